@@ -1,0 +1,1 @@
+"""Parquet in, Parquet out: the tables `runs` and `evaluations`."""

@@ -1,0 +1,64 @@
+"""The public format of the two results tables.
+
+Column names are a promise: others read these files. A value that does not apply is null.
+The schema's version is stored in each file's metadata and checked when it is read.
+"""
+
+import pyarrow as pa
+
+SCHEMA_VERSION = "1"
+_METADATA = {"oso_schema_version": SCHEMA_VERSION}
+
+RUNS = pa.schema(
+    [
+        ("run_id", pa.string()),  # hash of everything that decides the run's result
+        ("dataset", pa.string()),
+        ("method", pa.string()),
+        ("k", pa.int64()),  # grid values per log-uniform hyperparameter
+        ("epsilon", pa.float64()),  # budget of the whole grid; null for no_dp
+        ("delta", pa.float64()),
+        ("selection", pa.string()),  # how the search is priced: composition
+        ("seed", pa.int64()),
+        ("learning_rate", pa.float64()),  # starting value of rho
+        ("threshold", pa.float64()),  # starting value of C
+        ("quantile", pa.float64()),  # gamma
+        ("momentum", pa.float64()),
+        ("noise_multiplier", pa.float64()),  # nu: what one step costs, all its queries together
+        ("query_noise_multiplier", pa.float64()),  # nu_q (online) or of the count (fixed_quantile)
+        ("sampling", pa.string()),
+        ("examples", pa.int64()),  # n
+        ("batch_size", pa.int64()),  # expected size of a Poisson batch
+        ("epochs", pa.int64()),
+        ("steps", pa.int64()),  # T as planned
+        ("status", pa.string()),  # finished or diverged
+        ("diverged_at", pa.int64()),  # step
+        ("device", pa.string()),
+        ("torch_version", pa.string()),
+        ("package_version", pa.string()),
+        ("code_hash", pa.string()),
+        ("wall_seconds", pa.float64()),
+        ("ledger", pa.string()),  # JSON: what the mechanism released, see oso.privacy.ledger
+    ],
+    metadata=_METADATA,
+)
+
+EVALUATIONS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("step", pa.int64()),
+        ("split", pa.string()),  # test, test_even, test_odd
+        ("metric", pa.string()),  # accuracy in [0, 1], or mse per pixel
+        ("value", pa.float64()),
+        ("loss", pa.float64()),
+        ("threshold", pa.float64()),  # C_t
+        ("learning_rate", pa.float64()),  # rho_t
+        ("fraction_clipped", pa.float64()),  # as sanitized; null where the method does not ask
+    ],
+    metadata=_METADATA,
+)
+
+SCHEMAS = {"runs": RUNS, "evaluations": EVALUATIONS}
+
+RUN_KEY = ["run_id"]
+EVALUATION_KEY = ["run_id", "step", "split"]
+KEYS = {"runs": RUN_KEY, "evaluations": EVALUATION_KEY}
