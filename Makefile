@@ -1,0 +1,77 @@
+# The commands of the README. `make help` lists them; the study itself lives in the Snakefile.
+
+PYTHON ?= python3
+CORES ?= 2
+# A folder that already holds the official data files, by preference to downloading them.
+DATA_DIR ?=
+
+VENV := .venv
+# Activated inside each recipe, never exported: python3 must stay the system's while .venv is made.
+IN_VENV := . $(VENV)/bin/activate &&
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+TORCH := $(shell sed -n '/^torch==/p' requirements.in)
+STUDY = $(IN_VENV) snakemake --cores $(CORES) $(if $(DATA_DIR),--config 'data_dir=$(DATA_DIR)')
+
+# $(READY) is written last and holds the folder it was made in. So an interrupted installation, a
+# moved or copied checkout, and a .venv whose Python has gone are all seen, and .venv is made anew.
+READY := $(VENV)/.ready
+INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
+	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint report spotcheck paper clean FORCE
+
+help: ## List these targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile \
+		| awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@echo
+	@echo '  Variables: CORES=$(CORES)  PYTHON=$(PYTHON)  DATA_DIR=<folder with the official data files>'
+
+setup: $(READY) ## Make .venv and install everything into it
+
+demo: $(READY) ## Run the whole study in miniature, on digits made on the spot (a few minutes)
+	$(STUDY) --configfile config/demo.yaml
+	@$(IN_VENV) oso summary --results build/demo/results --report reports/demo/index.html
+
+test: $(READY) ## Run the tests
+	$(IN_VENV) pytest
+
+lint: $(READY) ## Check style, types, the workflow and the direction of imports
+	$(IN_VENV) ruff check .
+	$(IN_VENV) ruff format --check .
+	$(IN_VENV) mypy src
+	$(IN_VENV) lint-imports --no-logo
+	$(IN_VENV) snakefmt --check Snakefile workflow/rules
+	$(IN_VENV) snakemake --lint
+
+report: $(READY) ## Make tables, figures and reports/index.html again from results/
+	$(IN_VENV) oso report --results results --output reports
+
+spotcheck: $(READY) ## Train only the best settings that the paper reports (hours)
+	$(STUDY) --configfile config/spotcheck.yaml
+
+paper: $(READY) ## Train the paper's whole grid (days; better on a cluster)
+	$(STUDY) --configfile config/paper.yaml
+
+clean: ## Remove build/, and nothing else
+	rm -rf build
+
+$(READY): requirements.in requirements.lock pyproject.toml $(if $(INTACT),,FORCE)
+ifneq ($(INTACT),yes)
+	@command -v '$(PYTHON)' >/dev/null \
+		|| { echo 'Python 3.11 or newer is needed, but there is no "$(PYTHON)": name another one, as in make setup PYTHON=python3.12' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Python 3.11 or newer is needed, but \"$(PYTHON)\" is %d.%d: name another one, as in make setup PYTHON=python3.12" % v[:2])'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo 'The venv module of "$(PYTHON)" is missing: install it (on Debian and Ubuntu: apt install python3-venv)' >&2; exit 1; }
+	@echo '[1/4] Making $(VENV)'
+	@$(PYTHON) -m venv --clear $(VENV)
+endif
+	@rm -f $(READY)
+	@echo '[2/4] Installing $(TORCH)'
+	@$(PIP) install '$(TORCH)'
+	@echo '[3/4] Installing the packages of requirements.lock (some minutes)'
+	@$(PIP) install --quiet --require-hashes --no-deps --no-build-isolation --use-pep517 -r requirements.lock
+	@echo '[4/4] Installing this package'
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@$(PIP) check
+	@echo '$(CURDIR)' > $(READY)

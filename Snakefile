@@ -1,0 +1,27 @@
+"""The study on one page. config/README.md explains the configuration, `snakemake -n` what is ahead."""
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+if "name" not in config:  # a --configfile replaces the paper's, it is not laid over it
+
+    configfile: "config/paper.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/budget.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/results.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        BUILD / "report/index.html",

@@ -1,0 +1,3 @@
+from oso.cli import main
+
+main()

@@ -1,0 +1,158 @@
+"""The commands. Heavy rooms are imported when a command needs them, to keep `oso --help` quick."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oso.errors import OsoError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Private learning with Online Sensitivity Optimization: the study's commands.",
+)
+
+ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file; - reads stdin.")]
+
+
+def _config(path: Path):  # type: ignore[no-untyped-def]
+    from oso.study.config import load_config, parse_config
+
+    if str(path) != "-":
+        return load_config(path)
+    import yaml
+
+    return parse_config(yaml.safe_load(sys.stdin), "configuration")
+
+
+@app.command()
+def data(
+    dataset: str,
+    output: Annotated[Path, typer.Option(help="The .npz file to write.")],
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with the raw files [or OSO_DATA_DIR].")
+    ] = None,
+) -> None:
+    """Fetch, verify and normalise one data set."""
+    from oso.data import prepare
+
+    if data_dir is None and os.environ.get("OSO_DATA_DIR"):
+        data_dir = Path(os.environ["OSO_DATA_DIR"])
+    prepare(dataset, output, data_dir)
+
+
+@app.command()
+def plan(
+    config: ConfigFile,
+    output: Annotated[Path | None, typer.Option(help="Write the priced plan here (JSON).")] = None,
+) -> None:
+    """Say what a study has ahead; with --output, price its cohorts and write the plan."""
+    from oso.results.write import finished_runs
+    from oso.study.cohort import cohorts
+    from oso.study.outlook import outlook
+    from oso.study.plan import make_plan, write_plan
+
+    study = _config(config)
+    if output is not None:
+        write_plan(make_plan(study), output)
+    print(outlook(study, cohorts(study), finished_runs(Path(study.results))))
+
+
+@app.command()
+def train(
+    plan: Annotated[Path, typer.Option(help="What `oso plan --output` wrote.")],
+    cohort: Annotated[str, typer.Option(help="Name of the cohort.")],
+    data: Annotated[Path, typer.Option(help="What `oso data` wrote.")],
+    output: Annotated[Path, typer.Option(help="Folder for the part's two Parquet files.")],
+    shard: Annotated[int, typer.Option(help="Which portion of the cohort, from 0.")] = 0,
+    store: Annotated[Path | None, typer.Option(help="Skip the runs that this store has.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+) -> None:
+    """Train the runs of one cohort, or of one shard of it. A killed call resumes."""
+    from oso.cli.progress import Progress
+    from oso.results.write import finished_runs, write_table
+    from oso.study.plan import read_plan
+
+    priced = read_plan(plan)
+    chosen = priced.cohort(cohort)
+    shards = chosen.shards(priced.config.runs_per_job)
+    if not 0 <= shard < len(shards):
+        raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
+    stored = finished_runs(store) if store is not None else set()
+    runs = [run for run in shards[shard] if run.run_id not in stored]
+
+    import torch
+
+    from oso.data.arrays import load_arrays
+    from oso.training.job import run_job
+
+    if priced.config.device == "cuda" and not torch.cuda.is_available():
+        raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
+    torch.set_num_threads(threads)
+    rows = run_job(
+        priced.config,
+        chosen,
+        runs,
+        priced.noise_multipliers[cohort],
+        load_arrays(data)[0],
+        output / "progress",
+        Progress(f"{cohort} [{shard}]", len(runs), chosen.steps),
+    )
+    write_table(output / "evaluations.parquet", "evaluations", rows.evaluations)
+    write_table(output / "runs.parquet", "runs", rows.runs)
+
+
+@app.command()
+def collect(
+    parts: Annotated[list[Path], typer.Argument(help="Folders that `oso train` wrote.")],
+    store: Annotated[Path, typer.Option(help="Results folder to add them to.")],
+) -> None:
+    """Add parts to the results store, each run once."""
+    from oso.results.write import collect as collect_parts
+
+    results = collect_parts(parts, store)
+    print(f"{store}: {len(results.runs):,} runs, {len(results.evaluations):,} evaluations")
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
+    output: Annotated[Path, typer.Option(help="Folder for tables, figures, page.")] = Path(
+        "reports"
+    ),
+    plan: Annotated[Path | None, typer.Option(help="A priced plan, for the noise figure.")] = None,
+) -> None:
+    """Make tables, figures and index.html from a results folder alone."""
+    from oso.reporting.page import build_report
+
+    print(build_report(results, output, plan))
+
+
+@app.command()
+def summary(
+    results: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
+    report: Annotated[Path | None, typer.Option(help="Page to point to.")] = None,
+) -> None:
+    """Print what came out, as a table."""
+    from rich.console import Console
+
+    from oso.reporting.summary import summary_table
+
+    Console().print(summary_table(results))
+    if report is not None:
+        print(f"Report: {report}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of a configuration (workflow/schemas/config.schema.json)."""
+    import json
+
+    from oso.study.config import json_schema
+
+    print(json.dumps(json_schema(), indent=2))

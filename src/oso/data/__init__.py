@@ -1,0 +1,72 @@
+"""From raw data to arrays: `prepare` writes one verified file per data set.
+
+Importing this package is cheap; numpy and the fonts are imported when a data set is made.
+To add a data set: one module with a `build` function like those below, one line in `_MODULES`
+and one entry in `catalogue.py`.
+"""
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from oso.data.catalogue import DATASETS, DatasetInfo, dataset_info
+from oso.errors import OsoError
+
+if TYPE_CHECKING:
+    from oso.data.arrays import Arrays
+
+__all__ = ["DATASETS", "DatasetInfo", "dataset_info", "prepare"]
+
+
+class Builder(Protocol):
+    """What a data set's module offers as `build`."""
+
+    def __call__(self, data_dir: Path | None, cache: Path) -> "tuple[Arrays, dict]":
+        """Return the arrays and where they come from; `cache` may keep verified downloads."""
+
+
+_MODULES = {"mnist": "oso.data.mnist", "glyphs": "oso.data.glyphs"}
+
+
+def prepare(dataset: str, output: Path, data_dir: Path | None = None) -> None:
+    """Make one data set's arrays and write them to `output` (see `oso.data.arrays`).
+
+    `data_dir` is a local folder with the raw files, or a parent of one called like the data
+    set; if given it is the only source. Without it, files are downloaded to
+    `downloads/<dataset>` beside `output`. A data set that is made on the spot needs neither.
+
+    Raises OsoError for an unknown data set, a missing or wrong raw file, an output that cannot
+    be written or is some other file; `output` is then as it was.
+    """
+    info = dataset_info(dataset)
+    output = Path(output)
+
+    from oso.data.arrays import is_arrays_file, save_arrays
+    from oso.data.files import make_folder
+
+    # Fail on a bad output before minutes of downloading, not after.
+    make_folder(output.parent)
+    if os.path.lexists(output) and not is_arrays_file(output):
+        raise OsoError(f"{output}: exists and is not a data file of oso; name another output")
+
+    build: Builder = import_module(_MODULES[dataset]).build
+    cache = output.parent / "downloads" / dataset
+    arrays, provenance = build(None if data_dir is None else Path(data_dir), cache)
+    _check(arrays, info)
+    save_arrays(output, arrays, {"dataset": dataset, **provenance})
+
+
+def _check(arrays: "Arrays", info: DatasetInfo) -> None:
+    """Hold the arrays against the catalogue: the study has already planned with its numbers."""
+    targets = (arrays.train_targets, arrays.test_targets)
+    found = {
+        "training examples": (len(arrays.train_targets), info.examples),
+        "test examples": (len(arrays.test_targets), info.test_examples),
+        "input shape": (arrays.train_inputs.shape[1:], info.input_shape),
+        "smallest target": (min(int(t.min()) for t in targets), 0),
+        "largest target": (max(int(t.max()) for t in targets), info.classes - 1),
+    }
+    for what, (is_, expected) in found.items():
+        if is_ != expected:
+            raise OsoError(f"{info.name}: {what} is {is_}, the catalogue says {expected}")

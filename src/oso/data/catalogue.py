@@ -1,0 +1,59 @@
+"""What each data set is, known before any of it is on disk.
+
+The study needs the number of training examples n (sampling rate, steps, budget) to plan its
+runs; `oso.data.prepare` then holds the prepared arrays against this list. Nothing heavy is
+imported here: building the workflow's graph reads this file.
+"""
+
+from dataclasses import dataclass
+
+from oso.errors import OsoError
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """The public facts of one data set.
+
+    `examples` is n, the number of training examples; `input_shape` is the shape of one example
+    (channels first for images); `classes` is the number of different targets; `metric` is what
+    an evaluation reports.
+    """
+
+    name: str
+    title: str  # for people: tables, figures, the report
+    examples: int
+    test_examples: int
+    input_shape: tuple[int, ...]
+    metric: str
+    classes: int
+
+
+_ALL = (
+    DatasetInfo(
+        name="mnist",
+        title="MNIST",
+        examples=60_000,
+        test_examples=10_000,
+        input_shape=(1, 28, 28),
+        metric="accuracy",
+        classes=10,
+    ),
+    DatasetInfo(
+        name="glyphs",
+        title="Glyphs (digits rendered from fonts; not MNIST)",
+        examples=6_000,
+        test_examples=1_000,
+        input_shape=(1, 14, 14),
+        metric="accuracy",
+        classes=10,
+    ),
+)
+
+DATASETS: dict[str, DatasetInfo] = {info.name: info for info in _ALL}
+
+
+def dataset_info(name: str) -> DatasetInfo:
+    """Return the entry of one data set; OsoError names the allowed ones if there is none."""
+    if name not in DATASETS:
+        raise OsoError(f"unknown data set {name!r}; allowed: {', '.join(DATASETS)}")
+    return DATASETS[name]

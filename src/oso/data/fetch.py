@@ -1,0 +1,188 @@
+"""Raw files from a local folder or from mirrors, none of them trusted before its checksum.
+
+A file counts by its uncompressed content alone: size and sha256. So a recompressed copy, or
+one that was unpacked on the way, is as good as the original, and no mirror need be trusted.
+"""
+
+import gzip
+import hashlib
+import io
+import logging
+import os
+import time
+import urllib.request
+import zlib
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import BinaryIO
+from urllib.error import HTTPError
+
+from oso import __version__
+from oso.data.files import atomic_write, reason
+from oso.errors import OsoError
+
+TRIES = 3  # rounds over the mirrors
+PAUSE = 1.0  # seconds before the second round, doubled before each further one
+TIMEOUT = 15.0  # seconds without an answer or without a byte
+PATIENCE = 600.0  # seconds for one file from one mirror, however steadily it drips
+_GZIP = b"\x1f\x8b"
+_SLACK = 1 << 20  # bytes that a compressed file may be longer than its content
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One raw file: its name when uncompressed, and its uncompressed size in bytes and sha256."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set comes from: its files, and URLs below which mirrors hold `<name>.gz`."""
+
+    dataset: str
+    files: tuple[SourceFile, ...]
+    mirrors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Verified, uncompressed content and where it was found (a path or a URL)."""
+
+    content: bytes
+    origin: str
+
+
+class _WrongContentError(Exception):
+    """What was read is not the file that was asked for."""
+
+
+def obtain(source: Source, data_dir: Path | None, cache: Path) -> dict[str, Fetched]:
+    """Return every file of `source` by its name, verified.
+
+    With `data_dir`, all files must lie in that folder or in its subfolder named like the data
+    set, each as `<name>.gz` or `<name>`; nothing is downloaded. Without it, what `cache` lacks
+    is downloaded, and stored there once verified.
+
+    Raises OsoError for a missing, truncated or wrong local file (which is left as it is), and
+    if a file cannot be had from any mirror.
+    """
+    if data_dir is not None:
+        folder = _local_folder(source, data_dir)
+        return {file.name: _read_local(folder, file, source) for file in source.files}
+    fetched = {}
+    for file in source.files:
+        if _find(cache, file) is None:
+            _download(source, file, cache)
+        fetched[file.name] = _read_local(cache, file, source)
+    return fetched
+
+
+def _find(folder: Path, file: SourceFile) -> Path | None:
+    for name in (f"{file.name}.gz", file.name):
+        if os.path.exists(folder / name):  # Path.exists raises where a folder is closed to us
+            return folder / name
+    return None
+
+
+def _local_folder(source: Source, data_dir: Path) -> Path:
+    if not os.path.isdir(data_dir):
+        raise OsoError(f"data_dir {data_dir}: no such folder; it is to hold {_wanted(source)}")
+    for folder in (data_dir / source.dataset, data_dir):
+        if any(_find(folder, file) for file in source.files):
+            return folder
+    raise OsoError(
+        f"data_dir {data_dir}: no {source.dataset} file here or in {source.dataset}/; put there "
+        f"{_wanted(source)}, or leave data_dir unset to download"
+    )
+
+
+def _read_local(folder: Path, file: SourceFile, source: Source) -> Fetched:
+    path = _find(folder, file)
+    if path is None:
+        raise OsoError(f"{folder / file.name}.gz: missing; the folder is to hold {_wanted(source)}")
+    try:
+        return Fetched(_unpack(path.read_bytes(), file), str(path))
+    except OSError as error:
+        raise OsoError(f"{path}: cannot read this file ({reason(error)})") from error
+    except _WrongContentError as error:
+        raise OsoError(
+            f"{path}: {error}; replace or remove it, it was left untouched (needed: the "
+            f"{source.dataset} file of {file.size} bytes uncompressed, sha256 {file.sha256})"
+        ) from error
+
+
+def _wanted(source: Source) -> str:
+    names = ", ".join(f"{file.name}.gz" for file in source.files)
+    return f"{names} (or the same without .gz)"
+
+
+def _unpack(raw: bytes, file: SourceFile) -> bytes:
+    """Return the uncompressed content of `raw` if it is that of `file`."""
+    content = raw
+    if raw.startswith(_GZIP):  # by its first bytes: browsers and servers unpack unasked
+        try:
+            # One byte more than expected is enough to know, whatever the file claims to hold.
+            content = gzip.GzipFile(fileobj=io.BytesIO(raw)).read(file.size + 1)
+        except (EOFError, OSError, zlib.error) as error:
+            raise _WrongContentError(f"truncated or damaged gzip file ({reason(error)})") from error
+    if len(content) < file.size:
+        raise _WrongContentError(f"truncated file ({len(content)} of {file.size} bytes)")
+    if len(content) > file.size:
+        raise _WrongContentError(f"wrong file (longer than {file.size} bytes)")
+    found = hashlib.sha256(content).hexdigest()
+    if found != file.sha256:
+        raise _WrongContentError(f"wrong file (sha256 {found})")
+    return content
+
+
+def _download(source: Source, file: SourceFile, cache: Path) -> None:
+    """Store `file` in `cache` from the first mirror that has it."""
+    failures: dict[str, str] = {}
+    for attempt in range(TRIES):
+        if attempt > 0:
+            time.sleep(PAUSE * 2 ** (attempt - 1))
+        for mirror in source.mirrors:
+            url = f"{mirror.rstrip('/')}/{file.name}.gz"
+            _log.info("downloading %s", url)
+            try:
+                raw = _read_url(url, limit=file.size + _SLACK)
+                _unpack(raw, file)
+            except HTTPError as error:
+                error.close()
+                failures[mirror] = f"HTTP status {error.code}"
+            except (_WrongContentError, OSError, HTTPException) as error:
+                failures[mirror] = reason(error)
+            else:
+                name = f"{file.name}.gz" if raw.startswith(_GZIP) else file.name
+                with atomic_write(cache / name) as handle:
+                    handle.write(raw)
+                return
+    why = "; ".join(f"{mirror}: {failure}" for mirror, failure in failures.items()) or "no mirror"
+    raise OsoError(
+        f"{source.dataset}: cannot download {file.name}.gz ({why}); put {_wanted(source)} into a "
+        "folder and name that folder with data_dir or the environment variable OSO_DATA_DIR"
+    )
+
+
+def _read_url(url: str, limit: int) -> bytes:
+    """Return at most `limit` bytes of a URL; more than that is never the file asked for."""
+    end = time.monotonic() + PATIENCE
+    chunks, length = [], 0
+    with open_url(url, TIMEOUT) as response:
+        while length < limit and (chunk := response.read(min(1 << 16, limit - length))):
+            chunks.append(chunk)
+            length += len(chunk)
+            if time.monotonic() > end:
+                raise TimeoutError(f"not finished after {PATIENCE:.0f} seconds")
+    return b"".join(chunks)
+
+
+def open_url(url: str, timeout: float) -> BinaryIO:
+    """Open a URL for reading; the only way from this package to the network."""
+    request = urllib.request.Request(url, headers={"User-Agent": f"oso/{__version__}"})
+    return urllib.request.urlopen(request, timeout=timeout)

@@ -1,0 +1,36 @@
+"""One file per method; each file in this folder is found by itself."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+
+from oso.errors import OsoError
+from oso.methods.base import Method, Settings, State
+
+__all__ = ["Method", "Settings", "State", "find_method", "method_names"]
+
+
+@cache
+def _methods() -> dict[str, type[Method]]:
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return {method.name: method for method in _subclasses(Method) if hasattr(method, "name")}
+
+
+def _subclasses(base: type[Method]) -> Iterator[type[Method]]:
+    for method in base.__subclasses__():
+        yield method
+        yield from _subclasses(method)
+
+
+def method_names() -> list[str]:
+    """All methods that a configuration may name."""
+    return sorted(_methods())
+
+
+def find_method(name: str) -> type[Method]:
+    """The method of this name; OsoError names the allowed ones."""
+    if name not in _methods():
+        raise OsoError(f"method {name!r}: not known; allowed are {', '.join(method_names())}")
+    return _methods()[name]

@@ -1,0 +1,58 @@
+"""The price: epsilon of a ledger, and the noise that a budget for a whole grid asks for.
+
+A grid of N runs of T steps is N x T Poisson-subsampled Gaussians (Galli et al., "Privacy Analysis"
+and "Experiments"; neighbours differ by one example added or removed). Rényi accounting by
+dp_accounting.
+"""
+
+import math
+from collections.abc import Iterable
+
+import dp_accounting
+from dp_accounting.rdp import RdpAccountant
+
+from oso.errors import OsoError
+from oso.privacy.ledger import Ledger
+
+_SMALLEST, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
+
+
+def epsilon_of(ledgers: Iterable[Ledger], delta: float) -> float:
+    """Epsilon at delta of all the ledgers' releases together (inf if one is not private)."""
+    accountant = RdpAccountant()
+    for ledger in ledgers:
+        accountant.compose(ledger.event())
+    return float(accountant.get_epsilon(delta))
+
+
+def grid_noise_multiplier(
+    epsilon: float, delta: float, sampling_rate: float, steps: int, runs: int
+) -> float:
+    """The noise multiplier nu of each step of each run, such that all runs together cost epsilon.
+
+    `steps` per run, `runs` in the grid. Raises OsoError if no noise within reach meets the budget.
+    """
+
+    def event(noise_multiplier: float) -> dp_accounting.DpEvent:
+        step = dp_accounting.PoissonSampledDpEvent(
+            sampling_rate, dp_accounting.GaussianDpEvent(noise_multiplier)
+        )
+        return dp_accounting.SelfComposedDpEvent(step, steps * runs)
+
+    cheapest = RdpAccountant().compose(event(_LARGEST)).get_epsilon(delta)
+    if not math.isfinite(cheapest) or cheapest > epsilon:
+        raise OsoError(
+            f"epsilon {epsilon:g}: no noise meets it with {runs} runs of {steps} steps at "
+            f"delta {delta:g}; allowed from {cheapest:.3g} upwards"
+        )
+    # The search's tolerance is absolute and it ends on the side that respects the budget.
+    return float(
+        dp_accounting.calibrate_dp_mechanism(
+            RdpAccountant,
+            event,
+            epsilon,
+            delta,
+            dp_accounting.ExplicitBracketInterval(_SMALLEST, _LARGEST),
+            tol=1e-6,
+        )
+    )

@@ -1,0 +1,109 @@
+"""The sums over a batch that a method may ask for: weights, sensitivities.
+
+Each query is sum_i w(n_i) g_i (or, for the count, sum_i w(n_i)), where n_i is the 2-norm of example
+i's gradient g_i. The sensitivity is the most that adding or removing one example can change the sum
+(in 2-norm): max over n of w(n) n for vectors, of |w(n)| for the count. Tensors have one entry per
+run (shape [R]); `run` picks one.
+
+A norm that is not finite gets weight zero: such an example contributes nothing, whatever it holds.
+Thresholds are used no smaller than SMALLEST_THRESHOLD: far below it, float32 squares underflow, a
+norm would be measured as zero and the example pass unclipped.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
+    from torch import Tensor
+
+SMALLEST_THRESHOLD = 1e-12
+
+
+@dataclass(frozen=True)
+class Query:
+    """What every query has: its noise in units of its sensitivity."""
+
+    noise_multiplier: float
+    name: ClassVar[str]
+    scalar: ClassVar[bool] = False
+    needs_norms: ClassVar[bool] = True
+
+    def sensitivity(self, run: int) -> float:
+        raise NotImplementedError
+
+    def weights(self, norms: Tensor, run: int) -> Tensor:
+        """The weight of each example, shape [B], from the norms of their gradients, shape [B]."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _ThresholdQuery(Query):
+    threshold: Tensor  # C, [R]
+
+    def _threshold(self, run: int) -> Tensor:
+        return self.threshold[run].clamp(min=SMALLEST_THRESHOLD)
+
+
+@dataclass(frozen=True)
+class ClippedGradient(_ThresholdQuery):
+    """The sum of gradients clipped to norm C (Galli et al., equation 4)."""
+
+    name = "clipped_gradient"
+
+    def sensitivity(self, run: int) -> float:
+        return float(self._threshold(run))
+
+    def weights(self, norms: Tensor, run: int) -> Tensor:
+        threshold = self._threshold(run)
+        weights = threshold / norms.clamp(min=threshold)  # min(1, C / n), without dividing by 0
+        return weights.masked_fill(~norms.isfinite(), 0.0)
+
+
+@dataclass(frozen=True)
+class ClippedDirection(_ThresholdQuery):
+    """The sum of unit gradients over the clipped examples: d(clipped sum)/dC (equation 11)."""
+
+    name = "clipped_direction"
+
+    def sensitivity(self, run: int) -> float:
+        return 1.0
+
+    def weights(self, norms: Tensor, run: int) -> Tensor:
+        clipped = norms.isfinite() & (norms > self._threshold(run))
+        return norms.reciprocal().masked_fill(~clipped, 0.0)
+
+
+@dataclass(frozen=True)
+class UnclippedCount(_ThresholdQuery):
+    """The number of unclipped examples, each counted as +1/2 or -1/2 (Andrew et al. 2021).
+
+    Centring halves the sensitivity: with the count at 0 or 1 it would be 1.
+    """
+
+    name = "unclipped_count"
+    scalar = True
+
+    def sensitivity(self, run: int) -> float:
+        return 0.5
+
+    def weights(self, norms: Tensor, run: int) -> Tensor:
+        votes = (norms <= self._threshold(run)).to(norms.dtype) - 0.5
+        return votes.masked_fill(~norms.isfinite(), 0.0)
+
+
+@dataclass(frozen=True)
+class PlainGradient(Query):
+    """The sum of gradients as they are: no clip, no noise, no privacy (NoDP)."""
+
+    noise_multiplier: float = 0.0
+    name = "plain_gradient"
+    needs_norms = False
+
+    def sensitivity(self, run: int) -> float:
+        return math.inf
+
+    def weights(self, norms: Tensor, run: int) -> Tensor:
+        return norms.new_ones(norms.shape)

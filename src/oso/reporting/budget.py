@@ -1,0 +1,82 @@
+"""How many runs each grid has, and the noise multiplier its budget prescribes.
+
+An optional JSON file gives both for a whole study, also for cohorts that were not run: a list of
+objects with the keys dataset, method, k, epsilon, runs and noise_multiplier (others are ignored).
+"""
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+
+from oso.errors import OsoError
+from oso.reporting.paper import DATASETS
+
+KEYS = ("dataset", "method", "k", "epsilon", "runs", "noise_multiplier")
+QUANTILES = 5  # gamma in {0.1, 0.3, 0.5, 0.7, 0.9}
+
+# Runs per grid in the paper's design, by k values per log-uniform hyperparameter.
+_PAPER_SIZES = {
+    "online": lambda k: k,
+    "fixed_threshold": lambda k: k * k,
+    "fixed_quantile": lambda k: QUANTILES * k,
+    "adam_wosm": lambda k: k,
+    "no_dp": lambda k: k,
+}
+
+
+def read_budget(path: Path | None) -> pd.DataFrame:
+    """The budget file as a table with columns `KEYS`; empty without a file.
+
+    epsilon and noise_multiplier are NaN for no_dp. Raises OsoError for a file that is missing, no
+    JSON, or lacks a key.
+    """
+    if path is None:
+        return pd.DataFrame(columns=list(KEYS))
+    try:
+        stored = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OsoError(f"{path}: cannot read the budget ({error.strerror})") from None
+    except ValueError as error:
+        raise OsoError(f"{path}: the budget is not valid JSON ({error})") from None
+    if not isinstance(stored, list) or not all(isinstance(row, dict) for row in stored):
+        raise OsoError(f"{path}: the budget must be a list of objects with {', '.join(KEYS)}")
+    rows = [_row(path, index, row) for index, row in enumerate(stored)]
+    return pd.DataFrame(rows, columns=list(KEYS))
+
+
+def _row(path: Path, index: int, row: dict) -> dict:
+    missing = [key for key in KEYS if key not in row]
+    if missing:
+        raise OsoError(f"{path}: entry {index} lacks {missing[0]}; needed are {', '.join(KEYS)}")
+    try:
+        return {
+            "dataset": str(row["dataset"]),
+            "method": str(row["method"]),
+            "k": int(row["k"]),
+            "epsilon": _optional(row["epsilon"]),
+            "runs": int(row["runs"]),
+            "noise_multiplier": _optional(row["noise_multiplier"]),
+        }
+    except (TypeError, ValueError):
+        raise OsoError(
+            f"{path}: entry {index} must have whole numbers k and runs, and numbers (or null) "
+            "epsilon and noise_multiplier"
+        ) from None
+
+
+def _optional(value) -> float:
+    return math.nan if value is None else float(value)
+
+
+def grid_size(dataset: str, method: str, k: int, budget: pd.DataFrame) -> int | None:
+    """N, the runs of the whole grid: from the budget, else by the paper's design, else None."""
+    known = budget[
+        (budget["dataset"] == dataset) & (budget["method"] == method) & (budget["k"] == k)
+    ]
+    if len(known):
+        return int(known["runs"].max())
+    if dataset in DATASETS and method in _PAPER_SIZES:
+        return _PAPER_SIZES[method](int(k))
+    return None

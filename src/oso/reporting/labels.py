@@ -1,0 +1,181 @@
+"""Names, units and colours, the same in every table and figure."""
+
+import math
+
+import pandas as pd
+
+# Order of the paper's tables; methods that a user adds follow in alphabetical order.
+METHODS = {
+    "online": "Online",
+    "fixed_threshold": "FixedThreshold",
+    "fixed_quantile": "FixedQuantile",
+    "adam_wosm": "AdamWOSM",
+    "no_dp": "NoDP",
+}
+
+DATASETS = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "ag_news": "AG News",
+    "ag_news_partial": "AG News (part of its training data)",
+    "glyphs": "Glyphs (rendered digits, not MNIST)",
+}
+
+# What a reader must know before comparing; shown wherever the data set is.
+DATASET_NOTES = {
+    "glyphs": (
+        "Glyphs are digits rendered on the spot from the fonts that come with matplotlib. "
+        "This is not MNIST: no figure here can be compared with the paper's."
+    ),
+    "ag_news_partial": (
+        "Only a part of AG News' training examples was at hand, so these figures cannot be "
+        "compared with the paper's."
+    ),
+}
+
+# Okabe and Ito's colour-blind safe palette; markers tell methods apart without colour.
+_COLOURS = {
+    "online": "#0072B2",
+    "fixed_threshold": "#D55E00",
+    "fixed_quantile": "#009E73",
+    "adam_wosm": "#CC79A7",
+    "no_dp": "#4D4D4D",
+}
+_MARKERS = {
+    "online": "o",
+    "fixed_threshold": "s",
+    "fixed_quantile": "D",
+    "adam_wosm": "^",
+    "no_dp": "P",
+}
+_MORE_COLOURS = ("#E69F00", "#56B4E9", "#8C6D31", "#000000")
+_MORE_MARKERS = ("v", "<", ">", "h")
+
+# metric -> (factor to the printed unit, axis label, short unit for tables)
+_METRICS = {
+    "accuracy": (100.0, "test accuracy, %", "%"),
+    "mse": (100.0, "test mean squared error × 100", "mse × 100"),
+}
+
+SYMBOLS = {"learning_rate": "ρ", "threshold": "C", "quantile": "γ"}
+_TUNED = {
+    "online": ("learning_rate",),
+    "fixed_threshold": ("learning_rate", "threshold"),
+    "fixed_quantile": ("learning_rate", "quantile"),
+    "adam_wosm": ("threshold",),
+    "no_dp": ("learning_rate",),
+}
+
+NOTHING = "–"
+
+
+def method_order(methods) -> list[str]:
+    """The methods in the paper's order, unknown ones last and sorted."""
+    known = [m for m in METHODS if m in set(methods)]
+    return known + sorted(set(methods) - set(METHODS))
+
+
+def dataset_order(datasets) -> list[str]:
+    """The data sets in the paper's order, unknown ones last and sorted."""
+    known = [d for d in DATASETS if d in set(datasets)]
+    return known + sorted(set(datasets) - set(DATASETS))
+
+
+def method_label(method: str) -> str:
+    return METHODS.get(method, method)
+
+
+def dataset_label(dataset: str) -> str:
+    return DATASETS.get(dataset, dataset)
+
+
+def dataset_short(dataset: str) -> str:
+    """The data set's label without its explanation in brackets."""
+    return dataset_label(dataset).split(" (")[0]
+
+
+def colours(methods) -> dict[str, str]:
+    """One colour per method, the paper's five always the same."""
+    return _assign(methods, _COLOURS, _MORE_COLOURS)
+
+
+def markers(methods) -> dict[str, str]:
+    """One marker per method, the paper's five always the same."""
+    return _assign(methods, _MARKERS, _MORE_MARKERS)
+
+
+def _assign(methods, known: dict[str, str], more: tuple[str, ...]) -> dict[str, str]:
+    extra = sorted(set(methods) - set(known))
+    return known | {m: more[i % len(more)] for i, m in enumerate(extra)}
+
+
+def scale(metric: str) -> float:
+    """Factor from the stored unit (fraction, mse per pixel) to the paper's printed unit."""
+    return _METRICS[metric][0] if metric in _METRICS else 1.0
+
+
+def metric_label(metric: str) -> str:
+    return _METRICS[metric][1] if metric in _METRICS else f"test {metric}"
+
+
+def metric_unit(metric: str) -> str:
+    return _METRICS[metric][2] if metric in _METRICS else metric
+
+
+def missing(value) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def number(value, digits: str = ".4g") -> str:
+    """A number as text, or a dash where there is none."""
+    return NOTHING if missing(value) else format(float(value), digits)
+
+
+def signed(value) -> str:
+    """A difference with its sign, two decimals."""
+    return number(value, "+.2f").replace("-", "−")
+
+
+def epsilon_text(epsilon) -> str:
+    return "none" if missing(epsilon) else f"{epsilon:g}"
+
+
+def spread(mean, std) -> str:
+    """`93.62 ± 0.91`, or the mean alone where one seed gives no deviation."""
+    if missing(mean):
+        return NOTHING
+    return f"{mean:.2f}" if missing(std) else f"{mean:.2f} ± {std:.2f}"
+
+
+def seeds_text(seeds: int) -> str:
+    return f"{seeds} seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def tuned(method: str) -> tuple[str, ...]:
+    """The hyperparameters that a method's grid searches; all three for an unknown method.
+
+    The others are constants of the method (C_0 = 0.1 of Online and FixedQuantile, for one).
+    """
+    return _TUNED.get(method, ("learning_rate", "threshold", "quantile"))
+
+
+def point_text(method: str, learning_rate, threshold, quantile) -> str:
+    """The tuned hyperparameters in the field's symbols: `ρ 0.316, γ 0.5`."""
+    values = {"learning_rate": learning_rate, "threshold": threshold, "quantile": quantile}
+    parts = [
+        f"{SYMBOLS[name]} {values[name]:.4g}"
+        for name in tuned(method)
+        if not missing(values[name])
+    ]
+    return ", ".join(parts) or NOTHING
+
+
+def duration(seconds) -> str:
+    """A wall time that a person can read: `34 s`, `12 min`, `3.4 h`."""
+    if missing(seconds):
+        return NOTHING
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,110 @@
+"""The paper's results as tidy data: Tables 2-4 (k = 7), 8-10 (k = 9) and 11-13 (k = 5).
+
+Means and standard deviations are in the printed unit: accuracy in percent, mean squared error
+times 100. Tables 2-4 print hyperparameters only, and no table prints NoDP's value.
+"""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import pandas as pd
+
+from oso.errors import OsoError
+from oso.study.paper_best import TABLES, all_points
+
+SEEDS = 5  # each of the paper's values is a mean of five seeds
+DATASETS = ("mnist", "fashion_mnist", "ag_news")
+
+COLUMNS = [
+    "table",
+    "dataset",
+    "k",
+    "epsilon",
+    "method",
+    "learning_rate",
+    "threshold",
+    "quantile",
+    "metric",
+    "mean",
+    "std",
+    "printed_learning_rate",
+    "printed_threshold",
+    "printed_quantile",
+    "note",
+]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """Where the paper reports one data set at one k."""
+
+    number: int
+    figure: int
+    dataset: str
+    k: int
+    metric: str
+
+
+# The figure that plots each table's values.
+_FIGURES = {2: 3, 3: 4, 4: 5, 8: 6, 9: 7, 10: 8, 11: 9, 12: 10, 13: 11}
+_METRICS = {"mnist": "accuracy", "fashion_mnist": "mse", "ag_news": "accuracy"}
+
+
+@cache
+def paper_tables() -> tuple[PaperTable, ...]:
+    """The nine tables, in the paper's order."""
+    where = {p.table: (p.dataset, p.k) for p in all_points()}
+    return tuple(
+        PaperTable(n, _FIGURES[n], where[n][0], where[n][1], _METRICS[where[n][0]]) for n in TABLES
+    )
+
+
+def find_table(dataset: str, k: int) -> PaperTable | None:
+    """The paper's table on a data set at a k, or None."""
+    return next((t for t in paper_tables() if (t.dataset, t.k) == (dataset, k)), None)
+
+
+@cache
+def _values() -> dict[tuple[int, float | None, str], tuple[float | None, float | None]]:
+    text = (files("oso.reporting") / "paper_results.csv").read_text(encoding="utf-8")
+
+    def number(printed: str) -> float | None:
+        return None if printed == "-" else float(printed)
+
+    return {
+        (int(row["table"]), float(row["epsilon"]), row["method"]): (
+            number(row["printed_mean"]),
+            number(row["printed_std"]),
+        )
+        for row in csv.DictReader(text.splitlines())
+    }
+
+
+def paper_results() -> pd.DataFrame:
+    """One row per table, epsilon and method; columns `COLUMNS`, a missing number is NaN.
+
+    Where the paper prints '-' (every run diverged) hyperparameters and value are NaN.
+    """
+    metric = {t.number: t.metric for t in paper_tables()}
+    rows = []
+    for p in all_points():
+        mean, std = _values().get((p.table, p.epsilon, p.method), (None, None))
+        row = {name: getattr(p, name, None) for name in COLUMNS}
+        rows.append(row | {"metric": metric[p.table], "mean": mean, "std": std})
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    numbers = ["epsilon", "learning_rate", "threshold", "quantile", "mean", "std"]
+    return frame.astype(dict.fromkeys(numbers, "float64"))
+
+
+def best_hyperparameters(table: int) -> pd.DataFrame:
+    """The rows of one table: its best hyperparameters and, where printed, their values.
+
+    Raises OsoError for a table that reports none.
+    """
+    if table not in TABLES:
+        allowed = ", ".join(map(str, TABLES))
+        raise OsoError(f"table {table}: the paper lists best hyperparameters in tables {allowed}")
+    frame = paper_results()
+    return frame[frame["table"] == table].reset_index(drop=True)

@@ -1,0 +1,61 @@
+"""Reading results, with their schema and their completeness checked."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from oso.errors import OsoError
+from oso.results.schema import KEYS, SCHEMA_VERSION, SCHEMAS
+
+
+@dataclass(frozen=True)
+class Results:
+    """The two tables; columns as in oso.results.schema."""
+
+    runs: pd.DataFrame
+    evaluations: pd.DataFrame
+
+
+def read_results(folder: Path) -> Results:
+    """Read a results folder. OsoError names a file that is missing, cut off or of another schema."""
+    runs = read_table(folder / "runs.parquet", "runs")
+    evaluations = read_table(folder / "evaluations.parquet", "evaluations")
+    for kind, frame in (("runs", runs), ("evaluations", evaluations)):
+        repeated = frame.duplicated(KEYS[kind])
+        if repeated.any():
+            run = frame.loc[repeated, "run_id"].iloc[0]
+            raise OsoError(f"{folder / kind}.parquet: run {run} stands there more than once")
+    unknown = set(evaluations["run_id"]) - set(runs["run_id"])
+    if unknown:
+        raise OsoError(
+            f"{folder}: evaluations of run {min(unknown)} have no row in runs.parquet; "
+            "one of the two files is older or incomplete"
+        )
+    return Results(runs, evaluations)
+
+
+def read_table(path: Path, kind: str) -> pd.DataFrame:
+    """One table from one Parquet file or a folder of parts of that name."""
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files or not files[0].exists():
+        raise OsoError(f"{path}: no such results; the study or `oso collect` writes them")
+    frames = [_read_file(file, kind) for file in files]
+    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+
+
+def _read_file(path: Path, kind: str) -> pd.DataFrame:
+    expected = SCHEMAS[kind]
+    try:
+        schema = pq.read_schema(path)
+        version = (schema.metadata or {}).get(b"oso_schema_version", b"none").decode()
+        if version != SCHEMA_VERSION:
+            raise OsoError(f"{path}: schema version {version}; this package reads {SCHEMA_VERSION}")
+        if not schema.equals(expected, check_metadata=False):
+            wrong = [n for n in expected.names if n not in schema.names] or schema.names
+            raise OsoError(f"{path}: not the schema of `{kind}` (see columns: {', '.join(wrong)})")
+        return pq.read_table(path).to_pandas()
+    except (pa.ArrowException, OSError) as error:
+        raise OsoError(f"{path}: not a readable Parquet file; is it cut off?") from error

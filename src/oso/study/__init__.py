@@ -1,0 +1,1 @@
+"""What to run: from a configuration to cohorts and runs. Knows no tensor."""

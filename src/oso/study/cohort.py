@@ -1,0 +1,146 @@
+"""Cohorts and runs. A cohort is data set x method x k x epsilon: one grid, one budget."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from oso.data.catalogue import DATASETS
+from oso.errors import OsoError
+from oso.methods import find_method
+from oso.study.config import StudyConfig
+from oso.study.grid import candidates
+from oso.study.paper_best import best_points
+
+SELECTION = "composition"  # how the grid's search is priced
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: a point of the grid and a seed."""
+
+    run_id: str
+    seed: int
+    learning_rate: float
+    threshold: float | None
+    quantile: float | None
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """One grid under one budget, or those of its points that the study asks for."""
+
+    name: str  # dataset.method.k9.eps3
+    dataset: str
+    model: str
+    method: str
+    k: int
+    epsilon: float | None  # None for methods without privacy
+    delta: float | None
+    momentum: float | None  # None for methods with a momentum of their own
+    grid_runs: int  # N: the size of the whole grid, which the budget pays for
+    examples: int  # n
+    batch_size: int
+    epochs: int
+    runs: tuple[Run, ...]
+
+    @property
+    def private(self) -> bool:
+        return self.epsilon is not None
+
+    @property
+    def steps(self) -> int:
+        """T = ceil(epochs n / B) steps per run."""
+        return math.ceil(self.epochs * self.examples / self.batch_size)
+
+    def shards(self, runs_per_job: int) -> list[tuple[Run, ...]]:
+        """The runs in portions of one job each, in a fixed order."""
+        starts = range(0, len(self.runs), runs_per_job)
+        return [self.runs[start : start + runs_per_job] for start in starts]
+
+
+def cohorts(config: StudyConfig) -> list[Cohort]:
+    """Every cohort of the study that has at least one run."""
+    return [cohort for cohort in _all_cohorts(config) if cohort.runs]
+
+
+def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
+    for dataset, section in config.datasets.items():
+        for name in config.methods:
+            method = find_method(name)
+            epsilons: list[float | None] = [*section.epsilons] if method.private else [None]
+            for k in config.granularities:
+                for epsilon in epsilons:
+                    yield _cohort(config, dataset, name, k, epsilon)
+
+
+def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float | None) -> Cohort:
+    method = config.method(name)
+    grid = candidates(method.search, config.grid, k)
+    shared = {
+        "dataset": dataset,
+        "model": config.datasets[dataset].model,
+        "method": name,
+        "k": k,
+        "epsilon": epsilon,
+        "delta": config.delta if method.private else None,
+        "momentum": config.momentum if method.momentum_sgd else None,
+        "grid_runs": len(grid),
+        "examples": DATASETS[dataset].examples,
+        "batch_size": config.batch_size,
+        "epochs": config.epochs,
+    }
+    # Whatever decides a result belongs to its run's identity: two runs that differ in any of it
+    # must not share their noise.
+    identity = {
+        **shared,
+        "selection": SELECTION,
+        "settings": method.settings.model_dump(),
+        "evaluate_every": config.evaluate_every,
+        "last_layer_nonlinearity": config.last_layer_nonlinearity,
+    }
+    if config.select == "paper_best":
+        grid = _paper_best(dataset, name, k, epsilon, grid)
+    starts = [method.starting_point(candidate) for candidate in grid]
+    return Cohort(
+        name=f"{dataset}.{name}.k{k}.{'nonprivate' if epsilon is None else f'eps{epsilon:g}'}",
+        runs=tuple(_run(identity, start, seed) for start in starts for seed in config.seeds),
+        **shared,
+    )
+
+
+def _run(identity: dict[str, Any], start: dict[str, float], seed: int) -> Run:
+    point = {axis: start.get(axis) for axis in ("learning_rate", "threshold", "quantile")}
+    text = json.dumps({**identity, **point, "seed": seed}, sort_keys=True)
+    run_id = hashlib.sha256(text.encode()).hexdigest()[:20]
+    assert point["learning_rate"] is not None
+    return Run(
+        run_id, seed, point["learning_rate"], threshold=point["threshold"],
+        quantile=point["quantile"],
+    )
+
+
+def _paper_best(
+    dataset: str, method: str, k: int, epsilon: float | None, grid: list[dict[str, float]]
+) -> list[dict[str, float]]:
+    """The grid points that mean the paper's best hyperparameters, which it prints rounded."""
+    chosen = []
+    for best in best_points():
+        if (best.dataset, best.method, best.k, best.epsilon) != (dataset, method, k, epsilon):
+            continue
+        printed = {axis: getattr(best, axis) for axis in grid[0]}
+        nearest = min(grid, key=lambda point: _distance(point, printed))
+        if _distance(nearest, printed) > math.log(1.02):
+            raise OsoError(
+                f"table {best.table}, {method}, epsilon {epsilon}: {printed} is not a point of the "
+                "grid; select: paper_best needs the paper's ranges"
+            )
+        if nearest not in chosen:
+            chosen.append(nearest)
+    return chosen
+
+
+def _distance(point: dict[str, float], printed: dict[str, float]) -> float:
+    return max(abs(math.log(point[axis] / printed[axis])) for axis in point)

@@ -1,0 +1,103 @@
+"""The plan of a study: its cohorts with the noise that each one's budget asks for.
+
+A plan is one JSON file, written once before training, which holds the whole configuration too; a
+training job needs nothing else, and no accounting library.
+"""
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from oso.errors import OsoError
+from oso.study.cohort import Cohort, cohorts
+from oso.study.config import StudyConfig, parse_config
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A configuration, its cohorts, and nu of each cohort by name (0 without privacy)."""
+
+    config: StudyConfig
+    cohorts: list[Cohort]
+    noise_multipliers: dict[str, float]
+
+    def cohort(self, name: str) -> Cohort:
+        for cohort in self.cohorts:
+            if cohort.name == name:
+                return cohort
+        raise OsoError(f"cohort {name!r}: not in the plan of study {self.config.name!r}")
+
+
+def make_plan(config: StudyConfig) -> Plan:
+    """Price every cohort: N runs of T steps share its epsilon. OsoError if a budget has no noise."""
+    from oso.privacy.accounting import grid_noise_multiplier
+
+    price = cache(grid_noise_multiplier)
+    noise = {}
+    for cohort in (every := cohorts(config)):
+        if cohort.epsilon is None or cohort.delta is None:
+            noise[cohort.name] = 0.0
+            continue
+        rate = cohort.batch_size / cohort.examples
+        nu = price(cohort.epsilon, cohort.delta, rate, cohort.steps, cohort.grid_runs)
+        try:
+            config.method(cohort.method).split_noise(nu, cohort.batch_size)
+        except OsoError as error:
+            raise OsoError(f"{cohort.name}: {error}") from None
+        noise[cohort.name] = nu
+    return Plan(config, every, noise)
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """Write the plan atomically."""
+    content = {
+        "config": plan.config.model_dump(mode="json"),
+        "cohorts": [_entry(plan, cohort) for cohort in plan.cohorts],
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            file.write(json.dumps(content, indent=1) + "\n")
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+    except OSError as error:
+        raise OsoError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def read_plan(path: Path) -> Plan:
+    """Read what `write_plan` wrote; OsoError names a file that is not a plan."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        config = parse_config(content["config"], str(path))
+        noise = {entry["name"]: entry["noise_multiplier"] or 0.0 for entry in content["cohorts"]}
+    except OSError as error:
+        raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise OsoError(f"{path}: not a plan (`oso plan` writes one): {error!r}") from None
+    every = cohorts(config)
+    if {cohort.name for cohort in every} != noise.keys():
+        raise OsoError(f"{path}: its cohorts are not those of its configuration; write it anew")
+    return Plan(config, every, noise)
+
+
+def _entry(plan: Plan, cohort: Cohort) -> dict[str, Any]:
+    method = plan.config.method(cohort.method)
+    nu = plan.noise_multipliers[cohort.name]
+    query = method.split_noise(nu, cohort.batch_size)[1] if cohort.private else None
+    return {
+        "name": cohort.name,
+        "dataset": cohort.dataset,
+        "method": cohort.method,
+        "k": cohort.k,
+        "epsilon": cohort.epsilon,
+        "delta": cohort.delta,
+        "runs": cohort.grid_runs,  # of the whole grid: what the budget pays for
+        "steps": cohort.steps,
+        "sampling_rate": cohort.batch_size / cohort.examples,
+        "noise_multiplier": nu if cohort.private else None,
+        "query_noise_multiplier": query,
+    }

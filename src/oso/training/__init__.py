@@ -1,0 +1,1 @@
+"""The loop, per-example gradients, checkpoints, evaluation."""

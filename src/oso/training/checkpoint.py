@@ -1,0 +1,23 @@
+"""Checkpoints: one file per job, replaced whole, so that a killed job goes on where it was."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Write to a neighbour first: a kill in the middle leaves the former checkpoint."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    torch.save(content, temporary)
+    os.replace(temporary, path)
+
+
+def load_checkpoint(path: Path, fingerprint: str) -> dict[str, Any] | None:
+    """The checkpoint of exactly this job, else None (another configuration's or another code's)."""
+    if not path.exists():
+        return None
+    content: dict[str, Any] = torch.load(path, weights_only=True)
+    return content if content["fingerprint"] == fingerprint else None

@@ -1,0 +1,44 @@
+"""Evaluation on the test set, which is public here: no ledger, no noise."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oso.models.losses import LOSSES, METRICS
+from oso.training.gradients import GradientCode
+
+BATCH = 1000  # examples per forward pass
+
+
+@dataclass(frozen=True)
+class Score:
+    """Means over one split."""
+
+    split: str
+    value: float
+    loss: float
+
+
+class Evaluator:
+    """Scores parameters on the whole test set and on its even- and odd-numbered halves."""
+
+    def __init__(self, code: GradientCode, inputs: Tensor, targets: Tensor, metric: str) -> None:
+        self.code, self.inputs, self.targets = code, inputs, targets
+        self.loss, self.metric = LOSSES[metric], METRICS[metric]
+
+    @torch.inference_mode()
+    def __call__(self, flat: Tensor) -> list[Score]:
+        """flat: parameters [P]."""
+        losses, values = [], []
+        for start in range(0, len(self.inputs), BATCH):
+            part = slice(start, start + BATCH)
+            outputs = self.code.outputs(flat, self.inputs[part])
+            losses.append(self.loss(outputs, self.targets[part]))
+            values.append(self.metric(outputs, self.targets[part]))
+        loss, value = torch.cat(losses).double(), torch.cat(values).double()
+        splits = {"test": slice(None), "test_even": slice(0, None, 2), "test_odd": slice(1, None, 2)}
+        return [
+            Score(split, value[part].mean().item(), loss[part].mean().item())
+            for split, part in splits.items()
+        ]

@@ -1,0 +1,160 @@
+"""From a model and a loss to per-example gradients (the privacy room's `PerExampleGradients`)."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from oso.errors import OsoError
+from oso.training.gradients.rules import LayerGradients, rule_for
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class GradientCode:
+    """Computes per-example gradients of `loss(model(inputs), targets)`, a loss per example.
+
+    The parameters are handed in as one flat vector [P], in the order of `model.parameters()`; the
+    model serves as the recipe only. Raises OsoError for models whose examples are not independent
+    (batch normalisation) or that use a layer twice.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        self.model, self.loss = model, loss
+        self.shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        self.size = sum(sizes)  # P
+        ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
+        self._slices = {
+            name: slice(a, b) for name, (a, b) in zip(self.shapes, pairwise(ends), strict=True)
+        }
+        self._layers = {
+            name: layer
+            for name, layer in model.named_modules()
+            if next(layer.parameters(recurse=False), None) is not None
+        }
+        for name, layer in model.named_modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                raise OsoError(
+                    f"model: layer {name!r} is a {type(layer).__name__}, which mixes examples; "
+                    "allowed are layers that treat each example by itself, such as GroupNorm"
+                )
+        model.requires_grad_(False)  # gradients are taken at the layers' outputs instead
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, as views into the flat vector [P]."""
+        return {
+            name: flat[part].view(self.shapes[name]) for name, part in self._slices.items()
+        }
+
+    def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
+        """The model's outputs with these parameters."""
+        return torch.func.functional_call(self.model, self.views(flat), (inputs,))
+
+    def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> "BatchGradients":
+        """Gradients at parameters `flat` [P] of a batch: inputs [B, ...], targets [B, ...]."""
+        return BatchGradients(self, flat, inputs, targets)
+
+    def layer_gradients(
+        self, flat: Tensor, inputs: Tensor, targets: Tensor
+    ) -> dict[str, LayerGradients]:
+        """One forward and one backward pass; then each layer's rule, by the layer's name."""
+        seen: dict[nn.Module, tuple[Tensor, Tensor, int]] = {}
+
+        def watch(layer: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
+            if layer in seen:
+                raise OsoError(f"model: a {type(layer).__name__} is used twice in one pass")
+            if not output.requires_grad:  # the first layer's: here the graph begins
+                output.requires_grad_(True)
+            seen[layer] = (arguments[0].detach(), output, output._version)
+
+        hooks = [layer.register_forward_hook(watch) for layer in self._layers.values()]
+        try:
+            losses = self.loss(self.outputs(flat, inputs), targets)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for layer, (_, output, version) in seen.items():
+            if output._version != version:
+                raise OsoError(
+                    f"model: the output of a {type(layer).__name__} is changed in place; "
+                    "use inplace=False"
+                )
+        used = {name: layer for name, layer in self._layers.items() if layer in seen}
+        missing = self._layers.keys() - used.keys()
+        if missing:
+            raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
+        gradients = torch.autograd.grad(losses.sum(), [seen[layer][1] for layer in used.values()])
+        views = self.views(flat)
+        rules = {}
+        for (name, layer), gradient in zip(used.items(), gradients, strict=True):
+            inputs_seen = seen[layer][0]
+            with _parameters_of(layer, name, views):
+                rules[name] = rule_for(layer, inputs_seen)(layer, inputs_seen, gradient)
+        return rules
+
+    def flatten(self, gradients: dict[str, Tensor], rows: int) -> Tensor:
+        """Named gradients [J, *shape] as one [J, P]."""
+        return torch.cat([gradients[name].reshape(rows, -1) for name in self.shapes], dim=1)
+
+
+class _parameters_of:  # noqa: N801 (a context manager, read like a function)
+    """Puts the run's parameters into the layer while its rule looks at it."""
+
+    def __init__(self, layer: nn.Module, name: str, views: dict[str, Tensor]) -> None:
+        self.layer, self.prefix, self.views = layer, f"{name}." if name else "", views
+
+    def __enter__(self) -> None:
+        self.kept = {name: p.data for name, p in self.layer.named_parameters(recurse=False)}
+        for name, parameter in self.layer.named_parameters(recurse=False):
+            parameter.data = self.views[self.prefix + name]
+
+    def __exit__(self, *_: object) -> None:
+        for name, parameter in self.layer.named_parameters(recurse=False):
+            parameter.data = self.kept[name]
+
+
+class BatchGradients:
+    """The per-example gradients of one batch; an empty batch has norms [0] and sums of zero."""
+
+    def __init__(self, code: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> None:
+        self.code, self.flat, self.inputs, self.targets = code, flat, inputs, targets
+        self._layers: dict[str, LayerGradients] | None = None
+        self._norms: Tensor | None = None
+
+    def norms(self) -> Tensor:
+        """2-norms, [B]. Where one is not finite, that example's gradient is zero from then on."""
+        if self._norms is None:
+            if len(self.inputs) == 0:
+                self._norms = self.flat.new_zeros(0)
+                return self._norms
+            self._layers = self.code.layer_gradients(self.flat, self.inputs, self.targets)
+            squared = torch.stack([rule.squared_norms() for rule in self._layers.values()])
+            self._norms = squared.sum(dim=0).sqrt()
+            bad = ~self._norms.isfinite()
+            if bad.any():
+                for rule in self._layers.values():
+                    rule.drop(bad)
+        return self._norms
+
+    def weighted_sums(self, weights: Tensor) -> Tensor:
+        """sum_i weights[j, i] g_i: weights [J, B] -> [J, P]."""
+        if len(self.inputs) == 0:
+            return self.flat.new_zeros(len(weights), self.code.size)
+        self.norms()
+        assert self._layers is not None
+        sums = {
+            f"{layer}.{name}" if layer else name: total
+            for layer, rule in self._layers.items()
+            for name, total in rule.weighted_sums(weights).items()
+        }
+        return self.code.flatten(sums, len(weights))
+
+    def plain_sum(self) -> Tensor:
+        """sum_i g_i by ordinary differentiation, [P]."""
+        if len(self.inputs) == 0:
+            return torch.zeros_like(self.flat)
+        flat = self.flat.detach().requires_grad_(True)
+        losses = self.code.loss(self.code.outputs(flat, self.inputs), self.targets)
+        return torch.autograd.grad(losses.sum(), flat)[0]

@@ -1,0 +1,30 @@
+"""Linear layers: the gradient is an outer product e_i a_i^T, so nothing per example is formed."""
+
+from torch import Tensor, nn
+
+
+class LinearGradients:
+    """inputs a [B, I], output gradients e [B, O]."""
+
+    def __init__(self, layer: nn.Linear, inputs: Tensor, output_gradients: Tensor) -> None:
+        self.inputs, self.output_gradients = inputs, output_gradients
+        self.has_bias = layer.bias is not None
+
+    def squared_norms(self) -> Tensor:
+        """|e a^T|^2 = |e|^2 |a|^2, and |e|^2 for the bias."""
+        inputs = self.inputs.square().sum(dim=1)
+        return self.output_gradients.square().sum(dim=1) * (inputs + float(self.has_bias))
+
+    def drop(self, bad: Tensor) -> None:
+        # Both factors: zero times infinity is not zero.
+        self.inputs = self.inputs.masked_fill(bad[:, None], 0.0)
+        self.output_gradients = self.output_gradients.masked_fill(bad[:, None], 0.0)
+
+    def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
+        """All sums in one matrix product: [J O, B] x [B, I]."""
+        weighted = weights[:, :, None] * self.output_gradients  # [J, B, O]
+        rows = weighted.transpose(1, 2).flatten(0, 1)  # [J O, B]
+        sums = {"weight": (rows @ self.inputs).unflatten(0, (len(weights), -1))}
+        if self.has_bias:
+            sums["bias"] = weighted.sum(dim=1)
+        return sums

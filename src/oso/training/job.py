@@ -1,0 +1,119 @@
+"""One job of the study: the runs of a cohort, or of a shard of it, as rows of the results tables."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import oso
+from oso.data.arrays import Arrays
+from oso.data.catalogue import DATASETS
+from oso.privacy.ledger import SAMPLING
+from oso.study.cohort import SELECTION, Cohort, Run
+from oso.study.config import StudyConfig
+from oso.training.checkpoint import load_checkpoint, save_checkpoint
+from oso.training.loop import Outcome, Start, Task, train
+from oso.training.provenance import code_hash, device_name
+
+
+@dataclass
+class Rows:
+    """Rows of the tables `runs` and `evaluations`."""
+
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+
+
+def run_job(
+    config: StudyConfig,
+    cohort: Cohort,
+    runs: Sequence[Run],
+    noise_multiplier: float,
+    arrays: Arrays,
+    folder: Path,
+    on_progress: Callable[[int, int], None] = lambda done, step: None,
+) -> Rows:
+    """Train `runs` of the cohort, config.runs_at_once together, and return their rows.
+
+    Progress is kept in `folder` (`rows.pt` and `state.pt`), so that a killed job goes on with the
+    same runs, code and noise where it was; anything else there is not used.
+    `on_progress` is told the number of runs done and the step of those at work.
+    """
+    task = Task(
+        method=config.method(cohort.method),
+        model=cohort.model,
+        metric=DATASETS[cohort.dataset].metric,
+        noise_multiplier=noise_multiplier,
+        batch_size=cohort.batch_size,
+        steps=cohort.steps,
+        evaluate_every=config.evaluate_every,
+        last_layer_nonlinearity=config.last_layer_nonlinearity,
+        device=config.device,
+    )
+    code = code_hash()
+    fingerprint = _fingerprint(code, str(noise_multiplier), *(run.run_id for run in runs))
+    rows = Rows()
+    if content := load_checkpoint(folder / "rows.pt", fingerprint):
+        rows = Rows(content["runs"], content["evaluations"])
+    while len(rows.runs) < len(runs):
+        done = len(rows.runs)
+        group = runs[done : done + config.runs_at_once]
+        outcomes = train(
+            task,
+            [
+                Start(run.run_id, run.seed, run.learning_rate, run.threshold, run.quantile)
+                for run in group
+            ],
+            arrays,
+            checkpoint=folder / "state.pt",
+            fingerprint=_fingerprint(fingerprint, str(done)),
+            on_progress=lambda step, done=done: on_progress(done, step),  # type: ignore[misc]
+        )
+        for run, outcome in zip(group, outcomes, strict=True):
+            rows.runs.append(_row(task, cohort, run, outcome, code))
+            rows.evaluations += outcome.evaluations
+        kept = {"runs": rows.runs, "evaluations": rows.evaluations}
+        save_checkpoint(folder / "rows.pt", {"fingerprint": fingerprint, **kept})
+    return rows
+
+
+def _fingerprint(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _row(task: Task, cohort: Cohort, run: Run, outcome: Outcome, code: str) -> dict[str, Any]:
+    nu = task.noise_multiplier
+    return {
+        "run_id": run.run_id,
+        "dataset": cohort.dataset,
+        "method": cohort.method,
+        "k": cohort.k,
+        "epsilon": cohort.epsilon,
+        "delta": cohort.delta,
+        "selection": SELECTION,
+        "seed": run.seed,
+        "learning_rate": run.learning_rate,
+        "threshold": run.threshold,
+        "quantile": run.quantile,
+        "momentum": cohort.momentum,
+        "noise_multiplier": nu if cohort.private else None,
+        "query_noise_multiplier": (
+            task.method.split_noise(nu, cohort.batch_size)[1] if cohort.private else None
+        ),
+        "sampling": SAMPLING,
+        "examples": cohort.examples,
+        "batch_size": cohort.batch_size,
+        "epochs": cohort.epochs,
+        "steps": cohort.steps,
+        "status": outcome.status,
+        "diverged_at": outcome.diverged_at,
+        "device": device_name(task.device),
+        "torch_version": torch.__version__.partition("+")[0],
+        "package_version": oso.__version__,
+        "code_hash": code,
+        "wall_seconds": outcome.wall_seconds,
+        "ledger": outcome.ledger,
+    }

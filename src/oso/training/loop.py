@@ -1,0 +1,226 @@
+"""The training loop: R runs of one cohort, side by side, until each has finished or diverged.
+
+What the loop sees of the training data, it sees through the mechanism; divergence is judged by the
+parameters and the test loss, never by the training loss, which is private.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oso.data.arrays import Arrays
+from oso.methods import Method, State
+from oso.models import build_model
+from oso.models.losses import LOSSES
+from oso.privacy.ledger import Ledger
+from oso.privacy.mechanism import Mechanism
+from oso.privacy.streams import stream
+from oso.training.checkpoint import load_checkpoint, save_checkpoint
+from oso.training.evaluate import Evaluator
+from oso.training.gradients import GradientCode
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all runs of one call share."""
+
+    method: Method
+    model: str
+    metric: str
+    noise_multiplier: float  # nu of one step; 0 for methods without privacy
+    batch_size: int  # expected
+    steps: int
+    evaluate_every: int
+    last_layer_nonlinearity: bool = False
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What one run has to itself: identity and starting values."""
+
+    run_id: str
+    seed: int
+    learning_rate: float
+    threshold: float | None
+    quantile: float | None
+
+
+@dataclass
+class Outcome:
+    """What came out of one run."""
+
+    run_id: str
+    status: str = "running"  # then finished or diverged
+    diverged_at: int | None = None
+    ledger: str = ""
+    wall_seconds: float = 0.0
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+
+
+def train(
+    task: Task,
+    starts: Sequence[Start],
+    arrays: Arrays,
+    *,
+    checkpoint: Path | None = None,
+    fingerprint: str = "",
+    on_progress: Callable[[int], None] = lambda step: None,
+) -> list[Outcome]:
+    """Train the runs; one outcome each, in the order of `starts`.
+
+    With `checkpoint`, the state is kept there at each evaluation, and a call after a kill goes on
+    from it if its `fingerprint` is the same.
+    """
+    training = _Training(task, starts, arrays)
+    if checkpoint is not None:
+        training.restore(load_checkpoint(checkpoint, fingerprint))
+    began = time.perf_counter()
+    while training.alive and training.state.step < task.steps:
+        training.take_step()
+        if training.state.step % task.evaluate_every == 0 or training.state.step == task.steps:
+            training.evaluate()
+            now = time.perf_counter()
+            training.add_seconds(now - began)
+            began = now
+            if checkpoint is not None:
+                save_checkpoint(checkpoint, {"fingerprint": fingerprint, **training.content()})
+        on_progress(training.state.step)
+    training.add_seconds(time.perf_counter() - began)
+    training.end(range(len(training.alive)), "finished")
+    return training.outcomes
+
+
+class _Training:
+    """The state of one call of `train`. `alive` maps the run axis to `outcomes`."""
+
+    def __init__(self, task: Task, starts: Sequence[Start], arrays: Arrays) -> None:
+        self.task = task
+        device = torch.device(task.device)
+        model = build_model(task.model, task.last_layer_nonlinearity)
+        self.code = GradientCode(model, LOSSES[task.metric])
+        self.inputs = torch.from_numpy(arrays.train_inputs).to(device)
+        self.targets = torch.from_numpy(arrays.train_targets).to(device)
+        self.evaluator = Evaluator(
+            self.code,
+            torch.from_numpy(arrays.test_inputs).to(device),
+            torch.from_numpy(arrays.test_targets).to(device),
+            task.metric,
+        )
+        self.mechanism = Mechanism(
+            [start.run_id for start in starts], len(self.inputs), task.batch_size
+        )
+        self.state = State(
+            parameters=torch.stack(
+                [initial_parameters(task, start.seed) for start in starts]
+            ).to(device),
+            learning_rate=torch.tensor([start.learning_rate for start in starts], device=device),
+            threshold=_optional([start.threshold for start in starts], device),
+            quantile=_optional([start.quantile for start in starts], device),
+            noise_multiplier=task.noise_multiplier,
+            batch_size=task.batch_size,
+        )
+        self.outcomes = [Outcome(start.run_id) for start in starts]
+        self.alive = list(range(len(starts)))
+
+    def take_step(self) -> None:
+        state, task = self.state, self.task
+        state.step += 1
+        queries = task.method.queries(state)
+        answers = [
+            self.mechanism.release(
+                run,
+                state.step,
+                queries,
+                lambda batch, run=run: self.code(  # type: ignore[misc]
+                    state.parameters[run], self.inputs[batch], self.targets[batch]
+                ),
+            )
+            for run in range(len(self.alive))
+        ]
+        task.method.update(
+            state, {name: torch.stack([each[name] for each in answers]) for name in answers[0]}
+        )
+        self._drop_diverged(state.parameters.isfinite().all(dim=1))
+
+    def evaluate(self) -> None:
+        state, task = self.state, self.task
+        clipped = task.method.fraction_clipped(state)
+        usable = torch.ones(len(self.alive), dtype=torch.bool)
+        for run, position in enumerate(self.alive):
+            scores = self.evaluator(state.parameters[run])
+            usable[run] = torch.tensor([score.loss for score in scores]).isfinite().all()
+            if not usable[run]:
+                continue
+            shared = {
+                "step": state.step,
+                "metric": task.metric,
+                "threshold": None if state.threshold is None else state.threshold[run].item(),
+                "learning_rate": state.learning_rate[run].item(),
+                "fraction_clipped": None if clipped is None else clipped[run].item(),
+            }
+            outcome = self.outcomes[position]
+            outcome.evaluations += [
+                {"run_id": outcome.run_id, **shared, **vars(score)} for score in scores
+            ]
+        self._drop_diverged(usable)
+
+    def _drop_diverged(self, usable: Tensor) -> None:
+        if usable.all():
+            return
+        self.end((~usable).nonzero().flatten().tolist(), "diverged")
+        kept = usable.nonzero().flatten()
+        self.state.keep(kept)
+        self.mechanism.keep(kept.tolist())
+        self.alive = [self.alive[run] for run in kept.tolist()]
+
+    def end(self, runs: Sequence[int], status: str) -> None:
+        for run in runs:
+            outcome = self.outcomes[self.alive[run]]
+            outcome.status = status
+            outcome.diverged_at = self.state.step if status == "diverged" else None
+            outcome.ledger = self.mechanism.ledgers[run].to_json()
+
+    def add_seconds(self, seconds: float) -> None:
+        """The runs share the device: each is charged its part of the time."""
+        for position in self.alive:
+            self.outcomes[position].wall_seconds += seconds / len(self.alive)
+
+    def content(self) -> dict[str, Any]:
+        return {
+            "state": {name: value for name, value in vars(self.state).items()},
+            "ledgers": [ledger.to_json() for ledger in self.mechanism.ledgers],
+            "outcomes": [dict(vars(outcome)) for outcome in self.outcomes],
+            "alive": self.alive,
+        }
+
+    def restore(self, content: dict[str, Any] | None) -> None:
+        if content is None:
+            return
+        self.state = State(**content["state"])
+        self.outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
+        self.alive = list(content["alive"])
+        self.mechanism.keep(self.alive)
+        ledgers = [Ledger.from_json(text) for text in content["ledgers"]]
+        self.mechanism.resume(ledgers, self.state.step)
+
+
+def initial_parameters(task: Task, seed: int) -> Tensor:
+    """Fresh weights [P] that depend on the model and the seed only.
+
+    All methods start a seed from the same weights, so that they are compared like with like.
+    """
+    number = int(stream(f"seed {seed}", f"weights of {task.model}", 0).integers(2**32))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(number)
+        model = build_model(task.model, task.last_layer_nonlinearity)
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def _optional(values: Sequence[float | None], device: torch.device) -> Tensor | None:
+    return None if None in values else torch.tensor(values, device=device)

@@ -1,0 +1,99 @@
+"""Fixtures of the data room: tiny MNIST-like sources, the official files, no network."""
+
+import gzip
+import hashlib
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oso.data import fetch
+from oso.data.fetch import Source, SourceFile
+
+IDX_CODES = {"uint8": 8, "int8": 9, "int16": 11, "int32": 12, "float32": 13, "float64": 14}
+
+
+def encode_idx(array: np.ndarray) -> bytes:
+    """Write an IDX file as the format's description says, independently of the reader."""
+    head = struct.pack(
+        f">BBBB{array.ndim}I", 0, 0, IDX_CODES[array.dtype.name], array.ndim, *array.shape
+    )
+    return head + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+@dataclass
+class Tiny:
+    """A source with the form of MNIST and a few examples, and its files' content by name."""
+
+    source: Source
+    content: dict[str, bytes]
+
+    def write(self, folder: Path, compressed: bool = True) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.content.items():
+            if compressed:
+                (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+            else:
+                (folder / name).write_bytes(content)
+        return folder
+
+
+def make_tiny(mirrors: tuple[str, ...] = (), **changed: np.ndarray) -> Tiny:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "train_images": rng.integers(256, size=(5, 4, 3), dtype=np.uint8),
+        "train_labels": np.array([3, 1, 4, 0, 5], np.uint8),
+        "t10k_images": rng.integers(256, size=(2, 4, 3), dtype=np.uint8),
+        "t10k_labels": np.array([9, 2], np.uint8),
+    } | changed
+    content = {name: encode_idx(array) for name, array in arrays.items()}
+    files = tuple(
+        SourceFile(name, len(data), hashlib.sha256(data).hexdigest())
+        for name, data in content.items()
+    )
+    return Tiny(Source("tiny", files, mirrors), content)
+
+
+@pytest.fixture(scope="session", name="encode_idx")
+def _encode_idx():
+    return encode_idx
+
+
+@pytest.fixture(scope="session", name="make_tiny")
+def _make_tiny():
+    return make_tiny
+
+
+@pytest.fixture
+def tiny() -> Tiny:
+    return make_tiny()
+
+
+@pytest.fixture(scope="session")
+def official_mnist() -> Path:
+    """The folder with MNIST's official files."""
+    shared = os.environ.get("OSO_TEST_SHARED") or Path(__file__).resolve().parents[3] / "shared"
+    folder = Path(shared) / "data" / "mnist"
+    if not folder.is_dir():
+        pytest.skip(f"the official MNIST files are not in {folder}")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def opened(monkeypatch) -> list[str]:
+    """Keep every test off the network and list the URLs that were asked for."""
+    urls: list[str] = []
+    real = fetch.open_url
+
+    def guarded(url, timeout):
+        urls.append(url)
+        assert url.startswith(("file://", "http://127.0.0.1:")), f"{url} is on the network"
+        return real(url, timeout)
+
+    monkeypatch.setattr(fetch, "open_url", guarded)
+    monkeypatch.setattr(fetch, "PAUSE", 0.0)
+    monkeypatch.setenv("no_proxy", "*")
+    return urls

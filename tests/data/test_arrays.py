@@ -1,0 +1,163 @@
+import dataclasses
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oso.data import arrays as arrays_module
+from oso.data.arrays import Arrays, load_arrays, save_arrays
+from oso.errors import OsoError
+
+NAMES = ["train_inputs", "train_targets", "test_inputs", "test_targets"]
+PROVENANCE = {"files": {"a": {"sha256": "00"}}, "title": "Ziffern – 数字", "seed": 3}
+
+
+def make(train=5, test=2, shape=(1, 4, 3)):
+    rng = np.random.default_rng(1)
+    return Arrays(
+        rng.random((train, *shape), dtype=np.float32),
+        rng.integers(10, size=train),
+        rng.random((test, *shape), dtype=np.float32),
+        rng.integers(10, size=test),
+    )
+
+
+def assert_equal(one, other):
+    for name in NAMES:
+        assert getattr(one, name).dtype == getattr(other, name).dtype
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 3), (7,)])
+def test_what_was_saved_is_loaded(tmp_path, shape):
+    path, arrays = tmp_path / "new" / "x.data", make(shape=shape)
+    save_arrays(path, arrays, PROVENANCE)
+    loaded, provenance = load_arrays(path)
+    assert_equal(loaded, arrays)
+    assert provenance == PROVENANCE
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_file_is_a_plain_npz_that_any_numpy_reads(tmp_path):
+    path, arrays = tmp_path / "x.npz", make()
+    save_arrays(path, arrays, PROVENANCE)
+    with zipfile.ZipFile(path) as archive:
+        assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
+    with np.load(path, allow_pickle=False) as file:
+        np.testing.assert_array_equal(file["test_inputs"], arrays.test_inputs)
+        assert json.loads(file["provenance"].item()) == PROVENANCE
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "x.npz"
+    save_arrays(path, make(), PROVENANCE)
+    before = path.read_bytes()
+
+    def full(handle, **entries):
+        handle.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(arrays_module.np, "savez", full)
+    with pytest.raises(OsoError, match=rf"^{path}: cannot write .*No space left"):
+        save_arrays(path, make(train=9), {})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot make this folder"):
+        save_arrays(tmp_path / "file" / "x.npz", make(), {})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train_inputs": np.zeros((5, 1, 4, 3))}, "train_inputs is float64"),
+        ({"train_inputs": np.zeros(5, np.float32)}, "train_inputs is float32 .5."),
+        ({"test_targets": np.zeros(2, np.int32)}, "test_targets is int32"),
+        ({"test_targets": np.zeros((2, 1), np.int64)}, "test_targets is int64 .2, 1."),
+        ({"train_targets": np.zeros(4, np.int64)}, "5 examples and train_targets 4"),
+        ({"test_inputs": np.zeros((2, 1, 4, 4), np.float32)}, "an example has shape"),
+        ({"test_inputs": np.full((2, 1, 4, 3), np.nan, np.float32)}, "not finite"),
+        (
+            {"test_inputs": np.zeros((0, 1, 4, 3), np.float32), "test_targets": np.zeros(0, int)},
+            "at least one",
+        ),
+    ],
+)
+def test_wrong_shapes_and_types_are_refused_here_and_in_files(tmp_path, change, message):
+    good = {name: getattr(make(), name) for name in NAMES}
+    with pytest.raises(OsoError, match=message):
+        dataclasses.replace(make(), **change)
+    path = tmp_path / "x.npz"
+    np.savez(path, **(good | change), provenance=np.array("{}"))
+    with pytest.raises(OsoError, match=f"^{path}: not a sound data file .*{message}"):
+        load_arrays(path)
+
+
+@pytest.mark.parametrize("provenance", ["[1]", "{", ""])
+def test_a_provenance_that_is_no_json_object_is_refused(tmp_path, provenance):
+    path = tmp_path / "x.npz"
+    np.savez(path, **{name: getattr(make(), name) for name in NAMES}, provenance=provenance)
+    with pytest.raises(OsoError, match=f"^{path}: not a sound data file"):
+        load_arrays(path)
+
+
+def test_another_file_is_refused_by_name_and_left_alone(tmp_path):
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "empty").write_bytes(b"")
+    for path in list(tmp_path.iterdir()):
+        before = path.read_bytes()
+        with pytest.raises(OsoError, match=f"^{path}: truncated, or not a data file"):
+            load_arrays(path)
+        assert path.read_bytes() == before
+
+
+def test_a_missing_file_or_a_folder_is_named(tmp_path):
+    for path in (tmp_path / "missing.npz", tmp_path):
+        with pytest.raises(OsoError, match=f"^{path}: cannot read this data file"):
+            load_arrays(path)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    save_arrays(folder / "x.npz", make(), PROVENANCE)
+    return folder, (folder / "x.npz").read_bytes()
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_truncation_is_refused(saved, data):
+    folder, content = saved
+    path = folder / "cut.npz"
+    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+    with pytest.raises(OsoError, match=f"^{path}: ") as caught:
+        load_arrays(path)
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_no_flipped_bit_changes_the_arrays_unseen(saved, data):
+    folder, content = saved
+    path, flipped = folder / "flipped.npz", bytearray(content)
+    flipped[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(flipped)
+    refusal, loaded = None, None
+    try:
+        loaded = load_arrays(path)
+    except OsoError as error:
+        refusal = str(error)
+    if loaded is None:
+        assert refusal.startswith(f"{path}: ")
+        assert "\n" not in refusal
+    else:  # a bit without meaning, such as one of a time stamp
+        assert_equal(loaded[0], make())
+        assert loaded[1] == PROVENANCE

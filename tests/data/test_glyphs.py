@@ -1,0 +1,106 @@
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+
+from oso.data import glyphs, prepare
+from oso.data.arrays import load_arrays
+from oso.errors import OsoError
+
+FOLDER = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    path = tmp_path_factory.mktemp("glyphs") / "glyphs.npz"
+    prepare("glyphs", path)
+    return path, *load_arrays(path)
+
+
+def test_the_same_bytes_each_time(prepared, tmp_path):
+    prepare("glyphs", tmp_path / "again.npz", tmp_path / "a data_dir is not looked at")
+    assert (tmp_path / "again.npz").read_bytes() == prepared[0].read_bytes()
+
+
+def test_shapes_range_and_labels(prepared):
+    _, arrays, provenance = prepared
+    assert arrays.train_inputs.shape == (6000, 1, 14, 14)
+    assert arrays.test_inputs.shape == (1000, 1, 14, 14)
+    for inputs, targets in (
+        (arrays.train_inputs, arrays.train_targets),
+        (arrays.test_inputs, arrays.test_targets),
+    ):
+        assert inputs.min() == 0
+        assert inputs.max() == 1
+        counts = np.bincount(targets)
+        assert len(counts) == 10
+        assert counts.min() > 0.7 * len(targets) / 10
+    assert "not MNIST" in provenance["made_from"]
+    assert provenance["seed"] == glyphs.SEED
+
+
+def test_no_example_occurs_twice_in_or_across_the_parts(prepared):
+    _, arrays, _ = prepared
+    both = np.concatenate([arrays.train_inputs, arrays.test_inputs])
+    assert len({image.tobytes() for image in both}) == 7000
+
+
+def test_each_font_has_ten_different_centred_digits_of_one_height():
+    digits = glyphs.render_digits(FOLDER)
+    assert digits.shape == (len(glyphs.FONTS), 10, glyphs.CANVAS, glyphs.CANVAS)
+    for name, font in zip(glyphs.FONTS, digits, strict=True):
+        assert len({digit.tobytes() for digit in font}) == 10, name
+        for digit in font:
+            for axis in (0, 1):
+                filled = np.flatnonzero(digit.max(axis=axis))
+                middle = (filled[0] + filled[-1]) / 2
+                assert abs(middle - (glyphs.CANVAS - 1) / 2) <= 0.5, name
+        rows = np.flatnonzero(font[0].max(axis=1))
+        assert abs(len(rows) - glyphs.HEIGHT * glyphs.ZOOM) <= 2, name
+        # Lining figures: a digit that is lower than the zero would be an old-style one.
+        assert all(len(np.flatnonzero(d.max(axis=1))) >= len(rows) - 3 for d in font), name
+
+
+def test_the_labels_can_be_learned_but_not_by_a_trivial_rule(prepared):
+    """Nearest neighbours read most of them; the nearest mean image misses many."""
+    _, arrays, _ = prepared
+    train, test = (x.reshape(len(x), -1) for x in (arrays.train_inputs, arrays.test_inputs))
+
+    def nearest(centres, labels):
+        distance = (centres**2).sum(1) - 2 * test @ centres.T
+        return (labels[distance.argmin(axis=1)] == arrays.test_targets).mean()
+
+    means = np.stack([train[arrays.train_targets == digit].mean(axis=0) for digit in range(10)])
+    assert nearest(train, arrays.train_targets) > 0.93
+    assert 0.5 < nearest(means, np.arange(10)) < 0.9
+
+
+def blob(row, column):
+    """A canvas with one small bright spot, in canvas pixels from its middle."""
+    centre = (glyphs.CANVAS - 1) / 2
+    y, x = np.mgrid[: glyphs.CANVAS, : glyphs.CANVAS] - centre
+    return np.exp(-((y - row) ** 2 + (x - column) ** 2) / 4)[np.newaxis]
+
+
+@pytest.mark.parametrize(
+    ("spot", "shift", "turn", "scale", "expected"),
+    [
+        ((0, 0), (0, 0), 0, 1, (0, 0)),
+        ((6, -4), (0, 0), 0, 1, (3, -2)),  # two canvas pixels are one of the image
+        ((6, -4), (1, 2), 0, 1, (4, 0)),
+        ((6, -4), (0, 0), 0, 0.5, (1.5, -1)),
+        ((6, 0), (0, 0), np.pi / 2, 1, (0, -3)),  # a quarter turn, clockwise as one sees it
+        ((6, 0), (1, 2), np.pi / 2, 0.5, (1, 0.5)),  # scaled, then turned, then shifted
+    ],
+)
+def test_a_spot_lands_where_its_map_says(spot, shift, turn, scale, expected):
+    image = glyphs._warp(blob(*spot), np.array([shift]), np.array([turn]), np.array([scale]))[0]
+    y, x = np.mgrid[: glyphs.SIDE, : glyphs.SIDE] - (glyphs.SIDE - 1) / 2
+    found = ((image * y).sum() / image.sum(), (image * x).sum() / image.sum())
+    assert found == pytest.approx(expected, abs=0.05)
+
+
+def test_a_missing_font_is_named(tmp_path):
+    with pytest.raises(OsoError, match=rf"^{tmp_path}/DejaVuSans\.ttf: cannot read this font"):
+        glyphs.render_digits(tmp_path)

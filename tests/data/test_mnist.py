@@ -1,0 +1,84 @@
+import gzip
+import shutil
+
+import numpy as np
+import pytest
+
+from oso.data import mnist, prepare
+from oso.data.arrays import load_arrays
+from oso.errors import OsoError
+
+
+def test_tiny_source_is_read_exactly(tiny, tmp_path):
+    folder = tiny.write(tmp_path / "local")
+    arrays, provenance = mnist.build(folder, tmp_path / "cache", tiny.source)
+    raw = np.frombuffer(tiny.content["train_images"][16:], np.uint8).reshape(5, 1, 4, 3)
+    np.testing.assert_array_equal(np.rint(arrays.train_inputs * 255), raw)
+    assert arrays.train_inputs.shape == (5, 1, 4, 3)
+    assert arrays.train_inputs.min() >= 0
+    assert arrays.train_inputs.max() <= 1
+    assert arrays.train_targets.tolist() == [3, 1, 4, 0, 5]
+    assert arrays.test_targets.tolist() == [9, 2]
+    assert provenance["files"]["t10k_labels"] == {
+        "sha256": tiny.source.files[3].sha256,
+        "origin": str(folder / "t10k_labels.gz"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"train_images": np.zeros((5, 12), np.uint8)}, r"train_images\.gz: .*uint8 images"),
+        ({"t10k_labels": np.zeros(2, np.int32)}, r"t10k_labels\.gz: holds int32.*uint8 labels"),
+        ({"t10k_labels": np.zeros(3, np.uint8)}, "2 examples and test_targets 3"),
+    ],
+)
+def test_a_file_in_the_wrong_place_is_refused(make_tiny, tmp_path, changed, message):
+    tiny = make_tiny(**changed)
+    with pytest.raises(OsoError, match=message):
+        mnist.build(tiny.write(tmp_path), tmp_path / "cache", tiny.source)
+
+
+def test_the_official_files_give_the_known_arrays(official_mnist, tmp_path, opened):
+    output = tmp_path / "mnist.npz"
+    prepare("mnist", output, official_mnist.parent)
+    arrays, provenance = load_arrays(output)
+    output.unlink()  # 220 MB
+    assert arrays.train_inputs.shape == (60_000, 1, 28, 28)
+    assert arrays.test_inputs.shape == (10_000, 1, 28, 28)
+    # Figures that everyone who normalises MNIST knows.
+    assert arrays.train_inputs.mean(dtype=np.float64) == pytest.approx(0.1307, abs=5e-5)
+    assert arrays.train_inputs.std(dtype=np.float64) == pytest.approx(0.3081, abs=5e-5)
+    assert arrays.train_targets[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert np.bincount(arrays.test_targets).tolist() == [
+        *(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009)
+    ]
+    assert (arrays.train_inputs.min(), arrays.train_inputs.max()) == (0, 1)
+    assert provenance["dataset"] == "mnist"
+    assert len(provenance["files"]) == 4
+    assert opened == []
+
+
+def test_an_official_file_with_one_flipped_bit_is_refused(official_mnist, tmp_path):
+    """The large file recompressed, the labels unpacked: fine. One bit in it flipped: refused."""
+    local = tmp_path / "local"
+    local.mkdir()
+    for path in official_mnist.iterdir():
+        shutil.copyfile(path, local / path.name)
+    images = local / "t10k-images-idx3-ubyte.gz"
+    content = gzip.decompress(images.read_bytes())
+    images.write_bytes(gzip.compress(content, 1))
+    labels = local / "t10k-labels-idx1-ubyte.gz"
+    (local / "t10k-labels-idx1-ubyte").write_bytes(gzip.decompress(labels.read_bytes()))
+    labels.unlink()
+    arrays, _ = mnist.build(local, tmp_path / "cache")
+    assert len(arrays.test_targets) == 10_000
+
+    flipped = bytearray(content)
+    flipped[-1] ^= 1
+    images.write_bytes(gzip.compress(bytes(flipped), 1))
+    before, output = images.read_bytes(), tmp_path / "out" / "mnist.npz"
+    with pytest.raises(OsoError, match=rf"^{images}: wrong file .*left untouched"):
+        prepare("mnist", output, local)
+    assert images.read_bytes() == before
+    assert not output.exists()

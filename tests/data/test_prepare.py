@@ -1,0 +1,111 @@
+"""The catalogue and `prepare`, which holds data sets against it."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from oso import data
+from oso.data import DATASETS, dataset_info, mnist, prepare
+from oso.data.arrays import load_arrays
+from oso.errors import OsoError
+
+
+def test_every_data_set_can_be_both_planned_and_made():
+    assert set(data._MODULES) == set(DATASETS)
+    assert all(info.name == name for name, info in DATASETS.items())
+
+
+def test_glyphs_says_that_it_is_not_mnist():
+    assert "not MNIST" in DATASETS["glyphs"].title
+
+
+def test_planning_imports_nothing_heavy():
+    code = "import oso.data, sys; print({'numpy', 'matplotlib', 'torch'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "set()", result.stderr
+
+
+def test_an_unknown_data_set_is_refused_with_the_allowed_ones(tmp_path):
+    for call in (dataset_info, lambda name: prepare(name, tmp_path / "new" / "x.npz")):
+        with pytest.raises(OsoError, match=r"'imagenet'; allowed: mnist, glyphs"):
+            call("imagenet")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def tiny_mnist(tiny, monkeypatch, tmp_path):
+    """The tiny source in MNIST's place, and a folder that holds it."""
+    info = dataclasses.replace(
+        DATASETS["mnist"], examples=5, test_examples=2, input_shape=(1, 4, 3)
+    )
+    monkeypatch.setitem(DATASETS, "mnist", info)
+    monkeypatch.setattr(mnist.build, "__defaults__", (tiny.source,))
+    return tiny.write(tmp_path / "raw")
+
+
+def test_the_file_says_which_data_set_it_holds(tiny_mnist, tmp_path):
+    prepare("mnist", tmp_path / "out" / "x.npz", tiny_mnist)
+    arrays, provenance = load_arrays(tmp_path / "out" / "x.npz")
+    assert arrays.test_targets.tolist() == [9, 2]
+    assert provenance["dataset"] == "mnist"
+
+
+def test_downloads_go_beside_the_output(tiny, make_tiny, tiny_mnist, monkeypatch, tmp_path):
+    source = make_tiny(mirrors=(tiny_mnist.as_uri(),)).source
+    monkeypatch.setattr(mnist.build, "__defaults__", (source,))
+    prepare("mnist", tmp_path / "out" / "x.npz")
+    cached = tmp_path / "out" / "downloads" / "mnist"
+    assert {path.name for path in cached.iterdir()} == {f"{name}.gz" for name in tiny.content}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"examples": 6}, "training examples is 5, the catalogue says 6"),
+        ({"test_examples": 3}, "test examples is 2, the catalogue says 3"),
+        ({"input_shape": (4, 3)}, r"input shape is \(1, 4, 3\), the catalogue says \(4, 3\)"),
+        ({"classes": 9}, "largest target is 9, the catalogue says 8"),
+    ],
+)
+def test_arrays_that_the_study_did_not_plan_with_are_not_written(
+    tiny_mnist, monkeypatch, tmp_path, change, message
+):
+    monkeypatch.setitem(DATASETS, "mnist", dataclasses.replace(DATASETS["mnist"], **change))
+    with pytest.raises(OsoError, match=message):
+        prepare("mnist", tmp_path / "x.npz", tiny_mnist)
+    assert not (tmp_path / "x.npz").exists()
+
+
+def test_a_failure_leaves_the_earlier_output(tiny_mnist, tmp_path):
+    output = tmp_path / "x.npz"
+    prepare("mnist", output, tiny_mnist)
+    before = output.read_bytes()
+    (tiny_mnist / "t10k_images.gz").write_bytes(b"cut")
+    with pytest.raises(OsoError, match=r"t10k_images\.gz: truncated"):
+        prepare("mnist", output, tiny_mnist)
+    assert output.read_bytes() == before
+
+
+def test_an_earlier_output_is_made_anew_but_no_other_file_is_overwritten(tiny_mnist, tmp_path):
+    output = tmp_path / "x.npz"
+    prepare("mnist", output, tiny_mnist)
+    prepare("mnist", output, tiny_mnist)
+    other = tmp_path / "thesis.txt"
+    other.write_text("years of work")
+    for path in (other, tmp_path):
+        with pytest.raises(OsoError, match=f"^{path}: exists and is not a data file"):
+            prepare("mnist", path, tiny_mnist)
+    assert other.read_text() == "years of work"
+
+
+def test_a_closed_output_folder_is_named_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "import_module", lambda name: pytest.fail("work was begun"))
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot make this folder") as caught:
+        prepare("glyphs", tmp_path / "file" / "x.npz")
+    assert "\n" not in str(caught.value)
+    monkeypatch.setattr("os.access", lambda *args: False)  # root may write anywhere
+    with pytest.raises(OsoError, match=f"^{tmp_path}: no permission to write"):
+        prepare("glyphs", tmp_path / "x.npz")

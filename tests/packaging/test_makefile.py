@@ -1,0 +1,184 @@
+"""`make help`, and how `make setup` treats a .venv that is new, whole, stale or broken.
+
+A stand-in for Python takes the place of the real one, so nothing is downloaded: it writes down
+each pip call, and makes a .venv that holds only itself.
+"""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+DOCUMENTED = ["setup", "demo", "test", "lint", "report", "spotcheck", "paper", "clean", "help"]
+
+STAND_IN = """#!/bin/sh
+if [ "$1" = -c ]; then exit 0; fi
+echo "$*" >> "$LOG"
+if [ "$2" = venv ]; then
+    mkdir -p .venv/bin && find .venv -type f -delete
+    cp "$0" .venv/bin/python && touch .venv/bin/activate
+fi
+case "$*" in *"${FAIL_AT:-nothing at all}"*) exit 1 ;; esac
+"""
+
+
+class Checkout:
+    """A copy of what `make setup` reads, with the stand-in as Python."""
+
+    def __init__(self, repo: Path, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder.parent / "log"
+        self.python = folder.parent / "stand-in"
+        folder.mkdir()
+        for name in ("Makefile", "requirements.in", "requirements.lock", "pyproject.toml"):
+            shutil.copy(repo / name, folder)
+        self.python.write_text(STAND_IN)
+        self.python.chmod(0o755)
+
+    def make(self, *args: str, **env: str) -> tuple[int, list[str], str]:
+        """Exit status, the stand-in's calls, and all output of one `make`."""
+        self.log.write_text("")
+        done = subprocess.run(
+            ["make", f"PYTHON={self.python}", *args],
+            cwd=self.folder,
+            env={"PATH": os.environ["PATH"], "LOG": str(self.log)} | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        return done.returncode, self.log.read_text().splitlines(), done.stdout
+
+
+@pytest.fixture
+def checkout(repo: Path, tmp_path: Path) -> Checkout:
+    return Checkout(repo, tmp_path / "a folder")
+
+
+def made_anew(calls: list[str]) -> bool:
+    return bool(calls) and calls[0].startswith("-m venv")
+
+
+def test_help_is_the_default_and_lists_the_documented_targets(checkout: Checkout) -> None:
+    status, calls, output = checkout.make()
+    assert (status, calls) == (0, [])
+    assert sorted(re.findall(r"^  make (\S+) +\S", output, flags=re.M)) == sorted(DOCUMENTED)
+    assert checkout.make("help")[2] == output
+
+
+def test_readme_names_only_targets_that_exist(repo: Path) -> None:
+    named = re.findall(r"(?:`|^ *\$? *)make ([a-z][a-z-]*)", (repo / "README.md").read_text(), re.M)
+    assert {"demo", "test"} <= set(named) <= set(DOCUMENTED)
+
+
+def test_setup_installs_torch_first_then_the_lock_then_the_package(checkout: Checkout) -> None:
+    status, calls, _ = checkout.make("setup")
+    assert status == 0
+    assert made_anew(calls)
+    torch, lock, package, check = calls[1:]
+    assert re.search(r" install torch==[0-9.]+$", torch)
+    assert {"--require-hashes", "--no-deps", "requirements.lock"} <= set(lock.split())
+    assert "--no-deps" in package
+    assert package.endswith("--editable .")
+    assert check.endswith(" check")
+
+
+def test_a_second_setup_does_nothing(checkout: Checkout) -> None:
+    checkout.make("setup")
+    assert checkout.make("setup")[:2] == (0, [])
+
+
+@pytest.mark.parametrize("name", ["requirements.in", "requirements.lock", "pyproject.toml"])
+def test_a_changed_requirement_is_installed_into_the_same_venv(
+    checkout: Checkout, name: str
+) -> None:
+    checkout.make("setup")
+    later = (checkout.folder / ".venv" / ".ready").stat().st_mtime + 10
+    os.utime(checkout.folder / name, (later, later))
+    status, calls, _ = checkout.make("setup")
+    assert status == 0
+    assert not made_anew(calls)
+    assert any("requirements.lock" in call for call in calls)
+
+
+@pytest.mark.parametrize("step", ["-m venv", "install torch", "requirements.lock", "--editable"])
+def test_an_interrupted_installation_starts_afresh(checkout: Checkout, step: str) -> None:
+    assert checkout.make("setup", FAIL_AT=step)[0] != 0
+    status, calls, _ = checkout.make("setup")
+    assert status == 0
+    assert made_anew(calls)
+    assert len(calls) == 5
+
+
+def test_an_interrupted_update_starts_afresh_too(checkout: Checkout) -> None:
+    checkout.make("setup")
+    later = (checkout.folder / ".venv" / ".ready").stat().st_mtime + 10
+    os.utime(checkout.folder / "requirements.lock", (later, later))
+    assert checkout.make("setup", FAIL_AT="requirements.lock")[0] != 0
+    assert made_anew(checkout.make("setup")[1])
+
+
+def test_a_copied_checkout_does_not_use_the_venv_of_the_first(checkout: Checkout) -> None:
+    checkout.make("setup")
+    shutil.copytree(checkout.folder, checkout.folder.parent / "copy")
+    checkout.folder = checkout.folder.parent / "copy"
+    assert made_anew(checkout.make("setup")[1])
+
+
+def test_a_venv_whose_python_has_gone_is_made_anew(checkout: Checkout) -> None:
+    checkout.make("setup")
+    (checkout.folder / ".venv" / "bin" / "python").unlink()
+    assert made_anew(checkout.make("setup")[1])
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ('sys.version_info = (3, 9, 2, "final", 0)', "Python 3.11 or newer is needed"),
+        ('sys.modules["ensurepip"] = None', "venv module"),
+        (None, "Python 3.11 or newer is needed"),
+    ],
+    ids=["old", "without venv", "absent"],
+)
+def test_an_unfit_python_is_refused_in_one_line(
+    checkout: Checkout, setting: str | None, says: str
+) -> None:
+    if setting is None:
+        checkout.python.unlink()
+    else:
+        run = f"import sys; {setting}; exec(sys.argv[2])"
+        checkout.python.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{run}' \"$@\"\n")
+    status, _, output = checkout.make("setup")
+    lines = [line for line in output.splitlines() if not line.startswith("make: ***")]
+    assert status != 0
+    assert len(lines) == 1
+    assert says in lines[0]
+    assert not (checkout.folder / ".venv").exists()
+
+
+@pytest.mark.parametrize("target", ["demo", "spotcheck", "paper"])
+def test_a_study_takes_cores_configuration_and_data_folder(checkout: Checkout, target: str) -> None:
+    plain = checkout.make("--dry-run", target)[2]
+    assert f"snakemake --cores 2  --configfile config/{target}.yaml" in plain
+    assert "data_dir" not in plain
+    chosen = checkout.make("--dry-run", target, "CORES=all", "DATA_DIR=my data")[2]
+    assert "snakemake --cores all --config 'data_dir=my data' --configfile" in chosen
+
+
+def test_clean_removes_build_only(checkout: Checkout) -> None:
+    (checkout.folder / "build" / "demo").mkdir(parents=True)
+    (checkout.folder / "results").mkdir()
+    before = {path.name for path in checkout.folder.iterdir()}
+    checkout.make("clean")
+    assert {path.name for path in checkout.folder.iterdir()} == before - {"build"}
+
+
+@pytest.mark.parametrize("script", [".ci/run", "scripts/lock"])
+def test_scripts_are_executable(repo: Path, script: str) -> None:
+    assert (repo / script).stat().st_mode & stat.S_IXUSR

@@ -1,0 +1,122 @@
+"""requirements.in, the lock, pyproject.toml and environment.yml name the same versions."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import oso
+import pytest
+import yaml
+
+# Where conda calls a package otherwise.
+CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib", "seaborn-base": "seaborn"}
+# In environment.yml for its own sake, with no version of ours.
+UNPINNED_IN_CONDA = {"python", "pip"}
+
+
+def pins(lines: list[str]) -> dict[str, str]:
+    """`name==version` lines as a dictionary; anything but an exact pin is refused."""
+    found = {}
+    for line in lines:
+        match = re.fullmatch(r"([a-z0-9-]+)==([0-9][0-9a-z.]*)", line)
+        assert match, f"{line!r} is no exact pin of a public version in lower case"
+        assert match[1] not in found, f"{match[1]} stands there twice"
+        found[match[1]] = match[2]
+    return found
+
+
+@pytest.fixture(scope="module")
+def direct(repo: Path) -> dict[str, str]:
+    lines = (repo / "requirements.in").read_text().splitlines()
+    return pins([line for line in lines if line and not line.startswith("#")])
+
+
+@pytest.fixture(scope="module")
+def lock_text(repo: Path) -> str:
+    return (repo / "requirements.lock").read_text()
+
+
+@pytest.fixture(scope="module")
+def lock(lock_text: str) -> dict[str, str]:
+    return pins(re.findall(r"^([^\s#]+) \\$", lock_text, flags=re.M))
+
+
+@pytest.fixture(scope="module")
+def pyproject(repo: Path) -> dict:
+    return tomllib.loads((repo / "pyproject.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def environment(repo: Path) -> dict:
+    return yaml.safe_load((repo / "environment.yml").read_text())
+
+
+@pytest.fixture(scope="module")
+def conda(environment: dict) -> dict[str, str]:
+    """Every pin of environment.yml, conda's and pip's, under its name on the package index."""
+    found: dict[str, str] = {}
+    for entry in environment["dependencies"]:
+        if isinstance(entry, dict):
+            named = pins([line for line in entry["pip"] if line != "-e ."])
+        elif re.split(r"[ =<>]", entry)[0] in UNPINNED_IN_CONDA:
+            continue
+        else:
+            name, version = entry.split("=")
+            named = {CONDA_NAMES.get(name, name): version}
+        assert not set(found) & set(named), "a package is asked of both conda and pip"
+        found |= named
+    return found
+
+
+def test_pyproject_names_the_direct_needs(direct: dict, pyproject: dict) -> None:
+    project = pyproject["project"]
+    stated = pins(project["dependencies"] + project["optional-dependencies"]["dev"])
+    assert stated == direct
+
+
+def test_lock_holds_the_direct_needs_but_torch(direct: dict, lock: dict, lock_text: str) -> None:
+    asked = set(re.findall(r"^(\S+)==[^\n]*\n(?:    [^\n]*\n)*?[^\n]*-r requirements\.in$",
+                           lock_text, flags=re.M))  # fmt: skip
+    assert asked == set(direct) - {"torch"}
+    assert {name: lock[name] for name in asked} == {name: direct[name] for name in asked}
+
+
+def test_environment_holds_the_direct_needs(direct: dict, conda: dict) -> None:
+    assert {name: conda.get(name) for name in direct} == direct
+
+
+def test_environment_agrees_with_the_lock_on_the_rest(
+    direct: dict, lock: dict, conda: dict
+) -> None:
+    rest = set(conda) - set(direct)
+    assert {name: conda[name] for name in rest} == {name: lock.get(name) for name in rest}
+
+
+def test_environment_asks_for_a_supported_python(environment: dict, pyproject: dict) -> None:
+    (python,) = (e for e in environment["dependencies"] if str(e).startswith("python "))
+    assert pyproject["project"]["requires-python"] in python
+    assert "-e ." in environment["dependencies"][-1]["pip"]
+
+
+def test_lock_leaves_out_torch_and_what_only_its_cuda_build_needs(lock: dict) -> None:
+    heavy = [name for name in lock if re.match(r"(torch$|triton|nvidia-|cuda-)", name)]
+    assert heavy == []
+
+
+def test_lock_holds_what_every_build_of_torch_needs(lock: dict) -> None:
+    needs = {"filelock", "fsspec", "jinja2", "mpmath", "networkx", "sympy", "typing-extensions"}
+    assert needs <= set(lock)
+    assert int(lock["setuptools"].split(".")[0]) >= 77
+
+
+def test_every_entry_of_the_lock_has_a_hash(lock: dict, lock_text: str) -> None:
+    entries = re.split(r"^(?=[^\s#])", lock_text, flags=re.M)[1:]
+    assert len(entries) == len(lock)
+    without = [e.split()[0] for e in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", e)]
+    assert without == []
+
+
+def test_package_citation_and_metadata_state_one_version(repo: Path, pyproject: dict) -> None:
+    citation = yaml.safe_load((repo / "CITATION.cff").read_text())
+    assert oso.__version__ == pyproject["project"]["version"] == citation["version"]
+    assert pyproject["project"]["license"] == citation["license"]

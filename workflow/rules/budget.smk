@@ -1,0 +1,12 @@
+rule budget:
+    """Price the study: the noise that each cohort's grid has to run with."""
+    output:
+        BUILD / "plan.json",
+    log:
+        LOGS / "budget.log",
+    params:
+        config=json.dumps(STUDY.model_dump(mode="json")),
+    conda:
+        "../../environment.yml"
+    shell:
+        "echo {params.config:q} | oso plan --config - --output {output} 2> >(tee {log} >&2)"

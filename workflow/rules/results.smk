@@ -1,0 +1,17 @@
+rule collect:
+    """Add all parts to the results store. The store is no output: Snakemake deletes outputs."""
+    input:
+        runs=[part / "runs.parquet" for part in all_parts()],
+        evaluations=[part / "evaluations.parquet" for part in all_parts()],
+    output:
+        BUILD / "collected.txt",
+    log:
+        LOGS / "collect.log",
+    params:
+        parts=lambda wildcards, input: [Path(path).parent for path in input.runs],
+        store=STORE,
+    conda:
+        "../../environment.yml"
+    shell:
+        "oso collect {params.parts} --store {params.store} > {output}.tmp 2> >(tee {log} >&2)"
+        " && mv {output}.tmp {output}"

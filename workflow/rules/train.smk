@@ -1,0 +1,24 @@
+rule train:
+    """Train a cohort (data set x method x k x epsilon), or a shard of it; resumes after a kill."""
+    input:
+        # Ancient: whether a job is out of date is decided by its runs' identities (params.runs).
+        plan=ancient(BUILD / "plan.json"),
+        data=lambda wildcards: ancient(f"build/data/{COHORTS[wildcards.cohort].dataset}.npz"),
+    output:
+        runs=BUILD / "parts/{cohort}/shard{shard}/runs.parquet",
+        evaluations=BUILD / "parts/{cohort}/shard{shard}/evaluations.parquet",
+    log:
+        LOGS / "train/{cohort}.shard{shard}.log",
+    params:
+        runs=lambda wildcards: [run.run_id for run in shard_runs(wildcards)],
+        folder=lambda wildcards, output: Path(output.runs).parent,
+        store=STORE,
+    threads: STUDY.threads_per_job
+    resources:
+        mem_mb=4000,
+    conda:
+        "../../environment.yml"
+    shell:
+        "oso train --plan {input.plan} --cohort {wildcards.cohort} --shard {wildcards.shard}"
+        " --data {input.data} --output {params.folder} --store {params.store}"
+        " --threads {threads} 2> >(tee {log} >&2)"
