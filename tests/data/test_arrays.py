@@ -67,6 +67,16 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_who_is_reading_the_old_file_is_not_disturbed(tmp_path):
+    path = tmp_path / "x.npz"
+    save_arrays(path, make(), PROVENANCE)
+    before = path.read_bytes()
+    with open(path, "rb") as reader:
+        save_arrays(path, make(train=9), {})
+        assert reader.read() == before
+    assert load_arrays(path)[1] == {}
+
+
 def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot make this folder"):
@@ -141,6 +151,16 @@ def test_any_truncation_is_refused(saved, data):
     with pytest.raises(OsoError, match=f"^{path}: ") as caught:
         load_arrays(path)
     assert "\n" not in str(caught.value)
+
+
+def test_heads_that_promise_less_than_there_is_are_refused(tmp_path):
+    path = tmp_path / "x.npz"
+    save_arrays(path, make(train=2000, test=2000), {})  # more than is read ahead
+    content = path.read_bytes()
+    assert content.count(b" 4, 3)") == 2  # the inputs' shapes, in training and test
+    path.write_bytes(content.replace(b" 4, 3)", b" 4, 2)"))
+    with pytest.raises(OsoError, match=f"^{path}: not a sound data file"):
+        load_arrays(path)
 
 
 @settings(max_examples=300)

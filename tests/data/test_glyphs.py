@@ -46,6 +46,20 @@ def test_no_example_occurs_twice_in_or_across_the_parts(prepared):
     assert len({image.tobytes() for image in both}) == 7000
 
 
+def test_examples_differ_in_place_in_ink_and_in_noise(prepared):
+    images = prepared[1].train_inputs[:, 0]
+    corners = images[:, [0, 0, -1, -1], [0, -1, 0, -1]]
+    assert 0.4 < (corners > 0).mean() < 0.6  # half of the noise is below zero, and cut off
+    assert 0.02 < corners[corners > 0].std() < 0.1
+    peaks = images.max(axis=(1, 2))
+    assert np.quantile(peaks, 0.9) - np.quantile(peaks, 0.1) > 0.15
+    ink = np.where(images > 0.4, images, 0)
+    for axis in (1, 2):
+        along = ink.sum(axis=3 - axis)
+        centre = along @ np.arange(glyphs.SIDE) / along.sum(axis=1)
+        assert 0.4 < centre.std() < 1.2
+
+
 def test_each_font_has_ten_different_centred_digits_of_one_height():
     digits = glyphs.render_digits(FOLDER)
     assert digits.shape == (len(glyphs.FONTS), 10, glyphs.CANVAS, glyphs.CANVAS)
@@ -91,6 +105,7 @@ def blob(row, column):
         ((6, -4), (1, 2), 0, 1, (4, 0)),
         ((6, -4), (0, 0), 0, 0.5, (1.5, -1)),
         ((6, 0), (0, 0), np.pi / 2, 1, (0, -3)),  # a quarter turn, clockwise as one sees it
+        ((0, 6), (0, 0), np.pi / 2, 1, (3, 0)),
         ((6, 0), (1, 2), np.pi / 2, 0.5, (1, 0.5)),  # scaled, then turned, then shifted
     ],
 )

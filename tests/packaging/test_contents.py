@@ -22,18 +22,19 @@ PACKAGING = [
     ".ci/run",
     "CITATION.cff",
 ]
-# A build of torch, an address or a folder that only some machines reach.
-PARTICULAR = (
-    r"\+cpu|\+cu\d|https?://|file:/|--(?:extra-)?index-url|--find-links|(?<![\w.:])/(?!dev/)"
+# A build of torch, an address, or a folder that only some machines have.
+PARTICULAR = "|".join(
+    [
+        r"\+cpu|\+cu\d",
+        r"https?://|file:/|--(?:extra-)?index-url|--find-links",
+        r"(?<![\w.])/(?:home|mnt|opt|root|srv|tmp|Users)/",
+    ]
 )
 
 
 @pytest.mark.parametrize("name", PACKAGING)
 def test_packaging_is_bound_to_no_machine_index_or_build(repo: Path, name: str) -> None:
     text = (repo / name).read_text()
-    text = text.removeprefix("#!/usr/bin/env bash")
-    if name == "Makefile":
-        text = re.sub(r"'s?/[^']*'", "", text)  # sed's patterns
     assert [m[0] for m in re.finditer(PARTICULAR, text)] == []
 
 
@@ -48,11 +49,12 @@ def test_wheel_carries_every_file_of_the_package(repo: Path, tmp_path: Path) -> 
     copytree(repo / "src", source / "src", ignore=ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (source / name).write_bytes((repo / name).read_bytes())
-    command = "-m pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir".split()
-    subprocess.run([sys.executable, *command, tmp_path, source], check=True)
+    offline = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    command = [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", tmp_path, source]
+    subprocess.run(command, check=True)
     (wheel,) = tmp_path.glob("*.whl")
-    ours = {p.relative_to(source / "src").as_posix() for p in (source / "src").rglob("*.*")}
-    ours = {name for name in ours if name.startswith("oso/")}
+    package = source / "src" / "oso"
+    ours = {f"oso/{p.relative_to(package).as_posix()}" for p in package.rglob("*") if p.is_file()}
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name for name in names if name.startswith("oso/")} == ours

@@ -62,7 +62,7 @@ def checkout(repo: Path, tmp_path: Path) -> Checkout:
 
 
 def made_anew(calls: list[str]) -> bool:
-    return bool(calls) and calls[0].startswith("-m venv")
+    return bool(calls) and calls[0].startswith("-m venv --clear ")
 
 
 def test_help_is_the_default_and_lists_the_documented_targets(checkout: Checkout) -> None:

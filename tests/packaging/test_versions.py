@@ -4,9 +4,10 @@ import re
 import tomllib
 from pathlib import Path
 
-import oso
 import pytest
 import yaml
+
+import oso
 
 # Where conda calls a package otherwise.
 CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib", "seaborn-base": "seaborn"}

@@ -93,8 +93,8 @@ class Store:
                         "metric": metric,
                         "value": value if split == "test" else 1.0 - 0.0001 * seed,
                         "loss": 1.0 / step,
-                        "threshold": _walk(threshold, step, adapts_c) if private else None,
-                        "learning_rate": _walk(learning_rate, step, method == "online"),
+                        "threshold": _walk(threshold, step, adapts_c, method) if private else None,
+                        "learning_rate": _walk(learning_rate, step, method == "online", method),
                         "fraction_clipped": 0.5 if method == "fixed_quantile" else None,
                     }
                 )
@@ -117,10 +117,11 @@ class Store:
         return folder
 
 
-def _walk(start, step, adapts):
+def _walk(start, step, adapts, method):
     if start is None or not adapts:
         return start
-    return start * float(np.exp(2.5e-3 * step * np.cos(step / 400)))
+    rate = 2.5e-3 if method == "online" else 4e-3
+    return start * float(np.exp(rate * step * np.cos(step / 400)))
 
 
 def _curve(rng, final, n=12):

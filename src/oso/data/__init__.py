@@ -43,7 +43,7 @@ def prepare(dataset: str, output: Path, data_dir: Path | None = None) -> None:
     output = Path(output)
 
     from oso.data.arrays import is_arrays_file, save_arrays
-    from oso.data.files import make_folder
+    from oso.files import make_folder
 
     # Fail on a bad output before minutes of downloading, not after.
     make_folder(output.parent)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from oso.data.files import atomic_write, reason
+from oso.files import atomic_write, reason
 from oso.errors import OsoError
 
 _HINT = "prepare the data set again"

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from urllib.error import HTTPError
 
 from oso import __version__
-from oso.data.files import atomic_write, reason
+from oso.files import atomic_write, reason
 from oso.errors import OsoError
 
 TRIES = 3  # rounds over the mirrors
@@ -174,7 +174,7 @@ def _read_url(url: str, limit: int) -> bytes:
     end = time.monotonic() + PATIENCE
     chunks, length = [], 0
     with open_url(url, TIMEOUT) as response:
-        while length < limit and (chunk := response.read(min(1 << 16, limit - length))):
+        while chunk := response.read(min(1 << 16, limit - length)):
             chunks.append(chunk)
             length += len(chunk)
             if time.monotonic() > end:

@@ -50,8 +50,9 @@ def build(data_dir: Path | None = None, cache: Path | None = None) -> tuple[Arra
 
     info = DATASETS["glyphs"]
     digits = render_digits(Path(matplotlib.get_data_path()) / "fonts" / "ttf")
-    train = _draw(digits, info.examples, np.random.default_rng([SEED, 0]))
-    test = _draw(digits, info.test_examples, np.random.default_rng([SEED, 1]))
+    rng = np.random.default_rng(SEED)
+    train = _draw(digits, info.examples, rng)
+    test = _draw(digits, info.test_examples, rng)
     provenance = {
         "made_from": "digits rendered from matplotlib's fonts; not MNIST",
         "seed": SEED,

@@ -28,8 +28,11 @@ class AdamWOSM(Method):
     name = "adam_wosm"
     title = "AdamWOSM"
     search = ("threshold",)
-    momentum_sgd = False  # it has its own, beta1
     Settings = AdamWOSMSettings
+
+    @property
+    def uses_momentum(self) -> bool:
+        return False  # beta1 is its own
 
     def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
         return {**candidate, "learning_rate": self.settings.learning_rate}

@@ -55,12 +55,16 @@ class Method:
     title: ClassVar[str]
     search: ClassVar[tuple[str, ...]]  # the grid's axes: learning_rate, threshold, quantile
     private: ClassVar[bool] = True
-    momentum_sgd: ClassVar[bool] = True  # whether the study's momentum applies
     Settings: ClassVar[type[Settings]] = Settings
 
     def __init__(self, settings: Any, momentum: float) -> None:
         self.settings = settings
         self.momentum = momentum
+
+    @property
+    def uses_momentum(self) -> bool:
+        """Whether the study's momentum applies; some methods have one of their own."""
+        return True
 
     def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
         """All starting values of a run, from the grid's candidate (axis name to value)."""

@@ -27,6 +27,10 @@ class NoDP(Method):
     private = False
     Settings = NoDPSettings
 
+    @property
+    def uses_momentum(self) -> bool:
+        return bool(self.settings.optimizer == "sgd")
+
     def queries(self, state: State) -> tuple[PlainGradient]:
         return (PlainGradient(),)
 

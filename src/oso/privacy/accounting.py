@@ -5,7 +5,6 @@ and "Experiments"; neighbours differ by one example added or removed). Rényi ac
 dp_accounting.
 """
 
-import math
 from collections.abc import Iterable
 
 import dp_accounting
@@ -39,11 +38,14 @@ def grid_noise_multiplier(
         )
         return dp_accounting.SelfComposedDpEvent(step, steps * runs)
 
-    cheapest = RdpAccountant().compose(event(_LARGEST)).get_epsilon(delta)
-    if not math.isfinite(cheapest) or cheapest > epsilon:
+    def cost(noise_multiplier: float) -> float:
+        return float(RdpAccountant().compose(event(noise_multiplier)).get_epsilon(delta))
+
+    cheapest, dearest = cost(_LARGEST), cost(_SMALLEST)
+    if not cheapest <= epsilon < dearest:
         raise OsoError(
             f"epsilon {epsilon:g}: no noise meets it with {runs} runs of {steps} steps at "
-            f"delta {delta:g}; allowed from {cheapest:.3g} upwards"
+            f"delta {delta:g}; allowed is {cheapest:.3g} to {dearest:.3g}"
         )
     # The search's tolerance is absolute and it ends on the side that respects the budget.
     return float(

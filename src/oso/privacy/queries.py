@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
     from torch import Tensor
 
 SMALLEST_THRESHOLD = 1e-12
+_SMALLEST_WEIGHT = 2.0**-126  # smaller float32 numbers have few digits: rounded, they could exceed
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class ClippedGradient(_ThresholdQuery):
     def weights(self, norms: Tensor, run: int) -> Tensor:
         threshold = self._threshold(run)
         weights = threshold / norms.clamp(min=threshold)  # min(1, C / n), without dividing by 0
-        return weights.masked_fill(~norms.isfinite(), 0.0)
+        return _usable(weights, norms.isfinite())
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class ClippedDirection(_ThresholdQuery):
 
     def weights(self, norms: Tensor, run: int) -> Tensor:
         clipped = norms.isfinite() & (norms > self._threshold(run))
-        return norms.reciprocal().masked_fill(~clipped, 0.0)
+        return _usable(norms.reciprocal(), clipped)
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,10 @@ class UnclippedCount(_ThresholdQuery):
     def weights(self, norms: Tensor, run: int) -> Tensor:
         votes = (norms <= self._threshold(run)).to(norms.dtype) - 0.5
         return votes.masked_fill(~norms.isfinite(), 0.0)
+
+
+def _usable(weights: Tensor, where: Tensor) -> Tensor:
+    return weights.masked_fill(~where | (weights < _SMALLEST_WEIGHT), 0.0)
 
 
 @dataclass(frozen=True)

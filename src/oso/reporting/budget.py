@@ -2,6 +2,7 @@
 
 An optional JSON file gives both for a whole study, also for cohorts that were not run: a list of
 objects with the keys dataset, method, k, epsilon, runs and noise_multiplier (others are ignored).
+A study's plan is read as well: it holds that list under `cohorts`.
 """
 
 import json
@@ -40,6 +41,8 @@ def read_budget(path: Path | None) -> pd.DataFrame:
         raise OsoError(f"{path}: cannot read the budget ({error.strerror})") from None
     except ValueError as error:
         raise OsoError(f"{path}: the budget is not valid JSON ({error})") from None
+    if isinstance(stored, dict):
+        stored = stored.get("cohorts")
     if not isinstance(stored, list) or not all(isinstance(row, dict) for row in stored):
         raise OsoError(f"{path}: the budget must be a list of objects with {', '.join(KEYS)}")
     rows = [_row(path, index, row) for index, row in enumerate(stored)]

@@ -1,6 +1,7 @@
 """What all figures share: theme, panels, legend, and saving without a display."""
 
 import io
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from PIL import Image
 
 from oso.reporting import labels
@@ -18,7 +20,6 @@ DPI = 110
 _SETTINGS = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
     "axes.titlesize": 10,
-    "axes.titleweight": "bold",
     "axes.labelsize": 10,
     "xtick.labelsize": 9,
     "ytick.labelsize": 9,
@@ -30,6 +31,7 @@ _SETTINGS = {
     "lines.linewidth": 1.6,
     "lines.markersize": 5.5,
     "pdf.fonttype": 42,
+    "text.hinting": "none",  # hinting makes some strokes twice as thick at this resolution
 }
 
 
@@ -44,13 +46,16 @@ def theme() -> Iterator[None]:
         yield
 
 
-def panels(count: int, title: str, sharey: bool = True) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels, two abreast; one panel is wider than high."""
-    columns = min(2, count)
+_WIDTHS = {1: 6.4, 2: 8.4, 3: 10.0}  # inches, by panels abreast
+
+
+def panels(count: int, title: str, abreast: int = 2) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels with one y scale, at most `abreast` (3 or less) in a row."""
+    columns = min(abreast, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(6.4 if columns == 1 else 8.4, 0.9 + 2.9 * rows), layout="constrained")
+    figure = Figure(figsize=(_WIDTHS[columns], 0.9 + 2.9 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    grid = figure.subplots(rows, columns, sharex=False, sharey=sharey, squeeze=False)
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     axes = list(grid.flat)
     for spare in axes[count:]:
         spare.set_axis_off()
@@ -58,9 +63,11 @@ def panels(count: int, title: str, sharey: bool = True) -> tuple[Figure, list[Ax
     return figure, axes[:count]
 
 
-def legend(figure: Figure, handles: list, columns: int = 5) -> None:
-    """One legend below all panels."""
+def legend(figure: Figure, handles: list) -> None:
+    """One legend below all panels, in as many columns as the width has room for."""
     if handles:
+        longest = max(len(h.get_label()) for h in handles)
+        columns = max(2, int(figure.get_figwidth() / (0.5 + 0.075 * longest)))
         figure.legend(
             handles=handles,
             loc="outside lower center",
@@ -80,6 +87,24 @@ def handle(method: str, methods: list[str], **style) -> Line2D:
     return Line2D([], [], **(look | style))
 
 
+def log_axis(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers, at least a factor four high.
+
+    Plain text, since each further font (mathtext brings its own) slows the PDF down.
+    """
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    if high / low < 4:  # a flat line needs a scale to be read on
+        middle = (low * high) ** 0.5
+        low, high = middle / 2.2, middle * 2.2
+        axes.set_ylim(low, high)
+    decades = math.log10(high / low)
+    steps = (1.0, 2.0, 5.0) if decades < 2 else (1.0, 3.0) if decades < 3.5 else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=steps))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def to_png(figure: Figure) -> bytes:
     """The figure as a palette PNG (a third of the size of a true-colour one)."""
     buffer = io.BytesIO()
@@ -93,6 +118,8 @@ def to_png(figure: Figure) -> bytes:
 
 def to_pdf(figure: Figure) -> bytes:
     buffer = io.BytesIO()
+    # The picture was laid out when it was saved as PNG; doing it again takes as long as drawing.
+    figure.set_layout_engine("none")
     # Without a date the same results give the same file.
     figure.savefig(buffer, format="pdf", facecolor="white", metadata={"CreationDate": None})
     return buffer.getvalue()

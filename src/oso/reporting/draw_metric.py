@@ -3,7 +3,6 @@
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from oso.reporting import canvas, labels
 
@@ -45,18 +44,13 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
         handles.append(Line2D([], [], label="ours", **grey))
         handles.append(Line2D([], [], label="paper", linestyle="--", mfc="white", **grey))
     if cells["metric"].iloc[0] == "mse":  # spans more than a factor ten
-        axes.set_yscale("log")
-        for formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            formatter(ScalarFormatter())
-        low, high = axes.get_ylim()
-        if high / low > 10:
-            axes.yaxis.set_minor_formatter(NullFormatter())
+        canvas.log_axis(axes)
     axes.set_xticks(list(places.values()), [f"{e:g}" for e in places])
     if places:
         axes.set_xlim(-0.5, len(places) - 0.5)
     axes.set_xlabel("ε of the whole grid")
     axes.set_ylabel(labels.metric_label(cells["metric"].iloc[0]))
-    canvas.legend(figure, handles, columns=4)
+    canvas.legend(figure, handles)
     return figure
 
 

@@ -17,18 +17,18 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
     if noise.empty:
         return None
     ks = sorted(noise["k"].unique())
-    figure, axes = canvas.panels(len(ks), title)
+    figure, axes = canvas.panels(len(ks), title, abreast=3)
     colour = labels.colours(methods)
     shown = labels.method_order(noise["method"].unique())
-    epsilons = sorted(noise["epsilon"].unique())
     width = WIDTH / len(shown)
     for panel, k in zip(axes, ks, strict=True):
         here = noise[noise["k"] == k]
+        epsilons = sorted(here["epsilon"].unique())  # Fashion-MNIST's differ from k to k
         for i, method in enumerate(shown):
             rows = here[here["method"] == method]
             x = rows["epsilon"].map(epsilons.index) + width * (i - (len(shown) - 1) / 2)
             bars = panel.bar(x, rows["noise_multiplier"], width * 0.92, color=colour[method])
-            panel.bar_label(bars, [f"{n}" for n in rows["grid_size"]], padding=1.5, fontsize=8)
+            panel.bar_label(bars, [f"{n}" for n in rows["grid_size"]], padding=1.5, fontsize=6.5)
         panel.set_xticks(range(len(epsilons)), [f"{e:g}" for e in epsilons])
         panel.set_xlim(-0.6, len(epsilons) - 0.4)
         panel.margins(y=0.12)

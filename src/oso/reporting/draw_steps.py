@@ -6,14 +6,13 @@ import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatterSciNotation
 
 from oso.reporting import canvas, labels
 
 # column of `evaluations` -> (axis label, methods whose constant value is worth a thin line)
 _ADAPTED = {
-    "threshold": ("clipping threshold $C_t$", ("fixed_threshold", "adam_wosm")),
-    "learning_rate": (r"learning rate $\rho_t$", ("fixed_threshold", "fixed_quantile")),
+    "threshold": ("clipping threshold Cₜ", ("fixed_threshold", "adam_wosm")),
+    "learning_rate": ("learning rate ρₜ", ()),
 }
 
 
@@ -47,7 +46,7 @@ def draw_adapted(steps: pd.DataFrame, column: str, title: str, methods: list[str
             for value in here.loc[here["method"] == method, column].unique():
                 panel.axhline(value, color=colour[method], linestyle=":", linewidth=1.3)
         _curves(panel, here[here["method"].isin(adapting)], column, adapting, colour)
-        _logarithmic(panel)
+        canvas.log_axis(panel)
         _finish(panel, epsilon, label)
     handles = [canvas.handle(m, methods, marker="") for m in adapting]
     handles += [
@@ -76,7 +75,7 @@ def draw_curves(steps: pd.DataFrame, metric: str, title: str, methods: list[str]
         _curves(panel, free, "value", order, colour, linestyle="--")
         _curves(panel, here, "value", order, colour)
         if metric == "mse":
-            panel.set_yscale("log")
+            canvas.log_axis(panel)
         _finish(panel, epsilon, labels.metric_label(metric))
     without = set(free["method"])
     handles = [
@@ -123,16 +122,6 @@ def _diverged_handle(rows: pd.DataFrame) -> list[Line2D]:
         return []
     style = {"marker": "X", "markersize": 7, "linestyle": "", "markeredgecolor": "black"}
     return [Line2D([], [], color="#BBBBBB", label="diverged after this", **style)]
-
-
-def _logarithmic(panel: Axes) -> None:
-    panel.set_yscale("log")
-    low, high = panel.get_ylim()
-    if high / low < 4:  # room for a tick or two: a flat line needs a scale to be read on
-        middle = np.sqrt(low * high)
-        panel.set_ylim(middle / 2.2, middle * 2.2)
-    formatter = LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(1.2, 0.5))
-    panel.yaxis.set_minor_formatter(formatter)
 
 
 def _finish(panel: Axes, epsilon: float | None, label: str) -> None:

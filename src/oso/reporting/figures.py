@@ -28,6 +28,11 @@ class Picture:
     png: bytes
     ours: bool  # False where only the paper's values are in it
 
+    @property
+    def wide(self) -> bool:
+        """Too wide to be read when shrunk to a phone's width."""
+        return int.from_bytes(self.png[16:20], "big") > 800  # the width in a PNG's header
+
 
 @dataclass(frozen=True)
 class _Plan:
@@ -140,7 +145,7 @@ def _step_plans(study: Study, dataset: str, k: int) -> Iterator[_Plan]:
         k,
         "learning_rate",
         f"{where}: the learning rate of the methods that adapt it, starting at the grid's best "
-        f"value. Dotted lines are the constants that the other methods' grids chose.{band}",
+        f"value.{band}",
         lambda: draw_adapted(
             steps, "learning_rate", f"{where}: learning rate of the best runs", study.methods
         ),

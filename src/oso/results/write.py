@@ -1,7 +1,5 @@
 """Writing results: parts, each written whole or not at all, and their union, the store."""
 
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oso.errors import OsoError
+from oso.files import atomic_write
 from oso.results.read import Results, read_results, read_table
 from oso.results.schema import KEYS, SCHEMAS
 
@@ -23,20 +22,8 @@ def write_table(path: Path, kind: str, rows: pd.DataFrame | list[dict[str, objec
     frame = pd.DataFrame(rows, columns=schema.names)
     table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
     table = table.replace_schema_metadata(schema.metadata)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise OsoError(f"{path}: cannot write there ({error.strerror})") from error
-    try:
-        os.close(handle)
-        pq.write_table(table, temporary, compression="zstd")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise OsoError(f"{path}: cannot be written ({error.strerror})") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with atomic_write(path) as file:
+        pq.write_table(table, file, compression="zstd")
 
 
 def collect(parts: Iterable[Path], store: Path) -> Results:

@@ -86,7 +86,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         "k": k,
         "epsilon": epsilon,
         "delta": config.delta if method.private else None,
-        "momentum": config.momentum if method.momentum_sgd else None,
+        "momentum": config.momentum if method.uses_momentum else None,
         "grid_runs": len(grid),
         "examples": DATASETS[dataset].examples,
         "batch_size": config.batch_size,

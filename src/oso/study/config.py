@@ -80,7 +80,7 @@ class StudyConfig(_Section):
     last_layer_nonlinearity: bool = False
     runs_per_job: Annotated[Whole, Field(ge=1)] = 45
     runs_at_once: Annotated[Whole, Field(ge=1)] = 1
-    threads_per_job: Annotated[Whole, Field(ge=1)] = 2
+    threads_per_job: Annotated[Whole, Field(ge=1)] = 1
     device: Annotated[str, Field(pattern=r"^(cpu|cuda)$")] = "cpu"
 
     @model_validator(mode="after")

@@ -5,14 +5,13 @@ training job needs nothing else, and no accounting library.
 """
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from oso.errors import OsoError
+from oso.files import atomic_write
 from oso.study.cohort import Cohort, cohorts
 from oso.study.config import StudyConfig, parse_config
 
@@ -58,14 +57,8 @@ def write_plan(plan: Plan, path: Path) -> None:
         "config": plan.config.model_dump(mode="json"),
         "cohorts": [_entry(plan, cohort) for cohort in plan.cohorts],
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            file.write(json.dumps(content, indent=1) + "\n")
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
-    except OSError as error:
-        raise OsoError(f"{path}: cannot be written ({error.strerror})") from None
+    with atomic_write(path) as file:
+        file.write((json.dumps(content, indent=1) + "\n").encode())
 
 
 def read_plan(path: Path) -> Plan:

@@ -1,18 +1,17 @@
 """Checkpoints: one file per job, replaced whole, so that a killed job goes on where it was."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from oso.files import atomic_write
+
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write to a neighbour first: a kill in the middle leaves the former checkpoint."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    torch.save(content, temporary)
-    os.replace(temporary, path)
+    with atomic_write(path) as file:
+        torch.save(content, file)
 
 
 def load_checkpoint(path: Path, fingerprint: str) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import torch
 import oso
 from oso.data.arrays import Arrays
 from oso.data.catalogue import DATASETS
+from oso.errors import OsoError
 from oso.privacy.ledger import SAMPLING
 from oso.study.cohort import SELECTION, Cohort, Run
 from oso.study.config import StudyConfig
@@ -42,6 +43,11 @@ def run_job(
     same runs, code and noise where it was; anything else there is not used.
     `on_progress` is told the number of runs done and the step of those at work.
     """
+    if len(arrays.train_inputs) != cohort.examples:  # the noise was priced for another data set
+        raise OsoError(
+            f"{cohort.name}: planned for {cohort.examples} training examples, "
+            f"the data have {len(arrays.train_inputs)}"
+        )
     task = Task(
         method=config.method(cohort.method),
         model=cohort.model,

@@ -1,0 +1,213 @@
+"""Each method's update against the formulas of its paper, on given answers."""
+
+import math
+
+import pytest
+import torch
+
+from oso.errors import OsoError
+from oso.methods import State, find_method, method_names
+
+R, P = 3, 5
+
+
+def make(name: str, momentum: float = 0.0, **settings: object):
+    method = find_method(name)
+    return method(method.Settings(**settings), momentum)
+
+
+def state(noise_multiplier: float = 1.0) -> State:
+    return State(
+        parameters=torch.zeros(R, P),
+        learning_rate=torch.tensor([0.1, 0.2, 0.4]),
+        threshold=torch.tensor([1.0, 2.0, 3.0]),
+        quantile=torch.tensor([0.5, 0.5, 0.9]),
+        noise_multiplier=noise_multiplier,
+        batch_size=100,
+        step=1,
+    )
+
+
+def names(queries) -> list[str]:
+    return [query.name for query in queries]
+
+
+def test_all_methods_are_found() -> None:
+    expected = ["adam_wosm", "fixed_quantile", "fixed_threshold", "no_dp", "online"]
+    assert method_names() == expected
+
+
+def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(OsoError, match="'onlin': not known; allowed are adam_wosm"):
+        find_method("onlin")
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("fixed_threshold", "clipped_gradient"),
+        ("online", "clipped_gradient"),
+        ("fixed_quantile", "clipped_gradient"),
+        ("no_dp", "plain_gradient"),
+    ],
+)
+def test_parameters_move_as_torchs_sgd(name: str, query: str, momentum: float) -> None:
+    """With rates of adaptation at zero every SGD method is torch.optim.SGD."""
+    frozen = {
+        "online": {"threshold_rate": 0.0, "learning_rate_rate": 0.0},
+        "fixed_quantile": {"quantile_rate": 0.0},
+        "no_dp": {"optimizer": "sgd"},
+    }
+    method, mine = make(name, momentum, **frozen.get(name, {})), state()
+    theirs = [torch.nn.Parameter(torch.zeros(P)) for _ in range(R)]
+    optimizers = [
+        torch.optim.SGD([theta], lr=rate, momentum=momentum)
+        for theta, rate in zip(theirs, [0.1, 0.2, 0.4], strict=True)
+    ]
+    for _ in range(4):
+        gradient = torch.randn(R, P)
+        answers = {
+            query: gradient,
+            "clipped_direction": torch.randn(R, P),
+            "unclipped_count": torch.zeros(R),
+        }
+        method.update(mine, answers)
+        mine.step += 1
+        for run, (theta, optimizer) in enumerate(zip(theirs, optimizers, strict=True)):
+            theta.grad = gradient[run].clone()
+            optimizer.step()
+    torch.testing.assert_close(mine.parameters, torch.stack([t.detach() for t in theirs]))
+
+
+def test_no_dp_is_torchs_adam() -> None:
+    method, mine = make("no_dp"), state()
+    theta = torch.nn.Parameter(torch.zeros(P))
+    adam = torch.optim.Adam([theta], lr=0.1)
+    for _ in range(5):
+        gradient = torch.randn(R, P)
+        method.update(mine, {"plain_gradient": gradient})
+        mine.step += 1
+        theta.grad = gradient[0].clone()
+        adam.step()
+    torch.testing.assert_close(mine.parameters[0], theta.detach(), atol=1e-6, rtol=1e-5)
+
+
+class TestOnline:
+    def test_asks_for_both_sums_with_the_split_of_proposition_1(self) -> None:
+        gradient, direction = make("online").queries(state(noise_multiplier=2.0))
+        assert names([gradient, direction]) == ["clipped_gradient", "clipped_direction"]
+        assert direction.noise_multiplier == pytest.approx(7.124 * 2.0)
+        assert gradient.noise_multiplier == pytest.approx(2.0 * 1.01, rel=1e-4)
+        together = gradient.noise_multiplier**-2 + direction.noise_multiplier**-2
+        assert together == pytest.approx(2.0**-2)
+
+    def test_follows_equations_20_and_21(self) -> None:
+        """Signs of g~_t . q~_{t-1} for C and of g~_t . g~_{t-1} for rho, run by run."""
+        method, mine = make("online"), state()
+        past_g = torch.eye(R, P)
+        past_q = torch.eye(R, P).roll(1, dims=1)
+        method.update(mine, {"clipped_gradient": past_g, "clipped_direction": past_q})
+        assert mine.threshold.tolist() == [1.0, 2.0, 3.0]  # q~_0 = g~_0 = 0
+        mine.step = 2
+        signs_c, signs_rho = torch.tensor([1.0, -1.0, 1.0]), torch.tensor([-1.0, -1.0, 1.0])
+        gradient = signs_c[:, None] * past_q + signs_rho[:, None] * past_g
+        answers = {"clipped_gradient": gradient, "clipped_direction": torch.zeros(R, P)}
+        method.update(mine, answers)
+        rate = 2.5e-3
+        torch.testing.assert_close(
+            mine.threshold, torch.tensor([1.0, 2.0, 3.0]) * (rate * signs_c).exp()
+        )
+        torch.testing.assert_close(
+            mine.learning_rate, torch.tensor([0.1, 0.2, 0.4]) * (rate * signs_rho).exp()
+        )
+
+    def test_parameters_move_before_the_learning_rate_does(self) -> None:
+        """Algorithm 1, line 12 before line 15: this step uses rho_t, not rho_{t+1}."""
+        method, mine = make("online", learning_rate_rate=1.0), state()
+        ones = {"clipped_gradient": torch.ones(R, P), "clipped_direction": torch.ones(R, P)}
+        method.update(mine, ones)
+        before = mine.learning_rate.clone()
+        start = mine.parameters.clone()
+        method.update(mine, ones)
+        torch.testing.assert_close(start - mine.parameters, before[:, None].expand(R, P))
+
+    def test_starts_at_the_papers_threshold(self) -> None:
+        start = make("online").starting_point({"learning_rate": 0.3})
+        assert start == {"learning_rate": 0.3, "threshold": 0.1}
+
+
+class TestFixedQuantile:
+    def test_splits_the_noise_as_andrew_et_al(self) -> None:
+        """sigma_b = B/20; nu_Delta = (nu^-2 - (2 sigma_b)^-2)^(-1/2)."""
+        gradient, count = make("fixed_quantile").queries(state(noise_multiplier=2.0))
+        assert count.noise_multiplier * count.sensitivity(0) == pytest.approx(100 / 20)
+        expected = (2.0**-2 - (2 * 100 / 20) ** -2) ** -0.5
+        assert gradient.noise_multiplier == pytest.approx(expected)
+
+    def test_moves_the_threshold_towards_the_quantile(self) -> None:
+        method, mine = make("fixed_quantile"), state()
+        unclipped = torch.tensor([0.5, 0.7, 0.7])  # b~
+        answers = {"clipped_gradient": torch.zeros(R, P), "unclipped_count": unclipped - 0.5}
+        method.update(mine, answers)
+        expected = [
+            c * math.exp(-0.2 * (b - gamma))
+            for c, b, gamma in zip([1.0, 2.0, 3.0], [0.5, 0.7, 0.7], [0.5, 0.5, 0.9], strict=True)
+        ]
+        torch.testing.assert_close(mine.threshold, torch.tensor(expected))
+        torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped)
+
+    def test_too_small_a_batch_for_the_count_is_refused(self) -> None:
+        with pytest.raises(OsoError, match="must be greater than"):
+            make("fixed_quantile").split_noise(4.0, batch_size=20)
+
+
+class TestAdamWOSM:
+    def test_follows_its_authors_code(self) -> None:
+        method, mine = make("adam_wosm"), state(noise_multiplier=2.0)
+        mean = torch.zeros(R, P)
+        expected = torch.zeros(R, P)
+        for step in range(1, 5):
+            mine.step = step
+            gradient = torch.randn(R, P)
+            method.update(mine, {"clipped_gradient": gradient})
+            mean = 0.9 * mean + 0.1 * gradient
+            size = mine.learning_rate / (2.0 * mine.threshold / 100 + 1e-8)
+            expected -= size[:, None] * mean / (1 - 0.9**step)
+        torch.testing.assert_close(mine.parameters, expected)
+
+    @pytest.mark.parametrize(("threshold", "nu"), [(0.01, 0.8), (10.0, 4.0)])
+    def test_the_noise_part_of_a_step_does_not_depend_on_noise_or_threshold(
+        self, threshold: float, nu: float
+    ) -> None:
+        """Its stationary deviation is alpha sqrt(0.1 / 1.9) per coordinate."""
+        method = make("adam_wosm")
+        mine = State(
+            parameters=torch.zeros(1, 20_000),
+            learning_rate=torch.tensor([1e-3]),
+            threshold=torch.tensor([threshold]),
+            quantile=None,
+            noise_multiplier=nu,
+            batch_size=100,
+        )
+        for step in range(1, 101):
+            mine.step = step
+            before = mine.parameters.clone()
+            method.update(mine, {"clipped_gradient": torch.randn(1, 20_000) * nu * threshold / 100})
+        deviation = (mine.parameters - before).std().item()
+        assert deviation == pytest.approx(1e-3 * math.sqrt(0.1 / 1.9), rel=0.03)
+
+    def test_no_noise_is_refused(self) -> None:
+        with pytest.raises(OsoError, match="must be > 0"):
+            make("adam_wosm").queries(state(noise_multiplier=0.0))
+
+
+def test_ended_runs_leave_every_tensor() -> None:
+    method, mine = make("online", 0.9), state()
+    answers = {"clipped_gradient": torch.randn(R, P), "clipped_direction": torch.randn(R, P)}
+    method.update(mine, answers)
+    kept = mine.memory["velocity"][2].clone()
+    mine.keep(torch.tensor([2]))
+    tensors = [mine.parameters, mine.learning_rate, mine.threshold, mine.quantile]
+    assert all(len(tensor) == 1 for tensor in [*tensors, *mine.memory.values()])
+    torch.testing.assert_close(mine.memory["velocity"][0], kept)

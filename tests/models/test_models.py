@@ -1,0 +1,57 @@
+"""The networks have the sizes of the paper's Table 1, and one loss per example."""
+
+import pytest
+import torch
+from torch import nn
+
+from oso.errors import OsoError
+from oso.models import MODELS, build_model, parameter_count
+from oso.models.losses import correct, cross_entropy, squared_error
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("cnn", 551_322), ("autoencoder", 48_705), ("bag_of_words", 113_156)]
+)
+def test_parameter_counts_are_table_1s(name: str, count: int) -> None:
+    assert parameter_count(build_model(name)) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "output"),
+    [
+        ("cnn", (1, 28, 28), (10,)),
+        ("autoencoder", (1, 28, 28), (1, 28, 28)),
+        ("bag_of_words", (750,), (4,)),
+        ("small_cnn", (1, 14, 14), (10,)),
+    ],
+)
+def test_shapes(name: str, shape: tuple[int, ...], output: tuple[int, ...]) -> None:
+    assert build_model(name)(torch.rand(2, *shape)).shape == (2, *output)
+
+
+def test_the_papers_last_nonlinearity_is_an_option() -> None:
+    assert isinstance(build_model("cnn", True)[-1], nn.ReLU)
+    assert isinstance(build_model("bag_of_words", True)[-1], nn.LeakyReLU)
+    assert isinstance(build_model("cnn")[-1], nn.Linear)
+    for name in MODELS:
+        assert parameter_count(build_model(name, True)) == parameter_count(build_model(name))
+
+
+def test_an_unknown_model_is_refused() -> None:
+    with pytest.raises(OsoError, match="allowed are autoencoder"):
+        build_model("resnet")
+
+
+def test_losses_are_per_example() -> None:
+    """A loss averaged over the batch would shrink each gradient before its clip."""
+    outputs, targets = torch.randn(4, 10), torch.tensor([1, 2, 3, 4])
+    alone = torch.stack([cross_entropy(outputs[i : i + 1], targets[i : i + 1])[0] for i in range(4)])
+    torch.testing.assert_close(cross_entropy(outputs, targets), alone)
+    images = torch.rand(3, 1, 4, 4)
+    per_pixel = squared_error(images + 0.1, images)
+    torch.testing.assert_close(per_pixel, torch.full((3,), 0.01))
+
+
+def test_correct_counts_the_largest_output() -> None:
+    outputs = torch.tensor([[0.1, 0.9], [0.9, 0.1]])
+    assert correct(outputs, torch.tensor([1, 1])).tolist() == [1.0, 0.0]

@@ -1,0 +1,173 @@
+"""The mechanism: its noise, its sampling, its books; and that neighbours stay hidden."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oso.errors import OsoError
+from oso.privacy.accounting import epsilon_of
+from oso.privacy.ledger import SumQuery
+from oso.privacy.mechanism import Mechanism, _sums
+from oso.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
+
+
+class Given:
+    """Per-example gradients that stand in a matrix [n, P]."""
+
+    def __init__(self, gradients: torch.Tensor) -> None:
+        self.gradients = gradients
+
+    def norms(self) -> torch.Tensor:
+        return self.gradients.norm(dim=1)
+
+    def weighted_sums(self, weights: torch.Tensor) -> torch.Tensor:
+        return weights @ self.gradients
+
+    def plain_sum(self) -> torch.Tensor:
+        return self.gradients.sum(dim=0)
+
+
+def threshold(value: float) -> torch.Tensor:
+    return torch.tensor([value])
+
+
+@pytest.mark.parametrize("value", [0.01, 5.0])
+def test_noise_has_the_stated_deviation(value: float) -> None:
+    """Both vectors' noise is sensitivity x multiplier; a fault in either factor shows."""
+    mechanism = Mechanism(["run"], examples=100, batch_size=10)
+    zeros = torch.zeros(100, 40_000)
+    queries = [ClippedGradient(2.0, threshold(value)), ClippedDirection(3.0, threshold(value))]
+    answers = mechanism.release(0, 1, queries, lambda batch: Given(zeros[batch]))
+    noise = {name: answer * 10 for name, answer in answers.items()}
+    assert noise["clipped_gradient"].std().item() == pytest.approx(2.0 * value, rel=0.02)
+    assert noise["clipped_direction"].std().item() == pytest.approx(3.0, rel=0.02)
+    assert noise["clipped_gradient"].mean().item() == pytest.approx(0.0, abs=0.05 * value)
+
+
+def test_the_counts_noise_is_half_its_multiplier() -> None:
+    mechanism = Mechanism(["run"], examples=100, batch_size=10)
+    zeros = torch.zeros(100, 1)
+    query = UnclippedCount(8.0, threshold(1.0))
+    values = torch.stack(
+        [
+            mechanism.release(0, step, [query], lambda _: Given(zeros[:0]))["unclipped_count"]
+            for step in range(1, 3001)
+        ]
+    )
+    assert (values * 10).std().item() == pytest.approx(8.0 * 0.5, rel=0.06)
+
+
+def test_noise_is_fresh_for_each_query_step_and_run() -> None:
+    mechanism = Mechanism(["a", "b"], examples=100, batch_size=10)
+    zeros = torch.zeros(100, 1000)
+    queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
+    answers = [
+        mechanism.release(run, step, queries, lambda batch: Given(zeros[batch]))
+        for run in (0, 1)
+        for step in (1, 2)
+    ]
+    vectors = torch.stack([vector for answer in answers for vector in answer.values()])
+    assert len(vectors) == 8
+    correlation = torch.corrcoef(vectors) - torch.eye(8)
+    assert correlation.abs().max() < 0.15  # 5 deviations of 1000 independent pairs
+
+
+def test_a_step_is_answered_once() -> None:
+    mechanism = Mechanism(["run"], examples=10, batch_size=5)
+    query = [ClippedGradient(1.0, threshold(1.0))]
+    mechanism.release(0, 3, query, lambda batch: Given(torch.zeros(len(batch), 2)))
+    for step in (3, 2):
+        with pytest.raises(ValueError, match="released before"):
+            mechanism.release(0, step, query, lambda batch: Given(torch.zeros(len(batch), 2)))
+
+
+def test_runs_of_one_identity_are_refused() -> None:
+    with pytest.raises(OsoError, match="share their noise"):
+        Mechanism(["same", "same"], examples=10, batch_size=5)
+
+
+def test_batches_are_poisson() -> None:
+    """Each example with probability q, independently: sizes vary as a binomial's do."""
+    mechanism = Mechanism(["run"], examples=1000, batch_size=100)
+    batches = [mechanism._batch(0, step) for step in range(1, 2001)]
+    sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.double)
+    assert sizes.mean().item() == pytest.approx(100, abs=1)
+    assert sizes.std().item() == pytest.approx(math.sqrt(1000 * 0.1 * 0.9), rel=0.06)
+    share = torch.bincount(torch.cat(batches), minlength=1000) / 2000
+    assert share.min() > 0.06
+    assert share.max() < 0.14
+
+
+def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
+    mechanism = Mechanism(["run"], examples=10, batch_size=1)
+    step = next(s for s in range(1, 100) if len(mechanism._batch(0, s)) == 0)
+    answer = mechanism.release(
+        0, step, [ClippedGradient(2.0, threshold(1.0))], lambda b: Given(torch.zeros(len(b), 5000))
+    )
+    assert answer["clipped_gradient"].std().item() == pytest.approx(2.0, rel=0.05)
+    assert mechanism.ledgers[0].steps == [((SumQuery("clipped_gradient", 2.0),), 1)]
+
+
+def test_the_divisor_is_the_expected_batch_size() -> None:
+    """The realised size would leak it: with all-ones gradients the mean would always be one."""
+    mechanism = Mechanism(["run"], examples=100, batch_size=50)
+    ones = torch.ones(100, 1)
+    query = [ClippedGradient(1e-9, threshold(1.0))]
+    for step in range(1, 20):
+        size = len(mechanism._batch(0, step))
+        answer = mechanism.release(0, step, query, lambda batch: Given(ones[batch]))
+        assert answer["clipped_gradient"].item() == pytest.approx(size / 50, abs=1e-5)
+
+
+@settings(max_examples=50)
+@given(
+    seed=st.integers(0, 2**31),
+    scale=st.sampled_from([1e-20, 1e-3, 1.0, 1e6, 1e25, math.inf, math.nan]),
+    value=st.sampled_from([1e-14, 0.1, 10.0]),
+)
+def test_neighbouring_data_sets_differ_by_at_most_the_sensitivity(seed, scale, value) -> None:
+    """The exact sums of a batch with and without one example, whatever that example is."""
+    generator = torch.Generator().manual_seed(seed)
+    gradients = torch.randn(6, 30, generator=generator)
+    gradients[0] *= scale
+    finite = gradients.nan_to_num(0.0, 0.0, 0.0)  # as the gradient code leaves bad examples
+
+    class Code(Given):
+        def norms(self) -> torch.Tensor:
+            return gradients[-len(self.gradients) :].norm(dim=1)
+
+    queries = [
+        ClippedGradient(1.0, threshold(value)),
+        ClippedDirection(1.0, threshold(value)),
+        UnclippedCount(1.0, threshold(value)),
+    ]
+    if not gradients.norm(dim=1).isfinite()[0]:
+        finite[0] = 0.0
+    with_it, without = _sums(queries, 0, Code(finite)), _sums(queries, 0, Code(finite[1:]))
+    for query, a, b in zip(queries, with_it, without, strict=True):
+        # Rounding of the sum itself is not what is tested here.
+        slack = 1e-5 * max(query.sensitivity(0), 1e-3 * float(a.abs().max()))
+        assert torch.linalg.vector_norm(a - b) <= query.sensitivity(0) + slack
+
+
+def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
+    mechanism = Mechanism(["run"], examples=20, batch_size=10)
+    gradients = torch.randn(20, 3)
+    batch = mechanism._batch(0, 1)
+    answer = mechanism.release(0, 1, [PlainGradient()], lambda b: Given(gradients[b]))
+    torch.testing.assert_close(answer["plain_gradient"], gradients[batch].sum(dim=0) / 10)
+    assert epsilon_of(mechanism.ledgers, 1e-5) == math.inf
+
+
+def test_ended_runs_take_their_books_with_them() -> None:
+    mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
+    query = [ClippedGradient(1.0, torch.ones(2))]
+    mechanism.release(1, 1, query, lambda batch: Given(torch.zeros(len(batch), 2)))
+    mechanism.keep([1])
+    assert mechanism.run_ids == ["b"]
+    assert mechanism.ledgers[0].steps[0][1] == 1
+    with pytest.raises(ValueError, match="released before"):
+        mechanism.release(0, 1, query, lambda batch: Given(torch.zeros(len(batch), 2)))

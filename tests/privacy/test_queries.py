@@ -1,0 +1,87 @@
+"""Sensitivity: adding or removing any one example moves a sum by at most the stated amount."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oso.privacy.queries import (
+    SMALLEST_THRESHOLD,
+    ClippedDirection,
+    ClippedGradient,
+    PlainGradient,
+    UnclippedCount,
+)
+
+THRESHOLDED = [ClippedGradient, ClippedDirection, UnclippedCount]
+norms = st.floats(min_value=0.0, width=32) | st.just(math.nan)
+thresholds = st.floats(min_value=0.0, max_value=2.0**100, width=32)
+
+
+def contribution(query, norm: float) -> float:
+    """The 2-norm of what one example with this gradient norm adds to the sum."""
+    weight = query.weights(torch.tensor([norm]), 0).item()
+    if query.scalar:
+        return abs(weight)
+    return abs(weight) * norm if math.isfinite(norm) else (0.0 if weight == 0 else math.inf)
+
+
+@pytest.mark.parametrize("kind", THRESHOLDED)
+@given(norm=norms, threshold=thresholds)
+def test_no_example_contributes_more_than_the_sensitivity(kind, norm, threshold) -> None:
+    query = kind(1.0, torch.tensor([threshold]))
+    assert contribution(query, norm) <= query.sensitivity(0) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("kind", THRESHOLDED)
+def test_the_sensitivity_is_reached(kind) -> None:
+    """A sensitivity stated too large would waste noise: some example reaches it."""
+    query = kind(1.0, torch.tensor([0.5]))
+    assert contribution(query, 3.0) == pytest.approx(query.sensitivity(0))
+
+
+@pytest.mark.parametrize("kind", THRESHOLDED)
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_counts_for_nothing(kind, norm) -> None:
+    weights = kind(1.0, torch.tensor([0.5])).weights(torch.tensor([norm, 0.1]), 0)
+    assert weights[0] == 0
+    assert weights.isfinite().all()
+
+
+def test_clipping_follows_equation_4() -> None:
+    weights = ClippedGradient(1.0, torch.tensor([2.0])).weights(torch.tensor([0.0, 1.0, 8.0]), 0)
+    assert weights.tolist() == [1.0, 1.0, 0.25]
+
+
+def test_the_direction_is_the_derivative_of_the_clipped_gradient() -> None:
+    """Equation 11 as a difference quotient of equation 4 in C, times a gradient of that norm."""
+    norm, step = torch.tensor([0.3, 0.99, 5.0]), 1e-3
+    low, high = (
+        ClippedGradient(1.0, torch.tensor([c])).weights(norm, 0) for c in (1.0, 1.0 + step)
+    )
+    direction = ClippedDirection(1.0, torch.tensor([1.0])).weights(norm, 0)
+    torch.testing.assert_close((high - low) / step, direction, atol=1e-4, rtol=1e-3)
+
+
+def test_the_count_is_centred() -> None:
+    votes = UnclippedCount(1.0, torch.tensor([1.0])).weights(torch.tensor([0.5, 1.0, 1.5]), 0)
+    assert votes.tolist() == [0.5, 0.5, -0.5]
+
+
+def test_each_run_has_its_own_threshold() -> None:
+    query = ClippedGradient(1.0, torch.tensor([1.0, 2.0]))
+    assert [query.sensitivity(0), query.sensitivity(1)] == [1.0, 2.0]
+    assert query.weights(torch.tensor([4.0]), 1).item() == 0.5
+
+
+def test_a_vanishing_threshold_stays_measurable() -> None:
+    """At C = 1e-30 a gradient of norm 1e-23 squares to zero in float32 and would pass unclipped."""
+    query = ClippedGradient(1.0, torch.tensor([1e-30]))
+    assert query.sensitivity(0) == pytest.approx(SMALLEST_THRESHOLD)
+
+
+def test_the_plain_sum_claims_no_privacy() -> None:
+    assert PlainGradient().sensitivity(0) == math.inf
+    assert PlainGradient().noise_multiplier == 0

@@ -1,0 +1,178 @@
+"""The gradient code against torch.func's per-example gradients of the whole model, in float64."""
+
+import pytest
+import torch
+from torch import nn
+
+from oso.errors import OsoError
+from oso.models import build_model
+from oso.models.losses import cross_entropy, squared_error
+from oso.training.gradients import GradientCode
+from oso.training.gradients.conv2d import CHUNK, Conv2dGradients
+from oso.training.gradients.functional import FunctionalGradients
+from oso.training.gradients.linear import LinearGradients
+from oso.training.gradients.rules import rule_for
+
+
+class Gate(nn.Module):
+    """A layer without a rule of its own."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sigmoid(self.scale) + self.scale
+
+
+def sequential(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(3))
+
+
+MODELS = {
+    "cnn": (lambda: build_model("cnn"), (1, 28, 28), cross_entropy),
+    "autoencoder": (lambda: build_model("autoencoder"), (1, 28, 28), squared_error),
+    "bag_of_words": (lambda: build_model("bag_of_words"), (750,), cross_entropy),
+    "small_cnn": (lambda: build_model("small_cnn"), (1, 14, 14), cross_entropy),
+    "odd convolution": (
+        lambda: sequential(nn.Conv2d(2, 3, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2))),
+        (2, 9, 8),
+        cross_entropy,
+    ),
+    "grouped convolution": (
+        lambda: sequential(nn.Conv2d(4, 4, 3, groups=2)), (4, 6, 6), cross_entropy
+    ),
+    "same padding": (
+        lambda: sequential(nn.Conv2d(1, 2, 3, padding="same", bias=False)), (1, 6, 6), cross_entropy
+    ),
+    "circular padding": (
+        lambda: sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")),
+        (1, 6, 6),
+        cross_entropy,
+    ),
+    "no bias": (lambda: sequential(nn.Linear(6, 5, bias=False), nn.ReLU()), (6,), cross_entropy),
+    "sequence": (lambda: sequential(nn.Linear(6, 4), nn.Tanh()), (5, 6), cross_entropy),
+    "layer norm": (lambda: sequential(nn.Linear(6, 4), nn.LayerNorm(4)), (6,), cross_entropy),
+    "group norm": (
+        lambda: sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4)), (1, 6, 6), cross_entropy
+    ),
+    "own layer": (lambda: sequential(nn.Linear(6, 4), Gate(4)), (6,), cross_entropy),
+}
+
+
+def prepare(name: str, batch: int = 5):
+    build, shape, loss = MODELS[name]
+    torch.manual_seed(1)
+    model = build()
+    model(torch.rand(2, *shape))  # lazy layers take their sizes
+    code = GradientCode(model.double(), loss)
+    # Not the parameters that the model itself holds: the code must use those it is given.
+    flat = 0.2 * torch.randn(code.size, dtype=torch.double)
+    inputs = torch.rand(batch, *shape, dtype=torch.double)
+    targets = inputs * 0.5 if loss is squared_error else torch.randint(0, 3, (batch,))
+    return code, flat, inputs, targets
+
+
+def oracle(code, flat, inputs, targets) -> torch.Tensor:
+    """Per-example gradients [B, P] of the whole model at once."""
+
+    def loss(flat, x, y):
+        return code.loss(code.outputs(flat, x[None]), y[None])[0]
+
+    return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(flat, inputs, targets)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_norms_and_sums_agree_with_torch_func(name: str) -> None:
+    code, flat, inputs, targets = prepare(name)
+    gradients = oracle(code, flat, inputs, targets)
+    mine = code(flat, inputs, targets)
+    weights = torch.rand(2, len(inputs), dtype=torch.double)
+    torch.testing.assert_close(mine.norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(
+        mine.weighted_sums(weights), weights @ gradients, rtol=1e-9, atol=1e-12
+    )
+    torch.testing.assert_close(mine.plain_sum(), gradients.sum(dim=0), rtol=1e-9, atol=1e-12)
+
+
+def test_batches_larger_than_a_chunk() -> None:
+    code, flat, inputs, targets = prepare("small_cnn", batch=2 * CHUNK + 3)
+    gradients = oracle(code, flat, inputs, targets)
+    torch.testing.assert_close(
+        code(flat, inputs, targets).norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "rule"),
+    [
+        (nn.Linear(3, 2), (4, 3), LinearGradients),
+        (nn.Linear(3, 2), (4, 5, 3), FunctionalGradients),
+        (nn.Conv2d(1, 2, 3), (4, 1, 5, 5), Conv2dGradients),
+        (nn.Conv2d(2, 2, 3, groups=2), (4, 2, 5, 5), FunctionalGradients),
+        (nn.ConvTranspose2d(1, 2, 3), (4, 1, 5, 5), FunctionalGradients),
+    ],
+)
+def test_closed_forms_serve_only_what_they_are_made_for(layer, shape, rule) -> None:
+    assert rule_for(layer, torch.zeros(shape)) is rule
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "own layer", "bag_of_words"])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e300])
+def test_an_example_that_is_not_finite_counts_for_nothing(name: str, poison: float) -> None:
+    """Neither its own part nor anyone else's may carry its NaN on."""
+    code, flat, inputs, targets = prepare(name)
+    clean = code(flat, inputs[1:], targets[1:])
+    inputs[0] = poison
+    mine = code(flat, inputs, targets)
+    norms = mine.norms()
+    if norms[0].isfinite():
+        pytest.fail("the poisoned example should have overflowed")
+    weights = torch.ones(1, len(inputs), dtype=torch.double)
+    weights[0, 0] = 0.0
+    torch.testing.assert_close(norms[1:], clean.norms())
+    torch.testing.assert_close(
+        mine.weighted_sums(weights), clean.weighted_sums(weights[:, 1:]), rtol=1e-9, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", ["cnn", "own layer"])
+def test_an_empty_batch_sums_to_zero(name: str) -> None:
+    code, flat, inputs, targets = prepare(name)
+    empty = code(flat, inputs[:0], targets[:0])
+    assert empty.norms().shape == (0,)
+    assert torch.equal(empty.weighted_sums(torch.ones(2, 0)), torch.zeros(2, code.size).double())
+    assert torch.equal(empty.plain_sum(), torch.zeros(code.size).double())
+
+
+class Reused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.layer(x))
+
+
+class Unused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), "mixes examples"),
+        (Reused(), "used twice"),
+        (Unused(), "not used"),
+        (nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(inplace=True)), "in place"),
+    ],
+)
+def test_models_whose_gradients_would_be_wrong_are_refused(model, message) -> None:
+    with pytest.raises(OsoError, match=message):
+        code = GradientCode(model, cross_entropy)
+        code(torch.rand(code.size), torch.rand(2, 3), torch.tensor([0, 1])).norms()

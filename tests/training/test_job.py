@@ -1,0 +1,115 @@
+"""A job: rows for each of its runs, also after a kill."""
+
+import numpy as np
+import pytest
+
+from oso.data.arrays import Arrays
+from oso.errors import OsoError
+from oso.results.schema import EVALUATIONS, RUNS
+from oso.study.cohort import cohorts
+from oso.study.config import parse_config
+from oso.training.job import run_job
+
+
+def study(**other):
+    base = {
+        "name": "test",
+        "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
+        "methods": {"online": {}},
+        "granularities": [2],
+        "seeds": [0, 1],
+        "batch_size": 600,
+        "epochs": 1,
+        "evaluate_every": 5,
+        "runs_at_once": 2,
+    }
+    config = parse_config({**base, **other}, "test")
+    return config, cohorts(config)[0]
+
+
+@pytest.fixture(scope="module")
+def glyphs(arrays) -> Arrays:
+    """As many examples as the catalogue says."""
+    tiles = (30, 1, 1, 1)
+    return Arrays(
+        np.tile(arrays.train_inputs, tiles),
+        np.tile(arrays.train_targets, 30),
+        arrays.test_inputs,
+        arrays.test_targets,
+    )
+
+
+class Killed(Exception):
+    pass
+
+
+def without_time(rows: list[dict]) -> list[dict]:
+    return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in rows]
+
+
+def test_rows_have_the_columns_of_the_format(glyphs, tmp_path) -> None:
+    config, cohort = study()
+    rows = run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path)
+    assert [row["run_id"] for row in rows.runs] == [run.run_id for run in cohort.runs]
+    assert all(row.keys() == set(RUNS.names) for row in rows.runs)
+    assert all(row.keys() == set(EVALUATIONS.names) for row in rows.evaluations)
+    assert all(row["wall_seconds"] > 0 for row in rows.runs)
+    assert rows.runs[0]["query_noise_multiplier"] == pytest.approx(7.124 * 1.5)
+
+
+def test_a_method_without_privacy_has_no_noise_in_its_rows(glyphs, tmp_path) -> None:
+    config, cohort = study(methods={"no_dp": {}})
+    row = run_job(config, cohort, cohort.runs[:1], 0.0, glyphs, tmp_path).runs[0]
+    assert [row[name] for name in ("epsilon", "delta", "noise_multiplier", "momentum")] == [
+        None, None, None, None,
+    ]
+
+
+def test_runs_at_once_changes_time_only(glyphs, tmp_path) -> None:
+    outcomes = []
+    for together in (1, 4):
+        config, cohort = study(runs_at_once=together)
+        rows = run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path / str(together))
+        outcomes.append(rows)
+    one, four = outcomes
+    assert without_time(one.runs) == without_time(four.runs)
+    assert [row["loss"] for row in one.evaluations] == pytest.approx(
+        [row["loss"] for row in four.evaluations], rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("killed_at", [(0, 7), (2, 1), (2, 6)])
+def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> None:
+    config, cohort = study()
+    whole = run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path / "whole")
+
+    def kill(done: int, step: int) -> None:
+        if (done, step) == killed_at:
+            raise Killed
+
+    folder = tmp_path / "killed"
+    with pytest.raises(Killed):
+        run_job(config, cohort, cohort.runs, 1.5, glyphs, folder, kill)
+    seen: list[tuple[int, int]] = []
+    resumed = run_job(
+        config, cohort, cohort.runs, 1.5, glyphs, folder, lambda *at: seen.append(at)
+    )
+    assert min(seen) > (killed_at[0], 0)
+    assert seen[0] == (killed_at[0], killed_at[1] // 5 * 5 + 1)
+    assert without_time(resumed.runs) == without_time(whole.runs)
+    assert resumed.evaluations == whole.evaluations
+
+
+def test_other_noise_does_not_resume(glyphs, tmp_path) -> None:
+    config, cohort = study()
+    run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path)
+    steps: list[tuple[int, int]] = []
+    rows = run_job(config, cohort, cohort.runs, 2.5, glyphs, tmp_path, lambda *a: steps.append(a))
+    assert steps[0] == (0, 1)
+    assert rows.runs[0]["noise_multiplier"] == 2.5
+
+
+def test_data_of_another_size_than_the_noise_was_priced_for_are_refused(arrays, tmp_path) -> None:
+    config, cohort = study()
+    with pytest.raises(OsoError, match="planned for 6000 training examples"):
+        run_job(config, cohort, cohort.runs, 1.5, arrays, tmp_path)

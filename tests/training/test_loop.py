@@ -1,0 +1,163 @@
+"""The loop: equal to SGD without noise and clip; runs do not touch each other; kills do no harm."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from oso.data.arrays import Arrays
+from oso.methods import method_names
+from oso.privacy.mechanism import Mechanism
+from oso.training.checkpoint import load_checkpoint
+from oso.training.loop import _Training, initial_parameters, train
+
+STEPS = 12
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_start, momentum) -> None:
+    task = make_task("fixed_threshold", momentum=momentum, noise_multiplier=0.0)
+    training = _Training(task, [make_start(c=1e9)], arrays)
+    theta = torch.nn.Parameter(training.state.parameters[0].clone())
+    optimizer = torch.optim.SGD([theta], lr=0.1, momentum=momentum)
+    sampler = Mechanism(["a"], 200, 20)  # the same identity draws the same batches
+    for step in range(1, STEPS + 1):
+        training.take_step()
+        batch = sampler._batch(0, step)
+        outputs = training.code.outputs(theta, training.inputs[batch])
+        total = torch.nn.functional.cross_entropy(
+            outputs, training.targets[batch], reduction="sum"
+        )
+        optimizer.zero_grad()
+        (total / 20).backward()
+        optimizer.step()
+    torch.testing.assert_close(
+        training.state.parameters[0], theta.detach(), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_a_run_does_not_depend_on_its_neighbours(name, arrays, make_task, make_start) -> None:
+    task = make_task(name)
+    starts = [make_start("a", 0, 0.1), make_start("b", 1, 0.05), make_start("c", 2, 0.2, 3.0)]
+    together = train(task, starts, arrays)
+    alone = [train(task, [start], arrays)[0] for start in starts]
+    for one, other in zip(together, alone, strict=True):
+        assert one.ledger == other.ledger
+        assert len(one.evaluations) == len(other.evaluations) > 0
+        for a, b in zip(one.evaluations, other.evaluations, strict=True):
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
+            assert a["threshold"] == pytest.approx(b["threshold"], rel=1e-5)
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("killed_at", [1, 5, 8, 11])
+def test_a_killed_run_resumes_to_the_same_result(
+    name, killed_at, arrays, make_task, make_start, tmp_path
+) -> None:
+    task, starts = make_task(name), [make_start("a"), make_start("b", 1)]
+    whole = train(task, starts, arrays)
+
+    def kill(step: int) -> None:
+        if step == killed_at:
+            raise Killed
+
+    path = tmp_path / "state.pt"
+    with pytest.raises(Killed):
+        train(task, starts, arrays, checkpoint=path, fingerprint="f", on_progress=kill)
+    steps: list[int] = []
+    resumed = train(
+        task, starts, arrays, checkpoint=path, fingerprint="f", on_progress=steps.append
+    )
+    assert steps[0] == killed_at // 4 * 4 + 1  # goes on, does not start over
+    for one, other in zip(whole, resumed, strict=True):
+        assert one.evaluations == other.evaluations
+        assert one.ledger == other.ledger
+        assert one.status == other.status == "finished"
+
+
+def test_another_configurations_checkpoint_is_not_used(
+    arrays, make_task, make_start, tmp_path
+) -> None:
+    path = tmp_path / "state.pt"
+    train(make_task("online"), [make_start()], arrays, checkpoint=path, fingerprint="one")
+    assert load_checkpoint(path, "one") is not None
+    assert load_checkpoint(path, "another") is None
+
+
+def test_every_release_is_in_the_ledger(arrays, make_task, make_start) -> None:
+    outcome = train(make_task("online"), [make_start()], arrays)[0]
+    ledger = json.loads(outcome.ledger)
+    assert ledger["sampling_rate"] == 20 / 200
+    assert [step["count"] for step in ledger["steps"]] == [STEPS]
+    noise = {q["name"]: q["noise_multiplier"] for q in ledger["steps"][0]["queries"]}
+    assert noise.keys() == {"clipped_gradient", "clipped_direction"}
+    assert math.fsum(nu**-2 for nu in noise.values()) == pytest.approx(1.0)
+
+
+def test_evaluations_come_every_few_steps_and_at_the_end(arrays, make_task, make_start) -> None:
+    outcome = train(make_task("online", steps=10), [make_start()], arrays)[0]
+    assert sorted({row["step"] for row in outcome.evaluations}) == [4, 8, 10]
+    assert {row["split"] for row in outcome.evaluations} == {"test", "test_even", "test_odd"}
+
+
+def test_the_test_score_is_the_mean_of_its_halves(arrays, make_task, make_start) -> None:
+    rows = train(make_task("online"), [make_start()], arrays)[0].evaluations
+    scores = {row["split"]: row for row in rows if row["step"] == 12}
+    for key in ("value", "loss"):
+        halves = (scores["test_even"][key] + scores["test_odd"][key]) / 2
+        assert scores["test"][key] == pytest.approx(halves)
+    assert scores["test_even"]["loss"] != scores["test_odd"]["loss"]
+
+
+@pytest.mark.parametrize("rho", [1e30, float("inf")])
+def test_a_diverged_run_ends_and_leaves_the_others_alone(
+    rho, arrays, make_task, make_start
+) -> None:
+    task = make_task("fixed_threshold")
+    sound = [make_start("a"), make_start("c", 2)]
+    wild = make_start("b", 1, rho)
+    first, diverged, last = train(task, [sound[0], wild, sound[1]], arrays)
+    assert diverged.status == "diverged"
+    assert 1 <= diverged.diverged_at <= STEPS
+    counted = sum(step["count"] for step in json.loads(diverged.ledger)["steps"])
+    assert counted == diverged.diverged_at  # it is charged for what it released, no more
+    alone = train(task, sound, arrays)
+    for mixed, pure in zip([first, last], alone, strict=True):
+        assert mixed.status == "finished"
+        assert [row["loss"] for row in mixed.evaluations] == pytest.approx(
+            [row["loss"] for row in pure.evaluations], rel=1e-4
+        )
+
+
+def test_all_runs_may_diverge(arrays, make_task, make_start) -> None:
+    outcomes = train(make_task("no_dp", {"optimizer": "sgd"}), [make_start(rho=1e38)], arrays)
+    assert outcomes[0].status == "diverged"
+
+
+def test_divergence_is_not_judged_by_training_examples(arrays, make_task, make_start) -> None:
+    """A single poisoned example must not stop a run: that would tell of it."""
+    poisoned = arrays.train_inputs.copy()
+    poisoned[:150] = 1e38
+    broken = Arrays(poisoned, arrays.train_targets, arrays.test_inputs, arrays.test_targets)
+    outcome = train(make_task("fixed_threshold"), [make_start()], broken)[0]
+    assert outcome.status == "finished"
+
+
+def test_fresh_weights_depend_on_the_seed_alone(make_task) -> None:
+    first, again = (initial_parameters(make_task(name), 3) for name in ("online", "no_dp"))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, initial_parameters(make_task("online"), 4))
+
+
+def test_fresh_weights_leave_the_global_generator_alone(make_task) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    initial_parameters(make_task("online"), 3)
+    assert torch.equal(torch.rand(1), expected)
