@@ -45,7 +45,9 @@ def test_an_unknown_model_is_refused() -> None:
 def test_losses_are_per_example() -> None:
     """A loss averaged over the batch would shrink each gradient before its clip."""
     outputs, targets = torch.randn(4, 10), torch.tensor([1, 2, 3, 4])
-    alone = torch.stack([cross_entropy(outputs[i : i + 1], targets[i : i + 1])[0] for i in range(4)])
+    alone = torch.stack(
+        [cross_entropy(outputs[i : i + 1], targets[i : i + 1])[0] for i in range(4)]
+    )
     torch.testing.assert_close(cross_entropy(outputs, targets), alone)
     images = torch.rand(3, 1, 4, 4)
     per_pixel = squared_error(images + 0.1, images)

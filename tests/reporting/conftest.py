@@ -5,11 +5,13 @@ import json
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from oso.reporting.budget import read_budget
+from oso.reporting.compare import Study
+from oso.reporting.page import build_report
 from oso.results.schema import EVALUATIONS, RUNS
 
 SIZES = {
@@ -184,12 +186,60 @@ def fill_paper(store, seeds=1, epsilons=(9.0,), dataset="mnist", k=9):
 
 
 @pytest.fixture
-def paper_store(store):
+def paper_store():
     """MNIST, k = 9, epsilon = 9, one seed: the smallest store that a paper's table needs."""
-    return fill_paper(store)
+    return fill_paper(Store())
 
 
 @pytest.fixture
-def glyphs_store(store):
+def glyphs_store():
     """The demo: a data set the paper does not have, two budgets, two seeds."""
+    return fill_glyphs(Store())
+
+
+def fill_glyphs(store):
     return fill_paper(store, seeds=2, epsilons=(3.0, 9.0), dataset="glyphs", k=3)
+
+
+@pytest.fixture
+def study():
+    """From a store to what the report is computed from, without files."""
+
+    def make(store, budget=None):
+        return Study(*store.frames(), read_budget(budget))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def glyphs_report(tmp_path_factory):
+    """The whole report of the demo's results, built once."""
+    folder = tmp_path_factory.mktemp("glyphs")
+    page = build_report(fill_glyphs(Store()).write(folder / "results"), folder / "report")
+    return page.parent
+
+
+@pytest.fixture(scope="session")
+def paper_report(tmp_path_factory):
+    """The whole report of a first few MNIST runs, built once, with a budget for one more grid."""
+    folder = tmp_path_factory.mktemp("paper")
+    budget = folder / "budget.json"
+    entry = {"dataset": "mnist", "k": 9, "epsilon": 3, "runs": 9, "noise_multiplier": 1.498}
+    budget.write_text(
+        json.dumps(
+            [
+                entry | {"method": "online"},
+                entry | {"method": "fixed_threshold", "runs": 81, "noise_multiplier": 4.008},
+                entry | {"method": "no_dp", "epsilon": None, "noise_multiplier": None},
+            ]
+        )
+    )
+    results = fill_paper(Store()).write(folder / "results")
+    page = build_report(results, folder / "report", budget, title="A <title> & more")
+    return page.parent
+
+
+@pytest.fixture(scope="session")
+def make_store():
+    """A new, empty store for each example of a property."""
+    return Store

@@ -40,10 +40,14 @@ MODELS = {
         cross_entropy,
     ),
     "grouped convolution": (
-        lambda: sequential(nn.Conv2d(4, 4, 3, groups=2)), (4, 6, 6), cross_entropy
+        lambda: sequential(nn.Conv2d(4, 4, 3, groups=2)),
+        (4, 6, 6),
+        cross_entropy,
     ),
     "same padding": (
-        lambda: sequential(nn.Conv2d(1, 2, 3, padding="same", bias=False)), (1, 6, 6), cross_entropy
+        lambda: sequential(nn.Conv2d(1, 2, 3, padding="same", bias=False)),
+        (1, 6, 6),
+        cross_entropy,
     ),
     "circular padding": (
         lambda: sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")),
@@ -54,7 +58,9 @@ MODELS = {
     "sequence": (lambda: sequential(nn.Linear(6, 4), nn.Tanh()), (5, 6), cross_entropy),
     "layer norm": (lambda: sequential(nn.Linear(6, 4), nn.LayerNorm(4)), (6,), cross_entropy),
     "group norm": (
-        lambda: sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4)), (1, 6, 6), cross_entropy
+        lambda: sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4)),
+        (1, 6, 6),
+        cross_entropy,
     ),
     "own layer": (lambda: sequential(nn.Linear(6, 4), Gate(4)), (6,), cross_entropy),
 }

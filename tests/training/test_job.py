@@ -61,7 +61,10 @@ def test_a_method_without_privacy_has_no_noise_in_its_rows(glyphs, tmp_path) -> 
     config, cohort = study(methods={"no_dp": {}})
     row = run_job(config, cohort, cohort.runs[:1], 0.0, glyphs, tmp_path).runs[0]
     assert [row[name] for name in ("epsilon", "delta", "noise_multiplier", "momentum")] == [
-        None, None, None, None,
+        None,
+        None,
+        None,
+        None,
     ]
 
 
@@ -91,9 +94,7 @@ def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> N
     with pytest.raises(Killed):
         run_job(config, cohort, cohort.runs, 1.5, glyphs, folder, kill)
     seen: list[tuple[int, int]] = []
-    resumed = run_job(
-        config, cohort, cohort.runs, 1.5, glyphs, folder, lambda *at: seen.append(at)
-    )
+    resumed = run_job(config, cohort, cohort.runs, 1.5, glyphs, folder, lambda *at: seen.append(at))
     assert min(seen) > (killed_at[0], 0)
     assert seen[0] == (killed_at[0], killed_at[1] // 5 * 5 + 1)
     assert without_time(resumed.runs) == without_time(whole.runs)

@@ -26,15 +26,11 @@ def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_start, mom
         training.take_step()
         batch = sampler._batch(0, step)
         outputs = training.code.outputs(theta, training.inputs[batch])
-        total = torch.nn.functional.cross_entropy(
-            outputs, training.targets[batch], reduction="sum"
-        )
+        total = torch.nn.functional.cross_entropy(outputs, training.targets[batch], reduction="sum")
         optimizer.zero_grad()
         (total / 20).backward()
         optimizer.step()
-    torch.testing.assert_close(
-        training.state.parameters[0], theta.detach(), rtol=1e-4, atol=1e-5
-    )
+    torch.testing.assert_close(training.state.parameters[0], theta.detach(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", method_names())

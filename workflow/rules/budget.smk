@@ -4,9 +4,9 @@ rule budget:
         BUILD / "plan.json",
     log:
         LOGS / "budget.log",
-    params:
-        config=json.dumps(STUDY.model_dump(mode="json")),
     conda:
         "../../environment.yml"
+    params:
+        config=json.dumps(STUDY.model_dump(mode="json", exclude={"data_dir"})),
     shell:
         "echo {params.config:q} | oso plan --config - --output {output} 2> >(tee {log} >&2)"

@@ -1,8 +1,10 @@
 """What the rules share: the checked configuration, the cohorts, the folders."""
 
 import json
-import os
+import re
+import shlex
 import sys
+import time
 from pathlib import Path
 
 from oso.errors import OsoError
@@ -11,22 +13,35 @@ from oso.study.cohort import cohorts
 from oso.study.config import parse_config
 from oso.study.outlook import outlook
 
-# Jobs call `oso` of the environment that runs Snakemake, activated or not.
-shell.prefix(f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH"; ')
-
 try:
-    STUDY = parse_config(dict(config), "configuration")
+    STUDY = parse_config(dict(config), ", ".join(map(str, workflow.configfiles)) or "--config")
     COHORTS = {cohort.name: cohort for cohort in cohorts(STUDY)}
     STORED = finished_runs(Path(STUDY.results))
 except OsoError as error:
     sys.exit(f"oso: error: {error}")
 
+STARTED = time.time()
 BUILD = Path("build") / STUDY.name
 LOGS = BUILD / "logs"
 STORE = Path(STUDY.results)
-DATA_DIR = STUDY.data_dir or os.environ.get("OSO_DATA_DIR", "")
+LOOKING_ONLY = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--(dry-?run|unlock|lint|report|dag|summary)")
+
+# Jobs call `oso` of the environment that runs Snakemake, activated or not.
+shell.prefix(
+    "set -euo pipefail; "
+    f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
+    + (f"export OSO_DATA_DIR={shlex.quote(STUDY.data_dir)}; " if STUDY.data_dir else "")
+)
 
 if workflow.is_main_process:
+    # Snakemake refuses, too, but takes six lines to say so.
+    locks = Path(".snakemake/locks").glob("*.lock")
+    working = not any(LOOKING_ONLY.fullmatch(argument) for argument in sys.argv)
+    if working and any(f"{BUILD}/" in lock.read_text() for lock in locks):
+        sys.exit(
+            f"oso: error: {BUILD}: another snakemake is at work on this study; wait for it, or, if it "
+            "was killed, run `snakemake --unlock` with the same --configfile first"
+        )
     logger.info(str(outlook(STUDY, list(COHORTS.values()), STORED)))
 
 
@@ -34,6 +49,16 @@ wildcard_constraints:
     cohort="|".join(COHORTS) or "none",
     dataset="|".join(STUDY.datasets),
     shard=r"\d+",
+
+
+onerror:
+    # The line that says what to mend, once more at the end, where people look.
+    logs = [*LOGS.rglob("*.log"), *Path("build/data").glob("*.log")]
+    for path in logs:
+        if path.stat().st_mtime >= STARTED - 1:
+            for line in path.read_text().splitlines():
+                if line.startswith("oso: error:"):
+                    print(line, file=sys.stderr)
 
 
 def shard_runs(wildcards):

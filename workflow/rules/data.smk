@@ -1,12 +1,10 @@
 rule data:
-    """Fetch, verify and normalise one data set."""
+    """Fetch, verify and normalise one data set; a local folder (OSO_DATA_DIR) goes first."""
     output:
         "build/data/{dataset}.npz",
     log:
         "build/data/{dataset}.log",
-    params:
-        data_dir=f"--data-dir {DATA_DIR}" if DATA_DIR else "",
     conda:
         "../../environment.yml"
     shell:
-        "oso data {wildcards.dataset} --output {output} {params.data_dir} 2> >(tee {log} >&2)"
+        "oso data {wildcards.dataset} --output {output} 2> >(tee {log} >&2)"

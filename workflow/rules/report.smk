@@ -24,12 +24,12 @@ rule report_page:
         ),
     log:
         LOGS / "report.log",
+    conda:
+        "../../environment.yml"
     params:
         store=STORE,
         folder=lambda wildcards, output: Path(output.page).parent,
         published=STUDY.report,
-    conda:
-        "../../environment.yml"
     shell:
         "oso report --results {params.store} --output {params.folder} --plan {input.plan}"
         " > {log} 2> >(tee -a {log} >&2)"

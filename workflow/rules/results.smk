@@ -7,11 +7,11 @@ rule collect:
         BUILD / "collected.txt",
     log:
         LOGS / "collect.log",
+    conda:
+        "../../environment.yml"
     params:
         parts=lambda wildcards, input: [Path(path).parent for path in input.runs],
         store=STORE,
-    conda:
-        "../../environment.yml"
     shell:
         "oso collect {params.parts} --store {params.store} > {output}.tmp 2> >(tee {log} >&2)"
         " && mv {output}.tmp {output}"

@@ -9,15 +9,15 @@ rule train:
         evaluations=BUILD / "parts/{cohort}/shard{shard}/evaluations.parquet",
     log:
         LOGS / "train/{cohort}.shard{shard}.log",
+    conda:
+        "../../environment.yml"
+    threads: STUDY.threads_per_job
+    resources:
+        mem_mb=4000,
     params:
         runs=lambda wildcards: [run.run_id for run in shard_runs(wildcards)],
         folder=lambda wildcards, output: Path(output.runs).parent,
         store=STORE,
-    threads: STUDY.threads_per_job
-    resources:
-        mem_mb=4000,
-    conda:
-        "../../environment.yml"
     shell:
         "oso train --plan {input.plan} --cohort {wildcards.cohort} --shard {wildcards.shard}"
         " --data {input.data} --output {params.folder} --store {params.store}"

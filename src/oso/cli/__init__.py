@@ -5,22 +5,22 @@ Errors that users can mend end with one line on standard error and exit status 2
 
 import sys
 
-import click
-
 from oso.errors import OsoError
 
 
 def main() -> None:
     """Entry point: run the command; one line and status 2 for a user's mistake."""
+    from typer.exceptions import Abort, TyperException
+
     from oso.cli.commands import app
 
     try:
         status = app(standalone_mode=False)
     except OsoError as error:
         _complain(str(error))
-    except click.ClickException as error:
+    except TyperException as error:
         _complain(error.format_message())
-    except (click.Abort, KeyboardInterrupt):
+    except (Abort, KeyboardInterrupt):
         sys.exit(130)
     else:
         sys.exit(status or 0)

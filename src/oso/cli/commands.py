@@ -1,7 +1,6 @@
 """The commands. Heavy rooms are imported when a command needs them, to keep `oso --help` quick."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,16 +17,6 @@ app = typer.Typer(
 )
 
 ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file; - reads stdin.")]
-
-
-def _config(path: Path):  # type: ignore[no-untyped-def]
-    from oso.study.config import load_config, parse_config
-
-    if str(path) != "-":
-        return load_config(path)
-    import yaml
-
-    return parse_config(yaml.safe_load(sys.stdin), "configuration")
 
 
 @app.command()
@@ -54,10 +43,11 @@ def plan(
     """Say what a study has ahead; with --output, price its cohorts and write the plan."""
     from oso.results.write import finished_runs
     from oso.study.cohort import cohorts
+    from oso.study.config import load_config
     from oso.study.outlook import outlook
     from oso.study.plan import make_plan, write_plan
 
-    study = _config(config)
+    study = load_config(config)
     if output is not None:
         write_plan(make_plan(study), output)
     print(outlook(study, cohorts(study), finished_runs(Path(study.results))))

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from oso.files import atomic_write, reason
 from oso.errors import OsoError
+from oso.files import atomic_write, reason
 
 _HINT = "prepare the data set again"
 

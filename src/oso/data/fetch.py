@@ -19,8 +19,8 @@ from typing import BinaryIO
 from urllib.error import HTTPError
 
 from oso import __version__
-from oso.files import atomic_write, reason
 from oso.errors import OsoError
+from oso.files import atomic_write, reason
 
 TRIES = 3  # rounds over the mirrors
 PAUSE = 1.0  # seconds before the second round, doubled before each further one

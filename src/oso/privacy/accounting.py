@@ -5,7 +5,9 @@ and "Experiments"; neighbours differ by one example added or removed). Rényi ac
 dp_accounting.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import dp_accounting
 from dp_accounting.rdp import RdpAccountant
@@ -19,9 +21,10 @@ _SMALLEST, _LARGEST = 0.05, 1e4  # noise multipliers between which the search lo
 def epsilon_of(ledgers: Iterable[Ledger], delta: float) -> float:
     """Epsilon at delta of all the ledgers' releases together (inf if one is not private)."""
     accountant = RdpAccountant()
-    for ledger in ledgers:
-        accountant.compose(ledger.event())
-    return float(accountant.get_epsilon(delta))
+    with _quiet():
+        for ledger in ledgers:
+            accountant.compose(ledger.event())
+        return float(accountant.get_epsilon(delta))
 
 
 def grid_noise_multiplier(
@@ -41,20 +44,34 @@ def grid_noise_multiplier(
     def cost(noise_multiplier: float) -> float:
         return float(RdpAccountant().compose(event(noise_multiplier)).get_epsilon(delta))
 
-    cheapest, dearest = cost(_LARGEST), cost(_SMALLEST)
+    with _quiet():
+        cheapest, dearest = cost(_LARGEST), cost(_SMALLEST)
     if not cheapest <= epsilon < dearest:
         raise OsoError(
             f"epsilon {epsilon:g}: no noise meets it with {runs} runs of {steps} steps at "
             f"delta {delta:g}; allowed is {cheapest:.3g} to {dearest:.3g}"
         )
     # The search's tolerance is absolute and it ends on the side that respects the budget.
-    return float(
-        dp_accounting.calibrate_dp_mechanism(
-            RdpAccountant,
-            event,
-            epsilon,
-            delta,
-            dp_accounting.ExplicitBracketInterval(_SMALLEST, _LARGEST),
-            tol=1e-6,
+    with _quiet():
+        return float(
+            dp_accounting.calibrate_dp_mechanism(
+                RdpAccountant,
+                event,
+                epsilon,
+                delta,
+                dp_accounting.ExplicitBracketInterval(_SMALLEST, _LARGEST),
+                tol=1e-6,
+            )
         )
-    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the notes on orders that do not converge: they are left out, which is on the safe side."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -39,7 +39,9 @@ class Mechanism:
 
     def __init__(self, run_ids: Sequence[str], examples: int, batch_size: int) -> None:
         if not 0 < batch_size <= examples:
-            raise OsoError(f"batch_size {batch_size}: must be between 1 and the {examples} examples")
+            raise OsoError(
+                f"batch_size {batch_size}: must be between 1 and the {examples} examples"
+            )
         if len(set(run_ids)) != len(run_ids):
             raise OsoError("run_ids: two runs with one identity would share their noise")
         self.examples = examples

@@ -8,6 +8,7 @@ A study's plan is read as well: it holds that list under `cohorts`.
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -69,7 +70,7 @@ def _row(path: Path, index: int, row: dict) -> dict:
         ) from None
 
 
-def _optional(value) -> float:
+def _optional(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 

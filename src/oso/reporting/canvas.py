@@ -4,6 +4,7 @@ import io
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import matplotlib
 import seaborn
@@ -17,7 +18,7 @@ from PIL import Image
 from oso.reporting import labels
 
 DPI = 110
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
     "axes.titlesize": 10,
     "axes.labelsize": 10,
@@ -63,7 +64,7 @@ def panels(count: int, title: str, abreast: int = 2) -> tuple[Figure, list[Axes]
     return figure, axes[:count]
 
 
-def legend(figure: Figure, handles: list) -> None:
+def legend(figure: Figure, handles: list[Any]) -> None:
     """One legend below all panels, in as many columns as the width has room for."""
     if handles:
         longest = max(len(h.get_label()) for h in handles)
@@ -77,9 +78,9 @@ def legend(figure: Figure, handles: list) -> None:
         )
 
 
-def handle(method: str, methods: list[str], **style) -> Line2D:
+def handle(method: str, methods: list[str], **style: Any) -> Line2D:
     """A legend entry in the method's colour and marker."""
-    look = {
+    look: dict[str, Any] = {
         "color": labels.colours(methods)[method],
         "label": labels.method_label(method),
         "marker": labels.markers(methods)[method],

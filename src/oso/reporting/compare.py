@@ -85,6 +85,11 @@ class Study:
         return self.values[self.values["point"].isin(self.best["point"])]
 
     @cached_property
+    def compared(self) -> dict[tuple[str, int], pd.DataFrame]:
+        """What `compare` has computed already."""
+        return {}
+
+    @cached_property
     def datasets(self) -> list[str]:
         return labels.dataset_order(self.runs["dataset"].unique())
 
@@ -98,6 +103,12 @@ def compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
 
     Holds every cell of the paper's table and every cell that was run; NoDP comes last.
     """
+    if (dataset, k) not in study.compared:
+        study.compared[dataset, k] = _compare(study, dataset, k)
+    return study.compared[dataset, k].copy()
+
+
+def _compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
     table = find_table(dataset, k)
     paper = paper_results()
     paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]

@@ -1,6 +1,9 @@
 """The metric over epsilon per method, ours beside the paper's (the paper's Figures 3-11)."""
 
+from typing import Any
+
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -40,7 +43,7 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
             Line2D([], [], color=colour[row.method], linestyle=(0, (1, 1.5)), label="NoDP, ours")
         )
     if valued["mean"].notna().any() and valued["paper_mean"].notna().any():
-        grey = {"color": "#555555", "marker": "o"}
+        grey: dict[str, Any] = {"color": "#555555", "marker": "o"}
         handles.append(Line2D([], [], label="ours", **grey))
         handles.append(Line2D([], [], label="paper", linestyle="--", mfc="white", **grey))
     if cells["metric"].iloc[0] == "mse":  # spans more than a factor ten
@@ -54,10 +57,12 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
     return figure
 
 
-def _line(axes, x, mean, std, look: dict, paper: bool) -> None:
+def _line(
+    axes: Axes, x: pd.Series, mean: pd.Series, std: pd.Series, look: dict[str, Any], paper: bool
+) -> None:
     if mean.notna().sum() == 0:
         return
-    style = (
+    style: dict[str, Any] = (
         {"linestyle": "--", "mfc": "white", "linewidth": 1.1, "elinewidth": 0.9, "zorder": 2}
         if paper
         else {"linestyle": "-", "elinewidth": 1.4, "zorder": 3}

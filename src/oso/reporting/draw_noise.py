@@ -35,7 +35,8 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
         panel.grid(axis="x", visible=False)
         panel.set_title(f"k = {k}")
         panel.set_xlabel("ε of the whole grid")
-        panel.set_ylabel("noise multiplier ν")
+        if panel is axes[0]:
+            panel.set_ylabel("noise multiplier ν")
     handles = [Patch(color=colour[m], label=labels.method_label(m)) for m in shown]
     canvas.legend(figure, handles)
     return figure

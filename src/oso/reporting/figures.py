@@ -90,13 +90,15 @@ def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> _Plan:
     name = f"figure_{table.figure:02d}" if table else f"metric_over_epsilon_{dataset}_k{k}"
     title = f"{short}, k = {k}" if ours else f"{short}, k = {k}: the paper's values, none of ours"
     better = "Lower" if cells["metric"].iloc[0] == "mse" else "Higher"
-    caption = f"{short}, k = {k}: best on test over the budget of the whole grid. {better} is better. "
+    caption = (
+        f"{short}, k = {k}: best on test over the budget of the whole grid. {better} is better. "
+    )
     seeds = cells.loc[cells["status"] == "run", "seeds"]
     if ours and (seeds > 1).any():
         caption += "Filled markers are ours, with the standard deviation over seeds. "
     elif ours:
         caption += "Filled markers are ours, from one seed, so without error bars. "
-    if cells["paper_mean"].notna().any():
+    if table and cells["paper_mean"].notna().any():
         caption += (
             f"Hollow markers with dashed lines are the paper's (Table {table.number}, five seeds)."
         )

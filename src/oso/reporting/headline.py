@@ -70,10 +70,10 @@ def against_paper(cells: list[pd.DataFrame]) -> list[str]:
     printed = paper_results()["mean"].notna().sum()
     lines = []
     for unit, rows in both.groupby("unit"):
-        far = rows.loc[rows["difference"].abs().sort_values(kind="stable").index[-1]]
-        far = far.iloc[-1] if isinstance(far, pd.DataFrame) else far
+        far = rows.iloc[int(rows["difference"].abs().argmax())]
         lines.append(
-            f"Of the {printed} values that the paper prints, {len(rows)} can be compared in {unit}: "
+            f"Of the {printed} values that the paper prints, {len(rows)} can be compared in "
+            f"{unit}: "
             f"the median absolute difference is {rows['difference'].abs().median():.2f}, the "
             f"largest {labels.signed(far['difference'])} "
             f"({labels.method_label(far['method'])}, {labels.dataset_short(far['dataset'])}, "
@@ -133,7 +133,9 @@ def paper_says() -> str:
             wins[method] = wins.get(method, 0) + 1
     ordered = sorted(wins.items(), key=lambda item: -item[1])
     counts = _listed([f"{labels.method_label(m)} in {n}" for m, n in ordered])
-    return f"Over its {len(contests)} printed comparisons (ties counted for both), best is {counts}."
+    return (
+        f"Over its {len(contests)} printed comparisons (ties counted for both), best is {counts}."
+    )
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,6 +1,8 @@
 """Names, units and colours, the same in every table and figure."""
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 
@@ -69,16 +71,16 @@ _TUNED = {
 NOTHING = "–"
 
 
-def method_order(methods) -> list[str]:
+def method_order(methods: Iterable[str]) -> list[str]:
     """The methods in the paper's order, unknown ones last and sorted."""
-    known = [m for m in METHODS if m in set(methods)]
-    return known + sorted(set(methods) - set(METHODS))
+    given = set(methods)
+    return [m for m in METHODS if m in given] + sorted(given - set(METHODS))
 
 
-def dataset_order(datasets) -> list[str]:
+def dataset_order(datasets: Iterable[str]) -> list[str]:
     """The data sets in the paper's order, unknown ones last and sorted."""
-    known = [d for d in DATASETS if d in set(datasets)]
-    return known + sorted(set(datasets) - set(DATASETS))
+    given = set(datasets)
+    return [d for d in DATASETS if d in given] + sorted(given - set(DATASETS))
 
 
 def method_label(method: str) -> str:
@@ -94,17 +96,17 @@ def dataset_short(dataset: str) -> str:
     return dataset_label(dataset).split(" (")[0]
 
 
-def colours(methods) -> dict[str, str]:
+def colours(methods: Iterable[str]) -> dict[str, str]:
     """One colour per method, the paper's five always the same."""
     return _assign(methods, _COLOURS, _MORE_COLOURS)
 
 
-def markers(methods) -> dict[str, str]:
+def markers(methods: Iterable[str]) -> dict[str, str]:
     """One marker per method, the paper's five always the same."""
     return _assign(methods, _MARKERS, _MORE_MARKERS)
 
 
-def _assign(methods, known: dict[str, str], more: tuple[str, ...]) -> dict[str, str]:
+def _assign(methods: Iterable[str], known: dict[str, str], more: tuple[str, ...]) -> dict[str, str]:
     extra = sorted(set(methods) - set(known))
     return known | {m: more[i % len(more)] for i, m in enumerate(extra)}
 
@@ -122,33 +124,29 @@ def metric_unit(metric: str) -> str:
     return _METRICS[metric][2] if metric in _METRICS else metric
 
 
-def missing(value) -> bool:
+def missing(value: object) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
-def number(value, digits: str = ".4g") -> str:
+def number(value: Any, digits: str = ".4g") -> str:
     """A number as text, or a dash where there is none."""
     return NOTHING if missing(value) else format(float(value), digits)
 
 
-def signed(value) -> str:
+def signed(value: Any) -> str:
     """A difference with its sign, two decimals."""
     return number(value, "+.2f").replace("-", "−")
 
 
-def epsilon_text(epsilon) -> str:
+def epsilon_text(epsilon: Any) -> str:
     return "none" if missing(epsilon) else f"{epsilon:g}"
 
 
-def spread(mean, std) -> str:
+def spread(mean: Any, std: Any) -> str:
     """`93.62 ± 0.91`, or the mean alone where one seed gives no deviation."""
     if missing(mean):
         return NOTHING
     return f"{mean:.2f}" if missing(std) else f"{mean:.2f} ± {std:.2f}"
-
-
-def seeds_text(seeds: int) -> str:
-    return f"{seeds} seed" if seeds == 1 else f"{seeds} seeds"
 
 
 def tuned(method: str) -> tuple[str, ...]:
@@ -159,18 +157,16 @@ def tuned(method: str) -> tuple[str, ...]:
     return _TUNED.get(method, ("learning_rate", "threshold", "quantile"))
 
 
-def point_text(method: str, learning_rate, threshold, quantile) -> str:
+def point_text(method: str, learning_rate: Any, threshold: Any, quantile: Any) -> str:
     """The tuned hyperparameters in the field's symbols: `ρ 0.316, γ 0.5`."""
     values = {"learning_rate": learning_rate, "threshold": threshold, "quantile": quantile}
     parts = [
-        f"{SYMBOLS[name]} {values[name]:.4g}"
-        for name in tuned(method)
-        if not missing(values[name])
+        f"{SYMBOLS[name]} {values[name]:.4g}" for name in tuned(method) if not missing(values[name])
     ]
     return ", ".join(parts) or NOTHING
 
 
-def duration(seconds) -> str:
+def duration(seconds: Any) -> str:
     """A wall time that a person can read: `34 s`, `12 min`, `3.4 h`."""
     if missing(seconds):
         return NOTHING

@@ -1,6 +1,8 @@
 """A table as Markdown, CSV and LaTeX."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 
@@ -42,13 +44,13 @@ class Table:
     notes: tuple[str, ...] = field(default=())
 
 
-def text(value) -> str:
+def text(value: Any) -> str:
     """A cell as text; a missing value is a dash."""
     return NOTHING if pd.isna(value) else str(value)
 
 
 def to_markdown(table: Table) -> str:
-    def line(cells) -> str:
+    def line(cells: Iterable[Any]) -> str:
         return "| " + " | ".join(text(c).replace("|", "\\|") for c in cells) + " |"
 
     lines = [f"### {table.title}", "", line(table.shown.columns)]
@@ -65,7 +67,7 @@ def to_csv(table: Table) -> str:
 def to_latex(table: Table) -> str:
     """A `table` float; needs the packages booktabs and graphicx (to fit the line)."""
 
-    def line(cells) -> str:
+    def line(cells: Iterable[Any]) -> str:
         return " & ".join(latex(text(c)) for c in cells) + r" \\"
 
     lines = [

@@ -10,6 +10,8 @@ Then a grid point's value is the mean over its seeds, and a grid's is that of it
 Diverged runs count with what they reached before diverging, and are counted as diverged.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -34,7 +36,7 @@ VARIANT = [
 DEFAULT_MOMENTUM = 0.9
 
 
-def _text(value) -> str:
+def _text(value: Any) -> str:
     if pd.isna(value):
         return "null"
     # Nine digits: the same grid value computed on two machines may differ in its last bit.

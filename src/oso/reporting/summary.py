@@ -1,7 +1,9 @@
 """The results in a terminal."""
 
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
@@ -54,14 +56,14 @@ def summary_table(results: Path) -> Table:
     return table
 
 
-def _value(row) -> str:
+def _value(row: Any) -> str:
     if row.status != "run":
         return row.status
     lost = f", {row.best_diverged} diverged" if row.best_diverged else ""
     return f"{labels.spread(row.mean, row.std)} {row.unit}{lost}"
 
 
-def _best(rows) -> str | None:
+def _best(rows: pd.DataFrame) -> str | None:
     """The best of several methods; none where there is nothing to choose from."""
     valued = rows[rows["status"] == "run"]
     if len(valued) < 2:

@@ -117,7 +117,10 @@ def _run(identity: dict[str, Any], start: dict[str, float], seed: int) -> Run:
     run_id = hashlib.sha256(text.encode()).hexdigest()[:20]
     assert point["learning_rate"] is not None
     return Run(
-        run_id, seed, point["learning_rate"], threshold=point["threshold"],
+        run_id,
+        seed,
+        point["learning_rate"],
+        threshold=point["threshold"],
         quantile=point["quantile"],
     )
 

@@ -3,6 +3,7 @@
 config/README.md explains the keys to people; workflow/schemas/config.schema.json is made from here.
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -130,14 +131,16 @@ def parse_config(values: Any, source: str) -> StudyConfig:
 
 
 def load_config(path: Path) -> StudyConfig:
-    """Read and check a configuration file (YAML or JSON)."""
+    """Read and check a configuration file (YAML or JSON); the path - stands for standard input."""
+    source = "configuration" if str(path) == "-" else str(path)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
+        raise OsoError(f"{source}: cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise OsoError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
-    return parse_config(values, str(path))
+        raise OsoError(f"{source}: not YAML ({' '.join(str(error).split())})") from None
+    return parse_config(values, source)
 
 
 def _first_line(error: ValidationError, prefix: str = "") -> str:

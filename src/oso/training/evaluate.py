@@ -37,7 +37,11 @@ class Evaluator:
             losses.append(self.loss(outputs, self.targets[part]))
             values.append(self.metric(outputs, self.targets[part]))
         loss, value = torch.cat(losses).double(), torch.cat(values).double()
-        splits = {"test": slice(None), "test_even": slice(0, None, 2), "test_odd": slice(1, None, 2)}
+        splits = {
+            "test": slice(None),
+            "test_even": slice(0, None, 2),
+            "test_odd": slice(1, None, 2),
+        }
         return [
             Score(split, value[part].mean().item(), loss[part].mean().item())
             for split, part in splits.items()

@@ -116,9 +116,9 @@ class _Training:
             [start.run_id for start in starts], len(self.inputs), task.batch_size
         )
         self.state = State(
-            parameters=torch.stack(
-                [initial_parameters(task, start.seed) for start in starts]
-            ).to(device),
+            parameters=torch.stack([initial_parameters(task, start.seed) for start in starts]).to(
+                device
+            ),
             learning_rate=torch.tensor([start.learning_rate for start in starts], device=device),
             threshold=_optional([start.threshold for start in starts], device),
             quantile=_optional([start.quantile for start in starts], device),

@@ -44,9 +44,7 @@ class GradientCode:
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views into the flat vector [P]."""
-        return {
-            name: flat[part].view(self.shapes[name]) for name, part in self._slices.items()
-        }
+        return {name: flat[part].view(self.shapes[name]) for name, part in self._slices.items()}
 
     def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
         """The model's outputs with these parameters."""

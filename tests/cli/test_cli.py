@@ -1,0 +1,170 @@
+"""The command line: what is wrong is said in one line, with status 2 and no traceback."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from oso.cli import main
+from oso.data.arrays import Arrays, save_arrays
+from oso.results.read import read_results
+
+SMOKE = "config/smoke.yaml"
+
+
+@pytest.fixture
+def oso(monkeypatch, capsys):
+    """Run `oso` in this process: (exit status, standard output, standard error)."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["oso", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        return exit_.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def study(oso, repo, tmp_path, monkeypatch):
+    """A priced plan and data of the right size, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    assert oso("plan", "--config", repo / SMOKE, "--output", "plan.json")[0] == 0
+    rng = np.random.default_rng(0)
+    inputs = rng.random((7000, 1, 14, 14), dtype=np.float32)
+    targets = rng.integers(0, 10, 7000)
+    arrays = Arrays(inputs[:6000], targets[:6000], inputs[6000:], targets[6000:])
+    save_arrays(tmp_path / "glyphs.npz", arrays, {})
+    return tmp_path
+
+
+def train(oso, *other: object):
+    return oso(
+        "train",
+        "--plan",
+        "plan.json",
+        "--cohort",
+        "glyphs.online.k2.eps3",
+        "--data",
+        "glyphs.npz",
+        "--output",
+        "part",
+        *other,
+    )
+
+
+def refused(outcome, *parts: str) -> None:
+    status, _, error = outcome
+    assert status == 2
+    assert error.startswith("oso: error: ")
+    assert error.count("\n") == 1
+    for part in parts:
+        assert part in error
+
+
+def test_from_plan_to_store(oso, study) -> None:
+    assert train(oso)[0] == 0
+    status, output, _ = oso("collect", "part", "--store", "store")
+    assert (status, output) == (0, "store: 2 runs, 12 evaluations\n")
+    assert set(read_results(study / "store").runs["status"]) == {"finished"}
+    status, output, _ = oso("summary", "--results", "store", "--report", "page.html")
+    assert status == 0
+    assert "page.html" in output
+
+
+def test_stored_runs_are_not_trained_again(oso, study) -> None:
+    train(oso)
+    oso("collect", "part", "--store", "store")
+    assert train(oso, "--store", "store")[0] == 0
+    assert len(read_results(study / "part").runs) == 0
+    assert oso("collect", "part", "--store", "store")[1] == "store: 2 runs, 12 evaluations\n"
+
+
+def test_a_plan_from_standard_input(oso, repo, tmp_path, monkeypatch) -> None:
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO((repo / SMOKE).read_text()))
+    assert oso("plan", "--config", "-", "--output", tmp_path / "plan.json")[0] == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO("epochs: [1"))
+    refused(oso("plan", "--config", "-"), "configuration", "not YAML")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["train", "--shard", "1"], ["--shard 1", "shards 0 to 0"]),
+        (["train", "--threads", "0"], ["threads", "0"]),
+        (["train", "--data", "none.npz"], ["none.npz"]),
+        (["train", "--plan", "none.json"], ["none.json"]),
+        (["train", "--cohort", "mnist.x"], ["mnist.x", "not in the plan"]),
+        (["train", "--output", "plan.json/part"], ["plan.json"]),
+    ],
+)
+def test_train_refuses(oso, study, arguments, parts) -> None:
+    before = (study / "plan.json").read_bytes()
+    refused(train(oso, *arguments[1:]), *parts)
+    assert (study / "plan.json").read_bytes() == before
+    assert not (study / "part" / "runs.parquet").exists()
+
+
+def test_data_of_another_data_set_are_refused(oso, study) -> None:
+    small = np.zeros((10, 1, 14, 14), dtype=np.float32)
+    targets = np.zeros(10, dtype=np.int64)
+    save_arrays(study / "small.npz", Arrays(small, targets, small, targets), {})
+    refused(train(oso, "--data", "small.npz"), "planned for 6000 training examples", "10")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["data", "cifar", "--output", "x.npz"], ["cifar", "mnist"]),
+        (["data", "mnist", "--output", "x.npz", "--data-dir", "nowhere"], ["nowhere"]),
+        (["plan", "--config", "nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
+        (["collect", "nowhere", "--store", "s"], ["nowhere/runs.parquet", "no such results"]),
+        (["report", "--results", "nowhere", "--output", "r"], ["nowhere"]),
+        (["summary", "--results", "nowhere"], ["nowhere"]),
+        (["plan"], ["--config"]),
+        (["bake"], ["bake"]),
+    ],
+)
+def test_bad_arguments(oso, tmp_path, monkeypatch, arguments, parts) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(oso(*arguments), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_data_folder_from_the_environment(oso, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("OSO_DATA_DIR", str(tmp_path / "elsewhere"))
+    refused(oso("data", "mnist", "--output", tmp_path / "x.npz"), "elsewhere")
+    refused(
+        oso("data", "mnist", "--output", tmp_path / "x.npz", "--data-dir", tmp_path / "mine"),
+        "mine",
+    )
+
+
+def test_a_store_cut_in_half_is_left_as_it_was(oso, study) -> None:
+    train(oso)
+    oso("collect", "part", "--store", "store")
+    path = study / "store" / "runs.parquet"
+    half = path.read_bytes()[: path.stat().st_size // 2]
+    path.write_bytes(half)
+    refused(oso("collect", "part", "--store", "store"), "store/runs.parquet", "cut off")
+    refused(oso("report", "--results", "store", "--output", "report"), "store/runs.parquet")
+    refused(train(oso, "--store", "store"), "store/runs.parquet")
+    assert path.read_bytes() == half
+    assert not (study / "report").exists()
+
+
+def test_as_a_process() -> None:
+    """The installed entry point, and without torch's start-up time for the small commands."""
+    code = "import sys, oso.cli.commands; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "oso", "plan", "--config", "none.yaml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "oso: error: none.yaml: cannot be read (No such file or directory)\n"

@@ -1,0 +1,158 @@
+"""Figures: drawn from whatever is there, one colour per method."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from PIL import Image
+
+from oso.reporting import labels
+from oso.reporting.compare import compare
+from oso.reporting.draw_metric import draw_metric
+from oso.reporting.draw_noise import draw_noise
+from oso.reporting.draw_steps import draw_adapted, draw_curves, trajectories
+from oso.reporting.tables import noise_table
+
+
+def steps_of(s):
+    return trajectories(s.best_runs, s.evaluations)
+
+
+def lines_in(axes, colour):
+    return [line for line in axes.lines if to_hex(line.get_color()) == colour.lower()]
+
+
+def drawn_points(axes, colour, filled):
+    """The (x, y) of the markers of one method, ours (filled) or the paper's (hollow)."""
+    found = []
+    for line in lines_in(axes, colour):
+        hollow = line.get_markerfacecolor() == "white"
+        if line.get_marker() not in ("None", "", None, "_", "|") and hollow != filled:
+            found += list(zip(line.get_xdata(), line.get_ydata(), strict=True))
+    return found
+
+
+def test_ours_and_the_papers_values_are_both_drawn(paper_store, study):
+    cells = compare(study(paper_store), "mnist", 9)
+    axes = draw_metric(cells, "", ["online"]).axes[0]
+    online = labels.colours([])["online"]
+    ours, theirs = (drawn_points(axes, online, filled) for filled in (True, False))
+    assert [y for _, y in theirs] == [90.69, 91.62, 92.94, 93.62]
+    assert [y for _, y in ours] == [cells[cells["status"] == "run"]["mean"].iloc[0]]
+    assert round(ours[0][0]) == 3  # at the place of epsilon = 9, the fourth
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["3", "5", "7", "9"]
+
+
+def test_error_bars_need_two_seeds(make_store, study):
+    def bars(seeds):
+        store = make_store()
+        for seed in range(seeds):
+            store.add(dataset="glyphs", seed=seed, values=(0.9 + 0.01 * seed,))
+        axes = draw_metric(compare(study(store), "glyphs", 9), "", ["online"]).axes[0]
+        return [c for container in axes.containers for c in container.lines[2]]
+
+    assert bars(1) == []
+    (bar,) = bars(2)
+    (segment,) = bar.get_segments()
+    half = 100 * 0.01 / 2 * math.sqrt(2)
+    assert segment[:, 1] == pytest.approx([90.5 - half, 90.5 + half])
+
+
+def test_mse_has_a_logarithmic_axis(store, study):
+    store.add(dataset="fashion_mnist", metric="mse", values=(0.1, 0.01))
+    s = study(store)
+    assert draw_metric(compare(s, "fashion_mnist", 9), "", s.methods).axes[0].get_yscale() == "log"
+    figure = draw_curves(steps_of(s), "mse", "", s.methods)
+    assert figure.axes[0].get_yscale() == "log"
+    assert lines_in(figure.axes[0], labels.colours([])["online"])[0].get_ydata() == pytest.approx(
+        [10, 1]
+    )
+
+
+def test_only_methods_that_adapt_are_solid_in_the_threshold(paper_store, study):
+    s = study(paper_store)
+    axes = draw_adapted(steps_of(s), "threshold", "", s.methods).axes[0]
+    colour = labels.colours([])
+    for method in ("online", "fixed_quantile"):
+        (line,) = lines_in(axes, colour[method])
+        assert len(set(line.get_ydata())) > 5
+    for method, value in (("fixed_threshold", 10.0), ("adam_wosm", 10**1.5)):
+        (line,) = lines_in(axes, colour[method])
+        assert set(line.get_ydata()) == {value}
+        assert line.get_linestyle() == ":"
+    rates = draw_adapted(steps_of(s), "learning_rate", "", s.methods).axes[0]
+    assert {to_hex(line.get_color()) for line in rates.lines} == {colour["online"].lower()}
+
+
+def test_nothing_to_draw_gives_no_figure(store, study):
+    store.add(method="no_dp")
+    s = study(store)
+    assert draw_adapted(steps_of(s), "threshold", "", s.methods) is None  # all null
+    assert draw_adapted(steps_of(s), "learning_rate", "", s.methods) is None  # constant
+    assert draw_noise(noise_table(s).data, "", s.methods) is None
+    empty = compare(s, "mnist", 7)  # no rows of ours, and the paper prints no value
+    assert draw_metric(empty, "", s.methods) is None
+
+
+def test_nodp_alone_is_drawn(store, study):
+    store.add(method="no_dp", dataset="glyphs", values=(0.9, 0.99))
+    s = study(store)
+    curves = draw_curves(steps_of(s), "accuracy", "", s.methods)
+    assert lines_in(curves.axes[0], labels.colours([])["no_dp"])
+    metric = draw_metric(compare(s, "glyphs", 9), "", s.methods)
+    assert metric.axes[0].lines[0].get_ydata() == pytest.approx([99, 99])
+
+
+def test_a_diverged_run_ends_in_a_cross(store, study):
+    store.add(seed=0, values=(0.5, 0.9, 0.95))
+    store.add(seed=1, values=(0.5, math.inf), diverged_at=80)
+    s = study(store)
+    axes = draw_curves(steps_of(s), "accuracy", "", s.methods).axes[0]
+    (cross,) = [line for line in axes.lines if line.get_marker() == "X"]
+    assert (list(cross.get_xdata()), list(cross.get_ydata())) == ([50], [50.0])
+    mean = next(line for line in axes.lines if line.get_marker() != "X")
+    assert np.isfinite(mean.get_ydata()).all()
+
+
+def test_noise_bars_carry_n(paper_store, study):
+    s = study(paper_store)
+    axes = draw_noise(noise_table(s).data, "", s.methods).axes[0]
+    heights = [bar.get_height() for bar in axes.patches]
+    stored = {run["noise_multiplier"] for run in paper_store.runs} - {None}
+    assert set(heights) == stored
+    assert [t.get_text() for t in axes.texts] == ["9", "81", "45", "9"]
+
+
+def test_each_method_keeps_its_colour_and_marker_whatever_else_is_there():
+    few, many = labels.colours(["online"]), labels.colours(["zeta", "alpha", "online"])
+    assert all(many[m] == few[m] for m in few)
+    assert len(set(many.values())) == len(many)
+    marks = labels.markers(["zeta", "alpha"])
+    assert len(set(marks.values())) == len(marks)
+
+
+def test_figures_of_the_demo(glyphs_report):
+    names = {
+        "metric_over_epsilon_glyphs_k3",
+        "learning_curves_glyphs_k3",
+        "threshold_glyphs_k3",
+        "learning_rate_glyphs_k3",
+        "noise_multipliers_glyphs",
+    }
+    folder = glyphs_report / "figures"
+    assert {p.name for p in folder.iterdir()} == {f"{n}.{e}" for n in names for e in ("png", "pdf")}
+    for name in names:
+        data = (folder / f"{name}.png").read_bytes()
+        with Image.open(io.BytesIO(data)) as picture:
+            assert min(picture.size) > 300
+            assert len(picture.convert("RGB").getcolors(2**16)) > 10  # something is drawn
+        assert len(data) < 60_000
+        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_figures_of_the_paper_are_numbered_like_its_own(paper_report):
+    numbered = {p.stem for p in (paper_report / "figures").glob("figure_*.png")}
+    # k = 7 has values of ours or none; the other six also where only the paper has values.
+    assert numbered == {f"figure_{n:02d}" for n in (6, 7, 8, 9, 10, 11)}

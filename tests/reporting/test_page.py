@@ -1,0 +1,187 @@
+"""The page: self-contained, honest, and careful with the folder it is written to."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from oso.errors import OsoError
+from oso.reporting.files import MANIFEST, ReportFolder
+from oso.reporting.page import build_report
+
+VOID = {"meta", "img", "br", "link", "hr", "input"}
+
+
+class Checker(HTMLParser):
+    """Collects attributes and text, and fails on tags that do not close in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.links, self.images, self.text = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.links += [values[a] for a in ("href", "src", "srcset", "action") if a in values]
+        if tag == "img":
+            self.images.append(values)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text.append(data)
+
+
+def read(report):
+    checker = Checker()
+    checker.feed((report / "index.html").read_text(encoding="utf-8"))
+    assert checker.open == []
+    return checker, re.sub(r"\s+", " ", " ".join(checker.text))
+
+
+@pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])
+def test_page_needs_nothing_but_itself(which, request):
+    report = request.getfixturevalue(which)
+    checker, _ = read(report)
+    assert checker.links
+    assert all(link.startswith("data:image/png;base64,") for link in checker.links)
+    source = (report / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<script|@import|url\(|https?://", source)
+    files = {p.read_bytes() for p in (report / "figures").glob("*.png")}
+    shown = [base64.b64decode(i["src"].split(",")[1]) for i in checker.images]
+    assert set(shown) == files  # every figure is on the page
+    assert all(image["alt"] for image in checker.images)
+    assert len(source) < 1_000_000
+
+
+@pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])
+def test_report_names_no_folder_of_this_machine(which, request):
+    report = request.getfixturevalue(which)
+    for path in report.rglob("*"):
+        if path.suffix in (".html", ".md", ".csv", ".tex", ".json"):
+            assert str(report.parent) not in path.read_text(encoding="utf-8"), path
+
+
+def test_demo_says_that_it_is_not_mnist(glyphs_report):
+    _, text = read(glyphs_report)
+    assert "This is not MNIST" in text
+    assert "Values are means of 2 seeds" in text
+    assert "None of the paper's data sets was run here" in text
+    assert "paper's best" not in text
+    assert "22 finished, 4 diverged" in text
+
+
+def test_paper_report_is_honest_about_one_seed(paper_report):
+    _, text = read(paper_report)
+    assert "Every value is one seed" in text
+    assert "ours of as few as 1" in text
+    assert "5 of 5 grids ran in part only" in text
+    assert "neither private nor an honest estimate" in text
+    assert "Nothing of these was run yet" in text
+
+
+def test_headlines_are_computed(paper_report, paper_store, study):
+    _, text = read(paper_report)
+    table = (paper_report / "tables" / "table_08.csv").read_text(encoding="utf-8")
+    ours = {
+        row[4]: float(row[18])
+        for row in (line.split(",") for line in re.sub(r'"[^"]*"', "", table).splitlines()[1:])
+        if row[3] == "9.0"
+    }
+    ranked = sorted(ours, key=ours.get)
+    assert ranked[-1] == "online"
+    assert f"Online is best with {ours['online']:.2f} %" in text
+    assert f"{ours['online'] - ours[ranked[-2]]:.2f} ahead of AdamWOSM" in text
+    # The budget file has a grid that was not run: 4.008 / 1.498.
+    assert "81 runs needs 2.68 times the noise of Online's grid of 9" in text
+
+
+def test_the_title_is_text_not_markup(paper_report):
+    source = (paper_report / "index.html").read_text(encoding="utf-8")
+    assert "<title>A &lt;title&gt; &amp; more</title>" in source
+
+
+def test_every_table_is_written_three_times(paper_report):
+    names = {p.name for p in (paper_report / "tables").iterdir()}
+    tables = [f"table_{n:02d}" for n in (2, 3, 4, 8, 9, 10, 11, 12, 13)]
+    tables += ["runs", "noise_multipliers"]
+    assert names == {f"{t}.{e}" for t in tables for e in ("md", "csv", "tex")}
+
+
+def test_the_same_results_give_the_same_tables_and_page(glyphs_report, glyphs_store, tmp_path):
+    again = build_report(glyphs_store.write(tmp_path / "results"), tmp_path / "report").parent
+    for path in sorted(glyphs_report.rglob("*")):
+        if path.suffix in (".html", ".md", ".csv", ".tex", ".png"):
+            copy = again / path.relative_to(glyphs_report)
+            assert copy.read_bytes() == path.read_bytes(), path.name
+
+
+def test_foreign_and_changed_files_survive_and_stale_ones_go(tmp_path):
+    first = ReportFolder(tmp_path)
+    for name in ("tables/a.md", "tables/b.md", "tables/c.md"):
+        first.write(name, "made by the report")
+    first.finish()
+    (tmp_path / "tables" / "b.md").write_text("changed by someone")
+    (tmp_path / "tables" / "notes.md").write_text("someone's own")
+    second = ReportFolder(tmp_path)
+    second.write("tables/d.md", "new")
+    second.finish()
+    left = {p.name: p.read_text() for p in (tmp_path / "tables").iterdir()}
+    assert left == {"b.md": "changed by someone", "notes.md": "someone's own", "d.md": "new"}
+
+
+@pytest.mark.parametrize("manifest", ["[]", "{", '{"../outside.md": "%s"}', '{"x": 3}'])
+def test_a_strange_manifest_deletes_nothing(tmp_path, manifest):
+    outside = tmp_path / "outside.md"
+    outside.write_text("precious")
+    checksum = hashlib.sha256(b"precious").hexdigest()
+    folder = tmp_path / "report"
+    folder.mkdir()
+    (folder / MANIFEST).write_text(manifest.replace("%s", checksum))
+    ReportFolder(folder).finish()
+    assert outside.read_text() == "precious"
+    assert json.loads((folder / MANIFEST).read_text()) == {}
+
+
+def one_line(error) -> str:
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def test_missing_results_are_one_line(tmp_path):
+    with pytest.raises(OsoError) as error:
+        build_report(tmp_path / "nowhere", tmp_path / "report")
+    assert str(tmp_path / "nowhere") in one_line(error)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OsoError) as error:
+        build_report(tmp_path / "empty", tmp_path / "report")
+    assert str(tmp_path / "empty") in one_line(error)
+    assert not (tmp_path / "report").exists()
+
+
+def test_results_without_runs_are_one_line(tmp_path, store):
+    with pytest.raises(OsoError, match="holds no runs"):
+        build_report(store.write(tmp_path / "results"), tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path, paper_store):
+    results = paper_store.write(tmp_path / "results")
+    (tmp_path / "report").write_text("a file, no folder")
+    with pytest.raises(OsoError) as error:
+        build_report(results, tmp_path / "report")
+    assert "cannot write the report" in one_line(error)
+    assert (tmp_path / "report").read_text() == "a file, no folder"
+    folder = ReportFolder(tmp_path / "other")
+    (tmp_path / "other" / "tables").write_text("in the way")
+    with pytest.raises(OsoError, match="cannot write the report"):
+        folder.write("tables/a.md", "x")
+    assert os.listdir(tmp_path / "other") == ["tables"]

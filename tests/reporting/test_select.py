@@ -1,0 +1,147 @@
+"""Selection: decided when reading, the same whatever order the rows come in."""
+
+import math
+import statistics
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oso.errors import OsoError
+from oso.reporting.select import best_of_grid, grid_points, run_values, select_best
+
+
+def test_best_and_last_take_their_step_from_the_whole_test_set(store):
+    run = store.add(values=(0.5, 0.9, 0.9, 0.7))  # the halves' values are higher everywhere
+    runs, evaluations = store.frames()
+    best = run_values(runs, evaluations, "best").set_index("run_id").loc[run]
+    last = run_values(runs, evaluations, "last").set_index("run_id").loc[run]
+    assert (best["value"], best["selected_step"]) == (0.9, 100)  # the earliest of equals
+    assert (last["value"], last["selected_step"]) == (0.7, 200)
+
+
+def test_lower_is_better_for_mse(store):
+    store.add(metric="mse", values=(0.05, 0.01, 0.02), learning_rate=1.0)
+    store.add(metric="mse", values=(0.05, 0.03, 0.03), learning_rate=0.1)
+    best, _ = select_best(*store.frames())
+    assert best[["mean", "learning_rate"]].iloc[0].tolist() == [0.01, 1.0]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    values=st.lists(
+        st.lists(st.floats(0, 1).map(lambda v: round(v, 2)), min_size=1, max_size=4),
+        min_size=1,
+        max_size=6,
+    ),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_order_of_rows_does_not_matter(make_store, values, shuffle):
+    store = make_store()
+    for i, curve in enumerate(values):
+        store.add(seed=i % 2, learning_rate=10.0 ** (i // 2), values=tuple(curve))
+    runs, evaluations = store.frames()
+    mixed = [
+        frame.iloc[shuffle.sample(range(len(frame)), len(frame))] for frame in (runs, evaluations)
+    ]
+    for rule in ("best", "last"):
+        first, used = select_best(runs, evaluations, rule)
+        second, used_again = select_best(*mixed, rule)
+        pd.testing.assert_frame_equal(first, second)
+        assert set(used["run_id"]) == set(used_again["run_id"])
+    by_point = {}
+    for i, curve in enumerate(values):
+        by_point.setdefault(i // 2, []).append(max(curve))
+    expected = max(statistics.mean(v) for v in by_point.values())
+    assert select_best(*mixed)[0]["mean"].item() == pytest.approx(expected)
+
+
+def test_a_grid_point_is_the_mean_over_its_seeds(store):
+    # Point A has the single best run, point B the better mean.
+    for seed, (a, b) in enumerate([(0.99, 0.92), (0.70, 0.94), (0.80, 0.93)]):
+        store.add(learning_rate=1.0, seed=seed, values=(a,))
+        store.add(learning_rate=0.1, seed=seed, values=(b,))
+    best, used = select_best(*store.frames())
+    row = best.iloc[0]
+    assert row["learning_rate"] == 0.1
+    assert row["mean"] == pytest.approx(0.93)
+    assert row["std"] == pytest.approx(0.01)
+    assert (row["seeds"], row["points"], row["cell_runs"]) == (3, 2, 6)
+    assert len(used) == 3
+
+
+def test_one_seed_has_no_deviation(store):
+    store.add()
+    best, _ = select_best(*store.frames())
+    assert math.isnan(best["std"].item())
+    assert best["seeds"].item() == 1
+
+
+def test_a_seed_counts_once(store):
+    store.add(seed=0, values=(0.9,))
+    store.add(seed=0, values=(0.9,), code_hash="other")
+    store.add(seed=1, values=(0.6,))
+    best, _ = select_best(*store.frames())
+    assert best["seeds"].item() == 2
+    assert best["mean"].item() == pytest.approx(0.75)
+
+
+def test_diverged_runs_count_with_what_they_reached_and_are_marked(store):
+    store.add(seed=0, values=(0.9, 0.8))
+    store.add(seed=1, values=(0.7, math.nan), diverged_at=80)
+    store.add(seed=2, values=(), diverged_at=3)  # diverged before its first evaluation
+    best, _ = select_best(*store.frames())
+    row = best.iloc[0]
+    assert row["mean"] == pytest.approx(0.8)
+    assert (row["seeds"], row["runs"], row["diverged"], row["cell_diverged"]) == (2, 3, 2, 2)
+
+
+def test_a_cell_where_everything_diverged_stays_visible(store):
+    store.add(method="online", values=(0.9,))
+    store.add(method="fixed_quantile", quantile=0.5, values=(), diverged_at=3)
+    best, _ = select_best(*store.frames())
+    lost = best.set_index("method").loc["fixed_quantile"]
+    assert np.isnan(lost["mean"])
+    assert np.isnan(lost["quantile"])
+    assert lost["cell_diverged"] == 1
+
+
+def test_settings_are_never_averaged_and_the_default_is_shown(store):
+    store.add(seed=0, values=(0.5,), momentum=0.9)
+    for seed in range(3):  # more runs and better values do not make it the default
+        store.add(seed=seed, values=(0.99,), momentum=0.0)
+    store.add(seed=1, values=(0.7,), momentum=0.9, noise_multiplier=5.0)
+    store.add(seed=2, values=(0.7,), momentum=0.9, noise_multiplier=5.0)
+    runs, evaluations = store.frames()
+    points = grid_points(run_values(runs, evaluations))
+    assert sorted(points["mean"].round(2)) == [0.5, 0.7, 0.99]
+    best = best_of_grid(points)
+    assert (best["momentum"].item(), best["mean"].item()) == (0.9, pytest.approx(0.7))
+
+
+def test_nodp_has_a_cell_of_its_own(store):
+    store.add(method="no_dp", values=(0.99,))
+    store.add(method="online", values=(0.9,))
+    best, _ = select_best(*store.frames())
+    assert set(best["method"]) == {"no_dp", "online"}
+    assert best.set_index("method").loc["no_dp", "mean"] == pytest.approx(0.99)
+
+
+def test_an_unknown_metric_is_refused(store):
+    store.add(metric="f1")
+    with pytest.raises(OsoError, match=r"^evaluations: metric 'f1'.*accuracy, mse$"):
+        run_values(*store.frames())
+
+
+def test_two_metrics_on_one_data_set_are_refused(store):
+    store.add(seed=0, metric="accuracy")
+    store.add(seed=1, metric="mse")
+    with pytest.raises(OsoError, match=r"^evaluations: data set mnist has metrics accuracy, mse"):
+        run_values(*store.frames())
+
+
+def test_an_unknown_rule_is_refused(paper_store):
+    with pytest.raises(OsoError, match=r"^rule 'worst' is unknown; allowed: best, last$"):
+        run_values(*paper_store.frames(), rule="worst")

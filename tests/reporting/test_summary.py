@@ -1,0 +1,48 @@
+"""The summary in a terminal."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from oso.errors import OsoError
+from oso.reporting.summary import summary_table
+
+
+def printed(results, width=80):
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system="standard", force_terminal=True)
+    console.print(summary_table(results))
+    return stream.getvalue()
+
+
+def test_a_terminal_of_80_columns_shows_every_value_whole(glyphs_store, tmp_path):
+    text = printed(glyphs_store.write(tmp_path))
+    assert "…" not in text
+    lines = [line for line in text.splitlines() if "FixedThreshold" in line]
+    assert len(lines) == 2
+    assert all("ρ 0.003162, C 10" in line and "±" in line for line in lines)
+    assert "not MNIST" in text
+
+
+def test_the_best_private_method_is_bold(store, tmp_path):
+    for method, value in (("online", 0.02), ("adam_wosm", 0.01), ("no_dp", 0.001)):
+        store.add(dataset="fashion_mnist", method=method, metric="mse", values=(value,))
+    bold = [line for line in printed(store.write(tmp_path)).splitlines() if "\x1b[1m" in line]
+    rows = [line for line in bold if "× 100" in line]
+    assert len(rows) == 1
+    assert "AdamWOSM" in rows[0]
+
+
+def test_several_data_sets_are_told_apart(store, tmp_path):
+    store.add(dataset="mnist", k=5)
+    store.add(dataset="glyphs", k=3, epsilon=1.0, values=(), diverged_at=1)
+    text = printed(store.write(tmp_path), width=100)
+    assert "MNIST, 5" in text
+    assert "Glyphs, 3" in text
+    assert "diverged" in text
+
+
+def test_missing_results_are_refused(tmp_path):
+    with pytest.raises(OsoError, match="no such results folder"):
+        summary_table(tmp_path / "nowhere")

@@ -1,0 +1,184 @@
+"""Tables: cells equal to a hand computation, honest about what was not run."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from oso.errors import OsoError
+from oso.reporting.budget import read_budget
+from oso.reporting.compare import compare
+from oso.reporting.render import latex, to_csv, to_latex, to_markdown
+from oso.reporting.tables import all_tables, comparison_table, noise_table, runs_table
+
+
+def row_of(frame, method, epsilon=9.0):
+    rows = frame[(frame["method"] == method) & (frame["epsilon"] == epsilon)]
+    assert len(rows) == 1
+    return rows.iloc[0]
+
+
+def test_a_cell_is_what_one_computes_by_hand(store, study):
+    # Two seeds at the paper's point (rho = 1), one elsewhere; the paper has 93.62 here.
+    store.add(seed=0, learning_rate=1.0, values=(0.90, 0.95, 0.93))
+    store.add(seed=1, learning_rate=1.0, values=(0.94, 0.93, 0.91))
+    store.add(seed=0, learning_rate=10.0, values=(0.94, 0.94, 0.94))
+    cell = row_of(compare(study(store), "mnist", 9), "online")
+    assert cell["status"] == "run"
+    assert cell["mean"] == pytest.approx(94.5)  # of 95 and 94
+    assert cell["std"] == pytest.approx(0.5**0.5)  # n - 1
+    assert (cell["seeds"], cell["grid_points"], cell["grid_size"]) == (2, 2, 9)
+    assert cell["difference"] == pytest.approx(94.5 - 93.62)
+    assert cell["at_paper_mean"] == pytest.approx(94.5)
+    # The last step picks its own grid point.
+    assert (cell["last_mean"], cell["last_learning_rate"]) == (pytest.approx(94.0), 10.0)
+
+
+def test_the_papers_point_is_found_within_its_rounding(store, study):
+    # Table 8, epsilon = 3: printed 0.316, on the grid 0.316228.
+    store.add(epsilon=3.0, learning_rate=0.316228, values=(0.8,))
+    store.add(epsilon=3.0, learning_rate=1.0, values=(0.9,))
+    cell = row_of(compare(study(store), "mnist", 9), "online", 3.0)
+    assert (cell["learning_rate"], cell["mean"]) == (1.0, pytest.approx(90))
+    assert cell["at_paper_mean"] == pytest.approx(80)
+    assert cell["at_paper_seeds"] == 1
+
+
+def test_mse_is_shown_times_100_and_less_is_better(store, study):
+    store.add(dataset="fashion_mnist", k=5, values=(0.05, 0.007), metric="mse", learning_rate=3.16)
+    store.add(dataset="fashion_mnist", k=5, values=(0.05, 0.02), metric="mse", learning_rate=0.3)
+    cell = row_of(compare(study(store), "fashion_mnist", 5), "online")
+    assert (cell["mean"], cell["unit"]) == (pytest.approx(0.7), "mse × 100")
+    assert cell["difference"] == pytest.approx(0.7 - 0.64)
+
+
+def test_what_was_not_run_says_so(paper_store, study):
+    table = comparison_table(study(paper_store), "mnist", 9)
+    assert len(table.shown) == 17
+    shown = table.shown.set_index(["ε", "method"])
+    assert shown.loc[("3", "Online"), "ours, %"] == "not run"
+    assert shown.loc[("3", "Online"), "grid points"] == "0 of 9"
+    assert shown.loc[("3", "Online"), "ours − paper"] == "–"
+    assert shown.loc[("9", "Online"), "seeds"] == "1"
+    assert "±" not in shown.loc[("9", "Online"), "ours, %"]
+    assert "1 of 2 runs diverged" in shown.loc[("9", "FixedThreshold"), "grid points"]
+    assert shown.loc[("none", "NoDP"), "paper, %"] == "–"
+    assert any("One seed is not five" in note for note in table.notes)
+
+
+def test_divergence_is_marked_where_it_happened(store, study):
+    store.add(seed=0, values=(0.9,))
+    store.add(seed=1, values=(0.3,), diverged_at=60)
+    store.add(method="fixed_quantile", quantile=0.5, values=(), diverged_at=2)
+    shown = comparison_table(study(store), "mnist", 9).shown.set_index(["ε", "method"])
+    assert shown.loc[("9", "Online"), "ours, %"].endswith("(1 of its 2 runs diverged)")
+    assert shown.loc[("9", "FixedQuantile"), "ours, %"] == "diverged"
+    assert shown.loc[("9", "FixedQuantile"), "our best"] == "–"
+
+
+def test_all_nine_tables_of_the_paper_are_written_for_its_data(paper_store, study):
+    names = [t.name for t in all_tables(study(paper_store))]
+    numbers = [2, 3, 4, 8, 9, 10, 11, 12, 13]
+    assert names == [f"table_{n:02d}" for n in numbers] + ["runs", "noise_multipliers"]
+
+
+def test_the_demo_has_its_own_table_and_none_of_the_papers(glyphs_store, study):
+    tables = all_tables(study(glyphs_store))
+    assert [t.name for t in tables] == ["glyphs_k3", "runs", "noise_multipliers"]
+    assert not any("paper" in column for column in tables[0].shown.columns)
+    assert any("not MNIST" in note for note in tables[0].notes)
+
+
+def test_another_epsilon_and_method_of_a_user_appear(store, study):
+    store.add(epsilon=1.0, values=(0.8,))
+    store.add(method="my_clipping", learning_rate=0.5, threshold=2.0, values=(0.85,))
+    table = comparison_table(study(store), "mnist", 9)
+    shown = table.shown.set_index(["ε", "method"])
+    assert shown.loc[("1", "Online"), "ours, %"] == "80.00"
+    assert shown.loc[("9", "my_clipping"), "our best"] == "ρ 0.5, C 2"
+    assert shown.loc[("9", "my_clipping"), "grid points"] == "1"  # nobody said how many there are
+
+
+def test_runs_table_counts(paper_store, study):
+    data = runs_table(study(paper_store)).data.set_index("method")
+    threshold = data.loc["fixed_threshold"]
+    assert threshold[["runs", "finished", "diverged", "grid_points", "seeds"]].tolist() == [
+        *(2, 1, 1, 2, 1)
+    ]
+    assert data.loc["online", "wall_seconds"] == 25.0
+    assert data["runs"].sum() == len(paper_store.runs)
+
+
+def test_noise_comes_from_the_budget_and_else_from_the_rows(store, study, tmp_path):
+    store.add(method="online", noise_multiplier=0.8)
+    store.add(method="fixed_threshold", threshold=1.0, noise_multiplier=2.0)
+    data = noise_table(study(store)).data.set_index("method")
+    assert data.loc["fixed_threshold", ["grid_size", "ratio_to_online", "source"]].tolist() == [
+        *(81, pytest.approx(2.5), "rows")
+    ]
+    budget = tmp_path / "plan.json"
+    entry = {"dataset": "mnist", "method": "online", "k": 9, "runs": 9}
+    cohorts = [
+        entry | {"epsilon": 9, "noise_multiplier": 0.5, "more": "ignored"},
+        entry | {"epsilon": 3, "noise_multiplier": 1.5},
+    ]
+    for content in (cohorts, {"config": {}, "cohorts": cohorts}):  # a list, or a study's plan
+        budget.write_text(json.dumps(content))
+        data = noise_table(study(store, budget)).data
+        data = data.set_index(["epsilon", "method"])["noise_multiplier"]
+        assert data.to_dict() == {
+            (3.0, "online"): 1.5,
+            (9.0, "online"): 0.5,
+            (9.0, "fixed_threshold"): 2.0,
+        }
+
+
+@pytest.mark.parametrize(
+    ("content", "culprit"),
+    [
+        ("{", "not valid JSON"),
+        ('{"runs": 3}', "must be a list"),
+        ("[1]", "must be a list"),
+        ('[{"dataset": "mnist"}]', "entry 0 lacks method"),
+        (
+            '[{"dataset": "mnist", "method": "online", "k": "nine", "epsilon": 3, "runs": 9,'
+            ' "noise_multiplier": 1}]',
+            "entry 0 must have whole numbers",
+        ),
+    ],
+)
+def test_a_broken_budget_is_refused_in_one_line(tmp_path, content, culprit):
+    path = tmp_path / "budget.json"
+    path.write_text(content)
+    with pytest.raises(OsoError) as error:
+        read_budget(path)
+    assert str(path) in str(error.value)
+    assert culprit in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_markdown_csv_and_latex_hold_the_same_cells(paper_store, study):
+    table = comparison_table(study(paper_store), "mnist", 9)
+    lines = [line for line in to_markdown(table).splitlines() if line.startswith("| ")]
+    assert len(lines) == 18
+    assert {line.count("|") for line in lines} == {len(table.shown.columns) + 1}
+    rows = list(csv.DictReader(io.StringIO(to_csv(table))))
+    assert len(rows) == 17
+    online = next(r for r in rows if (r["epsilon"], r["method"]) == ("9.0", "online"))
+    assert float(online["paper_mean"]) == 93.62
+    assert online["seeds"] == "1"
+    body = to_latex(table)
+    assert body.count(r"\begin") == body.count(r"\end")
+    inside = body.split(r"\toprule")[1].split(r"\bottomrule")[0]
+    cells = [line for line in inside.splitlines() if line.endswith(r"\\")]
+    assert len(cells) == 18
+    assert {len(re.findall(r"(?<!\\)&", c)) for c in cells} == {len(table.shown.columns) - 1}
+    assert not re.search("[ρεγ±×−–]", body)
+
+
+def test_latex_escapes_what_would_break_it():
+    assert latex("a_b & 5 % of $x^2$ {±}") == (
+        r"a\_b \& 5 \% of \$x\textasciicircum{}2\$ \{$\pm$\}"
+    )

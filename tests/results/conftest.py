@@ -1,0 +1,61 @@
+"""Rows that look like real ones."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oso.results.schema import RUNS
+from oso.results.write import write_table
+
+
+def run_row(run_id: str, **other: Any) -> dict[str, Any]:
+    known = {
+        "run_id": run_id,
+        "dataset": "mnist",
+        "method": "online",
+        "k": 9,
+        "epsilon": 9.0,
+        "delta": 1e-5,
+        "selection": "composition",
+        "seed": 0,
+        "learning_rate": 1.0,
+        "threshold": 0.1,
+        "noise_multiplier": 0.815,
+        "sampling": "poisson",
+        "examples": 60000,
+        "batch_size": 512,
+        "epochs": 10,
+        "steps": 1172,
+        "status": "finished",
+    }
+    return {**dict.fromkeys(RUNS.names), **known, **other}
+
+
+def evaluation_row(run_id: str, step: int = 50, value: float = 0.9) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "step": step,
+        "split": "test",
+        "metric": "accuracy",
+        "value": value,
+        "loss": 0.3,
+        "threshold": 0.1,
+        "learning_rate": 1.0,
+        "fraction_clipped": None,
+    }
+
+
+@pytest.fixture
+def write(tmp_path) -> Callable[..., Path]:
+    """Write a results folder with these runs; each has two evaluations."""
+
+    def write_folder(name: str, *run_ids: str, value: float = 0.9) -> Path:
+        folder = tmp_path / name
+        rows = [evaluation_row(run_id, step, value) for run_id in run_ids for step in (50, 100)]
+        write_table(folder / "evaluations.parquet", "evaluations", rows)
+        write_table(folder / "runs.parquet", "runs", [run_row(run_id) for run_id in run_ids])
+        return folder
+
+    return write_folder

@@ -1,0 +1,147 @@
+"""The store: nothing lost, nothing counted twice, nothing wrong accepted."""
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from oso.errors import OsoError
+from oso.results.read import read_results
+from oso.results.schema import EVALUATIONS, RUNS, SCHEMAS
+from oso.results.write import collect, finished_runs, write_table
+
+
+def names(results) -> list[str]:
+    return sorted(results.runs["run_id"])
+
+
+def test_columns_are_the_public_format() -> None:
+    assert (
+        RUNS.names
+        == ["run_id", "dataset", "method", "k", "epsilon", "delta", "selection", "seed", "learning_rate", "threshold", "quantile", "momentum", "noise_multiplier", "query_noise_multiplier", "sampling", "examples", "batch_size", "epochs", "steps", "status", "diverged_at", "device", "torch_version", "package_version", "code_hash", "wall_seconds", "ledger"]
+    )
+    assert (
+        EVALUATIONS.names
+        == ["run_id", "step", "split", "metric", "value", "loss", "threshold", "learning_rate", "fraction_clipped"]
+    )
+
+
+def test_rows_come_back_as_written(write) -> None:
+    results = read_results(write("a", "r1", "r2"))
+    assert names(results) == ["r1", "r2"]
+    assert list(results.runs.columns) == RUNS.names
+    assert list(results.evaluations.columns) == EVALUATIONS.names
+    assert len(results.evaluations) == 4
+    assert results.runs["quantile"].isna().all()
+
+
+def test_parts_are_collected_once_each(write, tmp_path) -> None:
+    store = tmp_path / "store"
+    collect([write("a", "r1"), write("b", "r2", "r3")], store)
+    collect([write("a", "r1"), write("c", "r4"), write("c", "r4")], store)
+    results = read_results(store)
+    assert names(results) == ["r1", "r2", "r3", "r4"]
+    assert len(results.evaluations) == 8
+    assert finished_runs(store) == {"r1", "r2", "r3", "r4"}
+
+
+def test_an_empty_part_adds_nothing(write, tmp_path) -> None:
+    store = tmp_path / "store"
+    collect([write("a", "r1"), write("none")], store)
+    assert names(read_results(store)) == ["r1"]
+
+
+def test_a_run_measured_twice_with_different_outcomes_is_refused(write, tmp_path) -> None:
+    store = tmp_path / "store"
+    collect([write("a", "r1")], store)
+    before = {path.name: path.read_bytes() for path in store.iterdir()}
+    with pytest.raises(OsoError, match="run r1 was measured twice"):
+        collect([write("b", "r1", "r2", value=0.5)], store)
+    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
+
+
+def test_a_table_may_be_a_folder_of_parts(write, tmp_path) -> None:
+    for name in ("a", "b"):
+        for kind in SCHEMAS:
+            part = tmp_path / "store" / f"{kind}.parquet" / f"{name}.parquet"
+            part.parent.mkdir(parents=True, exist_ok=True)
+            (write(name, f"r-{name}") / f"{kind}.parquet").rename(part)
+    assert names(read_results(tmp_path / "store")) == ["r-a", "r-b"]
+
+
+def test_a_store_without_files_is_named(tmp_path) -> None:
+    with pytest.raises(OsoError, match=r"runs\.parquet: no such results"):
+        read_results(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_file_cut_in_half_is_named(write, kind) -> None:
+    folder = write("a", "r1")
+    path = folder / f"{kind}.parquet"
+    half = path.read_bytes()[: path.stat().st_size // 2]
+    path.write_bytes(half)
+    with pytest.raises(OsoError, match=rf"{kind}\.parquet: not a readable Parquet file"):
+        read_results(folder)
+    assert path.read_bytes() == half
+
+
+def test_another_schema_version_is_named(write) -> None:
+    folder = write("a", "r1")
+    path = folder / "runs.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({"oso_schema_version": "99"}), path)
+    with pytest.raises(OsoError, match=r"runs\.parquet: schema version 99; this package reads 1"):
+        read_results(folder)
+
+
+def test_a_foreign_table_is_named(write) -> None:
+    folder = write("a", "r1")
+    pq.write_table(pa.table({"x": [1]}), folder / "runs.parquet")
+    with pytest.raises(OsoError, match="schema version none"):
+        read_results(folder)
+
+
+def test_a_missing_column_is_named(write) -> None:
+    folder = write("a", "r1")
+    path = folder / "runs.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["ledger"]), path)
+    with pytest.raises(OsoError, match="ledger"):
+        read_results(folder)
+
+
+def test_a_run_that_stands_there_twice_is_named(write) -> None:
+    folder = write("a", "r1")
+    runs = pd.concat([pq.read_table(folder / "runs.parquet").to_pandas()] * 2)
+    write_table(folder / "runs.parquet", "runs", runs)
+    with pytest.raises(OsoError, match="run r1 stands there more than once"):
+        read_results(folder)
+
+
+def test_evaluations_without_their_run_are_named(write) -> None:
+    folder = write("a", "r1", "r2")
+    runs = pq.read_table(folder / "runs.parquet").to_pandas()
+    write_table(folder / "runs.parquet", "runs", runs[runs["run_id"] == "r1"])
+    with pytest.raises(OsoError, match="run r2 have no row"):
+        read_results(folder)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OsoError, match="file"):
+        write_table(tmp_path / "file" / "runs.parquet", "runs", [])
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_failed_write_leaves_the_old_table(write, monkeypatch) -> None:
+    folder = write("a", "r1")
+    before = (folder / "runs.parquet").read_bytes()
+
+    def full_disk(*args: object, **kwargs: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full_disk)
+    with pytest.raises(OsoError, match="No space left"):
+        write_table(folder / "runs.parquet", "runs", [])
+    assert (folder / "runs.parquet").read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == ["evaluations.parquet", "runs.parquet"]

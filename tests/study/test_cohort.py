@@ -1,0 +1,134 @@
+"""Cohorts and identities: the paper's counts; no two runs share a name, thus no noise."""
+
+import pytest
+
+from oso.errors import OsoError
+from oso.study.cohort import cohorts
+from oso.study.config import load_config, parse_config
+from oso.study.outlook import outlook
+
+IDENTITIES = {
+    "no_dp": "8aa059bba191ce73a099",
+    "fixed_threshold": "16087975e4b2dea6b4e1",
+    "online": "8a899d2bd8e3ae96da12",
+    "adam_wosm": "1f5aefa25ec7a5c4572b",
+}
+
+
+def all_ids(config) -> list[str]:
+    return [run.run_id for cohort in cohorts(config) for run in cohort.runs]
+
+
+def test_the_papers_study_has_the_papers_size(repo) -> None:
+    """6,040 private runs on one data set; a third of the paper's 18,120."""
+    config = load_config(repo / "config/paper.yaml")
+    ahead = outlook(config, cohorts(config), set())
+    per_dataset = 6040 * len(config.datasets)
+    assert (ahead.private_runs, ahead.private_cohorts) == (per_dataset, 48 * len(config.datasets))
+    assert (ahead.plain_runs, ahead.plain_cohorts) == (105 * len(config.datasets), 3)
+    assert "6,040 private runs in 48 cohorts" in str(ahead)
+
+
+def test_stored_runs_are_not_ahead(base) -> None:
+    config = parse_config(base, "x")
+    every = cohorts(config)
+    ids = all_ids(config)
+    half, none = (
+        outlook(config, every, set(ids[: len(ids) // 2])),
+        outlook(config, every, set(ids)),
+    )
+    assert half.stored_runs == len(ids) // 2
+    assert none.hours == 0
+    assert 0 < half.hours < outlook(config, every, set()).hours
+
+
+def test_identities_are_unique_and_stable(base) -> None:
+    ids = all_ids(parse_config(base, "x"))
+    assert len(set(ids)) == len(ids)
+    assert ids == all_ids(parse_config(base, "x"))
+
+
+def test_identities_do_not_change_between_versions(repo) -> None:
+    """Stored results are found by them: if this fails, results/ belongs to other identities."""
+    config = load_config(repo / "config/headline.yaml")
+    stored = {cohort.method: cohort.runs[0].run_id for cohort in cohorts(config)}
+    assert stored == IDENTITIES
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"delta": 1e-6},
+        {"batch_size": 256},
+        {"epochs": 5},
+        {"momentum": 0.0},
+        {"evaluate_every": 25},
+        {"last_layer_nonlinearity": True},
+        {"seeds": [2, 3]},
+        {"methods": {"online": {"query_noise_ratio": 8.0}}},
+        {"methods": {"online": {"initial_threshold": 0.2}}},
+        {"granularities": [7]},
+        {"datasets": {"mnist": {"model": "cnn", "epsilons": [4], "seconds_per_step": 1}}},
+        {"datasets": {"mnist": {"model": "autoencoder", "epsilons": [3], "seconds_per_step": 1}}},
+    ],
+)
+def test_whatever_decides_a_result_changes_the_identity(base, change) -> None:
+    base = {**base, "methods": {"online": {}}, "granularities": [9]}
+    base["datasets"] = {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}}
+    assert not set(all_ids(parse_config(base, "x"))) & set(
+        all_ids(parse_config({**base, **change}, "x"))
+    )
+
+
+def test_what_decides_nothing_does_not(base) -> None:
+    """Where a run is computed, and beside which others, is not who it is."""
+    other = {**base, "runs_per_job": 3, "runs_at_once": 4, "threads_per_job": 2, "results": "r"}
+    assert all_ids(parse_config(base, "x")) == all_ids(parse_config(other, "x"))
+
+
+def test_a_point_shared_by_two_granularities_has_two_identities(base) -> None:
+    """rho = 1 is on several grids: each pays for its own noise."""
+    ids = {}
+    for cohort in cohorts(parse_config(base, "x")):
+        for run in cohort.runs:
+            ids.setdefault((cohort.method, cohort.epsilon, run.learning_rate, run.seed), []).append(
+                run.run_id
+            )
+    assert any(len(group) > 1 for group in ids.values())
+    assert all(len(set(group)) == len(group) for group in ids.values())
+
+
+def test_shards_hold_each_run_once(base) -> None:
+    for cohort in cohorts(parse_config(base, "x")):
+        for size in (1, 4, 1000):
+            shards = cohort.shards(size)
+            assert [run for shard in shards for run in shard] == list(cohort.runs)
+            assert all(0 < len(shard) <= size for shard in shards)
+
+
+def test_steps_are_rounded_up(base) -> None:
+    assert cohorts(parse_config(base, "x"))[0].steps == 1172  # ceil(10 x 60000 / 512)
+
+
+class TestPaperBest:
+    def test_runs_are_those_of_the_full_study(self, base) -> None:
+        """Same identity, same noise: a spot check is a piece of the study, not another one."""
+        full = set(all_ids(parse_config(base, "x")))
+        best = all_ids(parse_config({**base, "select": "paper_best"}, "x"))
+        assert set(best) < full
+        assert best
+
+    def test_the_whole_grids_budget_is_paid(self, base) -> None:
+        by_name = {c.name: c for c in cohorts(parse_config({**base, "select": "paper_best"}, "x"))}
+        cohort = by_name["mnist.fixed_threshold.k9.eps9"]
+        assert cohort.grid_runs == 81
+        assert {(run.learning_rate, run.threshold) for run in cohort.runs} == {(0.00316228, 10.0)}
+
+    def test_other_ranges_are_refused(self, base) -> None:
+        base.update(select="paper_best", grid={"log10_learning_rate": [-2, 1]})
+        with pytest.raises(OsoError, match="not a point of the grid"):
+            cohorts(parse_config(base, "x"))
+
+    def test_without_a_table_there_are_no_runs(self, base) -> None:
+        base.update(select="paper_best", granularities=[6])
+        assert cohorts(parse_config(base, "x")) == []

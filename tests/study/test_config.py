@@ -1,0 +1,132 @@
+"""The configuration: what is shipped is valid; what is wrong is named in one line."""
+
+import json
+
+import pytest
+
+from oso.errors import OsoError
+from oso.study.config import StudyConfig, json_schema, load_config, parse_config
+
+SHIPPED = ["paper", "spotcheck", "headline", "demo", "smoke"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_shipped_configurations_are_valid(repo, name) -> None:
+    assert load_config(repo / "config" / f"{name}.yaml").name == name
+
+
+def test_no_shipped_configuration_is_left_out(repo) -> None:
+    assert sorted(path.stem for path in (repo / "config").glob("*.yaml")) == sorted(SHIPPED)
+
+
+def test_the_schema_file_is_the_models(repo) -> None:
+    """Made by `oso schema > workflow/schemas/config.schema.json`."""
+    stored = json.loads((repo / "workflow/schemas/config.schema.json").read_text())
+    assert stored == json_schema()
+
+
+def test_every_key_is_explained_to_people(repo) -> None:
+    text = (repo / "config/README.md").read_text()
+    schema = json_schema()
+    keys = [*schema["properties"]]
+    for section in schema["$defs"].values():
+        keys += section["properties"]
+    missing = [key for key in keys if f"`{key}`" not in text]
+    assert not missing
+
+
+def test_the_papers_constants_are_the_defaults(repo) -> None:
+    config = load_config(repo / "config/paper.yaml")
+    online = config.method("online").settings
+    assert (config.batch_size, config.epochs, config.evaluate_every) == (512, 10, 50)
+    assert (config.delta, config.momentum) == (1e-5, 0.9)
+    assert (online.threshold_rate, online.learning_rate_rate) == (2.5e-3, 2.5e-3)
+    assert (online.initial_threshold, online.query_noise_ratio) == (0.1, 7.124)
+
+
+BAD = {
+    "unknown key": ({"epsilom": 3}, "epsilom: unknown key"),
+    "unknown method": ({"methods": {"onlin": {}}}, "'onlin': not known; allowed are adam_wosm"),
+    "unknown method setting": (
+        {"methods": {"online": {"rho": 1}}},
+        "methods.online.rho: unknown key",
+    ),
+    "method setting out of range": (
+        {"methods": {"online": {"query_noise_ratio": 1.0}}},
+        "methods.online.query_noise_ratio: input should be greater than 1",
+    ),
+    "unknown data set": (
+        {"datasets": {"cifar": {"model": "cnn", "epsilons": [1], "seconds_per_step": 1}}},
+        "datasets.cifar: not known; allowed are mnist",
+    ),
+    "no data set": ({"datasets": {}}, "datasets: dictionary should have at least 1 item"),
+    "no method": ({"methods": {}}, "methods: dictionary should have at least 1 item"),
+    "epsilon zero": ("epsilons", [0], "greater than 0 (found 0)"),
+    "epsilon negative": ("epsilons", [3, -1], "epsilons.1: input should be greater than 0"),
+    "epsilon infinite": ("epsilons", [float("inf")], "epsilons.0"),
+    "epsilon not a number": ("epsilons", [float("nan")], "epsilons.0"),
+    "epsilon text": ("epsilons", ["three"], "valid number"),
+    "epsilon true": ("epsilons", [True], "not true or false"),
+    "no epsilon": ("epsilons", [], "at least 1 item"),
+    "epsilon twice": ("epsilons", [3, 3.0], "each value may stand there once"),
+    "delta zero": ({"delta": 0}, "delta: input should be greater than 0"),
+    "delta one": ({"delta": 1}, "delta: input should be less than 1"),
+    "batch size zero": ({"batch_size": 0}, "batch_size: input should be greater than or equal"),
+    "batch size half": ({"batch_size": 0.5}, "batch_size: input should be a valid integer"),
+    "batch size too large": ({"batch_size": 60001}, "at most the 60000 examples of mnist"),
+    "batch size text": ({"batch_size": "many"}, "batch_size: input should be a valid integer"),
+    "empty grid": ({"granularities": []}, "granularities: list should have at least 1 item"),
+    "grid of zero": ({"granularities": [0]}, "granularities.0: input should be greater than"),
+    "grid turned round": ({"grid": {"log10_threshold": [2, -2]}}, "low <= high"),
+    "quantile one": ({"grid": {"quantiles": [1.0]}}, "grid.quantiles.0: input should be less"),
+    "no quantile": ({"grid": {"quantiles": []}}, "grid.quantiles: list should have at least 1"),
+    "no seed": ({"seeds": []}, "seeds: list should have at least 1 item"),
+    "momentum one": ({"momentum": 1}, "momentum: input should be less than 1"),
+    "momentum negative": ({"momentum": -0.1}, "momentum: input should be greater than or equal"),
+    "momentum text": ({"momentum": "heavy"}, "momentum: input should be a valid number"),
+    "name with a slash": ({"name": "../x"}, "name: string should match pattern"),
+    "device": ({"device": "tpu"}, "device: string should match pattern"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_values_get_one_line(base, case) -> None:
+    *change, message = BAD[case]
+    if len(change) == 1:
+        base.update(change[0])
+    else:
+        base["datasets"]["mnist"][change[0]] = change[1]
+    with pytest.raises(OsoError) as error:
+        parse_config(base, "my.yaml")
+    assert message in str(error.value)
+    assert str(error.value).startswith("my.yaml: ")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_key_is_named(base) -> None:
+    del base["seeds"]
+    with pytest.raises(OsoError, match="seeds: must be given"):
+        parse_config(base, "my.yaml")
+
+
+@pytest.mark.parametrize("text", ["- 1", "just text", "", "a: [1"])
+def test_a_file_that_is_no_configuration(tmp_path, text) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(OsoError, match=r"x\.yaml"):
+        load_config(path)
+
+
+def test_a_missing_file(tmp_path) -> None:
+    with pytest.raises(OsoError, match=r"none\.yaml: cannot be read"):
+        load_config(tmp_path / "none.yaml")
+
+
+def test_numbers_as_yaml_writes_them(base) -> None:
+    """YAML takes 1e-5 for text, because it has no dot."""
+    assert parse_config({**base, "delta": "1e-5"}, "x").delta == 1e-5
+
+
+def test_a_configuration_survives_its_json(base) -> None:
+    config = parse_config(base, "x")
+    assert StudyConfig(**json.loads(config.model_dump_json())) == config

@@ -1,0 +1,78 @@
+"""The plan: every cohort priced for its whole grid, and read back as written."""
+
+import json
+
+import pytest
+
+from oso.errors import OsoError
+from oso.privacy.accounting import epsilon_of
+from oso.privacy.ledger import Ledger, SumQuery
+from oso.study.config import parse_config
+from oso.study.plan import make_plan, read_plan, write_plan
+
+NOISE = {"online": {3: 1.498, 9: 0.815}, "fixed_threshold": {3: 4.008, 9: 1.677}}
+
+
+@pytest.fixture
+def plan(base):
+    base["granularities"] = [9]
+    return make_plan(parse_config(base, "x"))
+
+
+def test_cohorts_are_priced_by_the_size_of_their_grid(plan) -> None:
+    for method, values in NOISE.items():
+        for epsilon, expected in values.items():
+            found = plan.noise_multipliers[f"mnist.{method}.k9.eps{epsilon}"]
+            assert found == pytest.approx(expected, rel=0.01)
+    assert plan.noise_multipliers["mnist.no_dp.k9.nonprivate"] == 0.0
+
+
+def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
+    """From the queries that each method really asks, N runs of T steps."""
+    for cohort in plan.cohorts:
+        if not cohort.private:
+            continue
+        nu = plan.noise_multipliers[cohort.name]
+        method = plan.config.method(cohort.method)
+        split = [value for value in method.split_noise(nu, cohort.batch_size) if value is not None]
+        step = tuple(SumQuery(str(i), value) for i, value in enumerate(split))
+        ledger = Ledger(cohort.batch_size / cohort.examples, [(step, cohort.steps)])
+        spent = epsilon_of([ledger] * cohort.grid_runs, cohort.delta)
+        assert spent <= cohort.epsilon * (1 + 1e-6)
+        assert spent > cohort.epsilon * 0.99
+
+
+def test_a_plan_is_read_as_it_was_written(plan, tmp_path) -> None:
+    write_plan(plan, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.parametrize("spoil", ["", "{", "{}", "[]", "cohorts", "config"])
+def test_a_broken_plan_is_refused_by_name(plan, tmp_path, spoil) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(plan, path)
+    content = json.loads(path.read_text())
+    if spoil == "cohorts":
+        content["cohorts"].pop()
+    elif spoil == "config":
+        content["config"]["delta"] = 2
+    path.write_text(json.dumps(content) if spoil in content else spoil)
+    with pytest.raises(OsoError, match=r"plan\.json"):
+        read_plan(path)
+
+
+def test_an_unknown_cohort_is_refused(plan) -> None:
+    with pytest.raises(OsoError, match=r"cohort 'mnist\.x': not in the plan"):
+        plan.cohort("mnist.x")
+
+
+def test_a_count_that_eats_the_budget_is_refused_by_cohort(base) -> None:
+    base.update(methods={"fixed_quantile": {"count_noise": 0.0001}}, granularities=[5])
+    with pytest.raises(OsoError, match=r"mnist\.fixed_quantile\.k5\.eps3: query noise multiplier"):
+        make_plan(parse_config(base, "x"))
+
+
+def test_a_budget_that_no_noise_meets_is_refused(base) -> None:
+    base["datasets"]["mnist"]["epsilons"] = [1e-9]
+    with pytest.raises(OsoError, match="no noise meets it"):
+        make_plan(parse_config(base, "x"))
