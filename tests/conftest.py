@@ -4,7 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
+
+# Small tensors; on few cores, threads cost more than they bring.
+torch.set_num_threads(1)
 
 REPO = Path(__file__).resolve().parents[1]
 

@@ -16,14 +16,46 @@ def names(results) -> list[str]:
 
 
 def test_columns_are_the_public_format() -> None:
-    assert (
-        RUNS.names
-        == ["run_id", "dataset", "method", "k", "epsilon", "delta", "selection", "seed", "learning_rate", "threshold", "quantile", "momentum", "noise_multiplier", "query_noise_multiplier", "sampling", "examples", "batch_size", "epochs", "steps", "status", "diverged_at", "device", "torch_version", "package_version", "code_hash", "wall_seconds", "ledger"]
-    )
-    assert (
-        EVALUATIONS.names
-        == ["run_id", "step", "split", "metric", "value", "loss", "threshold", "learning_rate", "fraction_clipped"]
-    )
+    assert RUNS.names == [
+        "run_id",
+        "dataset",
+        "method",
+        "k",
+        "epsilon",
+        "delta",
+        "selection",
+        "seed",
+        "learning_rate",
+        "threshold",
+        "quantile",
+        "momentum",
+        "noise_multiplier",
+        "query_noise_multiplier",
+        "sampling",
+        "examples",
+        "batch_size",
+        "epochs",
+        "steps",
+        "status",
+        "diverged_at",
+        "device",
+        "torch_version",
+        "package_version",
+        "code_hash",
+        "wall_seconds",
+        "ledger",
+    ]
+    assert EVALUATIONS.names == [
+        "run_id",
+        "step",
+        "split",
+        "metric",
+        "value",
+        "loss",
+        "threshold",
+        "learning_rate",
+        "fraction_clipped",
+    ]
 
 
 def test_rows_come_back_as_written(write) -> None:

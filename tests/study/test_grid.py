@@ -1,6 +1,7 @@
 """Grids: the paper's values, the paper's counts."""
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_values_are_evenly_spaced_in_the_logarithm() -> None:
     values = log_uniform(-2.5, 1.5, 9)
     assert values[0] == pytest.approx(10**-2.5, rel=1e-5)
     assert values[-1] == pytest.approx(10**1.5, rel=1e-5)
-    ratios = [math.log10(b / a) for a, b in zip(values, values[1:], strict=False)]
+    ratios = [math.log10(b / a) for a, b in pairwise(values)]
     assert ratios == pytest.approx([0.5] * 8, abs=1e-5)
 
 

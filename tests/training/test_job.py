@@ -39,7 +39,7 @@ def glyphs(arrays) -> Arrays:
     )
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
@@ -88,10 +88,10 @@ def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> N
 
     def kill(done: int, step: int) -> None:
         if (done, step) == killed_at:
-            raise Killed
+            raise KilledError
 
     folder = tmp_path / "killed"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         run_job(config, cohort, cohort.runs, 1.5, glyphs, folder, kill)
     seen: list[tuple[int, int]] = []
     resumed = run_job(config, cohort, cohort.runs, 1.5, glyphs, folder, lambda *at: seen.append(at))

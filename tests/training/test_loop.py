@@ -47,7 +47,7 @@ def test_a_run_does_not_depend_on_its_neighbours(name, arrays, make_task, make_s
             assert a["threshold"] == pytest.approx(b["threshold"], rel=1e-5)
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
@@ -61,10 +61,10 @@ def test_a_killed_run_resumes_to_the_same_result(
 
     def kill(step: int) -> None:
         if step == killed_at:
-            raise Killed
+            raise KilledError
 
     path = tmp_path / "state.pt"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         train(task, starts, arrays, checkpoint=path, fingerprint="f", on_progress=kill)
     steps: list[int] = []
     resumed = train(

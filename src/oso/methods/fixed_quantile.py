@@ -50,6 +50,7 @@ class FixedQuantile(Method):
         unclipped = answers["unclipped_count"] + 0.5  # b~: undo the count's centring
         state.memory["unclipped"] = unclipped
         assert state.threshold is not None
+        assert state.quantile is not None
         # C moves after its batch was clipped with the old value.
         state.threshold = (
             state.threshold * (-self.settings.quantile_rate * (unclipped - state.quantile)).exp()

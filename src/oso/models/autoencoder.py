@@ -1,5 +1,7 @@
 """Fashion-MNIST's convolutional autoencoder."""
 
+from itertools import pairwise
+
 from torch import nn
 
 
@@ -10,9 +12,9 @@ def autoencoder(last_layer_nonlinearity: bool = False) -> nn.Module:
     """
     channels = [1, 8, 16, 32, 64]
     layers: list[nn.Module] = []
-    for narrow, wide in zip(channels, channels[1:], strict=False):
+    for narrow, wide in pairwise(channels):
         layers += [nn.Conv2d(narrow, wide, 3), nn.LeakyReLU()]
-    for wide, narrow in zip(channels[:0:-1], channels[-2::-1], strict=True):
+    for wide, narrow in pairwise(reversed(channels)):
         layers += [nn.ConvTranspose2d(wide, narrow, 3), nn.LeakyReLU()]
     layers[-1] = nn.Sigmoid()
     return nn.Sequential(*layers)

@@ -1,1 +1,1 @@
-"""The only room that decides what leaves the training data: sampling, queries, noise, ledger, price."""
+"""The only room that decides what leaves the training data, and what that costs."""

@@ -67,7 +67,7 @@ def grid_noise_multiplier(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the notes on orders that do not converge: they are left out, which is on the safe side."""
+    """Silence the notes on orders that do not converge: leaving them out is on the safe side."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)

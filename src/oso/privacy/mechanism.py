@@ -1,14 +1,15 @@
 """The mechanism: draws the batch, takes the sums, adds the noise, writes the ledger.
 
 Everything a method learns about the training data passes through `Mechanism.release`. Sampling,
-noise and ledger live in one object so that they cannot disagree: the batch is a Poisson sample (each
-example with probability q = B/n, independently), the noise is sensitivity times noise multiplier, and
-the same two numbers go into the ledger. Neighbours differ by one example added or removed.
+noise and ledger live in one object so that they cannot disagree: the batch is a Poisson sample
+(each example with probability q = B/n, independently), the noise is sensitivity times noise
+multiplier, and the same two numbers go into the ledger. Neighbours differ by one example added or
+removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -35,7 +36,7 @@ class PerExampleGradients(Protocol):
 
 
 class Mechanism:
-    """Answers queries about Poisson batches of one data set, for R runs that know only themselves."""
+    """Answers queries about Poisson batches of one data set, for R independent runs."""
 
     def __init__(self, run_ids: Sequence[str], examples: int, batch_size: int) -> None:
         if not 0 < batch_size <= examples:
@@ -104,7 +105,7 @@ def _sums(queries: Sequence[Query], run: int, gradients: PerExampleGradients) ->
         return [gradients.plain_sum() for _ in queries]
     weights = [query.weights(gradients.norms(), run) for query in queries]
     vectors = [w for query, w in zip(queries, weights, strict=True) if not query.scalar]
-    sums = iter(gradients.weighted_sums(torch.stack(vectors)) if vectors else [])
+    sums: Iterator[Tensor] = iter(gradients.weighted_sums(torch.stack(vectors)) if vectors else ())
     return [
         w.sum() if query.scalar else next(sums) for query, w in zip(queries, weights, strict=True)
     ]

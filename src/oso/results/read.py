@@ -20,7 +20,7 @@ class Results:
 
 
 def read_results(folder: Path) -> Results:
-    """Read a results folder. OsoError names a file that is missing, cut off or of another schema."""
+    """Read a folder. OsoError names a file that is missing, cut off or of another schema."""
     runs = read_table(folder / "runs.parquet", "runs")
     evaluations = read_table(folder / "evaluations.parquet", "evaluations")
     for kind, frame in (("runs", runs), ("evaluations", evaluations)):

@@ -79,7 +79,7 @@ def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
 def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float | None) -> Cohort:
     method = config.method(name)
     grid = candidates(method.search, config.grid, k)
-    shared = {
+    shared: dict[str, Any] = {
         "dataset": dataset,
         "model": config.datasets[dataset].model,
         "method": name,

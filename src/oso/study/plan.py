@@ -32,7 +32,7 @@ class Plan:
 
 
 def make_plan(config: StudyConfig) -> Plan:
-    """Price every cohort: N runs of T steps share its epsilon. OsoError if a budget has no noise."""
+    """Price every cohort: N runs of T steps share its epsilon. OsoError if no noise meets it."""
     from oso.privacy.accounting import grid_noise_multiplier
 
     price = cache(grid_noise_multiplier)

@@ -1,4 +1,4 @@
-"""One job of the study: the runs of a cohort, or of a shard of it, as rows of the results tables."""
+"""One job of the study: the runs of a cohort, or of a shard of it, as rows of the results."""
 
 import hashlib
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """Conv2d layers: the per-example kernels are small, so they are formed and kept.
 
 With the unfolded input U_i [K, L] (K = in-channels x kernel height x width, L = output positions),
-the gradient of the kernel is e_i U_i^T [O, K]. U is many times larger than the input, so it is formed
-for a few examples at a time and stays in the cache.
+the gradient of the kernel is e_i U_i^T [O, K]. U is many times larger than the input, so it is
+formed for a few examples at a time and stays in the cache.
 """
 
 import torch
@@ -16,6 +16,7 @@ class Conv2dGradients:
     """inputs [B, C, H, W], output gradients e [B, O, H', W']."""
 
     def __init__(self, layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor) -> None:
+        assert not isinstance(layer.padding, str)  # `rule_for` keeps these away
         self.weight_shape = layer.weight.shape
         flat = output_gradients.flatten(2)  # [B, O, L]
         self.bias = flat.sum(dim=2) if layer.bias is not None else None  # [B, O]
