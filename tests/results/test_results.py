@@ -92,6 +92,13 @@ def test_a_run_measured_twice_with_different_outcomes_is_refused(write, tmp_path
     assert {path.name: path.read_bytes() for path in store.iterdir()} == before
 
 
+def test_a_planned_run_that_is_nowhere_is_named(write, tmp_path) -> None:
+    """A store that was moved away after its parts had skipped what it held."""
+    with pytest.raises(OsoError, match="1 planned runs are neither there .* first is r9"):
+        collect([write("a", "r1")], tmp_path / "store", expected=["r1", "r9"])
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_table_may_be_a_folder_of_parts(write, tmp_path) -> None:
     for name in ("a", "b"):
         for kind in SCHEMAS:

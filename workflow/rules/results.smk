@@ -3,6 +3,7 @@ rule collect:
     input:
         runs=[part / "runs.parquet" for part in all_parts()],
         evaluations=[part / "evaluations.parquet" for part in all_parts()],
+        plan=BUILD / "plan.json",
     output:
         BUILD / "collected.txt",
     log:
@@ -13,5 +14,5 @@ rule collect:
         parts=lambda wildcards, input: [Path(path).parent for path in input.runs],
         store=STORE,
     shell:
-        "oso collect {params.parts} --store {params.store} > {output}.tmp 2> >(tee {log} >&2)"
+        "oso collect {params.parts} --store {params.store} --plan {input.plan} > {output}.tmp 2> >(tee {log} >&2)"
         " && mv {output}.tmp {output}"

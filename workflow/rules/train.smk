@@ -1,8 +1,8 @@
 rule train:
     """Train a cohort (data set x method x k x epsilon), or a shard of it; resumes after a kill."""
     input:
-        # Ancient: whether a job is out of date is decided by its runs' identities (params.runs).
-        plan=ancient(BUILD / "plan.json"),
+        # A new plan starts every job again; it skips the runs that the store already holds.
+        plan=BUILD / "plan.json",
         data=lambda wildcards: ancient(f"build/data/{COHORTS[wildcards.cohort].dataset}.npz"),
     output:
         runs=BUILD / "parts/{cohort}/shard{shard}/runs.parquet",

@@ -101,11 +101,14 @@ def train(
 def collect(
     parts: Annotated[list[Path], typer.Argument(help="Folders that `oso train` wrote.")],
     store: Annotated[Path, typer.Option(help="Results folder to add them to.")],
+    plan: Annotated[Path | None, typer.Option(help="Fail unless all its runs are there.")] = None,
 ) -> None:
     """Add parts to the results store, each run once."""
     from oso.results.write import collect as collect_parts
+    from oso.study.plan import read_plan
 
-    results = collect_parts(parts, store)
+    expected = () if plan is None else read_plan(plan).run_ids()
+    results = collect_parts(parts, store, expected)
     print(f"{store}: {len(results.runs):,} runs, {len(results.evaluations):,} evaluations")
 
 

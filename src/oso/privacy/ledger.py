@@ -1,6 +1,7 @@
 """The ledger: what the mechanism released, step by step, so that the price is computed afterwards.
 
-McMahan et al. 2018: a sampling event per step with the sums that were asked of that batch. Equal steps in a row are counted, not listed; so a run's ledger is a few hundred bytes of JSON.
+McMahan et al. 2018: a sampling event per step with the sums that were asked of that batch. Equal
+steps in a row are counted, not listed; so a run's ledger is a few hundred bytes of JSON.
 """
 
 import json

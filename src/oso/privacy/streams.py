@@ -2,7 +2,8 @@
 
 Philox is counter-based: the key says whose stream it is (128 bits of SHA-256, so that two runs
 never share one) and the counter's highest word holds the step, so that each step has 2^192 blocks
-of its own. Nothing has to be saved to resume, and a result does not depend on which runs share a device.
+of its own. Nothing has to be saved to resume, and a result does not depend on which runs share a
+device.
 
 torch.Generator is not used on the CPU on purpose: its Mersenne twister keeps only 32 bits of the
 seed, and a study that draws tens of millions of streams would use many of them twice.

@@ -22,8 +22,8 @@ class Outlook:
     def __str__(self) -> str:
         return (
             f"{self.name}: {self.private_runs:,} private runs in {self.private_cohorts} cohorts "
-            f"and {self.plain_runs:,} NoDP runs in {self.plain_cohorts}; {self.stored_runs:,} of them "
-            f"stored already; about {self.hours:,.1f} hours ahead on 2 CPU cores"
+            f"and {self.plain_runs:,} NoDP runs in {self.plain_cohorts}; {self.stored_runs:,} of "
+            f"them stored already; about {self.hours:,.1f} hours ahead on 2 CPU cores"
         )
 
 

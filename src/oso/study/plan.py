@@ -24,6 +24,9 @@ class Plan:
     cohorts: list[Cohort]
     noise_multipliers: dict[str, float]
 
+    def run_ids(self) -> list[str]:
+        return [run.run_id for cohort in self.cohorts for run in cohort.runs]
+
     def cohort(self, name: str) -> Cohort:
         for cohort in self.cohorts:
             if cohort.name == name:

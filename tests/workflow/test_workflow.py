@@ -1,0 +1,147 @@
+"""The study through Snakemake itself, in a folder of its own."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from oso.results.read import read_results
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture
+def snakemake(repo, tmp_path):
+    """Run Snakemake on this repository's Snakefile in an empty folder: the finished process."""
+
+    def run(config: str, *arguments: str, start: bool = False):
+        command = [
+            str(BIN / "snakemake"), "--cores", "2", "--snakefile", str(repo / "Snakefile"),
+            "--directory", str(tmp_path), "--configfile", str(repo / "config" / f"{config}.yaml"),
+            *arguments,
+        ]  # fmt: skip
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        if start:
+            return subprocess.Popen(command, **pipes)
+        return subprocess.run(command, check=False, **pipes)
+
+    return run
+
+
+def our_lines(process) -> list[str]:
+    return [line for line in process.stdout.splitlines() if line.startswith("oso: error:")]
+
+
+def files(folder: Path) -> list[str]:
+    """Everything below the folder but Snakemake's own."""
+    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return sorted(str(path) for path in paths if path.parts[0] != ".snakemake")
+
+
+def test_the_smallest_study_from_nothing_to_a_page(snakemake, tmp_path) -> None:
+    first = snakemake("smoke")
+    assert first.returncode == 0, first.stdout
+    assert "2 private runs in 1 cohorts and 2 NoDP runs in 1" in first.stdout
+    results = read_results(tmp_path / "build/smoke/results")
+    assert set(results.runs["method"]) == {"online", "no_dp"}
+    page = (tmp_path / "build/smoke/published/index.html").read_text()
+    assert "<html" in page
+    assert "not MNIST" in page
+
+    before = {name: (tmp_path / name).stat().st_mtime for name in files(tmp_path)}
+    second = snakemake("smoke")
+    assert second.returncode == 0
+    assert "Nothing to be done" in second.stdout
+    assert {name: (tmp_path / name).stat().st_mtime for name in files(tmp_path)} == before
+
+    # Another seed trains what is new and keeps what is there.
+    third = snakemake("smoke", "--config", "seeds=[0,1]")
+    assert third.returncode == 0, third.stdout
+    assert len(read_results(tmp_path / "build/smoke/results").runs) == 8
+    parts = tmp_path / "build/smoke/parts/glyphs.online.k2.eps3/shard0"
+    assert set(read_results(parts).runs["seed"]) == {1}
+
+
+def test_the_papers_study_is_counted_in_seconds(snakemake) -> None:
+    began = time.monotonic()
+    ahead = snakemake("paper", "--dry-run", "--quiet")
+    seconds = time.monotonic() - began
+    assert ahead.returncode == 0, ahead.stdout
+    assert "6,040 private runs in 48 cohorts and 105 NoDP runs in 3" in ahead.stdout
+    assert seconds < 30  # 4 to 8 s alone on 2 cores; here other tests may run beside it
+
+
+def test_a_spot_check_is_one_point_per_cell(snakemake) -> None:
+    """Four epsilons, four methods, three k, five seeds; and NoDP's three."""
+    ahead = snakemake("spotcheck", "--dry-run", "--quiet")
+    assert "240 private runs in 48 cohorts and 15 NoDP runs in 3" in ahead.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ("epochs=0", ["epochs", "greater than or equal to 1", "found 0"]),
+        ("epsilom=3", ["epsilom", "unknown key"]),
+        ("methods={onlin: {}}", ["onlin", "allowed are adam_wosm"]),
+        ("granularities=[]", ["granularities", "at least 1 item"]),
+        ("momentum=heavy", ["momentum", "valid number"]),
+    ],
+)
+def test_a_bad_configuration_stops_everything_in_one_line(
+    snakemake, tmp_path, change, parts
+) -> None:
+    done = snakemake("smoke", "--config", change)
+    assert done.returncode == 1
+    assert done.stdout.startswith("oso: error: ")
+    assert done.stdout.count("\n") == 1
+    assert "smoke.yaml" in done.stdout
+    for part in parts:
+        assert part in done.stdout
+    assert files(tmp_path) == []
+
+
+def test_missing_data_are_named_at_the_end(snakemake, tmp_path) -> None:
+    done = snakemake("headline", "--config", f"data_dir={tmp_path}/nowhere", "--until", "data")
+    assert done.returncode == 1
+    assert our_lines(done)[-1].startswith(f"oso: error: data_dir {tmp_path}/nowhere")
+    assert "Traceback" not in done.stdout
+
+
+def test_results_cut_in_half_stop_everything(snakemake, tmp_path) -> None:
+    store = tmp_path / "build/smoke/results"
+    store.mkdir(parents=True)
+    (store / "runs.parquet").write_bytes(b"PAR1 and no more")
+    done = snakemake("smoke")
+    assert done.returncode == 1
+    assert done.stdout.count("\n") == 1
+    assert "runs.parquet: not a readable Parquet file" in done.stdout
+    assert (store / "runs.parquet").read_bytes() == b"PAR1 and no more"
+
+
+def test_a_second_snakemake_on_the_same_study_is_refused(snakemake, tmp_path) -> None:
+    first = snakemake("smoke", start=True)
+    locks = tmp_path / ".snakemake/locks"
+    try:
+        deadline = time.monotonic() + 60
+        while not any(locks.glob("*.lock")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        second = snakemake("smoke")
+        assert second.returncode == 1
+        assert second.stdout.count("\n") == 1
+        assert "build/smoke: another snakemake is at work" in second.stdout
+        # Looking is allowed meanwhile.
+        assert snakemake("smoke", "-n", "--quiet").returncode == 0
+    finally:
+        output = first.communicate(timeout=120)[0]
+    assert first.returncode == 0, output
+
+
+def test_a_store_that_cannot_be_written_is_named(snakemake, tmp_path) -> None:
+    (tmp_path / "taken").write_text("a file, not a folder")
+    done = snakemake("smoke", "--config", "results=taken/store")
+    assert done.returncode == 1
+    assert "taken" in our_lines(done)[-1]
+    assert (tmp_path / "taken").read_text() == "a file, not a folder"
+    assert len(list((tmp_path / "build/smoke/parts").rglob("runs.parquet"))) == 2  # work is kept
