@@ -16,6 +16,7 @@ from oso.reporting.select import best_of_grid, grid_points, run_values, select_b
 def test_best_and_last_take_their_step_from_the_whole_test_set(store):
     run = store.add(values=(0.5, 0.9, 0.9, 0.7))  # the halves' values are higher everywhere
     runs, evaluations = store.frames()
+    evaluations = evaluations.iloc[::-1]
     best = run_values(runs, evaluations, "best").set_index("run_id").loc[run]
     last = run_values(runs, evaluations, "last").set_index("run_id").loc[run]
     assert (best["value"], best["selected_step"]) == (0.9, 100)  # the earliest of equals
@@ -50,7 +51,7 @@ def test_order_of_rows_does_not_matter(make_store, values, shuffle):
         first, used = select_best(runs, evaluations, rule)
         second, used_again = select_best(*mixed, rule)
         pd.testing.assert_frame_equal(first, second)
-        assert set(used["run_id"]) == set(used_again["run_id"])
+        pd.testing.assert_frame_equal(used, used_again)  # down to the step among equals
     by_point = {}
     for i, curve in enumerate(values):
         by_point.setdefault(i // 2, []).append(max(curve))
@@ -96,6 +97,8 @@ def test_diverged_runs_count_with_what_they_reached_and_are_marked(store):
     row = best.iloc[0]
     assert row["mean"] == pytest.approx(0.8)
     assert (row["seeds"], row["runs"], row["diverged"], row["cell_diverged"]) == (2, 3, 2, 2)
+    last, _ = select_best(*store.frames(), "last")
+    assert last["mean"].item() == pytest.approx(0.75)  # of 0.8 and 0.7, its last finite value
 
 
 def test_a_cell_where_everything_diverged_stays_visible(store):

@@ -7,7 +7,7 @@ import pytest
 from oso.errors import OsoError
 from oso.privacy.accounting import epsilon_of
 from oso.privacy.ledger import Ledger, SumQuery
-from oso.study.config import parse_config
+from oso.study.config import load_config, parse_config
 from oso.study.plan import make_plan, read_plan, write_plan
 
 NOISE = {"online": {3: 1.498, 9: 0.815}, "fixed_threshold": {3: 4.008, 9: 1.677}}
@@ -76,3 +76,8 @@ def test_a_budget_that_no_noise_meets_is_refused(base) -> None:
     base["datasets"]["mnist"]["epsilons"] = [1e-9]
     with pytest.raises(OsoError, match="no noise meets it"):
         make_plan(parse_config(base, "x"))
+
+
+def test_the_stored_plan_is_the_papers(repo) -> None:
+    """results/plan.json, which the report's noise figure shows, belongs to config/paper.yaml."""
+    assert read_plan(repo / "results/plan.json").config == load_config(repo / "config/paper.yaml")

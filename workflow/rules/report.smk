@@ -30,7 +30,11 @@ rule report_page:
         store=STORE,
         folder=lambda wildcards, output: Path(output.page).parent,
         published=STUDY.report,
+        # The store's own plan, if it has one, is of the whole study, not of a piece of it.
+        plan=lambda wildcards, input: (
+            STORE / "plan.json" if (STORE / "plan.json").exists() else input.plan
+        ),
     shell:
-        "oso report --results {params.store} --output {params.folder} --plan {input.plan}"
+        "oso report --results {params.store} --output {params.folder} --plan {params.plan}"
         " > {log} 2> >(tee -a {log} >&2)"
         " && mkdir -p {params.published} && cp -R {params.folder}/. {params.published}/"

@@ -118,12 +118,16 @@ def report(
     output: Annotated[Path, typer.Option(help="Folder for tables, figures, page.")] = Path(
         "reports"
     ),
-    plan: Annotated[Path | None, typer.Option(help="A priced plan, for the noise figure.")] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="A priced plan, for the noise figure [RESULTS/plan.json if it is there]."),
+    ] = None,
 ) -> None:
     """Make tables, figures and index.html from a results folder alone."""
     from oso.reporting.page import build_report
 
-    print(build_report(results, output, plan))
+    stored = results / "plan.json"
+    print(build_report(results, output, plan or (stored if stored.exists() else None)))
 
 
 @app.command()

@@ -1,0 +1,67 @@
+"""The sentences say what the numbers say."""
+
+import csv
+from importlib.resources import files
+
+from oso.reporting.compare import compare
+from oso.reporting.headline import against_paper, best_method, coverage, paper_says, scope
+
+
+def test_a_lead_smaller_than_the_seeds_spread_is_called_that(make_store, study):
+    def sentence(spread):
+        store = make_store()
+        for seed, sign in enumerate((-1, 1)):
+            store.add(method="online", seed=seed, values=(0.92 + sign * spread,))
+            store.add(method="adam_wosm", seed=seed, values=(0.91 + sign * spread,))
+        return best_method(compare(study(store), "mnist", 9))
+
+    assert sentence(0.001).endswith("1.00 ahead of AdamWOSM.")
+    assert sentence(0.01).endswith("1.00 ahead of AdamWOSM (within the seeds' spread).")
+
+
+def test_a_single_method_is_not_called_best(store, study):
+    store.add(values=(0.9,))
+    store.add(method="no_dp", values=(0.99,))  # no contest: it pays no budget
+    text = best_method(compare(study(store), "mnist", 9))
+    assert text == "MNIST, k = 9: at ε = 9 only Online was run, 90.00 %."
+
+
+def test_coverage_counts_the_grids_that_are_incomplete(store, study):
+    for i in range(9):
+        store.add(learning_rate=10.0 ** (i / 2 - 2.5))
+    store.add(method="adam_wosm", threshold=0.1)
+    assert coverage([compare(study(store), "mnist", 9)])[0].startswith("1 of 2 grids ran in part")
+    complete = compare(study(store), "mnist", 9)
+    assert coverage([complete[complete["method"] == "online"]]) == []
+
+
+def test_the_largest_difference_is_named_with_its_sign(store, study):
+    store.add(values=(0.9462,))  # the paper has 93.62
+    store.add(method="adam_wosm", threshold=31.6, values=(0.9053,))  # and 92.53
+    (line,) = against_paper([compare(study(store), "mnist", 9)])
+    assert "Of the 94 values that the paper prints, 2 can be compared in %" in line
+    assert "median absolute difference is 1.50, the largest −2.00 (AdamWOSM, MNIST" in line
+
+
+def test_scope_counts_runs_and_seeds(store, study):
+    store.add(seed=0)
+    store.add(seed=1)
+    store.add(method="adam_wosm", threshold=1.0, diverged_at=70)
+    assert scope(study(store)) == (
+        "3 runs of 2 methods on MNIST: 2 finished, 1 diverged. Values are means of 1 to 2 seeds."
+    )
+
+
+def test_what_the_paper_says_follows_from_its_table():
+    text = (files("oso.reporting") / "paper_results.csv").read_text(encoding="utf-8")
+    rows = [r for r in csv.DictReader(text.splitlines()) if r["printed_mean"] != "-"]
+    wins = 0
+    for row in rows:
+        rivals = [
+            float(r["printed_mean"])
+            for r in rows
+            if (r["table"], r["epsilon"]) == (row["table"], row["epsilon"])
+        ]
+        best = min(rivals) if row["table"] in ("9", "12") else max(rivals)  # Fashion-MNIST: mse
+        wins += row["method"] == "online" and float(row["printed_mean"]) == best
+    assert f"Online in {wins} and" in paper_says()
