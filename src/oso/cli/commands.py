@@ -120,7 +120,7 @@ def report(
     ),
     plan: Annotated[
         Path | None,
-        typer.Option(help="A priced plan, for the noise figure [RESULTS/plan.json if it is there]."),
+        typer.Option(help="A priced plan, for the noise figure [RESULTS/plan.json if there]."),
     ] = None,
 ) -> None:
     """Make tables, figures and index.html from a results folder alone."""

@@ -29,9 +29,9 @@ def write_table(path: Path, kind: str, rows: pd.DataFrame | list[dict[str, objec
 def collect(parts: Iterable[Path], store: Path, expected: Iterable[str] = ()) -> Results:
     """Add the parts (folders with runs.parquet and evaluations.parquet) to the store.
 
-    A run that the store or another part already holds is counted once; if two differ in what they
-    measured, OsoError names the run and nothing is written. So it does if a run of `expected` (by
-    run_id) is in none of them.
+    A run that the store or another part already holds is counted once. If two differ in what they
+    measured, or a run of `expected` (by run_id) is in none of them, OsoError names the run and
+    nothing is written.
     """
     results = [read_results(store)] if any(store.glob("*.parquet")) else []
     results += [read_results(part) for part in parts]
@@ -42,8 +42,8 @@ def collect(parts: Iterable[Path], store: Path, expected: Iterable[str] = ()) ->
     missing = set(expected) - set(runs["run_id"])
     if missing:
         raise OsoError(
-            f"{store}: {len(missing)} planned runs are neither there nor in the parts (the first is "
-            f"{min(missing)}); remove the study's folder `parts` and train again"
+            f"{store}: {len(missing)} planned runs are neither there nor in the parts (the first "
+            f"is {min(missing)}); remove the study's folder `parts` and train again"
         )
     evaluations = pd.concat([result.evaluations for result in results], ignore_index=True)
     evaluations = evaluations.drop_duplicates(ignore_index=True)
