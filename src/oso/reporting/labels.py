@@ -27,10 +27,10 @@ DATASETS = {
 DATASET_NOTES = {
     "glyphs": (
         "Glyphs are digits rendered on the spot from the fonts that come with matplotlib. "
-        "This is not MNIST: no figure here can be compared with the paper's."
+        "This is not MNIST: nothing here can be compared with the paper."
     ),
     "ag_news_partial": (
-        "Only a part of AG News' training examples was at hand, so these figures cannot be "
+        "Only a part of AG News' training examples was at hand, so these values cannot be "
         "compared with the paper's."
     ),
 }
