@@ -178,10 +178,10 @@ def test_an_output_that_cannot_be_written_is_one_line(tmp_path, paper_store):
     (tmp_path / "report").write_text("a file, no folder")
     with pytest.raises(OsoError) as error:
         build_report(results, tmp_path / "report")
-    assert "cannot write the report" in one_line(error)
+    assert "cannot make this folder" in one_line(error)
     assert (tmp_path / "report").read_text() == "a file, no folder"
     folder = ReportFolder(tmp_path / "other")
     (tmp_path / "other" / "tables").write_text("in the way")
-    with pytest.raises(OsoError, match="cannot write the report"):
+    with pytest.raises(OsoError, match="cannot make this folder"):
         folder.write("tables/a.md", "x")
     assert os.listdir(tmp_path / "other") == ["tables"]

@@ -13,19 +13,12 @@ from typing import Any
 import pandas as pd
 
 from oso.errors import OsoError
+from oso.methods import find_method, method_names
 from oso.reporting.paper import DATASETS
+from oso.study.config import GridSection
+from oso.study.grid import candidates
 
 KEYS = ("dataset", "method", "k", "epsilon", "runs", "noise_multiplier")
-QUANTILES = 5  # gamma in {0.1, 0.3, 0.5, 0.7, 0.9}
-
-# Runs per grid in the paper's design, by k values per log-uniform hyperparameter.
-_PAPER_SIZES = {
-    "online": lambda k: k,
-    "fixed_threshold": lambda k: k * k,
-    "fixed_quantile": lambda k: QUANTILES * k,
-    "adam_wosm": lambda k: k,
-    "no_dp": lambda k: k,
-}
 
 
 def read_budget(path: Path | None) -> pd.DataFrame:
@@ -81,6 +74,6 @@ def grid_size(dataset: str, method: str, k: int, budget: pd.DataFrame) -> int | 
     ]
     if len(known):
         return int(known["runs"].max())
-    if dataset in DATASETS and method in _PAPER_SIZES:
-        return _PAPER_SIZES[method](int(k))
+    if dataset in DATASETS and method in method_names():
+        return len(candidates(find_method(method).search, GridSection(), int(k)))
     return None

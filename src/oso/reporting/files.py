@@ -4,14 +4,11 @@
 the new one does not write again is removed if it is unchanged; nothing else is ever deleted.
 """
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 
-from oso.errors import OsoError
+from oso.files import atomic_write, make_folder
 
 MANIFEST = "manifest.json"
 
@@ -23,26 +20,14 @@ class ReportFolder:
         """Raises OsoError where the folder cannot be made or written to."""
         self.folder = Path(folder)
         self.written: dict[str, str] = {}
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder):
-                pass
-        except OSError as error:
-            raise _refusal(self.folder, error) from None
+        make_folder(self.folder)
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Write `name` (relative, with `/`) atomically; OsoError where that fails."""
         data = content.encode("utf-8") if isinstance(content, str) else content
         path = self.folder / name
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(data)
-            os.replace(temporary, path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise _refusal(path, error) from None
+        with atomic_write(path) as file:
+            file.write(data)
         self.written[name] = hashlib.sha256(data).hexdigest()
         return path
 
@@ -66,9 +51,3 @@ class ReportFolder:
         if not isinstance(stored, dict):
             return {}
         return {name: value for name, value in stored.items() if isinstance(value, str)}
-
-
-def _refusal(path: Path, error: OSError) -> OsoError:
-    return OsoError(
-        f"{path}: cannot write the report here ({error.strerror}); give a folder that is writable"
-    )

@@ -6,14 +6,10 @@ from typing import Any
 
 import pandas as pd
 
+from oso.methods import find_method, method_names
+
 # Order of the paper's tables; methods that a user adds follow in alphabetical order.
-METHODS = {
-    "online": "Online",
-    "fixed_threshold": "FixedThreshold",
-    "fixed_quantile": "FixedQuantile",
-    "adam_wosm": "AdamWOSM",
-    "no_dp": "NoDP",
-}
+METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
 
 DATASETS = {
     "mnist": "MNIST",
@@ -60,13 +56,6 @@ _METRICS = {
 }
 
 SYMBOLS = {"learning_rate": "ρ", "threshold": "C", "quantile": "γ"}
-_TUNED = {
-    "online": ("learning_rate",),
-    "fixed_threshold": ("learning_rate", "threshold"),
-    "fixed_quantile": ("learning_rate", "quantile"),
-    "adam_wosm": ("threshold",),
-    "no_dp": ("learning_rate",),
-}
 
 NOTHING = "–"
 
@@ -84,7 +73,7 @@ def dataset_order(datasets: Iterable[str]) -> list[str]:
 
 
 def method_label(method: str) -> str:
-    return METHODS.get(method, method)
+    return find_method(method).title if method in method_names() else method
 
 
 def dataset_label(dataset: str) -> str:
@@ -154,7 +143,8 @@ def tuned(method: str) -> tuple[str, ...]:
 
     The others are constants of the method (C_0 = 0.1 of Online and FixedQuantile, for one).
     """
-    return _TUNED.get(method, ("learning_rate", "threshold", "quantile"))
+    known = method in method_names()
+    return find_method(method).search if known else ("learning_rate", "threshold", "quantile")
 
 
 def point_text(method: str, learning_rate: Any, threshold: Any, quantile: Any) -> str:
