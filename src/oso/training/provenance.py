@@ -24,4 +24,5 @@ def device_name(device: str) -> str:
     """The device as people know it."""
     if device == "cuda":
         return torch.cuda.get_device_name()
-    return f"cpu ({torch.get_num_threads()} threads)"
+    threads = torch.get_num_threads()
+    return f"cpu ({threads} thread{'s' if threads > 1 else ''})"
