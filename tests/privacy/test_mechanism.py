@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oso.errors import OsoError
 from oso.privacy.accounting import epsilon_of
-from oso.privacy.ledger import SumQuery
+from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.mechanism import Mechanism, _sums
 from oso.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
 
@@ -99,6 +99,24 @@ def test_batches_are_poisson() -> None:
     share = torch.bincount(torch.cat(batches), minlength=1000) / 2000
     assert share.min() > 0.06
     assert share.max() < 0.14
+
+
+def test_runs_draw_their_own_batches() -> None:
+    """One batch shared by the runs of a grid would break the composition that its budget is for."""
+    mechanism = Mechanism(["a", "b"], examples=10_000, batch_size=1000)
+    first, second = (set(mechanism._batch(run, 1).tolist()) for run in (0, 1))
+    assert len(first & second) == pytest.approx(10_000 * 0.1 * 0.1, abs=50)  # 5 deviations
+
+
+def test_resuming_keeps_the_old_steps_closed() -> None:
+    """A step of before the kill would draw its noise again, on other parameters."""
+    mechanism = Mechanism(["a"], examples=10, batch_size=5)
+    mechanism.resume([Ledger(0.5, [((SumQuery("clipped_gradient", 1.0),), 4)])], last_step=4)
+    query = [ClippedGradient(1.0, threshold(1.0))]
+    with pytest.raises(ValueError, match="released before"):
+        mechanism.release(0, 4, query, lambda batch: Given(torch.zeros(len(batch), 2)))
+    mechanism.release(0, 5, query, lambda batch: Given(torch.zeros(len(batch), 2)))
+    assert mechanism.ledgers[0].steps[0][1] == 5
 
 
 def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:

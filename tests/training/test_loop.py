@@ -47,6 +47,26 @@ def test_a_run_does_not_depend_on_its_neighbours(name, arrays, make_task, make_s
             assert a["threshold"] == pytest.approx(b["threshold"], rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["fixed_quantile", "online", "fixed_threshold"])
+def test_a_batch_is_clipped_with_the_threshold_of_before_it(
+    name, arrays, make_task, make_start
+) -> None:
+    """FixedQuantile's known fault: to move C by a batch, then to clip the same batch with it."""
+    task = make_task(name, momentum=0.0, noise_multiplier=1e-7)
+    training = _Training(task, [make_start(rho=1.0, c=0.05)], arrays)
+    for step in (1, 2, 3):
+        start = training.state.parameters[0].clone()
+        threshold, rho = training.state.threshold.item(), training.state.learning_rate.item()
+        training.take_step()
+        batch = Mechanism(["a"], 200, 20)._batch(0, step)
+        gradients = training.code(start, training.inputs[batch], training.targets[batch])
+        weights = (threshold / gradients.norms()).clamp(max=1.0)
+        expected = start - rho * gradients.weighted_sums(weights[None])[0] / 20
+        torch.testing.assert_close(training.state.parameters[0], expected, rtol=1e-4, atol=1e-6)
+    if name != "fixed_threshold":
+        assert training.state.threshold.item() != pytest.approx(0.05, rel=1e-6)
+
+
 class KilledError(Exception):
     pass
 
