@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oso.errors import OsoError
-from oso.methods import State, find_method, method_names
+from oso.methods import State, _by_name, find_method, method_names
 
 R, P = 3, 5
 
@@ -40,6 +40,25 @@ def test_all_methods_are_found() -> None:
 def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
     with pytest.raises(OsoError, match="'onlin': not known; allowed are adam_wosm"):
         find_method("onlin")
+
+
+class Parent:
+    name = "parent"
+
+
+class Forgetful(Parent):
+    pass
+
+
+class Twin(Parent):
+    name = "parent"
+
+
+def test_a_subclass_does_not_take_its_parents_name() -> None:
+    """One that forgot to name itself must not replace the method it is derived from."""
+    assert _by_name([Parent, Forgetful]) == {"parent": Parent}
+    with pytest.raises(OsoError, match="'parent': defined twice"):
+        _by_name([Parent, Twin])
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

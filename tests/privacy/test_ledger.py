@@ -46,3 +46,22 @@ def test_each_step_and_each_run_costs() -> None:
     one = Ledger(0.01, [(ONE, 100)])
     assert epsilon_of([one, one], 1e-5) == epsilon_of([Ledger(0.01, [(ONE, 200)])], 1e-5)
     assert epsilon_of([one, one], 1e-5) > epsilon_of([one], 1e-5)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        ('"count": 3', '"count": -3'),
+        ('"count": 3', '"count": 0'),
+        ('"sampling_rate": 0.01', '"sampling_rate": 0.0'),
+        ('"sampling_rate": 0.01', '"sampling_rate": 1.5'),
+        ('"noise_multiplier": 1.0', '"noise_multiplier": -1.0'),
+        ('"noise_multiplier": 1.0', '"noise_multiplier": NaN'),
+        ('"noise_multiplier": 1.0', '"noise_multiplier": Infinity'),
+    ],
+)
+def test_values_that_would_lower_the_price_are_refused(spoil: tuple[str, str]) -> None:
+    text = Ledger(0.01, [(ONE, 3)]).to_json()
+    assert spoil[0] in text
+    with pytest.raises(OsoError, match="out of range"):
+        Ledger.from_json(text.replace(*spoil))

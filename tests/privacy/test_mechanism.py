@@ -189,3 +189,54 @@ def test_ended_runs_take_their_books_with_them() -> None:
     assert mechanism.ledgers[0].steps[0][1] == 1
     with pytest.raises(ValueError, match="released before"):
         mechanism.release(0, 1, query, lambda batch: Given(torch.zeros(len(batch), 2)))
+
+
+def test_noise_differs_where_its_multiplier_does() -> None:
+    """Else two answers of one run, priced differently, would give the exact sum away."""
+    noise = []
+    for nu in (1.0, 2.0):
+        mechanism = Mechanism(["run"], examples=10, batch_size=5)
+        query = [ClippedGradient(nu, threshold(1.0))]
+        answer = mechanism.release(0, 1, query, lambda batch: Given(torch.zeros(len(batch), 2000)))
+        noise.append(answer["clipped_gradient"] / nu)
+    assert torch.corrcoef(torch.stack(noise))[0, 1].abs() < 0.15
+
+
+class TestABudgetedStep:
+    """What a method asks for may not cost more than what was priced."""
+
+    @staticmethod
+    def ask(*queries) -> None:
+        mechanism = Mechanism(["run"], 10, 5, noise_multiplier=1.0)
+        mechanism.release(0, 1, queries, lambda batch: Given(torch.zeros(len(batch), 2)))
+
+    def test_is_answered_within_its_price(self) -> None:
+        self.ask(ClippedGradient(1.0, threshold(1.0)))
+        self.ask(ClippedGradient(1.25, threshold(1.0)), ClippedDirection(5 / 3, threshold(1.0)))
+
+    @pytest.mark.parametrize(
+        "queries",
+        [
+            [ClippedGradient(0.99, torch.ones(1))],
+            [ClippedGradient(1.0, torch.ones(1)), ClippedDirection(100.0, torch.ones(1))],
+            [PlainGradient()],
+        ],
+    )
+    def test_is_refused_beyond_its_price(self, queries) -> None:
+        with pytest.raises(OsoError, match="the budget of a step asks for 1"):
+            self.ask(*queries)
+
+    @pytest.mark.parametrize("nu", [-1.0, math.nan, math.inf])
+    def test_is_refused_with_noise_that_is_none(self, nu: float) -> None:
+        with pytest.raises(OsoError, match="noise multiplier"):
+            self.ask(ClippedGradient(nu, threshold(1.0)))
+
+    def test_is_refused_with_a_query_from_elsewhere(self) -> None:
+        """A method that brought its own sensitivity could state any."""
+
+        class Mine(ClippedGradient):
+            def sensitivity(self, run: int) -> float:
+                return 1e-9
+
+        with pytest.raises(OsoError, match=r"not one of oso\.privacy\.queries"):
+            self.ask(Mine(1.0, threshold(1.0)))

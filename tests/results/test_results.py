@@ -184,3 +184,21 @@ def test_a_failed_write_leaves_the_old_table(write, monkeypatch) -> None:
         write_table(folder / "runs.parquet", "runs", [])
     assert (folder / "runs.parquet").read_bytes() == before
     assert sorted(path.name for path in folder.iterdir()) == ["evaluations.parquet", "runs.parquet"]
+
+
+def test_runs_that_contradict_each_other_are_refused(write, tmp_path) -> None:
+    """Also without evaluations: both diverged early, at different steps."""
+    for name, step in (("a", 3), ("b", 9)):
+        folder = write(name, "r1")
+        runs = read_results(folder).runs.assign(status="diverged", diverged_at=step)
+        write_table(folder / "evaluations.parquet", "evaluations", [])
+        write_table(folder / "runs.parquet", "runs", runs)
+    with pytest.raises(OsoError, match="run r1 was measured twice"):
+        collect([tmp_path / "a", tmp_path / "b"], tmp_path / "store")
+
+
+def test_where_and_when_a_run_ran_is_no_contradiction(write, tmp_path) -> None:
+    part, other = write("a", "r1"), write("b", "r1")
+    runs = read_results(other).runs.assign(wall_seconds=9.0, device="another", code_hash="x")
+    write_table(other / "runs.parquet", "runs", runs)
+    assert len(collect([part, other], tmp_path / "store").runs) == 1

@@ -132,3 +132,17 @@ class TestPaperBest:
     def test_without_a_table_there_are_no_runs(self, base) -> None:
         base.update(select="paper_best", granularities=[6])
         assert cohorts(parse_config(base, "x")) == []
+
+
+def test_values_too_close_for_their_names_are_refused(base) -> None:
+    """Two runs of one identity would share their noise."""
+    base.update(methods={"online": {}}, granularities=[1000])
+    base["grid"] = {"log10_learning_rate": [0, 1e-4]}
+    with pytest.raises(OsoError, match="granularities 1000: too many values"):
+        cohorts(parse_config(base, "x"))
+
+
+def test_budgets_that_look_alike_are_two_cohorts(base) -> None:
+    base["datasets"]["mnist"]["epsilons"] = [1.0, 1.0000001]
+    names = [cohort.name for cohort in cohorts(parse_config(base, "x"))]
+    assert len(set(names)) == len(names)

@@ -77,7 +77,7 @@ BAD = {
     "batch size text": ({"batch_size": "many"}, "batch_size: input should be a valid integer"),
     "empty grid": ({"granularities": []}, "granularities: list should have at least 1 item"),
     "grid of zero": ({"granularities": [0]}, "granularities.0: input should be greater than"),
-    "grid turned round": ({"grid": {"log10_threshold": [2, -2]}}, "low <= high"),
+    "grid turned round": ({"grid": {"log10_threshold": [2, -2]}}, "low < high"),
     "quantile one": ({"grid": {"quantiles": [1.0]}}, "grid.quantiles.0: input should be less"),
     "no quantile": ({"grid": {"quantiles": []}}, "grid.quantiles: list should have at least 1"),
     "no seed": ({"seeds": []}, "seeds: list should have at least 1 item"),

@@ -81,3 +81,23 @@ def test_a_budget_that_no_noise_meets_is_refused(base) -> None:
 def test_the_stored_plan_is_the_papers(repo) -> None:
     """results/plan.json, which the report's noise figure shows, belongs to config/paper.yaml."""
     assert read_plan(repo / "results/plan.json").config == load_config(repo / "config/paper.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mnist.online.k9.eps3", None),
+        ("mnist.online.k9.eps3", 0.0),
+        ("mnist.online.k9.eps3", -1.0),
+        ("mnist.online.k9.eps3", "1.5"),
+        ("mnist.no_dp.k9.nonprivate", 1.0),
+    ],
+)
+def test_noise_that_was_tampered_with_is_refused(plan, tmp_path, name, value) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(plan, path)
+    content = json.loads(path.read_text())
+    next(entry for entry in content["cohorts"] if entry["name"] == name)["noise_multiplier"] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(OsoError, match=rf"plan\.json: {name}: noise_multiplier"):
+        read_plan(path)

@@ -1,5 +1,7 @@
 """The gradient code against torch.func's per-example gradients of the whole model, in float64."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -160,6 +162,15 @@ class Reused(nn.Module):
         return self.layer(self.layer(x))
 
 
+class Mixing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x - x.mean(dim=0))
+
+
 class Unused(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -173,6 +184,11 @@ class Unused(nn.Module):
     ("model", "message"),
     [
         (nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), "mixes examples"),
+        (
+            nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)),
+            "mixes examples",
+        ),
+        (Mixing(), "mixes examples"),
         (Reused(), "used twice"),
         (Unused(), "not used"),
         (nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(inplace=True)), "in place"),
@@ -185,3 +201,35 @@ def test_models_whose_gradients_would_be_wrong_are_refused(model, message) -> No
 
     with pytest.raises(OsoError, match=message):
         norms()
+
+
+class OwnParameterAndChild(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(3, 3), nn.Parameter(torch.rand(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.scale
+
+
+def test_a_layer_with_parameters_may_hold_another() -> None:
+    code = GradientCode(OwnParameterAndChild().double(), cross_entropy)
+    flat, inputs = torch.randn(code.size).double(), torch.rand(4, 3).double()
+    targets = torch.tensor([0, 1, 2, 0])
+    gradients = oracle(code, flat, inputs, targets)
+    mine = code(flat, inputs, targets)
+    torch.testing.assert_close(mine.norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(
+        mine.weighted_sums(torch.ones(1, 4).double())[0], gradients.sum(dim=0)
+    )
+
+
+@pytest.mark.parametrize("large", [1e18, 1e19, 1e30])
+@pytest.mark.parametrize("small", [1e-18, 1e-22, 1e-30])
+def test_norms_hold_where_squares_do_not(large: float, small: float) -> None:
+    """Inputs and output gradients whose squares leave float32's range, their product does not."""
+    inputs = torch.full((2, 3), large)
+    output_gradients = torch.full((2, 5), small)
+    expected = torch.full((2,), math.sqrt(3 * 5) * large * small, dtype=torch.double)
+    norms = LinearGradients(nn.Linear(3, 5, bias=False), inputs, output_gradients).norms()
+    torch.testing.assert_close(norms, expected, rtol=1e-5, atol=0.0)

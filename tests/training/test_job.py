@@ -114,3 +114,15 @@ def test_data_of_another_size_than_the_noise_was_priced_for_are_refused(arrays, 
     config, cohort = study()
     with pytest.raises(OsoError, match="planned for 6000 training examples"):
         run_job(config, cohort, cohort.runs, 1.5, arrays, tmp_path)
+
+
+def test_other_data_do_not_resume(glyphs, tmp_path) -> None:
+    """The same noise on two data sets would give their difference away."""
+    config, cohort = study()
+    run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path)
+    other = Arrays(
+        1 - glyphs.train_inputs, glyphs.train_targets, glyphs.test_inputs, glyphs.test_targets
+    )
+    steps: list[tuple[int, int]] = []
+    run_job(config, cohort, cohort.runs, 1.5, other, tmp_path, lambda *at: steps.append(at))
+    assert steps[0] == (0, 1)

@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from oso.errors import OsoError
@@ -15,7 +15,18 @@ __all__ = ["Method", "Settings", "State", "find_method", "method_names"]
 def _methods() -> dict[str, type[Method]]:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    return {method.name: method for method in _subclasses(Method) if hasattr(method, "name")}
+    return _by_name(_subclasses(Method))
+
+
+def _by_name(every: Iterable[type[Method]]) -> dict[str, type[Method]]:
+    methods: dict[str, type[Method]] = {}
+    for method in every:
+        if "name" not in vars(method):
+            continue  # a base that several methods share
+        if method.name in methods:
+            raise OsoError(f"method {method.name!r}: defined twice, in {methods[method.name]} too")
+        methods[method.name] = method
+    return methods
 
 
 def _subclasses(base: type[Method]) -> Iterator[type[Method]]:

@@ -5,6 +5,7 @@ steps in a row are counted, not listed; so a run's ledger is a few hundred bytes
 """
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -78,10 +79,16 @@ class Ledger:
                 for step in stored["steps"]
             ]
             rate = float(stored["sampling_rate"])
+            sound = 0 < rate <= 1 and all(
+                count > 0 and queries and all(0 <= q.noise_multiplier < math.inf for q in queries)
+                for queries, count in steps
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise OsoError(f"ledger: not readable ({type(error).__name__}: {error})") from error
         if scheme != (NEIGHBOURING, SAMPLING):
             raise OsoError(f"ledger: {scheme} is not known; allowed is {(NEIGHBOURING, SAMPLING)}")
+        if not sound:
+            raise OsoError("ledger: a sampling rate, count or noise multiplier is out of range")
         return cls(rate, steps)
 
 

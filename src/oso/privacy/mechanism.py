@@ -9,6 +9,7 @@ removed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -17,8 +18,9 @@ import torch
 from torch import Tensor
 
 from oso.errors import OsoError
+from oso.privacy.joint import combined_noise_multiplier
 from oso.privacy.ledger import Ledger, SumQuery
-from oso.privacy.queries import Query
+from oso.privacy.queries import QUERIES, Query
 from oso.privacy.streams import stream
 
 
@@ -36,9 +38,19 @@ class PerExampleGradients(Protocol):
 
 
 class Mechanism:
-    """Answers queries about Poisson batches of one data set, for R independent runs."""
+    """Answers queries about Poisson batches of one data set, for R independent runs.
 
-    def __init__(self, run_ids: Sequence[str], examples: int, batch_size: int) -> None:
+    `noise_multiplier` is the price of a step that was budgeted: a step whose queries together cost
+    more (have less noise than one Gaussian sum with it) is refused. 0 means no budget.
+    """
+
+    def __init__(
+        self,
+        run_ids: Sequence[str],
+        examples: int,
+        batch_size: int,
+        noise_multiplier: float = 0.0,
+    ) -> None:
         if not 0 < batch_size <= examples:
             raise OsoError(
                 f"batch_size {batch_size}: must be between 1 and the {examples} examples"
@@ -47,6 +59,7 @@ class Mechanism:
             raise OsoError("run_ids: two runs with one identity would share their noise")
         self.examples = examples
         self.batch_size = batch_size  # expected; the realised size is private
+        self.noise_multiplier = noise_multiplier
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(batch_size / examples) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
@@ -67,6 +80,7 @@ class Mechanism:
             raise ValueError(f"step {step} was released before: its noise must not be used twice")
         if len({query.name for query in queries}) != len(queries):
             raise ValueError("two queries of one name would share their noise")
+        self._check_price(queries)
         self._last_step[run] = step
         self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
         sums = _sums(queries, run, gradients_of(self._batch(run, step)))
@@ -84,7 +98,20 @@ class Mechanism:
     def resume(self, ledgers: Sequence[Ledger], last_step: int) -> None:
         """Take up the books of an interrupted training; steps up to last_step stay closed."""
         self.ledgers = list(ledgers)
-        self._last_step = [last_step] * len(self.run_ids)
+        self._last_step = [max(last_step, closed) for closed in self._last_step]
+
+    def _check_price(self, queries: Sequence[Query]) -> None:
+        for query in queries:
+            if type(query) not in QUERIES:  # sensitivities are decided in this room alone
+                raise OsoError(f"query {query.name!r}: not one of oso.privacy.queries")
+            if not (query.noise_multiplier >= 0 and math.isfinite(query.noise_multiplier)):
+                raise OsoError(f"query {query.name!r}: noise multiplier {query.noise_multiplier}")
+        together = combined_noise_multiplier([query.noise_multiplier for query in queries])
+        if together < self.noise_multiplier * (1 - 1e-9):
+            raise OsoError(
+                f"queries {', '.join(query.name for query in queries)}: their noise multiplier is "
+                f"{together:g} together; the budget of a step asks for {self.noise_multiplier:g}"
+            )
 
     def _batch(self, run: int, step: int) -> Tensor:
         draws = stream(self.run_ids[run], "sampling", step).random(self.examples)
@@ -93,10 +120,14 @@ class Mechanism:
     def _add_noise(self, total: Tensor, query: Query, run: int, step: int) -> Tensor:
         if query.noise_multiplier == 0:
             return total
-        generator = stream(self.run_ids[run], f"noise/{query.name}", step)
-        noise = torch.from_numpy(np.asarray(generator.standard_normal(total.shape, np.float32)))
+        # The multiplier is part of the purpose: two answers that differ in it alone would give the
+        # exact sum away. Seven digits, because the last ones differ between machines.
+        purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
+        generator = stream(self.run_ids[run], purpose, step)
+        noise = torch.from_numpy(np.asarray(generator.standard_normal(total.shape)))
         deviation = query.noise_multiplier * query.sensitivity(run)
-        return total + deviation * noise.to(total)
+        # Added in float64: a sum of two float32 numbers would show which noise was possible.
+        return (total.double() + deviation * noise.to(total.device)).to(total.dtype)
 
 
 def _sums(queries: Sequence[Query], run: int, gradients: PerExampleGradients) -> list[Tensor]:

@@ -112,3 +112,6 @@ class PlainGradient(Query):
 
     def weights(self, norms: Tensor, run: int) -> Tensor:
         return norms.new_ones(norms.shape)
+
+
+QUERIES = (ClippedGradient, ClippedDirection, UnclippedCount, PlainGradient)

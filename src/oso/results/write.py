@@ -38,6 +38,7 @@ def collect(parts: Iterable[Path], store: Path, expected: Iterable[str] = ()) ->
     if not results:
         raise OsoError(f"{store}: no results and no parts to collect")
     runs = pd.concat([result.runs for result in results], ignore_index=True)
+    _refuse_contradictions(store, runs)
     runs = runs.drop_duplicates("run_id", keep="first")
     missing = set(expected) - set(runs["run_id"])
     if missing:
@@ -49,11 +50,7 @@ def collect(parts: Iterable[Path], store: Path, expected: Iterable[str] = ()) ->
     evaluations = evaluations.drop_duplicates(ignore_index=True)
     repeated = evaluations.duplicated(KEYS["evaluations"])
     if repeated.any():
-        run = evaluations.loc[repeated, "run_id"].iloc[0]
-        raise OsoError(
-            f"{store}: run {run} was measured twice with different outcomes; move the rows of one "
-            "of them away first"
-        )
+        raise _contradiction(store, evaluations.loc[repeated, "run_id"].iloc[0])
     runs = runs.sort_values(
         ["dataset", "method", "k", "epsilon", "learning_rate", "threshold", "quantile", "seed"]
     )
@@ -62,6 +59,22 @@ def collect(parts: Iterable[Path], store: Path, expected: Iterable[str] = ()) ->
     write_table(store / "evaluations.parquet", "evaluations", evaluations)
     write_table(store / "runs.parquet", "runs", runs)
     return Results(runs.reset_index(drop=True), evaluations.reset_index(drop=True))
+
+
+def _refuse_contradictions(store: Path, runs: pd.DataFrame) -> None:
+    """What a run was and how it ended must be the same wherever it stands."""
+    where_it_ran = ["device", "torch_version", "package_version", "code_hash", "wall_seconds"]
+    different = runs.drop(columns=where_it_ran).drop_duplicates()
+    repeated = different.duplicated("run_id")
+    if repeated.any():
+        raise _contradiction(store, different.loc[repeated, "run_id"].iloc[0])
+
+
+def _contradiction(store: Path, run: str) -> OsoError:
+    return OsoError(
+        f"{store}: run {run} was measured twice with different outcomes; move the rows of one "
+        "of them away first"
+    )
 
 
 def finished_runs(store: Path) -> set[str]:

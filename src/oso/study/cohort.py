@@ -63,7 +63,14 @@ class Cohort:
 
 def cohorts(config: StudyConfig) -> list[Cohort]:
     """Every cohort of the study that has at least one run."""
-    return [cohort for cohort in _all_cohorts(config) if cohort.runs]
+    every = [cohort for cohort in _all_cohorts(config) if cohort.runs]
+    for cohort in every:
+        if len({run.run_id for run in cohort.runs}) != len(cohort.runs):
+            raise OsoError(
+                f"granularities {cohort.k}: too many values for the ranges of `grid`; "
+                f"{cohort.name} would run one point twice"
+            )
+    return every
 
 
 def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
@@ -105,7 +112,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         grid = _paper_best(dataset, name, k, epsilon, grid)
     starts = [method.starting_point(candidate) for candidate in grid]
     return Cohort(
-        name=f"{dataset}.{name}.k{k}.{'nonprivate' if epsilon is None else f'eps{epsilon:g}'}",
+        name=f"{dataset}.{name}.k{k}.{'nonprivate' if epsilon is None else f'eps{epsilon:.15g}'}",
         runs=tuple(_run(identity, start, seed) for start in starts for seed in config.seeds),
         **shared,
     )

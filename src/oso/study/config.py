@@ -55,8 +55,8 @@ class GridSection(_Section):
     def _ordered(self) -> "GridSection":
         for name in ("log10_learning_rate", "log10_threshold"):
             low, high = getattr(self, name)
-            if not -10 <= low <= high <= 10:
-                raise ValueError(f"{name} [{low:g}, {high:g}]: must be -10 <= low <= high <= 10")
+            if not -10 <= low < high <= 10:
+                raise ValueError(f"{name} [{low:g}, {high:g}]: must be -10 <= low < high <= 10")
         return self
 
 

@@ -5,6 +5,7 @@ training job needs nothing else, and no accounting library.
 """
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,6 +47,7 @@ def make_plan(config: StudyConfig) -> Plan:
             continue
         rate = cohort.batch_size / cohort.examples
         nu = price(cohort.epsilon, cohort.delta, rate, cohort.steps, cohort.grid_runs)
+        nu = math.ceil(nu * 1e5) / 1e5  # the same on every machine, and on the safe side
         try:
             config.method(cohort.method).split_noise(nu, cohort.batch_size)
         except OsoError as error:
@@ -69,7 +71,7 @@ def read_plan(path: Path) -> Plan:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         config = parse_config(content["config"], str(path))
-        noise = {entry["name"]: entry["noise_multiplier"] or 0.0 for entry in content["cohorts"]}
+        noise = {entry["name"]: entry["noise_multiplier"] for entry in content["cohorts"]}
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -77,7 +79,15 @@ def read_plan(path: Path) -> Plan:
     every = cohorts(config)
     if {cohort.name for cohort in every} != noise.keys():
         raise OsoError(f"{path}: its cohorts are not those of its configuration; write it anew")
-    return Plan(config, every, noise)
+    for cohort in every:
+        nu = noise[cohort.name]
+        if (isinstance(nu, float) and 0 < nu < math.inf) if cohort.private else nu is None:
+            continue
+        raise OsoError(
+            f"{path}: {cohort.name}: noise_multiplier {nu!r}: must be "
+            f"{'a number above 0' if cohort.private else 'null, it has no privacy'}"
+        )
+    return Plan(config, every, {name: nu or 0.0 for name, nu in noise.items()})
 
 
 def _entry(plan: Plan, cohort: Cohort) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import oso
@@ -40,7 +41,7 @@ def run_job(
     """Train `runs` of the cohort, config.runs_at_once together, and return their rows.
 
     Progress is kept in `folder` (`rows.pt` and `state.pt`), so that a killed job goes on with the
-    same runs, code and noise where it was; anything else there is not used.
+    same runs, code, data and noise where it was; anything else there is not used.
     `on_progress` is told the number of runs done and the step of those at work.
     """
     if len(arrays.train_inputs) != cohort.examples:  # the noise was priced for another data set
@@ -60,7 +61,8 @@ def run_job(
         device=config.device,
     )
     code = code_hash()
-    fingerprint = _fingerprint(code, str(noise_multiplier), *(run.run_id for run in runs))
+    ids = [run.run_id for run in runs]
+    fingerprint = _fingerprint(code, _data_hash(arrays), str(noise_multiplier), *ids)
     rows = Rows()
     if content := load_checkpoint(folder / "rows.pt", fingerprint):
         rows = Rows(content["runs"], content["evaluations"])
@@ -84,6 +86,13 @@ def run_job(
         kept = {"runs": rows.runs, "evaluations": rows.evaluations}
         save_checkpoint(folder / "rows.pt", {"fingerprint": fingerprint, **kept})
     return rows
+
+
+def _data_hash(arrays: Arrays) -> str:
+    digest = hashlib.blake2b()
+    for values in vars(arrays).values():
+        digest.update(np.ascontiguousarray(values).data)
+    return digest.hexdigest()
 
 
 def _fingerprint(*parts: str) -> str:

@@ -113,7 +113,10 @@ class _Training:
             task.metric,
         )
         self.mechanism = Mechanism(
-            [start.run_id for start in starts], len(self.inputs), task.batch_size
+            [start.run_id for start in starts],
+            len(self.inputs),
+            task.batch_size,
+            task.noise_multiplier,
         )
         self.state = State(
             parameters=torch.stack([initial_parameters(task, start.seed) for start in starts]).to(

@@ -1,6 +1,7 @@
 """From a model and a loss to per-example gradients (the privacy room's `PerExampleGradients`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import torch
@@ -10,6 +11,7 @@ from oso.errors import OsoError
 from oso.training.gradients.rules import LayerGradients, rule_for
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+MIXES = "mixes examples; allowed are layers that treat each by itself, such as GroupNorm"
 
 
 class GradientCode:
@@ -35,11 +37,10 @@ class GradientCode:
             if next(layer.parameters(recurse=False), None) is not None
         }
         for name, layer in model.named_modules():
-            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-                raise OsoError(
-                    f"model: layer {name!r} is a {type(layer).__name__}, which mixes examples; "
-                    "allowed are layers that treat each example by itself, such as GroupNorm"
-                )
+            batch_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+            if batch_norm or getattr(layer, "track_running_stats", False):
+                raise OsoError(f"model: layer {name!r} is a {type(layer).__name__}, which {MIXES}")
+        self._independent = False  # checked on the first batch
         model.requires_grad_(False)  # gradients are taken at the layers' outputs instead
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
@@ -69,10 +70,12 @@ class GradientCode:
 
         hooks = [layer.register_forward_hook(watch) for layer in self._layers.values()]
         try:
-            losses = self.loss(self.outputs(flat, inputs), targets)
+            outputs = self.outputs(flat, inputs)
         finally:
             for hook in hooks:
                 hook.remove()
+        self._check_independence(flat, inputs, outputs.detach())
+        losses = self.loss(outputs, targets)
         for layer, (_, output, version) in seen.items():
             if output._version != version:
                 raise OsoError(
@@ -84,33 +87,37 @@ class GradientCode:
         if missing:
             raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
         gradients = torch.autograd.grad(losses.sum(), [seen[layer][1] for layer in used.values()])
-        views = self.views(flat)
-        rules = {}
-        for (name, layer), gradient in zip(used.items(), gradients, strict=True):
-            inputs_seen = seen[layer][0]
-            with _parameters_of(layer, name, views):
-                rules[name] = rule_for(layer, inputs_seen)(layer, inputs_seen, gradient)
-        return rules
+        with _holding(self.model, self.views(flat)):  # the rules read the layers' own parameters
+            return {
+                name: rule_for(layer, seen[layer][0])(layer, seen[layer][0], gradient)
+                for (name, layer), gradient in zip(used.items(), gradients, strict=True)
+            }
+
+    def _check_independence(self, flat: Tensor, inputs: Tensor, outputs: Tensor) -> None:
+        """Once: an example's output must not depend on the others in its batch."""
+        if self._independent or len(inputs) < 2 or not outputs.isfinite().all():
+            return
+        alone = self.outputs(flat, inputs[:1])
+        if not torch.allclose(alone, outputs[:1], rtol=1e-3, atol=1e-5):
+            raise OsoError(f"model: its output for an example {MIXES}")
+        self._independent = True
 
     def flatten(self, gradients: dict[str, Tensor], rows: int) -> Tensor:
         """Named gradients [J, *shape] as one [J, P]."""
         return torch.cat([gradients[name].reshape(rows, -1) for name in self.shapes], dim=1)
 
 
-class _parameters_of:  # noqa: N801 (a context manager, read like a function)
-    """Puts the run's parameters into the layer while its rule looks at it."""
-
-    def __init__(self, layer: nn.Module, name: str, views: dict[str, Tensor]) -> None:
-        self.layer, self.prefix, self.views = layer, f"{name}." if name else "", views
-
-    def __enter__(self) -> None:
-        self.kept = {name: p.data for name, p in self.layer.named_parameters(recurse=False)}
-        for name, parameter in self.layer.named_parameters(recurse=False):
-            parameter.data = self.views[self.prefix + name]
-
-    def __exit__(self, *_: object) -> None:
-        for name, parameter in self.layer.named_parameters(recurse=False):
-            parameter.data = self.kept[name]
+@contextmanager
+def _holding(model: nn.Module, views: dict[str, Tensor]) -> Iterator[None]:
+    """Put the run's parameters into the model for a while."""
+    kept = {name: parameter.data for name, parameter in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        parameter.data = views[name]
+    try:
+        yield
+    finally:
+        for name, parameter in model.named_parameters():
+            parameter.data = kept[name]
 
 
 class BatchGradients:
@@ -128,8 +135,8 @@ class BatchGradients:
                 self._norms = self.flat.new_zeros(0)
                 return self._norms
             self._layers = self.code.layer_gradients(self.flat, self.inputs, self.targets)
-            squared = torch.stack([rule.squared_norms() for rule in self._layers.values()])
-            self._norms = squared.sum(dim=0).sqrt()
+            each = torch.stack([rule.norms() for rule in self._layers.values()])
+            self._norms = torch.linalg.vector_norm(each, dim=0).to(self.flat.dtype)
             bad = ~self._norms.isfinite()
             if bad.any():
                 for rule in self._layers.values():

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from oso.training.gradients.rules import row_norms
+
 CHUNK = 16  # examples whose unfolded inputs exist at the same time
 
 
@@ -28,9 +30,9 @@ class Conv2dGradients:
             )
             torch.bmm(flat[part], unfolded.transpose(1, 2), out=self.kernels[part])
 
-    def squared_norms(self) -> Tensor:
-        squared = self.kernels.square().sum(dim=(1, 2))
-        return squared if self.bias is None else squared + self.bias.square().sum(dim=1)
+    def norms(self) -> Tensor:
+        kernels = row_norms(self.kernels)
+        return kernels if self.bias is None else kernels.hypot(row_norms(self.bias))
 
     def drop(self, bad: Tensor) -> None:
         self.kernels.masked_fill_(bad[:, None, None], 0.0)

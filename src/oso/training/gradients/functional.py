@@ -6,6 +6,8 @@ Holds all per-example gradients of the one layer, so it is the rule of last reso
 import torch
 from torch import Tensor, nn
 
+from oso.training.gradients.rules import row_norms
+
 
 class FunctionalGradients:
     """inputs [B, ...], output gradients [B, ...]."""
@@ -24,9 +26,9 @@ class FunctionalGradients:
 
         self.gradients = torch.func.vmap(pull_back)(inputs, output_gradients)
 
-    def squared_norms(self) -> Tensor:
-        squared = [g.flatten(1).square().sum(dim=1) for g in self.gradients.values()]
-        return torch.stack(squared).sum(dim=0)
+    def norms(self) -> Tensor:
+        each = [row_norms(gradient) for gradient in self.gradients.values()]
+        return torch.linalg.vector_norm(torch.stack(each), dim=0)
 
     def drop(self, bad: Tensor) -> None:
         self.gradients = {

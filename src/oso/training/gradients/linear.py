@@ -2,6 +2,8 @@
 
 from torch import Tensor, nn
 
+from oso.training.gradients.rules import row_norms
+
 
 class LinearGradients:
     """inputs a [B, I], output gradients e [B, O]."""
@@ -10,10 +12,10 @@ class LinearGradients:
         self.inputs, self.output_gradients = inputs, output_gradients
         self.has_bias = layer.bias is not None
 
-    def squared_norms(self) -> Tensor:
-        """|e a^T|^2 = |e|^2 |a|^2, and |e|^2 for the bias."""
-        inputs = self.inputs.square().sum(dim=1)
-        return self.output_gradients.square().sum(dim=1) * (inputs + float(self.has_bias))
+    def norms(self) -> Tensor:
+        """|e a^T| = |e| |a|; the bias is one more input, a constant 1."""
+        inputs = row_norms(self.inputs)
+        return row_norms(self.output_gradients) * inputs.hypot(inputs.new_tensor(self.has_bias))
 
     def drop(self, bad: Tensor) -> None:
         # Both factors: zero times infinity is not zero.

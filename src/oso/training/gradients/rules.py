@@ -2,20 +2,37 @@
 
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 
 class LayerGradients(Protocol):
     """Per-example gradients of one layer's parameters, in whatever form is small."""
 
-    def squared_norms(self) -> Tensor:
-        """Squared 2-norm over all the layer's parameters, [B]."""
+    def norms(self) -> Tensor:
+        """2-norm over all the layer's parameters, float64 [B]."""
 
     def drop(self, bad: Tensor) -> None:
         """Make the gradients of these examples (bool [B]) zero; they are not finite."""
 
     def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
         """For weights [J, B]: parameter name to sum_i weights[j, i] g_i, [J, *parameter shape]."""
+
+
+_SMALL, _LARGE = 1e-12, 1e18  # between these, float32 squares lose nothing that matters
+
+
+def row_norms(values: Tensor) -> Tensor:
+    """2-norm of each row of [B, ...], float64 [B], also where float32 squares under- or overflow.
+
+    A norm that is measured too small lets its example through the clip: sensitivity rests on this.
+    """
+    rows = values.flatten(1)
+    norms = torch.linalg.vector_norm(rows, dim=1).double()
+    odd = ~((norms > _SMALL) & (norms < _LARGE))
+    if odd.any():
+        norms[odd] = torch.linalg.vector_norm(rows[odd].double(), dim=1)
+    return norms
 
 
 def rule_for(layer: nn.Module, inputs: Tensor) -> type:
