@@ -182,3 +182,11 @@ def test_latex_escapes_what_would_break_it():
     assert latex("a_b & 5 % of $x^2$ {±}") == (
         r"a\_b \& 5 \% of \$x\textasciicircum{}2\$ \{$\pm$\}"
     )
+
+
+def test_a_best_of_more_points_than_were_paid_for_is_refused(store, study):
+    """Two studies with other ranges in one store: each paid for nine points, not for twelve."""
+    for i in range(12):
+        store.add(learning_rate=0.01 * 2**i, values=(0.9,))
+    with pytest.raises(OsoError, match="12 points of a grid of 9"):
+        compare(study(store), "mnist", 9)

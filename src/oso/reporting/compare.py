@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from oso.errors import OsoError
 from oso.reporting import labels
 from oso.reporting.budget import grid_size
 from oso.reporting.paper import SEEDS, find_table, paper_results
@@ -138,12 +139,24 @@ def _compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
             row |= {f"paper_{n}": theirs[n] for n in (*POINT, "mean", "std", "note")}
             row["paper_seeds"] = math.nan if pd.isna(theirs["mean"]) else SEEDS
         if ours is not None:
+            _refuse_more_than_was_paid(row, ours)
             row |= _ours(ours, _one(last, epsilon, method), metric)
             row["difference"] = row["mean"] - row.get("paper_mean", math.nan)
             if theirs is not None:
                 row |= _at_paper(points, theirs, epsilon, method, metric)
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
+
+
+def _refuse_more_than_was_paid(row: dict, ours: pd.Series) -> None:
+    """The noise is that of a grid of N runs; the best of more than N points would cost more."""
+    size = row["grid_size"]
+    if size is not None and not pd.isna(row["epsilon"]) and ours["points"] > size:
+        raise OsoError(
+            f"{row['dataset']}, {row['method']}, k = {row['k']}, epsilon = {row['epsilon']:g}: "
+            f"{ours['points']} points of a grid of {size}; keep the results of different grids in "
+            "different folders"
+        )
 
 
 def _of(frame: pd.DataFrame, dataset: str, k: int) -> pd.DataFrame:

@@ -32,6 +32,7 @@ VARIANT = [
     "batch_size",
     "epochs",
     "noise_multiplier",
+    "query_noise_multiplier",
 ]
 DEFAULT_MOMENTUM = 0.9
 
@@ -81,7 +82,21 @@ def run_values(
     values["cell"] = _key(values, CELL)
     values["variant"] = _key(values, CELL + VARIANT)
     values["point"] = _key(values, CELL + VARIANT + POINT)
+    _refuse_twins(values)
     return values.sort_values(["point", "seed", "run_id"], kind="stable").reset_index(drop=True)
+
+
+def _refuse_twins(values: pd.DataFrame) -> None:
+    """Two runs alike in every column but their identity answer two questions, a mean neither."""
+    twins = values[values.duplicated(["point", "seed"], keep=False)].sort_values(
+        ["point", "run_id"]
+    )
+    if len(twins):
+        first, second = twins["run_id"].iloc[:2]
+        raise OsoError(
+            f"runs {first} and {second}: alike in every column, so made by different settings that "
+            "the tables do not hold; keep such studies in different results folders"
+        )
 
 
 def _metrics(values: pd.DataFrame) -> dict[str, str]:
@@ -97,10 +112,9 @@ def grid_points(values: pd.DataFrame) -> pd.DataFrame:
     """One row per grid point: mean and standard deviation (n - 1) over seeds, and counts.
 
     mean, std: stored unit; std is NaN for one seed. seeds: those with a value; runs, diverged:
-    all of the point. Runs that share a seed are averaged first, so that a seed counts once.
+    all of the point.
     """
-    by_seed = values.dropna(subset="value").groupby(["point", "seed"])["value"].mean()
-    over_seeds = by_seed.groupby("point").agg(["mean", "std", "count"])
+    over_seeds = values.groupby("point")["value"].agg(["mean", "std", "count"])
     keep = ["cell", "variant", "metric", *CELL, *VARIANT, *POINT]
     points = values.groupby("point")[keep].nth(0).set_index(values.groupby("point").nth(0)["point"])
     points["mean"] = over_seeds["mean"]
