@@ -1,5 +1,6 @@
 """The command line: what is wrong is said in one line, with status 2 and no traceback."""
 
+import json
 import subprocess
 import sys
 
@@ -35,7 +36,7 @@ def study(oso, repo, tmp_path, monkeypatch):
     inputs = rng.random((7000, 1, 14, 14), dtype=np.float32)
     targets = rng.integers(0, 10, 7000)
     arrays = Arrays(inputs[:6000], targets[:6000], inputs[6000:], targets[6000:])
-    save_arrays(tmp_path / "glyphs.npz", arrays, {})
+    save_arrays(tmp_path / "glyphs.npz", arrays, {"dataset": "glyphs"})
     return tmp_path
 
 
@@ -67,7 +68,11 @@ def test_from_plan_to_store(oso, study) -> None:
     assert train(oso)[0] == 0
     status, output, _ = oso("collect", "part", "--store", "store")
     assert (status, output) == (0, "store: 2 runs, 12 evaluations\n")
-    assert set(read_results(study / "store").runs["status"]) == {"finished"}
+    runs = read_results(study / "store").runs
+    assert set(runs["status"]) == {"finished"}
+    plan = json.loads((study / "plan.json").read_text())
+    noise = {entry["name"]: entry["noise_multiplier"] for entry in plan["cohorts"]}
+    assert set(runs["noise_multiplier"]) == {noise["glyphs.online.k2.eps3"]}
     status, output, _ = oso("summary", "--results", "store", "--report", "page.html")
     assert status == 0
     assert "page.html" in output
@@ -111,8 +116,11 @@ def test_train_refuses(oso, study, arguments, parts) -> None:
 def test_data_of_another_data_set_are_refused(oso, study) -> None:
     small = np.zeros((10, 1, 14, 14), dtype=np.float32)
     targets = np.zeros(10, dtype=np.int64)
-    save_arrays(study / "small.npz", Arrays(small, targets, small, targets), {})
+    arrays = Arrays(small, targets, small, targets)
+    save_arrays(study / "small.npz", arrays, {"dataset": "glyphs"})
     refused(train(oso, "--data", "small.npz"), "planned for 6000 training examples", "10")
+    save_arrays(study / "other.npz", arrays, {"dataset": "mnist"})
+    refused(train(oso, "--data", "other.npz"), "other.npz", "holds data set 'mnist'", "'glyphs'")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 import math
 
+import numpy as np
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -240,3 +242,28 @@ class TestABudgetedStep:
 
         with pytest.raises(OsoError, match=r"not one of oso\.privacy\.queries"):
             self.ask(Mine(1.0, threshold(1.0)))
+
+
+def test_noise_is_gaussian() -> None:
+    """Its deviation alone would pass for uniform or rounded noise, too."""
+    mechanism = Mechanism(["run"], examples=10, batch_size=1)
+    query = [ClippedGradient(1.0, threshold(1.0))]
+    answer = mechanism.release(0, 1, query, lambda batch: Given(torch.zeros(len(batch), 50_000)))
+    noise = answer["clipped_gradient"].double().numpy()
+    assert scipy.stats.kstest(noise, "norm").pvalue > 1e-4
+    assert len(np.unique(noise)) > 49_000
+
+
+def test_two_queries_of_one_name_are_refused() -> None:
+    mechanism = Mechanism(["run"], examples=10, batch_size=5)
+    twice = [ClippedGradient(1.0, threshold(1.0)), ClippedGradient(2.0, threshold(1.0))]
+    with pytest.raises(ValueError, match="share their noise"):
+        mechanism.release(0, 1, twice, lambda batch: Given(torch.zeros(len(batch), 2)))
+
+
+@pytest.mark.parametrize("steps", [3, 5])
+def test_books_that_do_not_cover_the_steps_are_not_taken_up(steps: int) -> None:
+    mechanism = Mechanism(["a"], examples=10, batch_size=5)
+    ledger = Ledger(0.5, [((SumQuery("clipped_gradient", 1.0),), steps)])
+    with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
+        mechanism.resume([ledger], last_step=4)

@@ -83,6 +83,18 @@ def test_the_stored_plan_is_the_papers(repo) -> None:
     assert read_plan(repo / "results/plan.json").config == load_config(repo / "config/paper.yaml")
 
 
+@pytest.mark.parametrize("change", [{"epochs": 100}, {"delta": 1e-9}, {"batch_size": 1024}])
+def test_a_configuration_changed_after_the_pricing_is_refused(plan, tmp_path, change) -> None:
+    """The noise would be that of the old one, and the budget exceeded."""
+    path = tmp_path / "plan.json"
+    write_plan(plan, path)
+    content = json.loads(path.read_text())
+    content["config"].update(change)
+    path.write_text(json.dumps(content))
+    with pytest.raises(OsoError, match=r"plan\.json: mnist\.online\.k9\.eps3 was priced for"):
+        read_plan(path)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -197,6 +197,7 @@ class Unused(nn.Module):
 def test_models_whose_gradients_would_be_wrong_are_refused(model, message) -> None:
     def norms() -> torch.Tensor:
         code = GradientCode(model, cross_entropy)
+        code.check_independence(torch.rand(code.size), (3,))
         return code(torch.rand(code.size), torch.rand(2, 3), torch.tensor([0, 1])).norms()
 
     with pytest.raises(OsoError, match=message):
@@ -233,3 +234,13 @@ def test_norms_hold_where_squares_do_not(large: float, small: float) -> None:
     expected = torch.full((2,), math.sqrt(3 * 5) * large * small, dtype=torch.double)
     norms = LinearGradients(nn.Linear(3, 5, bias=False), inputs, output_gradients).norms()
     torch.testing.assert_close(norms, expected, rtol=1e-5, atol=0.0)
+
+
+def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:
+    """Summed before the noise, it would make the answer infinite, and the run stop."""
+    code = GradientCode(nn.Sequential(nn.Linear(3, 3)), cross_entropy)
+    inputs = torch.rand(2, 3)
+    inputs[0] = 1e20
+    mine = code(torch.zeros(code.size), inputs, torch.tensor([0, 1]))
+    assert mine.norms()[0] == math.inf
+    assert mine.weighted_sums(torch.tensor([[1.0, 0.0]])).abs().max() == 0

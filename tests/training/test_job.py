@@ -126,3 +126,12 @@ def test_other_data_do_not_resume(glyphs, tmp_path) -> None:
     steps: list[tuple[int, int]] = []
     run_job(config, cohort, cohort.runs, 1.5, other, tmp_path, lambda *at: steps.append(at))
     assert steps[0] == (0, 1)
+
+
+def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
+    config, cohort = study()
+    run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path)
+    monkeypatch.setattr("oso.training.job.code_hash", lambda: "another")
+    steps: list[tuple[int, int]] = []
+    run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path, lambda *at: steps.append(at))
+    assert steps[0] == (0, 1)

@@ -177,3 +177,25 @@ def test_fresh_weights_leave_the_global_generator_alone(make_task) -> None:
     torch.manual_seed(5)
     initial_parameters(make_task("online"), 3)
     assert torch.equal(torch.rand(1), expected)
+
+
+def test_evaluations_are_of_the_test_set_alone(arrays, make_task, make_start) -> None:
+    """Metrics of training examples would be exact answers about them, in no ledger."""
+    training = _Training(make_task("online"), [make_start()], arrays)
+    for _ in range(4):
+        training.take_step()
+    training.evaluate()
+    outputs = training.code.outputs(
+        training.state.parameters[0], torch.from_numpy(arrays.test_inputs)
+    )
+    hits = outputs.argmax(dim=1).numpy() == arrays.test_targets
+    rows = {row["split"]: row["value"] for row in training.outcomes[0].evaluations}
+    expected = {"test": hits, "test_even": hits[::2], "test_odd": hits[1::2]}
+    assert rows == pytest.approx({split: each.mean() for split, each in expected.items()})
+
+
+def test_a_checkpoint_without_a_fingerprint_is_refused(
+    arrays, make_task, make_start, tmp_path
+) -> None:
+    with pytest.raises(ValueError, match="fingerprint"):
+        train(make_task("online"), [make_start()], arrays, checkpoint=tmp_path / "state.pt")

@@ -84,12 +84,18 @@ def train(
     if priced.config.device == "cuda" and not torch.cuda.is_available():
         raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
     torch.set_num_threads(threads)
+    arrays, provenance = load_arrays(data)
+    if provenance.get("dataset") != chosen.dataset:
+        raise OsoError(
+            f"{data}: holds data set {provenance.get('dataset')!r}; {cohort} needs "
+            f"{chosen.dataset!r}"
+        )
     rows = run_job(
         priced.config,
         chosen,
         runs,
         priced.noise_multipliers[cohort],
-        load_arrays(data)[0],
+        arrays,
         output / "progress",
         Progress(f"{cohort} [{shard}]", len(runs), chosen.steps),
     )

@@ -40,10 +40,20 @@ class Ledger:
         else:
             self.steps.append((queries, 1))
 
+    def check(self) -> None:
+        """OsoError for values that no mechanism writes; an accountant may price them as nothing."""
+        sound = 0 < self.sampling_rate <= 1 and all(
+            count > 0 and queries and all(0 <= q.noise_multiplier < math.inf for q in queries)
+            for queries, count in self.steps
+        )
+        if not sound:
+            raise OsoError("ledger: a sampling rate, count or noise multiplier is out of range")
+
     def event(self) -> "DpEvent":
         """The whole run as a dp_accounting event."""
         import dp_accounting
 
+        self.check()
         composed = dp_accounting.DpEventBuilder()
         for queries, count in self.steps:
             composed.compose(_step_event(self.sampling_rate, queries), count)
@@ -79,17 +89,13 @@ class Ledger:
                 for step in stored["steps"]
             ]
             rate = float(stored["sampling_rate"])
-            sound = 0 < rate <= 1 and all(
-                count > 0 and queries and all(0 <= q.noise_multiplier < math.inf for q in queries)
-                for queries, count in steps
-            )
         except (ValueError, KeyError, TypeError) as error:
             raise OsoError(f"ledger: not readable ({type(error).__name__}: {error})") from error
         if scheme != (NEIGHBOURING, SAMPLING):
             raise OsoError(f"ledger: {scheme} is not known; allowed is {(NEIGHBOURING, SAMPLING)}")
-        if not sound:
-            raise OsoError("ledger: a sampling rate, count or noise multiplier is out of range")
-        return cls(rate, steps)
+        ledger = cls(rate, steps)
+        ledger.check()
+        return ledger
 
 
 def _step_event(sampling_rate: float, queries: tuple[SumQuery, ...]) -> "DpEvent":

@@ -97,6 +97,12 @@ class Mechanism:
 
     def resume(self, ledgers: Sequence[Ledger], last_step: int) -> None:
         """Take up the books of an interrupted training; steps up to last_step stay closed."""
+        rate = self.batch_size / self.examples
+        for ledger in ledgers:
+            ledger.check()
+        whole = all(sum(count for _, count in ledger.steps) == last_step for ledger in ledgers)
+        if [ledger.sampling_rate for ledger in ledgers] != [rate] * len(self.run_ids) or not whole:
+            raise ValueError(f"these are not the ledgers of {last_step} steps of these runs")
         self.ledgers = list(ledgers)
         self._last_step = [max(last_step, closed) for closed in self._last_step]
 

@@ -11,7 +11,7 @@ _METADATA = {"oso_schema_version": SCHEMA_VERSION}
 
 RUNS = pa.schema(
     [
-        ("run_id", pa.string()),  # hash of everything that decides the run's result
+        ("run_id", pa.string()),  # hash of all that the configuration decides of the run
         ("dataset", pa.string()),
         ("method", pa.string()),
         ("k", pa.int64()),  # grid values per log-uniform hyperparameter

@@ -71,7 +71,8 @@ def read_plan(path: Path) -> Plan:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         config = parse_config(content["config"], str(path))
-        noise = {entry["name"]: entry["noise_multiplier"] for entry in content["cohorts"]}
+        stored = {entry["name"]: entry for entry in content["cohorts"]}
+        noise = {name: entry["noise_multiplier"] for name, entry in stored.items()}
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -80,6 +81,12 @@ def read_plan(path: Path) -> Plan:
     if {cohort.name for cohort in every} != noise.keys():
         raise OsoError(f"{path}: its cohorts are not those of its configuration; write it anew")
     for cohort in every:
+        facts = _facts(cohort)
+        priced = {key: stored[cohort.name].get(key) for key in facts}
+        if priced != facts:
+            raise OsoError(
+                f"{path}: {cohort.name} was priced for {priced}, but is {facts}; write it anew"
+            )
         nu = noise[cohort.name]
         if (isinstance(nu, float) and 0 < nu < math.inf) if cohort.private else nu is None:
             continue
@@ -96,6 +103,15 @@ def _entry(plan: Plan, cohort: Cohort) -> dict[str, Any]:
     query = method.split_noise(nu, cohort.batch_size)[1] if cohort.private else None
     return {
         "name": cohort.name,
+        **_facts(cohort),
+        "noise_multiplier": nu if cohort.private else None,
+        "query_noise_multiplier": query,
+    }
+
+
+def _facts(cohort: Cohort) -> dict[str, Any]:
+    """What the noise was computed from."""
+    return {
         "dataset": cohort.dataset,
         "method": cohort.method,
         "k": cohort.k,
@@ -104,6 +120,4 @@ def _entry(plan: Plan, cohort: Cohort) -> dict[str, Any]:
         "runs": cohort.grid_runs,  # of the whole grid: what the budget pays for
         "steps": cohort.steps,
         "sampling_rate": cohort.batch_size / cohort.examples,
-        "noise_multiplier": nu if cohort.private else None,
-        "query_noise_multiplier": query,
     }

@@ -69,7 +69,7 @@ def train(
     arrays: Arrays,
     *,
     checkpoint: Path | None = None,
-    fingerprint: str = "",
+    fingerprint: str | None = None,
     on_progress: Callable[[int], None] = lambda step: None,
 ) -> list[Outcome]:
     """Train the runs; one outcome each, in the order of `starts`.
@@ -79,6 +79,8 @@ def train(
     """
     training = _Training(task, starts, arrays)
     if checkpoint is not None:
+        if not fingerprint:
+            raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
         training.restore(load_checkpoint(checkpoint, fingerprint))
     began = time.perf_counter()
     while training.alive and training.state.step < task.steps:
@@ -128,6 +130,7 @@ class _Training:
             noise_multiplier=task.noise_multiplier,
             batch_size=task.batch_size,
         )
+        self.code.check_independence(self.state.parameters[0], tuple(self.inputs.shape[1:]))
         self.outcomes = [Outcome(start.run_id) for start in starts]
         self.alive = list(range(len(starts)))
 
