@@ -5,7 +5,7 @@ from snakemake.utils import min_version
 min_version("9.0")
 
 
-if "name" not in config:  # a --configfile replaces the paper's, it is not laid over it
+if not workflow.configfiles:  # a --configfile replaces the paper's, it is not laid over it
 
     configfile: "config/paper.yaml"
 
@@ -24,4 +24,4 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        BUILD / "report/index.html",
+        PUBLISHED / "index.html",

@@ -69,7 +69,6 @@ def test_identities_do_not_change_between_versions(repo) -> None:
         {"methods": {"online": {"initial_threshold": 0.2}}},
         {"granularities": [7]},
         {"datasets": {"mnist": {"model": "cnn", "epsilons": [4], "seconds_per_step": 1}}},
-        {"datasets": {"mnist": {"model": "autoencoder", "epsilons": [3], "seconds_per_step": 1}}},
     ],
 )
 def test_whatever_decides_a_result_changes_the_identity(base, change) -> None:

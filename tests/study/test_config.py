@@ -59,6 +59,10 @@ BAD = {
         {"datasets": {"cifar": {"model": "cnn", "epsilons": [1], "seconds_per_step": 1}}},
         "datasets.cifar: not known; allowed are mnist",
     ),
+    "a model for other data": (
+        {"datasets": {"mnist": {"model": "small_cnn", "epsilons": [1], "seconds_per_step": 1}}},
+        "datasets.mnist.model small_cnn: does not fit these data; allowed is cnn",
+    ),
     "no data set": ({"datasets": {}}, "datasets: dictionary should have at least 1 item"),
     "no method": ({"methods": {}}, "methods: dictionary should have at least 1 item"),
     "epsilon zero": ("epsilons", [0], "greater than 0 (found 0)"),

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from oso.errors import OsoError
+from oso.results.schema import SCHEMAS
 from oso.results.write import finished_runs
 from oso.study.cohort import cohorts
 from oso.study.config import parse_config
@@ -24,6 +25,7 @@ STARTED = time.time()
 BUILD = Path("build") / STUDY.name
 LOGS = BUILD / "logs"
 STORE = Path(STUDY.results)
+PUBLISHED = Path(STUDY.report)
 LOOKING_ONLY = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--(dry-?run|unlock|lint|report|dag|summary)")
 
 # Jobs call `oso` of the environment that runs Snakemake, activated or not.
@@ -40,8 +42,10 @@ if workflow.is_main_process:
     if working and any(f"{BUILD}/" in lock.read_text() for lock in locks):
         sys.exit(
             f"oso: error: {BUILD}: another snakemake is at work on this study; wait for it, or, if it "
-            "was killed, run `snakemake --unlock` with the same --configfile first"
+            "was killed, run `.venv/bin/snakemake --unlock` first"
         )
+    if working and not all((STORE / f"{kind}.parquet").exists() for kind in SCHEMAS):
+        (BUILD / "collected.txt").unlink(missing_ok=True)  # a receipt for what is gone
     logger.info(str(outlook(STUDY, list(COHORTS.values()), STORED)))
 
 

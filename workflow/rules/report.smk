@@ -1,5 +1,5 @@
 rule report_page:
-    """Tables, figures and the page, from the results store; then a copy where people look."""
+    """Tables, figures and the page, from the results store."""
     input:
         collected=BUILD / "collected.txt",
         plan=BUILD / "plan.json",
@@ -29,7 +29,6 @@ rule report_page:
     params:
         store=STORE,
         folder=lambda wildcards, output: Path(output.page).parent,
-        published=STUDY.report,
         # The store's own plan, if it has one, is of the whole study, not of a piece of it.
         plan=lambda wildcards, input: (
             STORE / "plan.json" if (STORE / "plan.json").exists() else input.plan
@@ -37,4 +36,20 @@ rule report_page:
     shell:
         "oso report --results {params.store} --output {params.folder} --plan {params.plan}"
         " > {log} 2> >(tee -a {log} >&2)"
-        " && mkdir -p {params.published} && cp -R {params.folder}/. {params.published}/"
+
+
+rule publish:
+    """A copy of the report where people look for it."""
+    input:
+        BUILD / "report/index.html",
+    output:
+        PUBLISHED / "index.html",
+    log:
+        LOGS / "publish.log",
+    conda:
+        "../../environment.yml"
+    params:
+        source=lambda wildcards, input: Path(input[0]).parent,
+        target=PUBLISHED,
+    shell:
+        "cp -R {params.source}/. {params.target}/ 2> >(tee {log} >&2)"

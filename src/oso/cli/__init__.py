@@ -14,6 +14,8 @@ def main() -> None:
 
     from oso.cli.commands import app
 
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
     try:
         status = app(standalone_mode=False)
     except OsoError as error:

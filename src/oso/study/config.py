@@ -27,6 +27,14 @@ Whole = Annotated[int, BeforeValidator(_number)]
 Epsilon = Annotated[Real, Field(gt=0, le=1000)]
 Interval = tuple[Real, Real]
 
+# What each network takes, and what it is trained for.
+MODELS = {
+    "cnn": ((1, 28, 28), "accuracy"),
+    "autoencoder": ((1, 28, 28), "mse"),
+    "bag_of_words": ((750,), "accuracy"),
+    "small_cnn": ((1, 14, 14), "accuracy"),
+}
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -93,6 +101,13 @@ class StudyConfig(_Section):
                 raise ValueError(
                     f"batch_size {self.batch_size}: must be at most the {DATASETS[name].examples} "
                     f"examples of {name}"
+                )
+            info = DATASETS[name]
+            if MODELS[section.model] != (info.input_shape, info.metric):
+                fitting = [m for m in MODELS if MODELS[m] == (info.input_shape, info.metric)]
+                raise ValueError(
+                    f"datasets.{name}.model {section.model}: does not fit these data; allowed is "
+                    f"{' or '.join(fitting)}"
                 )
             _no_repeats(f"datasets.{name}.epsilons", section.epsilons)
         for name in ("granularities", "seeds"):
