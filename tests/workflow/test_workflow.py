@@ -1,5 +1,6 @@
 """The study through Snakemake itself, in a folder of its own."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -55,6 +56,11 @@ def test_the_smallest_study_from_nothing_to_a_page(snakemake, tmp_path) -> None:
     assert second.returncode == 0
     assert "Nothing to be done" in second.stdout
     assert {name: (tmp_path / name).stat().st_mtime for name in files(tmp_path)} == before
+
+    # A store that is gone is collected again, from the parts.
+    shutil.rmtree(tmp_path / "build/smoke/results")
+    assert snakemake("smoke").returncode == 0
+    assert len(read_results(tmp_path / "build/smoke/results").runs) == 4
 
     # Another seed trains what is new and keeps what is there.
     third = snakemake("smoke", "--config", "seeds=[0,1]")

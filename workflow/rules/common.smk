@@ -45,7 +45,8 @@ if workflow.is_main_process:
             "was killed, run `.venv/bin/snakemake --unlock` first"
         )
     if working and not all((STORE / f"{kind}.parquet").exists() for kind in SCHEMAS):
-        (BUILD / "collected.txt").unlink(missing_ok=True)  # a receipt for what is gone
+        for receipt in ("collected.txt", "report/index.html"):  # for a store that is gone
+            (BUILD / receipt).unlink(missing_ok=True)
     logger.info(str(outlook(STUDY, list(COHORTS.values()), STORED)))
 
 
