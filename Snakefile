@@ -24,4 +24,5 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
+        BUILD / "collected.txt",
         PUBLISHED / "index.html",

@@ -45,8 +45,7 @@ if workflow.is_main_process:
             "was killed, run `.venv/bin/snakemake --unlock` first"
         )
     if working and not all((STORE / f"{kind}.parquet").exists() for kind in SCHEMAS):
-        for receipt in ("collected.txt", "report/index.html"):  # for a store that is gone
-            (BUILD / receipt).unlink(missing_ok=True)
+        (BUILD / "collected.txt").unlink(missing_ok=True)  # a receipt for what is gone
     logger.info(str(outlook(STUDY, list(COHORTS.values()), STORED)))
 
 
