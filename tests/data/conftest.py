@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,13 +72,9 @@ def tiny() -> Tiny:
 
 
 @pytest.fixture(scope="session")
-def official_mnist() -> Path:
+def official_mnist(shared: Path) -> Path:
     """The folder with MNIST's official files."""
-    shared = os.environ.get("OSO_TEST_SHARED") or Path(__file__).resolve().parents[3] / "shared"
-    folder = Path(shared) / "data" / "mnist"
-    if not folder.is_dir():
-        pytest.skip(f"the official MNIST files are not in {folder}")
-    return folder
+    return shared / "data" / "mnist"
 
 
 @pytest.fixture(autouse=True)

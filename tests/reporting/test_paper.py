@@ -1,7 +1,6 @@
 """The paper's numbers: transcribed right, and read right."""
 
 import math
-import os
 import re
 from pathlib import Path
 
@@ -22,13 +21,10 @@ LAYOUT = (
 NO_ASTERISK = {(8, "fixed_threshold"), (13, "fixed_quantile")}  # scaled all the same
 
 
-def copies() -> list[Path]:
-    repository = Path(__file__).parents[2]
-    shared = Path(os.environ.get("OSO_TEST_SHARED", repository.parent / "shared"))
-    found = [next(shared.glob(f"papers/{n}_*.txt"), None) for n in ("003", "000")]
-    if None in found:
-        pytest.skip(f"the two copies of the paper are not in {shared.name}/papers")
-    return found
+@pytest.fixture(scope="module")
+def copies(shared: Path) -> list[Path]:
+    """The two copies of the paper."""
+    return [next(shared.glob(f"papers/{number}_*.txt")) for number in ("003", "000")]
 
 
 def parse(text: str) -> dict[int, tuple[list[list[str]], str]]:
@@ -59,8 +55,8 @@ def printed(rows: list[list[str]]) -> dict[tuple[float, str], tuple[dict[str, st
 
 
 @pytest.mark.parametrize("copy", [0, 1], ids=["003", "000"])
-def test_data_is_what_each_copy_of_the_paper_prints(copy):
-    tables = parse(copies()[copy].read_text(encoding="utf-8"))
+def test_data_is_what_each_copy_of_the_paper_prints(copies, copy):
+    tables = parse(copies[copy].read_text(encoding="utf-8"))
     assert set(tables) == set(TABLES)
     data = paper_results()
     for number, (rows, caption) in tables.items():
@@ -82,8 +78,8 @@ def test_data_is_what_each_copy_of_the_paper_prints(copy):
         assert f"k = {baseline['k'].item()}" in caption.replace("$", "") or copy == 1
 
 
-def test_asterisks_are_undone_where_the_paper_has_them():
-    text = copies()[0].read_text(encoding="utf-8")
+def test_asterisks_are_undone_where_the_paper_has_them(copies):
+    text = copies[0].read_text(encoding="utf-8")
     starred, header = set(), []
     for line in text.splitlines():
         if line.startswith("| ε") or line.startswith("| ϵ"):
