@@ -1,24 +1,27 @@
 """The ledger: small, readable again, and worth what the mechanism released."""
 
+import dp_accounting
 import pytest
+from dp_accounting.rdp import RdpAccountant
 
 from oso.errors import OsoError
 from oso.privacy.accounting import epsilon_of
 from oso.privacy.ledger import Ledger, SumQuery
+from oso.privacy.sampling import PoissonSampling
 
 ONE = (SumQuery("clipped_gradient", 1.0),)
 TWO = (SumQuery("clipped_gradient", 1.1), SumQuery("clipped_direction", 3.0))
 
 
 def test_equal_steps_are_counted() -> None:
-    ledger = Ledger(0.01)
+    ledger = Ledger(PoissonSampling(0.01))
     for queries in [ONE, ONE, TWO, ONE]:
         ledger.record(queries)
     assert ledger.steps == [(ONE, 2), (TWO, 1), (ONE, 1)]
 
 
 def test_reading_gives_back_what_was_written() -> None:
-    ledger = Ledger(512 / 60000, [(ONE, 1172), (TWO, 3)])
+    ledger = Ledger(PoissonSampling(512 / 60000), [(ONE, 1172), (TWO, 3)])
     assert Ledger.from_json(ledger.to_json()) == ledger
     assert len(ledger.to_json()) < 500
 
@@ -31,20 +34,38 @@ def test_a_broken_text_is_refused(text: str) -> None:
 
 def test_another_sampling_scheme_is_refused() -> None:
     """Its price would be computed as Poisson's, which is lower."""
-    text = Ledger(0.01, [(ONE, 1)]).to_json().replace("poisson", "shuffled")
+    text = Ledger(PoissonSampling(0.01), [(ONE, 1)]).to_json().replace("poisson", "shuffled")
     with pytest.raises(OsoError, match="shuffled"):
         Ledger.from_json(text)
 
 
 def test_each_query_of_a_step_costs() -> None:
-    alone = epsilon_of([Ledger(0.01, [(TWO[:1], 100)])], 1e-5)
-    together = epsilon_of([Ledger(0.01, [(TWO, 100)])], 1e-5)
+    alone = epsilon_of([Ledger(PoissonSampling(0.01), [(TWO[:1], 100)])], 1e-5)
+    together = epsilon_of([Ledger(PoissonSampling(0.01), [(TWO, 100)])], 1e-5)
     assert together > alone
 
 
+def test_the_sums_of_a_step_cost_what_they_cost_as_separate_mechanisms() -> None:
+    """Equation (1) of the ledger paper, held against dp_accounting's own composition."""
+    gaussians = [dp_accounting.GaussianDpEvent(query.noise_multiplier) for query in TWO]
+    step = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.ComposedDpEvent(gaussians))
+    expected = RdpAccountant().compose(step, 100).get_epsilon(1e-5)
+    ledger = Ledger(PoissonSampling(0.01), [(TWO, 100)])
+    assert epsilon_of([ledger], 1e-5) == pytest.approx(expected, rel=1e-9)
+    stored = RdpAccountant().compose(ledger.event()).get_epsilon(1e-5)
+    assert stored == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_sum_without_noise_makes_the_run_not_private() -> None:
+    exact = (*ONE, SumQuery("clipped_direction", 0.0))
+    ledger = Ledger(PoissonSampling(0.01), [(ONE, 5), (exact, 1)])
+    assert epsilon_of([ledger], 1e-5) == float("inf")
+    assert RdpAccountant().compose(ledger.event()).get_epsilon(1e-5) == float("inf")
+
+
 def test_each_step_and_each_run_costs() -> None:
-    one = Ledger(0.01, [(ONE, 100)])
-    assert epsilon_of([one, one], 1e-5) == epsilon_of([Ledger(0.01, [(ONE, 200)])], 1e-5)
+    one = Ledger(PoissonSampling(0.01), [(ONE, 100)])
+    assert epsilon_of([one, one], 1e-5) == epsilon_of([Ledger(PoissonSampling(0.01), [(ONE, 200)])], 1e-5)
     assert epsilon_of([one, one], 1e-5) > epsilon_of([one], 1e-5)
 
 
@@ -61,7 +82,7 @@ def test_each_step_and_each_run_costs() -> None:
     ],
 )
 def test_values_that_would_lower_the_price_are_refused(spoil: tuple[str, str]) -> None:
-    text = Ledger(0.01, [(ONE, 3)]).to_json()
+    text = Ledger(PoissonSampling(0.01), [(ONE, 3)]).to_json()
     assert spoil[0] in text
-    with pytest.raises(OsoError, match="out of range"):
+    with pytest.raises(OsoError, match=r"out of range|must be above 0 and at most 1"):
         Ledger.from_json(text.replace(*spoil))

@@ -14,6 +14,8 @@ from oso.privacy.accounting import epsilon_of
 from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.mechanism import Mechanism, _sums
 from oso.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
+from oso.privacy.sampling import PoissonSampling
+from oso.privacy.streams import SystemEntropy
 
 
 class Given:
@@ -25,7 +27,7 @@ class Given:
     def norms(self) -> torch.Tensor:
         return self.gradients.norm(dim=1)
 
-    def weighted_sums(self, weights: torch.Tensor) -> torch.Tensor:
+    def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
         return weights @ self.gradients
 
     def plain_sum(self) -> torch.Tensor:
@@ -113,7 +115,7 @@ def test_runs_draw_their_own_batches() -> None:
 def test_resuming_keeps_the_old_steps_closed() -> None:
     """A step of before the kill would draw its noise again, on other parameters."""
     mechanism = Mechanism(["a"], examples=10, batch_size=5)
-    mechanism.resume([Ledger(0.5, [((SumQuery("clipped_gradient", 1.0),), 4)])], last_step=4)
+    mechanism.resume([Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 1.0),), 4)])], last_step=4)
     query = [ClippedGradient(1.0, threshold(1.0))]
     with pytest.raises(ValueError, match="released before"):
         mechanism.release(0, 4, query, lambda batch: Given(torch.zeros(len(batch), 2)))
@@ -264,6 +266,23 @@ def test_two_queries_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize("steps", [3, 5])
 def test_books_that_do_not_cover_the_steps_are_not_taken_up(steps: int) -> None:
     mechanism = Mechanism(["a"], examples=10, batch_size=5)
-    ledger = Ledger(0.5, [((SumQuery("clipped_gradient", 1.0),), steps)])
+    ledger = Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 1.0),), steps)])
     with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
         mechanism.resume([ledger], last_step=4)
+
+
+def test_with_the_systems_entropy_nothing_repeats() -> None:
+    """The same run, step and query twice: another batch and another noise each time."""
+    answers, batches = [], []
+    for _ in range(2):
+        mechanism = Mechanism(["run"], 1000, 500, randomness=SystemEntropy())
+        query = [ClippedGradient(2.0, threshold(3.0))]
+
+        def gradients(batch: torch.Tensor) -> Given:
+            batches.append(tuple(batch.tolist()))
+            return Given(torch.zeros(len(batch), 20_000))
+
+        answers.append(mechanism.release(0, 1, query, gradients)["clipped_gradient"] * 500)
+    assert batches[0] != batches[1]
+    assert torch.corrcoef(torch.stack(answers))[0, 1].abs() < 0.05
+    assert answers[0].std().item() == pytest.approx(6.0, rel=0.03)

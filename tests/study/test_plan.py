@@ -3,10 +3,13 @@
 import json
 
 import pytest
+import torch
 
 from oso.errors import OsoError
+from oso.methods import State
 from oso.privacy.accounting import epsilon_of
 from oso.privacy.ledger import Ledger, SumQuery
+from oso.privacy.sampling import PoissonSampling
 from oso.study.config import load_config, parse_config
 from oso.study.plan import make_plan, read_plan, write_plan
 
@@ -33,10 +36,12 @@ def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
         if not cohort.private:
             continue
         nu = plan.noise_multipliers[cohort.name]
-        method = plan.config.method(cohort.method)
-        split = [value for value in method.split_noise(nu, cohort.batch_size) if value is not None]
-        step = tuple(SumQuery(str(i), value) for i, value in enumerate(split))
-        ledger = Ledger(cohort.batch_size / cohort.examples, [(step, cohort.steps)])
+        one = torch.ones(1)
+        state = State(torch.zeros(1, 1), one, one, one, nu, cohort.batch_size)
+        asked = plan.config.method(cohort.method).queries(state)
+        step = tuple(SumQuery(query.name, query.noise_multiplier) for query in asked)
+        sampling = PoissonSampling(cohort.batch_size / cohort.examples)
+        ledger = Ledger(sampling, [(step, cohort.steps)])
         spent = epsilon_of([ledger] * cohort.grid_runs, cohort.delta)
         assert spent <= cohort.epsilon * (1 + 1e-6)
         assert spent > cohort.epsilon * 0.99
@@ -74,7 +79,7 @@ def test_a_count_that_eats_the_budget_is_refused_by_cohort(base) -> None:
 
 def test_a_budget_that_no_noise_meets_is_refused(base) -> None:
     base["datasets"]["mnist"]["epsilons"] = [1e-9]
-    with pytest.raises(OsoError, match="no noise meets it"):
+    with pytest.raises(OsoError, match="no noise multiplier between"):
         make_plan(parse_config(base, "x"))
 
 

@@ -1,68 +1,81 @@
-"""The price: epsilon of a ledger, and the noise that a budget for a whole grid asks for.
+"""Epsilon of what ledgers say was released, by three accountants.
 
-A grid of N runs of T steps is N x T Poisson-subsampled Gaussians (Galli et al., "Privacy Analysis"
-and "Experiments"; neighbours differ by one example added or removed). Rényi accounting by
-dp_accounting.
+`rdp`: Rényi differential privacy (dp_accounting), the study's own and the paper's. `pld`: privacy
+loss distributions (dp_accounting), tighter. `prv`: privacy random variables (Opacus), another
+library's way to the same number. An accountant is made for the neighbouring relation of the
+ledgers' sampling scheme; it cannot be chosen apart from it.
 """
 
+from __future__ import annotations
+
 import logging
+import math
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-
-import dp_accounting
-from dp_accounting.rdp import RdpAccountant
+from typing import TYPE_CHECKING
 
 from oso.errors import OsoError
-from oso.privacy.ledger import Ledger
+from oso.privacy.ledger import Ledger, composed_event
+from oso.privacy.sampling import PoissonSampling
 
-_SMALLEST, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+ACCOUNTANTS = ("rdp", "pld", "prv")
 
 
-def epsilon_of(ledgers: Iterable[Ledger], delta: float) -> float:
+def epsilon_of(ledgers: Iterable[Ledger], delta: float, accountant: str = "rdp") -> float:
     """Epsilon at delta of all the ledgers' releases together (inf if one is not private)."""
-    accountant = RdpAccountant()
-    with _quiet():
-        for ledger in ledgers:
-            accountant.compose(ledger.event())
-        return float(accountant.get_epsilon(delta))
+    releases: Counter[tuple[PoissonSampling, float]] = Counter()
+    for ledger in ledgers:
+        for nu, count in ledger.releases():
+            releases[ledger.sampling, nu] += count
+    if not releases:
+        return 0.0
+    if any(nu == 0 for _, nu in releases):
+        return math.inf
+    if accountant == "prv":
+        return _prv_epsilon(releases, delta)
+    sampling = next(iter(releases))[0]
+    return epsilon_of_event(sampling, composed_event(releases), delta, accountant)
 
 
-def grid_noise_multiplier(
-    epsilon: float, delta: float, sampling_rate: float, steps: int, runs: int
+def epsilon_of_event(
+    sampling: PoissonSampling, event: DpEvent, delta: float, accountant: str
 ) -> float:
-    """The noise multiplier nu of each step of each run, such that all runs together cost epsilon.
+    """Epsilon at delta of an event whose batches were drawn by `sampling`, by RDP or PLD."""
+    check_delta(delta)
+    if accountant == "rdp":
+        from oso.privacy.lean import RdpAccountant
 
-    `steps` per run, `runs` in the grid. Raises OsoError if no noise within reach meets the budget.
-    """
+        made = RdpAccountant(neighboring_relation=sampling.relation)
+    elif accountant == "pld":
+        from dp_accounting.pld import PLDAccountant
 
-    def event(noise_multiplier: float) -> dp_accounting.DpEvent:
-        step = dp_accounting.PoissonSampledDpEvent(
-            sampling_rate, dp_accounting.GaussianDpEvent(noise_multiplier)
-        )
-        return dp_accounting.SelfComposedDpEvent(step, steps * runs)
-
-    def cost(noise_multiplier: float) -> float:
-        return float(RdpAccountant().compose(event(noise_multiplier)).get_epsilon(delta))
-
+        made = PLDAccountant(neighboring_relation=sampling.relation)
+    else:
+        raise OsoError(f"accountant {accountant!r}: not known; allowed are rdp, pld")
     with _quiet():
-        cheapest, dearest = cost(_LARGEST), cost(_SMALLEST)
-    if not cheapest <= epsilon < dearest:
-        raise OsoError(
-            f"epsilon {epsilon:g}: no noise meets it with {runs} runs of {steps} steps at "
-            f"delta {delta:g}; allowed is {cheapest:.3g} to {dearest:.3g}"
-        )
-    # The search's tolerance is absolute and it ends on the side that respects the budget.
-    with _quiet():
-        return float(
-            dp_accounting.calibrate_dp_mechanism(
-                RdpAccountant,
-                event,
-                epsilon,
-                delta,
-                dp_accounting.ExplicitBracketInterval(_SMALLEST, _LARGEST),
-                tol=1e-6,
-            )
-        )
+        return float(made.compose(event).get_epsilon(delta))
+
+
+def check_delta(delta: float) -> None:
+    """OsoError unless 0 < delta < 1."""
+    if not 0 < delta < 1:
+        raise OsoError(f"delta {delta:g}: must be above 0 and below 1")
+
+
+def _prv_epsilon(releases: Counter[tuple[PoissonSampling, float]], delta: float) -> float:
+    check_delta(delta)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on import, about itself
+        from opacus.accountants import PRVAccountant
+
+        made = PRVAccountant()  # for Poisson sampling and add-or-remove-one, as PoissonSampling is
+        made.history = [(nu, sampling.rate, n) for (sampling, nu), n in releases.items()]
+        return float(made.get_epsilon(delta))
 
 
 @contextmanager

@@ -1,21 +1,23 @@
 """The ledger: what the mechanism released, step by step, so that the price is computed afterwards.
 
-McMahan et al. 2018: a sampling event per step with the sums that were asked of that batch. Equal
-steps in a row are counted, not listed; so a run's ledger is a few hundred bytes of JSON.
+McMahan et al. 2018, section 5: a sampling event per step with the sums that were asked of that
+batch. Equal steps in a row are counted, not listed; so a run's ledger is a few hundred bytes of
+JSON. The paper's ledger holds each sum's bound S and deviation sigma; here it is their ratio, which
+is what accounting needs, and which stays the same while S moves.
 """
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oso.errors import OsoError
+from oso.privacy.joint import combined_noise_multiplier
+from oso.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-NEIGHBOURING = "add_or_remove_one"
-SAMPLING = "poisson"
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,9 @@ class SumQuery:
 
 @dataclass
 class Ledger:
-    """Steps of one run, each a Poisson-sampled batch and the noisy sums taken over it."""
+    """Steps of one run, each a sampled batch and the noisy sums taken over it."""
 
-    sampling_rate: float
+    sampling: PoissonSampling
     steps: list[tuple[tuple[SumQuery, ...], int]] = field(default_factory=list)  # (queries, count)
 
     def record(self, queries: tuple[SumQuery, ...]) -> None:
@@ -40,68 +42,61 @@ class Ledger:
         else:
             self.steps.append((queries, 1))
 
+    @property
+    def step_count(self) -> int:
+        return sum(count for _, count in self.steps)
+
     def check(self) -> None:
         """OsoError for values that no mechanism writes; an accountant may price them as nothing."""
-        sound = 0 < self.sampling_rate <= 1 and all(
+        sound = all(
             count > 0 and queries and all(0 <= q.noise_multiplier < math.inf for q in queries)
             for queries, count in self.steps
         )
         if not sound:
-            raise OsoError("ledger: a sampling rate, count or noise multiplier is out of range")
+            raise OsoError("ledger: a count or noise multiplier is out of range")
+
+    def releases(self) -> list[tuple[float, int]]:
+        """Each kind of step as one Gaussian sum (McMahan et al., equation 1): (nu, count)."""
+        self.check()
+        return [
+            (combined_noise_multiplier([query.noise_multiplier for query in queries]), count)
+            for queries, count in self.steps
+        ]
 
     def event(self) -> "DpEvent":
         """The whole run as a dp_accounting event."""
-        import dp_accounting
-
-        self.check()
-        composed = dp_accounting.DpEventBuilder()
-        for queries, count in self.steps:
-            composed.compose(_step_event(self.sampling_rate, queries), count)
-        return composed.build()
+        return composed_event({(self.sampling, nu): count for nu, count in self.releases()})
 
     def to_json(self) -> str:
-        return json.dumps(
-            {
-                "neighbouring": NEIGHBOURING,
-                "sampling": SAMPLING,
-                "sampling_rate": self.sampling_rate,
-                "steps": [
-                    {
-                        "count": count,
-                        "queries": [
-                            {"name": query.name, "noise_multiplier": query.noise_multiplier}
-                            for query in queries
-                        ],
-                    }
-                    for queries, count in self.steps
-                ],
-            }
-        )
+        steps = [
+            {"count": count, "queries": [vars(query) for query in queries]}
+            for queries, count in self.steps
+        ]
+        return json.dumps({**self.sampling.to_json(), "steps": steps})
 
     @classmethod
     def from_json(cls, text: str) -> "Ledger":
         """Read what `to_json` wrote; OsoError for another sampling scheme or a broken text."""
         try:
             stored = json.loads(text)
-            scheme = (stored["neighbouring"], stored["sampling"])
+            sampling = PoissonSampling.from_json(stored)
             steps = [
                 (tuple(SumQuery(**query) for query in step["queries"]), int(step["count"]))
                 for step in stored["steps"]
             ]
-            rate = float(stored["sampling_rate"])
+            ledger = cls(sampling, steps)
+            ledger.check()
         except (ValueError, KeyError, TypeError) as error:
             raise OsoError(f"ledger: not readable ({type(error).__name__}: {error})") from error
-        if scheme != (NEIGHBOURING, SAMPLING):
-            raise OsoError(f"ledger: {scheme} is not known; allowed is {(NEIGHBOURING, SAMPLING)}")
-        ledger = cls(rate, steps)
-        ledger.check()
         return ledger
 
 
-def _step_event(sampling_rate: float, queries: tuple[SumQuery, ...]) -> "DpEvent":
-    import dp_accounting
+def composed_event(releases: Mapping[tuple[PoissonSampling, float], int]) -> "DpEvent":
+    """Steps by (sampling, nu of all the step's sums together) and their number, as one event."""
+    from oso.privacy.lean import dp_event
 
-    if any(query.noise_multiplier == 0 for query in queries):
-        return dp_accounting.NonPrivateDpEvent()
-    sums: list[DpEvent] = [dp_accounting.GaussianDpEvent(q.noise_multiplier) for q in queries]
-    return dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.ComposedDpEvent(sums))
+    events = []
+    for (sampling, nu), count in releases.items():
+        step = sampling.event(dp_event.GaussianDpEvent(nu)) if nu else dp_event.NonPrivateDpEvent()
+        events.append(dp_event.SelfComposedDpEvent(step, count))
+    return dp_event.ComposedDpEvent(events)

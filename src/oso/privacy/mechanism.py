@@ -1,37 +1,46 @@
 """The mechanism: draws the batch, takes the sums, adds the noise, writes the ledger.
 
 Everything a method learns about the training data passes through `Mechanism.release`. Sampling,
-noise and ledger live in one object so that they cannot disagree: the batch is a Poisson sample
-(each example with probability q = B/n, independently), the noise is sensitivity times noise
-multiplier, and the same two numbers go into the ledger. Neighbours differ by one example added or
-removed.
+noise and ledger live in one object so that they cannot disagree: the batch is drawn by the sampling
+scheme that the ledger holds, the noise is sensitivity times noise multiplier, and that multiplier
+goes into the ledger.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from oso.errors import OsoError
+from oso.privacy.groups import Group
 from oso.privacy.joint import combined_noise_multiplier
 from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.queries import QUERIES, Query
-from oso.privacy.streams import stream
+from oso.privacy.sampling import PoissonSampling
+from oso.privacy.streams import Randomness, Seeded
 
 
 class PerExampleGradients(Protocol):
     """What the gradient code offers for one batch of B examples and P parameters."""
 
     def norms(self) -> Tensor:
-        """2-norms of the per-example gradients, [B]."""
+        """2-norms of the per-example gradients, [B]; inf for one that must not contribute."""
 
-    def weighted_sums(self, weights: Tensor) -> Tensor:
-        """sum_i weights[j, i] g_i for each row j of weights [J, B], as [J, P]."""
+    def layer_norms(self) -> Mapping[str, Tensor]:
+        """The same of each layer's part, by the layer's name, each [B]."""
+
+    def layer_sizes(self) -> Mapping[str, int]:
+        """Each layer's number of parameters."""
+
+    def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
+        """sum_i weights[j, i] g_i for each row j of weights [J, B], as [J, P].
+
+        With `layers`, of these layers' parts only, in this order.
+        """
 
     def plain_sum(self) -> Tensor:
         """sum_i g_i, [P]."""
@@ -42,6 +51,7 @@ class Mechanism:
 
     `noise_multiplier` is the price of a step that was budgeted: a step whose queries together cost
     more (have less noise than one Gaussian sum with it) is refused. 0 means no budget.
+    `randomness`: where sampling and noise come from; by default each run's own seeded streams.
     """
 
     def __init__(
@@ -50,6 +60,7 @@ class Mechanism:
         examples: int,
         batch_size: int,
         noise_multiplier: float = 0.0,
+        randomness: Randomness | None = None,
     ) -> None:
         if not 0 < batch_size <= examples:
             raise OsoError(
@@ -60,8 +71,10 @@ class Mechanism:
         self.examples = examples
         self.batch_size = batch_size  # expected; the realised size is private
         self.noise_multiplier = noise_multiplier
+        self.sampling = PoissonSampling(batch_size / examples)
+        self.randomness = randomness or Seeded()
         self.run_ids = list(run_ids)
-        self.ledgers = [Ledger(batch_size / examples) for _ in run_ids]
+        self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
 
     def release(
@@ -71,7 +84,9 @@ class Mechanism:
         queries: Sequence[Query],
         gradients_of: Callable[[Tensor], PerExampleGradients],
     ) -> dict[str, Tensor]:
-        """Sanitized means by query name: (sum + noise) / expected batch size; [P], or [] if scalar.
+        """Sanitized means by query name: (sum + noise) / expected batch size.
+
+        [P], or [P_g] for a query about a group of layers, or [] if scalar.
 
         `run` counts within run_ids; `step` counts from 1 and may only grow (a stream is used once).
         `gradients_of` gets the indices of the batch, int64 [B] with B possibly 0.
@@ -83,11 +98,16 @@ class Mechanism:
         self._check_price(queries)
         self._last_step[run] = step
         self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
-        sums = _sums(queries, run, gradients_of(self._batch(run, step)))
-        return {
-            query.name: self._add_noise(total, query, run, step) / self.batch_size
-            for query, total in zip(queries, sums, strict=True)
-        }
+        gradients = gradients_of(self._batch(run, step))
+        answers = {}
+        for query, total in zip(queries, _sums(queries, run, gradients), strict=True):
+            scales = _coordinate_scales(query, gradients)
+            if scales is None:
+                noisy = self._add_noise(total, query, run, step)
+            else:  # the vector that was clipped is the scaled one
+                noisy = self._add_noise(total / scales, query, run, step) * scales
+            answers[query.name] = noisy / self.batch_size
+        return answers
 
     def keep(self, runs: Sequence[int]) -> None:
         """Go on with these runs only (the others have ended), renumbered from 0."""
@@ -97,11 +117,11 @@ class Mechanism:
 
     def resume(self, ledgers: Sequence[Ledger], last_step: int) -> None:
         """Take up the books of an interrupted training; steps up to last_step stay closed."""
-        rate = self.batch_size / self.examples
         for ledger in ledgers:
             ledger.check()
-        whole = all(sum(count for _, count in ledger.steps) == last_step for ledger in ledgers)
-        if [ledger.sampling_rate for ledger in ledgers] != [rate] * len(self.run_ids) or not whole:
+        whole = all(ledger.step_count == last_step for ledger in ledgers)
+        schemes = [ledger.sampling for ledger in ledgers]
+        if schemes != [self.sampling] * len(self.run_ids) or not whole:
             raise ValueError(f"these are not the ledgers of {last_step} steps of these runs")
         self.ledgers = list(ledgers)
         self._last_step = [max(last_step, closed) for closed in self._last_step]
@@ -120,8 +140,9 @@ class Mechanism:
             )
 
     def _batch(self, run: int, step: int) -> Tensor:
-        draws = stream(self.run_ids[run], "sampling", step).random(self.examples)
-        return torch.from_numpy(np.flatnonzero(draws < self.batch_size / self.examples))
+        run_id = self.run_ids[run]
+        uniforms = self.randomness.uniforms(run_id, "sampling", step, (self.examples,))
+        return torch.from_numpy(self.sampling.draw(uniforms))
 
     def _add_noise(self, total: Tensor, query: Query, run: int, step: int) -> Tensor:
         if query.noise_multiplier == 0:
@@ -129,20 +150,46 @@ class Mechanism:
         # The multiplier is part of the purpose: two answers that differ in it alone would give the
         # exact sum away. Seven digits, because the last ones differ between machines.
         purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
-        generator = stream(self.run_ids[run], purpose, step)
-        noise = torch.from_numpy(np.asarray(generator.standard_normal(total.shape)))
+        normals = self.randomness.normals(self.run_ids[run], purpose, step, tuple(total.shape))
+        noise = torch.from_numpy(normals)
         deviation = query.noise_multiplier * query.sensitivity(run)
         # Added in float64: a sum of two float32 numbers would show which noise was possible.
         return (total.double() + deviation * noise.to(total.device)).to(total.dtype)
 
 
 def _sums(queries: Sequence[Query], run: int, gradients: PerExampleGradients) -> list[Tensor]:
-    """The exact sums, in the order of the queries; all vector sums are taken in one pass."""
+    """The exact sums, in the order of the queries; those of one group are taken in one pass."""
     if not any(query.needs_norms for query in queries):
         return [gradients.plain_sum() for _ in queries]
-    weights = [query.weights(gradients.norms(), run) for query in queries]
-    vectors = [w for query, w in zip(queries, weights, strict=True) if not query.scalar]
-    sums: Iterator[Tensor] = iter(gradients.weighted_sums(torch.stack(vectors)) if vectors else ())
-    return [
-        w.sum() if query.scalar else next(sums) for query, w in zip(queries, weights, strict=True)
+    weights = [query.weights(_norms(query.group, gradients), run) for query in queries]
+    sums: dict[int, Tensor] = {i: w.sum() for i, w in enumerate(weights) if queries[i].scalar}
+    for group in dict.fromkeys(query.group for query in queries):
+        members = [i for i, q in enumerate(queries) if q.group == group and not q.scalar]
+        if members:
+            stacked = torch.stack([weights[i] for i in members])
+            layers = None if group is None else group.layers
+            sums.update(zip(members, gradients.weighted_sums(stacked, layers), strict=True))
+    return [sums[i] for i in range(len(queries))]
+
+
+def _norms(group: Group | None, gradients: PerExampleGradients) -> Tensor:
+    """The norms that a query weighs by: of (v_1 / alpha_1, ...) for a group, [B]."""
+    norms = gradients.norms()
+    if group is None:
+        return norms
+    layer_norms = gradients.layer_norms()
+    scaled = [
+        layer_norms[layer].double() / scale
+        for layer, scale in zip(group.layers, group.layer_scales, strict=True)
     ]
+    return torch.linalg.vector_norm(torch.stack(scaled), dim=0).to(norms.dtype)
+
+
+def _coordinate_scales(query: Query, gradients: PerExampleGradients) -> Tensor | None:
+    """alpha of each coordinate of a group's sum, [P_g]; None where there are no scales."""
+    group = query.group
+    if query.scalar or group is None or group.scales is None:
+        return None
+    sizes = torch.tensor([gradients.layer_sizes()[layer] for layer in group.layers])
+    scales = torch.tensor(group.scales).repeat_interleave(sizes)
+    return scales.to(gradients.norms().device)

@@ -1,7 +1,7 @@
 """The sums over a batch that a method may ask for: weights, sensitivities.
 
 Each query is sum_i w(n_i) g_i (or, for the count, sum_i w(n_i)), where n_i is the 2-norm of example
-i's gradient g_i. The sensitivity is the most that adding or removing one example can change the sum
+i's gradient g_i, or of the part of it that the query's group of layers holds. The sensitivity is the most that adding or removing one example can change the sum
 (in 2-norm): max over n of w(n) n for vectors, of |w(n)| for the count. Tensors have one entry per
 run (shape [R]); `run` picks one.
 
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
     from torch import Tensor
 
+    from oso.privacy.groups import Group
+
 SMALLEST_THRESHOLD = 1e-12
 _SMALLEST_WEIGHT = 2.0**-126  # smaller float32 numbers have few digits: rounded, they could exceed
 
@@ -28,9 +30,19 @@ class Query:
     """What every query has: its noise in units of its sensitivity."""
 
     noise_multiplier: float
-    name: ClassVar[str]
+    kind: ClassVar[str]
     scalar: ClassVar[bool] = False
     needs_norms: ClassVar[bool] = True
+
+    @property
+    def group(self) -> Group | None:
+        """The layers that it is about; None: the whole gradient as one vector."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """What the answer is called, and the ledger's entry: the kind, and the group if any."""
+        return self.kind if self.group is None else f"{self.kind}/{self.group.name}"
 
     def sensitivity(self, run: int) -> float:
         raise NotImplementedError
@@ -42,7 +54,8 @@ class Query:
 
 @dataclass(frozen=True)
 class _ThresholdQuery(Query):
-    threshold: Tensor  # C, [R]
+    threshold: Tensor  # C, [R]; of a group with scales, in units of the scaled vector
+    group: Group | None = None
 
     def _threshold(self, run: int) -> Tensor:
         return self.threshold[run].clamp(min=SMALLEST_THRESHOLD)
@@ -52,7 +65,7 @@ class _ThresholdQuery(Query):
 class ClippedGradient(_ThresholdQuery):
     """The sum of gradients clipped to norm C (Galli et al., equation 4)."""
 
-    name = "clipped_gradient"
+    kind = "clipped_gradient"
 
     def sensitivity(self, run: int) -> float:
         return float(self._threshold(run))
@@ -67,7 +80,7 @@ class ClippedGradient(_ThresholdQuery):
 class ClippedDirection(_ThresholdQuery):
     """The sum of unit gradients over the clipped examples: d(clipped sum)/dC (equation 11)."""
 
-    name = "clipped_direction"
+    kind = "clipped_direction"
 
     def sensitivity(self, run: int) -> float:
         return 1.0
@@ -84,7 +97,7 @@ class UnclippedCount(_ThresholdQuery):
     Centring halves the sensitivity: with the count at 0 or 1 it would be 1.
     """
 
-    name = "unclipped_count"
+    kind = "unclipped_count"
     scalar = True
 
     def sensitivity(self, run: int) -> float:
@@ -104,7 +117,7 @@ class PlainGradient(Query):
     """The sum of gradients as they are: no clip, no noise, no privacy (NoDP)."""
 
     noise_multiplier: float = 0.0
-    name = "plain_gradient"
+    kind = "plain_gradient"
     needs_norms = False
 
     def sensitivity(self, run: int) -> float:

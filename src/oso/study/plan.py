@@ -13,7 +13,7 @@ from typing import Any
 
 from oso.errors import OsoError
 from oso.files import atomic_write
-from oso.study.cohort import Cohort, cohorts
+from oso.study.cohort import SELECTION, Cohort, cohorts
 from oso.study.config import StudyConfig, parse_config
 
 
@@ -37,16 +37,21 @@ class Plan:
 
 def make_plan(config: StudyConfig) -> Plan:
     """Price every cohort: N runs of T steps share its epsilon. OsoError if no noise meets it."""
-    from oso.privacy.accounting import grid_noise_multiplier
+    from oso.privacy.sampling import PoissonSampling
+    from oso.privacy.search import Search
 
-    price = cache(grid_noise_multiplier)
+    @cache
+    def price(search: Search, epsilon: float, delta: float) -> float:
+        return search.noise_multiplier(epsilon, delta)
+
     noise = {}
     for cohort in (every := cohorts(config)):
         if cohort.epsilon is None or cohort.delta is None:
             noise[cohort.name] = 0.0
             continue
-        rate = cohort.batch_size / cohort.examples
-        nu = price(cohort.epsilon, cohort.delta, rate, cohort.steps, cohort.grid_runs)
+        sampling = PoissonSampling(cohort.batch_size / cohort.examples)
+        search = Search(sampling, cohort.steps, cohort.grid_runs, SELECTION)
+        nu = price(search, cohort.epsilon, cohort.delta)
         nu = math.ceil(nu * 1e5) / 1e5  # the same on every machine, and on the safe side
         try:
             config.method(cohort.method).split_noise(nu, cohort.batch_size)

@@ -13,7 +13,7 @@ import oso
 from oso.data.arrays import Arrays
 from oso.data.catalogue import DATASETS
 from oso.errors import OsoError
-from oso.privacy.ledger import SAMPLING
+from oso.privacy.sampling import PoissonSampling
 from oso.study.cohort import SELECTION, Cohort, Run
 from oso.study.config import StudyConfig
 from oso.training.checkpoint import load_checkpoint, save_checkpoint
@@ -118,7 +118,7 @@ def _row(task: Task, cohort: Cohort, run: Run, outcome: Outcome, code: str) -> d
         "query_noise_multiplier": (
             task.method.split_noise(nu, cohort.batch_size)[1] if cohort.private else None
         ),
-        "sampling": SAMPLING,
+        "sampling": PoissonSampling.name,
         "examples": cohort.examples,
         "batch_size": cohort.batch_size,
         "epochs": cohort.epochs,

@@ -1,7 +1,7 @@
 """From a model and a loss to per-example gradients (the privacy room's `PerExampleGradients`)."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ class GradientCode:
 
     The parameters are handed in as one flat vector [P], in the order of `model.parameters()`; the
     model serves as the recipe only. Raises OsoError for models whose examples are not independent
-    (batch normalisation) or that use a layer twice.
+    (batch normalisation), that use a layer twice, or whose layers share a parameter.
     """
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
@@ -38,6 +38,17 @@ class GradientCode:
             for name, layer in model.named_modules()
             if next(layer.parameters(recurse=False), None) is not None
         }
+        own = {
+            name: dict(layer.named_parameters(recurse=False))
+            for name, layer in self._layers.items()
+        }
+        self.layer_parameters = {name: list(parameters) for name, parameters in own.items()}
+        self.layer_sizes = {
+            name: sum(parameter.numel() for parameter in parameters.values())
+            for name, parameters in own.items()
+        }
+        if sum(self.layer_sizes.values()) != self.size:
+            raise OsoError("model: two layers share a parameter; each must have its own")
         for name, layer in model.named_modules():
             batch_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
             if batch_norm or getattr(layer, "track_running_stats", False):
@@ -104,10 +115,6 @@ class GradientCode:
         if not torch.allclose(alone, together[:1], rtol=1e-2, atol=1e-4):
             raise OsoError(f"model: its output for an example {MIXES}")
 
-    def flatten(self, gradients: dict[str, Tensor], rows: int) -> Tensor:
-        """Named gradients [J, *shape] as one [J, P]."""
-        return torch.cat([gradients[name].reshape(rows, -1) for name in self.shapes], dim=1)
-
 
 @contextmanager
 def _holding(model: nn.Module, views: dict[str, Tensor]) -> Iterator[None]:
@@ -129,6 +136,7 @@ class BatchGradients:
         self.code, self.flat, self.inputs, self.targets = code, flat, inputs, targets
         self._layers: dict[str, LayerGradients] | None = None
         self._norms: Tensor | None = None
+        self._layer_norms: dict[str, Tensor] = {}
 
     def norms(self) -> Tensor:
         """2-norms, [B]; inf for an example whose gradient is not finite, or too large to add up.
@@ -148,20 +156,31 @@ class BatchGradients:
                 self._norms = self._norms.masked_fill(bad, torch.inf)
                 for rule in self._layers.values():
                     rule.drop(bad)
+            each = each.masked_fill(bad, torch.inf)
+            self._layer_norms = dict(zip(self._layers, each, strict=True))
         return self._norms
 
-    def weighted_sums(self, weights: Tensor) -> Tensor:
-        """sum_i weights[j, i] g_i: weights [J, B] -> [J, P]."""
-        if len(self.inputs) == 0:
-            return self.flat.new_zeros(len(weights), self.code.size)
-        self.norms()
+    def layer_norms(self) -> dict[str, Tensor]:
+        """2-norms of each layer's part, float64 [B]; inf in every layer where `norms` is inf."""
+        if len(self.norms()) == 0:
+            return {layer: self.flat.new_zeros(0) for layer in self.code.layer_sizes}
+        return self._layer_norms
+
+    def layer_sizes(self) -> dict[str, int]:
+        return self.code.layer_sizes
+
+    def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
+        """sum_i weights[j, i] g_i: weights [J, B] -> [J, P], or [J, P_g] of these layers only."""
+        wanted = self.code.layer_sizes if layers is None else layers
+        if len(self.norms()) == 0:
+            size = sum(self.code.layer_sizes[layer] for layer in wanted)
+            return self.flat.new_zeros(len(weights), size)
         assert self._layers is not None
-        sums = {
-            f"{layer}.{name}" if layer else name: total
-            for layer, rule in self._layers.items()
-            for name, total in rule.weighted_sums(weights).items()
-        }
-        return self.code.flatten(sums, len(weights))
+        sums = []
+        for layer in wanted:
+            named = self._layers[layer].weighted_sums(weights)
+            sums += [named[name].flatten(1) for name in self.code.layer_parameters[layer]]
+        return torch.cat(sums, dim=1)
 
     def plain_sum(self) -> Tensor:
         """sum_i g_i by ordinary differentiation, [P]."""

@@ -1,0 +1,69 @@
+"""How batches are drawn. One object draws the batch, tells accountants about it, and names the
+neighbouring relation under which that description holds, so that the three cannot disagree.
+
+The only scheme here is Poisson sampling: each example takes part with probability q = B/n,
+independently of the others, and neighbours differ by one example added or removed (Galli et al.,
+"Privacy Analysis"; the lecture's warning on shuffled batches). Batches of fixed size or epochs of
+shuffled data need another accounting, and have no class here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from oso.errors import OsoError
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+
+@dataclass(frozen=True)
+class PoissonSampling:
+    """Poisson sampling at rate q; OsoError unless 0 < q <= 1."""
+
+    rate: float
+    name: ClassVar[str] = "poisson"
+    neighbouring: ClassVar[str] = "add_or_remove_one"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise OsoError(f"sampling rate {self.rate:g}: must be above 0 and at most 1")
+
+    def draw(self, uniforms: np.ndarray) -> np.ndarray:
+        """Indices of the batch, int64 [B]; `uniforms`: one number in [0, 1) per example, [n]."""
+        return np.flatnonzero(uniforms < self.rate)
+
+    def event(self, sums: DpEvent) -> DpEvent:
+        """The sums over one such batch, as a dp_accounting event."""
+        from oso.privacy.lean import dp_event
+
+        return dp_event.PoissonSampledDpEvent(self.rate, sums)
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """The relation that an accountant of such events must be made for."""
+        from oso.privacy.lean import privacy_accountant
+
+        return privacy_accountant.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "neighbouring": self.neighbouring,
+            "sampling": self.name,
+            "sampling_rate": self.rate,
+        }
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> PoissonSampling:
+        """What `to_json` gave; OsoError for any other combination of scheme and relation."""
+        found = (stored["sampling"], stored["neighbouring"])
+        if found != (cls.name, cls.neighbouring):
+            raise OsoError(
+                f"ledger: sampling {found[0]!r} with neighbouring {found[1]!r}: allowed is "
+                f"{cls.name!r} with {cls.neighbouring!r}"
+            )
+        return cls(float(stored["sampling_rate"]))

@@ -1,0 +1,139 @@
+"""What a hyperparameter search costs: the noise that all its runs need under one budget.
+
+`composition`: all N runs of T steps are released, N x T subsampled Gaussians (Galli et al.,
+"Experiments"). `random_stopping`: candidates are drawn at random from the grid, a random number of
+times, and only the best is released (Papernot and Steinke 2022); its price grows far more slowly
+with the mean number of runs, at the cost of not knowing how many there will be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oso.errors import OsoError
+from oso.privacy.accounting import check_delta, epsilon_of_event
+from oso.privacy.ledger import composed_event
+from oso.privacy.sampling import PoissonSampling
+
+SELECTIONS = ("composition", "random_stopping")
+# The distribution of the number of runs, as a truncated negative binomial's shape.
+SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
+_SMALLEST, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
+_TOLERANCE = {"rdp": 1e-7, "pld": 1e-5}  # relative; PLD's own discretization is coarser than that
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search to be priced: `runs` trainings of `steps` steps each on Poisson batches.
+
+    `runs`: N under composition, the mean number under random stopping. `shape` (random stopping
+    only): logarithmic (0), geometric (1), poisson (inf), or any number above -1. OsoError names a
+    value out of range.
+    """
+
+    sampling: PoissonSampling
+    steps: int
+    runs: int
+    selection: str = "composition"
+    shape: float = SHAPES["geometric"]
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise OsoError(f"steps {self.steps}: must be at least 1")
+        if self.runs < 1:
+            raise OsoError(f"runs {self.runs}: must be at least 1")
+        if self.selection not in SELECTIONS:
+            raise OsoError(f"selection {self.selection!r}: allowed are {', '.join(SELECTIONS)}")
+        if not self.shape > -1:
+            raise OsoError(f"shape {self.shape:g}: must be above -1")
+        if self.selection == "random_stopping" and self.runs == 1:
+            raise OsoError("runs 1: random stopping needs a mean of more than one run")
+
+    def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
+        """Epsilon at delta of the whole search when each step's sums together have nu."""
+        check_delta(delta)
+        if not 0 < noise_multiplier < math.inf:
+            raise OsoError(f"noise multiplier {noise_multiplier:g}: must be above 0")
+        if self.selection == "composition":
+            event = composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
+            return epsilon_of_event(self.sampling, event, delta, accountant)
+        if accountant != "rdp":
+            raise OsoError(f"accountant {accountant}: random stopping is priced by rdp only")
+        from oso.privacy.lean import dp_event
+
+        one = composed_event({(self.sampling, noise_multiplier): self.steps})
+        event = dp_event.RepeatAndSelectDpEvent(one, self.runs, self.shape)
+        return epsilon_of_event(self.sampling, event, delta, accountant)
+
+    def noise_multiplier(self, epsilon: float, delta: float, accountant: str = "rdp") -> float:
+        """The least nu of a step, such that the whole search costs no more than epsilon at delta.
+
+        Raises OsoError if no noise within reach meets the budget.
+        """
+        if not 0 < epsilon < math.inf:
+            raise OsoError(f"epsilon {epsilon:g}: must be above 0")
+
+        def excess(log_nu: float) -> float:
+            spent = self.epsilon(math.exp(log_nu), delta, accountant)
+            return math.log(spent / epsilon) if spent > 0 else -math.inf
+
+        # PLD asks for a little less noise than RDP, and takes minutes where there is almost none.
+        start = 1.0 if accountant == "rdp" else self.noise_multiplier(epsilon, delta)
+        stride = math.log(4.0 if accountant == "rdp" else 1.1)
+        low, high = _bracket(excess, math.log(start), stride)
+        if low is None or high is None:
+            raise OsoError(
+                f"epsilon {epsilon:g}: no noise multiplier between {_SMALLEST:g} and {_LARGEST:g} "
+                f"meets it with {self.runs} runs of {self.steps} steps at delta {delta:g}"
+            )
+        return math.exp(_least(excess, low, high, _TOLERANCE[accountant]))
+
+
+Point = tuple[float, float]  # log nu, and the log of epsilon spent over epsilon allowed
+
+
+def _bracket(
+    excess: Callable[[float], float], start: float, stride: float
+) -> tuple[Point | None, Point | None]:
+    """Neighbouring points where the budget is exceeded and where it is met; None: there is none."""
+    at = (start, excess(start))
+    direction = 1 if at[1] > 0 else -1
+    limit = math.log(_LARGEST if direction > 0 else _SMALLEST)
+    while True:
+        if at[0] == limit:
+            return (at, None) if direction > 0 else (None, at)
+        following = limit if abs(limit - at[0]) < stride else at[0] + direction * stride
+        then = (following, excess(following))
+        if (then[1] > 0) != (at[1] > 0):
+            return (at, then) if direction > 0 else (then, at)
+        at = then
+
+
+def _least(excess: Callable[[float], float], low: Point, high: Point, tolerance: float) -> float:
+    """The least log nu whose excess is not above 0, up to the tolerance and never below it.
+
+    False position, since the curve is nearly straight in logarithms; the weight of an end that
+    stays twice is halved (Illinois). Library solvers end on either side of the root, this one on the
+    side that respects the budget.
+    """
+    (low_at, low_value), (high_at, high_value) = low, high
+    moved = 0
+    while high_at - low_at > tolerance:
+        share = low_value / (low_value - high_value)
+        if not 0 < share < 1:  # an end is infinite
+            share = 0.5
+        # Half the tolerance off the ends, so that the far end comes in, too.
+        middle = low_at + share * (high_at - low_at)
+        middle = min(max(middle, low_at + tolerance / 2), high_at - tolerance / 2)
+        value = excess(middle)
+        if value > 0:
+            low_at, low_value = middle, value
+            high_value /= 2 if moved > 0 else 1
+            moved = 1
+        else:
+            high_at, high_value = middle, value
+            low_value /= 2 if moved < 0 else 1
+            moved = -1
+    return high_at

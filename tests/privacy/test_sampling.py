@@ -1,0 +1,84 @@
+"""Sampling scheme, neighbouring relation and accountant: one object, no wrong combination."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting import NeighboringRelation, UnsupportedEventError
+
+from oso.errors import OsoError
+from oso.privacy.accounting import epsilon_of_event
+from oso.privacy.ledger import Ledger, SumQuery, composed_event
+from oso.privacy.sampling import PoissonSampling
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.0001, math.nan, math.inf])
+def test_a_rate_out_of_range_is_refused(rate: float) -> None:
+    with pytest.raises(OsoError, match="sampling rate .*: must be above 0 and at most 1"):
+        PoissonSampling(rate)
+
+
+def test_a_draw_takes_each_example_with_the_rate() -> None:
+    uniforms = np.array([0.0, 0.2999, 0.3, 0.9])
+    assert PoissonSampling(0.3).draw(uniforms).tolist() == [0, 1]
+    assert PoissonSampling(1.0).draw(np.linspace(0, 1, 5, endpoint=False)).tolist() == list(range(5))
+
+
+def test_the_event_is_that_of_the_draw() -> None:
+    event = PoissonSampling(0.3).event(dp_accounting.GaussianDpEvent(2.0))
+    assert event == dp_accounting.PoissonSampledDpEvent(0.3, dp_accounting.GaussianDpEvent(2.0))
+
+
+def test_full_batches_get_no_amplification() -> None:
+    """q = 1 must cost what the Gaussian mechanism alone costs."""
+    step = (SumQuery("g", 2.0),)
+    event = Ledger(PoissonSampling(1.0), [(step, 10)]).event()
+    plain = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(2.0), 10)
+    sampling = PoissonSampling(1.0)
+    found = epsilon_of_event(sampling, event, 1e-5, "rdp")
+    assert found == pytest.approx(epsilon_of_event(sampling, plain, 1e-5, "rdp"), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "relation"),
+    [
+        ("poisson", "replace_one"),
+        ("fixed_size", "add_or_remove_one"),
+        ("fixed_size", "replace_one"),
+        ("shuffled", "add_or_remove_one"),
+    ],
+)
+def test_stored_combinations_that_the_accountants_are_not_for_are_refused(scheme, relation) -> None:
+    stored = {"sampling": scheme, "neighbouring": relation, "sampling_rate": 0.1}
+    with pytest.raises(OsoError, match="allowed is 'poisson' with 'add_or_remove_one'"):
+        PoissonSampling.from_json(stored)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_the_accountant_is_made_for_the_samplings_relation(accountant: str) -> None:
+    """A scheme for another relation gets an accountant for it, which does not price these events."""
+
+    @dataclass(frozen=True)
+    class Replacing(PoissonSampling):
+        neighbouring: ClassVar[str] = "replace_special"
+
+        @property
+        def relation(self) -> NeighboringRelation:
+            return NeighboringRelation.REPLACE_ONE
+
+        def event(self, sums):
+            return dp_accounting.SampledWithoutReplacementDpEvent(1000, 10, sums)
+
+    sampling = Replacing(0.01)
+    assert PoissonSampling(0.01).relation is NeighboringRelation.ADD_OR_REMOVE_ONE
+    wrong = composed_event({(PoissonSampling(0.01), 1.0): 1})
+    if accountant == "rdp":
+        with pytest.raises(UnsupportedEventError):
+            epsilon_of_event(sampling, wrong, 1e-5, accountant)
+    with pytest.raises(UnsupportedEventError):  # batches of fixed size under add-or-remove-one
+        epsilon_of_event(
+            PoissonSampling(0.01), composed_event({(sampling, 1.0): 1}), 1e-5, accountant
+        )
