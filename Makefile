@@ -19,7 +19,7 @@ INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint report spotcheck paper clean FORCE
+.PHONY: help setup demo test lint mutants audit account report spotcheck paper clean FORCE
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile \
@@ -43,6 +43,15 @@ lint: $(READY) ## Check style, types, the workflow and the direction of imports
 	$(IN_VENV) lint-imports --no-logo
 	$(IN_VENV) snakefmt --check Snakefile workflow/rules
 	$(IN_VENV) snakemake --lint
+
+mutants: $(READY) ## Plant faults in the privacy code one by one, and see the tests catch each
+	$(IN_VENV) python tests/mutants
+
+audit: $(READY) ## Attack every private method, and see the attacks find planted faults
+	$(IN_VENV) oso audit
+
+account: $(READY) ## Recompute the epsilon of every grid in results/ from its ledgers
+	$(IN_VENV) oso account results
 
 report: $(READY) ## Make tables, figures and reports/index.html again from results/
 	$(IN_VENV) oso report --results results --output reports

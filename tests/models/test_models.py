@@ -23,6 +23,7 @@ def test_parameter_counts_are_table_1s(name: str, count: int) -> None:
         ("autoencoder", (1, 28, 28), (1, 28, 28)),
         ("bag_of_words", (750,), (4,)),
         ("small_cnn", (1, 14, 14), (10,)),
+        ("linear", (4096,), (2,)),
     ],
 )
 def test_shapes(name: str, shape: tuple[int, ...], output: tuple[int, ...]) -> None:
@@ -35,6 +36,14 @@ def test_the_papers_last_nonlinearity_is_an_option() -> None:
     assert isinstance(build_model("cnn")[-1], nn.Linear)
     for name in MODELS:
         assert parameter_count(build_model(name, True)) == parameter_count(build_model(name))
+
+
+def test_the_linear_model_is_a_matrix_that_starts_at_zero() -> None:
+    """A bias would be a direction that all examples share: no two gradients were orthogonal."""
+    model = build_model("linear")
+    assert [name for name, _ in model.named_parameters()] == ["weight"]
+    assert parameter_count(model) == 8192
+    assert not model(torch.rand(3, 4096)).any()
 
 
 def test_an_unknown_model_is_refused() -> None:

@@ -16,7 +16,10 @@ import pytest
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
-DOCUMENTED = ["setup", "demo", "test", "lint", "report", "spotcheck", "paper", "clean", "help"]
+DOCUMENTED = [
+    *("setup", "demo", "test", "lint", "mutants", "audit", "account"),
+    *("report", "spotcheck", "paper", "clean", "help"),
+]
 
 STAND_IN = """#!/bin/sh
 if [ "$1" = -c ]; then exit 0; fi

@@ -71,8 +71,8 @@ def conda(environment: dict) -> dict[str, str]:
 
 def test_pyproject_names_the_direct_needs(direct: dict, pyproject: dict) -> None:
     project = pyproject["project"]
-    stated = pins(project["dependencies"] + project["optional-dependencies"]["dev"])
-    assert stated == direct
+    extras = project["optional-dependencies"]
+    assert pins([*project["dependencies"], *extras["audit"], *extras["dev"]]) == direct
 
 
 def test_lock_holds_the_direct_needs_but_torch(direct: dict, lock: dict, lock_text: str) -> None:

@@ -43,9 +43,7 @@ def test_opacus_rdp_agrees() -> None:
 
     nu = Search(MNIST, STEPS, 9).noise_multiplier(3.0, DELTA)
     orders = [1 + x / 10 for x in range(1, 200)] + list(range(21, 100))
-    spent = opacus.compute_rdp(
-        q=MNIST.rate, noise_multiplier=nu, steps=STEPS * 9, orders=orders
-    )
+    spent = opacus.compute_rdp(q=MNIST.rate, noise_multiplier=nu, steps=STEPS * 9, orders=orders)
     epsilon, _ = opacus.get_privacy_spent(orders=orders, rdp=spent, delta=DELTA)
     assert epsilon == pytest.approx(3.0, rel=0.005)
 
@@ -67,7 +65,7 @@ def test_one_exact_sum_is_infinitely_dear(accountant: str) -> None:
 @pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
 @pytest.mark.parametrize("delta", [0.0, 1.0, 2.0, -1e-5, math.nan])
 def test_a_delta_out_of_range_is_refused(accountant: str, delta: float) -> None:
-    with pytest.raises(OsoError, match="delta .*: must be above 0 and below 1"):
+    with pytest.raises(OsoError, match=r"delta .*: must be above 0 and below 1"):
         epsilon_of([Ledger(MNIST, [((SumQuery("g", 1.0),), 1)])], delta, accountant)
 
 

@@ -115,7 +115,9 @@ def test_runs_draw_their_own_batches() -> None:
 def test_resuming_keeps_the_old_steps_closed() -> None:
     """A step of before the kill would draw its noise again, on other parameters."""
     mechanism = Mechanism(["a"], examples=10, batch_size=5)
-    mechanism.resume([Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 1.0),), 4)])], last_step=4)
+    mechanism.resume(
+        [Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 1.0),), 4)])], last_step=4
+    )
     query = [ClippedGradient(1.0, threshold(1.0))]
     with pytest.raises(ValueError, match="released before"):
         mechanism.release(0, 4, query, lambda batch: Given(torch.zeros(len(batch), 2)))
@@ -184,6 +186,53 @@ def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
     assert epsilon_of(mechanism.ledgers, 1e-5) == math.inf
 
 
+def test_noise_is_added_before_the_sum_is_rounded() -> None:
+    """In float32, 1 + noise is a multiple of 2^-24 near zero, noise alone is not: a tell-tale."""
+    norm = math.sqrt(40_000)
+    mechanism = Mechanism(["run"], examples=10, batch_size=1)
+    query = [ClippedGradient(1 / norm, threshold(2 * norm))]  # noise of deviation 2 on sums of 1
+    answer = mechanism.release(0, 1, query, lambda batch: Given(torch.ones(1, 40_000)))
+    small = answer["clipped_gradient"].double()
+    small = small[small.abs() < 2.0**-8]
+    assert len(small) > 20
+    assert ((small * 2.0**24) % 1 != 0).double().mean() > 0.9
+
+
+def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
+    """Whether it fails may depend on the batch, and its noise would be drawn a second time."""
+    mechanism = Mechanism(["run"], examples=10, batch_size=5)
+    query = [ClippedGradient(1.0, threshold(1.0))]
+
+    def fail(batch: torch.Tensor) -> Given:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        mechanism.release(0, 1, query, fail)
+    assert mechanism.ledgers[0].step_count == 1
+    with pytest.raises(ValueError, match="released before"):
+        mechanism.release(0, 1, query, lambda batch: Given(torch.zeros(len(batch), 2)))
+
+
+@pytest.mark.parametrize("nu", [-1.0, math.inf, math.nan])
+def test_a_budget_that_is_none_is_refused(nu: float) -> None:
+    with pytest.raises(OsoError, match="must be 0 or above, and finite"):
+        Mechanism(["run"], 10, 5, noise_multiplier=nu)
+
+
+def test_an_identity_that_ends_early_is_refused() -> None:
+    with pytest.raises(OsoError, match="zero character"):
+        Mechanism(["run\0noise"], 10, 5)
+
+
+@pytest.mark.parametrize("value", [math.inf, 1e38])
+def test_an_infinite_threshold_does_not_tell_an_empty_batch(value: float) -> None:
+    mechanism = Mechanism(["run"], examples=10, batch_size=5)
+    for step, size in ((1, 0), (2, 3)):
+        query = [ClippedGradient(1.0, threshold(value))]
+        answer = mechanism.release(0, step, query, lambda _, size=size: Given(torch.ones(size, 4)))
+        assert answer["clipped_gradient"].isfinite().all()
+
+
 def test_ended_runs_take_their_books_with_them() -> None:
     mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(2))]
@@ -198,7 +247,7 @@ def test_ended_runs_take_their_books_with_them() -> None:
 def test_noise_differs_where_its_multiplier_does() -> None:
     """Else two answers of one run, priced differently, would give the exact sum away."""
     noise = []
-    for nu in (1.0, 2.0):
+    for nu in (1.0, 1.0001):
         mechanism = Mechanism(["run"], examples=10, batch_size=5)
         query = [ClippedGradient(nu, threshold(1.0))]
         answer = mechanism.release(0, 1, query, lambda batch: Given(torch.zeros(len(batch), 2000)))
@@ -263,10 +312,10 @@ def test_two_queries_of_one_name_are_refused() -> None:
         mechanism.release(0, 1, twice, lambda batch: Given(torch.zeros(len(batch), 2)))
 
 
-@pytest.mark.parametrize("steps", [3, 5])
-def test_books_that_do_not_cover_the_steps_are_not_taken_up(steps: int) -> None:
+@pytest.mark.parametrize(("steps", "rate"), [(3, 0.5), (5, 0.5), (4, 0.4)])
+def test_books_of_other_steps_or_batches_are_not_taken_up(steps: int, rate: float) -> None:
     mechanism = Mechanism(["a"], examples=10, batch_size=5)
-    ledger = Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 1.0),), steps)])
+    ledger = Ledger(PoissonSampling(rate), [((SumQuery("clipped_gradient", 1.0),), steps)])
     with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
         mechanism.resume([ledger], last_step=4)
 

@@ -17,14 +17,16 @@ from oso.privacy.sampling import PoissonSampling
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0001, math.nan, math.inf])
 def test_a_rate_out_of_range_is_refused(rate: float) -> None:
-    with pytest.raises(OsoError, match="sampling rate .*: must be above 0 and at most 1"):
+    with pytest.raises(OsoError, match=r"sampling rate .*: must be above 0 and at most 1"):
         PoissonSampling(rate)
 
 
 def test_a_draw_takes_each_example_with_the_rate() -> None:
     uniforms = np.array([0.0, 0.2999, 0.3, 0.9])
     assert PoissonSampling(0.3).draw(uniforms).tolist() == [0, 1]
-    assert PoissonSampling(1.0).draw(np.linspace(0, 1, 5, endpoint=False)).tolist() == list(range(5))
+    assert PoissonSampling(1.0).draw(np.linspace(0, 1, 5, endpoint=False)).tolist() == list(
+        range(5)
+    )
 
 
 def test_the_event_is_that_of_the_draw() -> None:
@@ -59,7 +61,7 @@ def test_stored_combinations_that_the_accountants_are_not_for_are_refused(scheme
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_the_accountant_is_made_for_the_samplings_relation(accountant: str) -> None:
-    """A scheme for another relation gets an accountant for it, which does not price these events."""
+    """A scheme for another relation gets another accountant, which refuses these events."""
 
     @dataclass(frozen=True)
     class Replacing(PoissonSampling):

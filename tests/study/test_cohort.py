@@ -64,6 +64,7 @@ def test_identities_do_not_change_between_versions(repo) -> None:
         {"momentum": 0.0},
         {"evaluate_every": 25},
         {"last_layer_nonlinearity": True},
+        {"randomness": "system"},
         {"seeds": [2, 3]},
         {"methods": {"online": {"query_noise_ratio": 8.0}}},
         {"methods": {"online": {"initial_threshold": 0.2}}},

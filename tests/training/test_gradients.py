@@ -1,6 +1,7 @@
 """The gradient code against torch.func's per-example gradients of the whole model, in float64."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from oso.training.gradients import GradientCode
 from oso.training.gradients.conv2d import CHUNK, Conv2dGradients
 from oso.training.gradients.functional import FunctionalGradients
 from oso.training.gradients.linear import LinearGradients
-from oso.training.gradients.rules import rule_for
+from oso.training.gradients.rules import row_norms, rule_for
 
 
 class Gate(nn.Module):
@@ -225,15 +226,83 @@ def test_a_layer_with_parameters_may_hold_another() -> None:
     )
 
 
-@pytest.mark.parametrize("large", [1e18, 1e19, 1e30])
+@pytest.mark.parametrize("large", [1.0, 1e12, 4e17])
 @pytest.mark.parametrize("small", [1e-18, 1e-22, 1e-30])
 def test_norms_hold_where_squares_do_not(large: float, small: float) -> None:
-    """Inputs and output gradients whose squares leave float32's range, their product does not."""
+    """Output gradients whose squares leave float32's range, their product with inputs does not."""
     inputs = torch.full((2, 3), large)
     output_gradients = torch.full((2, 5), small)
     expected = torch.full((2,), math.sqrt(3 * 5) * large * small, dtype=torch.double)
     norms = LinearGradients(nn.Linear(3, 5, bias=False), inputs, output_gradients).norms()
     torch.testing.assert_close(norms, expected, rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(1e33, 1e-20), (1e-40, 1e30), (1e20, 1e20)])
+def test_an_example_with_a_huge_factor_counts_for_nothing(inputs: float, outputs: float) -> None:
+    """Its product is harmless, but a weighted factor may be rounded to anything, or to infinity."""
+    rule = LinearGradients(
+        nn.Linear(3, 5, bias=False), torch.full((1, 3), inputs), torch.full((1, 5), outputs)
+    )
+    assert rule.norms().tolist() == [math.inf]
+
+
+def test_norms_of_long_rows_are_not_too_small() -> None:
+    """A float32 sum of ten million squares loses 1 %, and the example would exceed the clip."""
+    assert row_norms(torch.full((1, 10_000_000), 0.1)).item() == pytest.approx(
+        0.1 * math.sqrt(1e7), rel=5e-5
+    )
+
+
+class Tokens(nn.Module):
+    """Each example's twelve inputs as four rows of three, through one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x.reshape(-1, 3)).reshape(len(x), -1, 3).sum(dim=1)
+
+
+def test_an_example_spread_over_several_rows_is_refused() -> None:
+    """Each row would be clipped by itself, and the example contribute four times the threshold."""
+    code = GradientCode(Tokens(), cross_entropy)
+    with pytest.raises(OsoError, match="one row each"):
+        code(torch.rand(code.size), torch.rand(5, 12), torch.zeros(5, dtype=torch.long)).norms()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_loss_that_is_not_per_example_is_refused(reduction: str) -> None:
+    """A mean's gradients are B times too small for the clip: all would pass it."""
+    loss = partial(nn.functional.cross_entropy, reduction=reduction)
+    code = GradientCode(nn.Sequential(nn.Linear(3, 3)), loss)
+    with pytest.raises(OsoError, match=r"loss: has shape \[\] for 5 examples"):
+        code(torch.rand(code.size), torch.rand(5, 3), torch.zeros(5, dtype=torch.long)).norms()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.004, 1e-6])
+def test_a_little_mixing_is_refused_like_much(share: float) -> None:
+    """One example with huge inputs would move the others' gradients by much."""
+
+    class Little(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x + share * x.mean(dim=0))
+
+    code = GradientCode(Little(), cross_entropy)
+    with pytest.raises(OsoError, match="mixes examples"):
+        code.check_independence(torch.rand(code.size), (3,))
+
+
+def test_a_parameter_of_two_layers_is_refused() -> None:
+    """Its gradient would be that of one of them only."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    with pytest.raises(OsoError, match="two layers share a parameter"):
+        GradientCode(model, cross_entropy)
 
 
 def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:

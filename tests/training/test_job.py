@@ -135,3 +135,33 @@ def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
     steps: list[tuple[int, int]] = []
     run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path, lambda *at: steps.append(at))
     assert steps[0] == (0, 1)
+
+
+def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> None:
+    """The same runs twice: the same books, other noise; and no identity shared with seeded runs."""
+    config, cohort = study(randomness="system")
+    seeded = study()[1]
+    assert not {run.run_id for run in cohort.runs} & {run.run_id for run in seeded.runs}
+    first, second = (
+        run_job(config, cohort, cohort.runs[:1], 1.5, glyphs, tmp_path / name) for name in "ab"
+    )
+    assert first.runs[0]["ledger"] == second.runs[0]["ledger"]
+    losses = [[row["loss"] for row in rows.evaluations] for rows in (first, second)]
+    assert not set(losses[0]) & set(losses[1])
+
+
+def test_another_number_of_runs_at_once_after_a_kill(glyphs, tmp_path) -> None:
+    """What was half done is done again, with the same noise; nothing is mixed up."""
+    config, cohort = study(runs_at_once=1)
+    whole = run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path / "whole")
+
+    def kill(done: int, step: int) -> None:
+        if (done, step) == (1, 6):
+            raise KilledError
+
+    folder = tmp_path / "killed"
+    with pytest.raises(KilledError):
+        run_job(config, cohort, cohort.runs, 1.5, glyphs, folder, kill)
+    config, cohort = study(runs_at_once=2)
+    resumed = run_job(config, cohort, cohort.runs, 1.5, glyphs, folder)
+    assert without_time(resumed.runs) == without_time(whole.runs)

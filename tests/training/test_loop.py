@@ -2,11 +2,13 @@
 
 import json
 import math
+from itertools import pairwise
 
 import pytest
 import torch
 
 from oso.data.arrays import Arrays
+from oso.errors import OsoError
 from oso.methods import method_names
 from oso.privacy.mechanism import Mechanism
 from oso.training.checkpoint import load_checkpoint
@@ -97,6 +99,46 @@ def test_a_killed_run_resumes_to_the_same_result(
         assert one.status == other.status == "finished"
 
 
+def test_a_run_that_had_diverged_stays_so_after_a_kill(
+    arrays, make_task, make_start, tmp_path
+) -> None:
+    """The books and streams of the run that goes on must still be its own."""
+    task = make_task("fixed_threshold", momentum=0.0)
+    starts = [make_start("diverges", rho=1e38), make_start("goes on", 1)]
+    whole = train(task, starts, arrays)
+    assert [outcome.status for outcome in whole] == ["diverged", "finished"]
+
+    def kill(step: int) -> None:
+        if step == 9:
+            raise KilledError
+
+    path = tmp_path / "state.pt"
+    with pytest.raises(KilledError):
+        train(task, starts, arrays, checkpoint=path, fingerprint="f", on_progress=kill)
+    resumed = train(task, starts, arrays, checkpoint=path, fingerprint="f")
+    for one, other in zip(whole, resumed, strict=True):
+        assert (one.status, one.diverged_at) == (other.status, other.diverged_at)
+        assert one.ledger == other.ledger
+        assert one.evaluations == other.evaluations
+
+
+def test_a_model_that_mixes_examples_is_not_trained(
+    arrays, make_task, make_start, monkeypatch
+) -> None:
+    class Mixing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(196, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            flat = x.flatten(1)
+            return self.layer(flat - 0.01 * flat.mean(dim=0))
+
+    monkeypatch.setattr("oso.training.loop.build_model", lambda *_: Mixing())
+    with pytest.raises(OsoError, match="mixes examples"):
+        train(make_task("online"), [make_start()], arrays)
+
+
 def test_another_configurations_checkpoint_is_not_used(
     arrays, make_task, make_start, tmp_path
 ) -> None:
@@ -114,6 +156,34 @@ def test_every_release_is_in_the_ledger(arrays, make_task, make_start) -> None:
     noise = {q["name"]: q["noise_multiplier"] for q in ledger["steps"][0]["queries"]}
     assert noise.keys() == {"clipped_gradient", "clipped_direction"}
     assert math.fsum(nu**-2 for nu in noise.values()) == pytest.approx(1.0)
+
+
+def test_a_watch_sees_the_answers_that_the_method_gets(arrays, make_task, make_start) -> None:
+    """All of them, before the step that they lead to; and looking changes nothing."""
+    task = make_task("fixed_threshold", momentum=0.0)
+    starts = [make_start("a"), make_start("b", 1, 0.05)]
+    seen = []
+
+    def watch(state, answers) -> None:
+        seen.append((state.step, state.parameters.clone(), answers["clipped_gradient"].clone()))
+
+    outcomes = train(task, starts, arrays, watch=watch)
+    assert [step for step, _, _ in seen] == list(range(1, STEPS + 1))
+    rho = torch.tensor([[0.1], [0.05]])
+    for (_, before, answer), (_, after, _) in pairwise(seen):
+        torch.testing.assert_close(after, before - rho * answer)
+    alone = train(task, starts, arrays)
+    assert [each.evaluations for each in outcomes] == [each.evaluations for each in alone]
+
+
+def test_a_step_above_its_price_is_not_taken(arrays, make_task, make_start, monkeypatch) -> None:
+    """The loop tells the mechanism what was budgeted, whatever the method asks for."""
+    task = make_task("online")
+    monkeypatch.setattr(
+        type(task.method), "split_noise", lambda self, nu, batch_size: (nu, 10 * nu)
+    )
+    with pytest.raises(OsoError, match="the budget of a step asks for 1"):
+        train(task, [make_start()], arrays)
 
 
 def test_evaluations_come_every_few_steps_and_at_the_end(arrays, make_task, make_start) -> None:
@@ -156,10 +226,13 @@ def test_all_runs_may_diverge(arrays, make_task, make_start) -> None:
     assert outcomes[0].status == "diverged"
 
 
-def test_divergence_is_not_judged_by_training_examples(arrays, make_task, make_start) -> None:
+@pytest.mark.parametrize("poison", [1e38, 3e38])  # gradients that overflow; the loss, too
+def test_divergence_is_not_judged_by_training_examples(
+    poison, arrays, make_task, make_start
+) -> None:
     """A single poisoned example must not stop a run: that would tell of it."""
     poisoned = arrays.train_inputs.copy()
-    poisoned[:150] = 1e38
+    poisoned[:150] = poison
     broken = Arrays(poisoned, arrays.train_targets, arrays.test_inputs, arrays.test_targets)
     outcome = train(make_task("fixed_threshold"), [make_start()], broken)[0]
     assert outcome.status == "finished"

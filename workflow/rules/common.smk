@@ -70,6 +70,11 @@ def shard_runs(wildcards):
     return COHORTS[wildcards.cohort].shards(STUDY.runs_per_job)[int(wildcards.shard)]
 
 
+def whole_plan(wildcards, input):
+    """The store's own plan, if it has one, is of the whole study, not of a piece of it."""
+    return STORE / "plan.json" if (STORE / "plan.json").exists() else input.plan
+
+
 def all_parts():
     """The folders of all jobs' parts."""
     return [

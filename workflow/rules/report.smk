@@ -1,7 +1,26 @@
+rule account:
+    """Epsilon of every grid, computed anew from its ledgers; fails if one exceeds its budget."""
+    input:
+        collected=BUILD / "collected.txt",
+        plan=BUILD / "plan.json",
+    output:
+        BUILD / "accounting.csv",
+    log:
+        LOGS / "account.log",
+    conda:
+        "../../environment.yml"
+    params:
+        store=STORE,
+        plan=whole_plan,
+    shell:
+        "oso account {params.store} --plan {params.plan} --output {output}"
+        " > {log} 2> >(tee -a {log} >&2)"
+
+
 rule report_page:
     """Tables, figures and the page, from the results store."""
     input:
-        collected=BUILD / "collected.txt",
+        accounting=BUILD / "accounting.csv",
         plan=BUILD / "plan.json",
     output:
         # Outputs lie under build/ because Snakemake deletes the outputs of a rule that fails.
@@ -29,10 +48,7 @@ rule report_page:
     params:
         store=STORE,
         folder=lambda wildcards, output: Path(output.page).parent,
-        # The store's own plan, if it has one, is of the whole study, not of a piece of it.
-        plan=lambda wildcards, input: (
-            STORE / "plan.json" if (STORE / "plan.json").exists() else input.plan
-        ),
+        plan=whole_plan,
     shell:
         "oso report --results {params.store} --output {params.folder} --plan {params.plan}"
         " > {log} 2> >(tee -a {log} >&2)"

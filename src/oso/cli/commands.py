@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from oso.cli.account import account
+from oso.cli.audit import audit
+from oso.cli.budget import budget
 from oso.errors import OsoError
 
 app = typer.Typer(
@@ -15,6 +18,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Private learning with Online Sensitivity Optimization: the study's commands.",
 )
+
+app.command()(budget)
+app.command()(account)
+app.command()(audit)
 
 ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file; - reads stdin.")]
 

@@ -8,12 +8,14 @@ from oso.errors import OsoError
 from oso.models.autoencoder import autoencoder
 from oso.models.bag_of_words import bag_of_words
 from oso.models.cnn import cnn, small_cnn
+from oso.models.linear import linear
 
 MODELS: dict[str, Callable[[bool], nn.Module]] = {
     "cnn": cnn,
     "autoencoder": autoencoder,
     "bag_of_words": bag_of_words,
     "small_cnn": small_cnn,
+    "linear": linear,
 }
 
 

@@ -35,8 +35,8 @@ class Group:
             raise OsoError(
                 f"group {self.name!r}: {len(self.scales)} scales for {len(self.layers)} layers"
             )
-        if not all(0 < scale < math.inf for scale in self.scales):
-            raise OsoError(f"group {self.name!r}: scales {self.scales} must be above 0")
+        if not all(1e-12 <= scale <= 1e12 for scale in self.scales):
+            raise OsoError(f"group {self.name!r}: scales {self.scales} must be 1e-12 to 1e12")
 
     @property
     def layer_scales(self) -> tuple[float, ...]:

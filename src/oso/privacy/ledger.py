@@ -7,10 +7,9 @@ is what accounting needs, and which stays the same while S moves.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oso.errors import OsoError
 from oso.privacy.joint import combined_noise_multiplier
@@ -18,6 +17,8 @@ from oso.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+_LEAST_NOISE, _MOST_NOISE, _MOST_STEPS = 1e-6, 1e9, 10**9
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,21 @@ class Ledger:
         return sum(count for _, count in self.steps)
 
     def check(self) -> None:
-        """OsoError for values that no mechanism writes; an accountant may price them as nothing."""
-        sound = all(
-            count > 0 and queries and all(0 <= q.noise_multiplier < math.inf for q in queries)
-            for queries, count in self.steps
-        )
-        if not sound:
-            raise OsoError("ledger: a count or noise multiplier is out of range")
+        """OsoError for values that no mechanism writes; an accountant may misprice them."""
+        for queries, count in self.steps:
+            if type(count) is not int or not 0 < count <= _MOST_STEPS:
+                raise OsoError(f"ledger: count {count!r}: must be a whole number above 0")
+            if not queries or len({query.name for query in queries}) != len(queries):
+                raise OsoError("ledger: a step must have queries, and each name once")
+            for query in queries:
+                nu = query.noise_multiplier
+                if isinstance(nu, bool) or not isinstance(nu, int | float):
+                    raise OsoError(f"ledger: noise multiplier {nu!r}: must be a number")
+                if nu != 0 and not _LEAST_NOISE <= nu <= _MOST_NOISE:
+                    raise OsoError(
+                        f"ledger: noise multiplier {nu!r}: must be 0, or {_LEAST_NOISE:g} to "
+                        f"{_MOST_NOISE:g}"
+                    )
 
     def releases(self) -> list[tuple[float, int]]:
         """Each kind of step as one Gaussian sum (McMahan et al., equation 1): (nu, count)."""
@@ -78,17 +87,25 @@ class Ledger:
     def from_json(cls, text: str) -> "Ledger":
         """Read what `to_json` wrote; OsoError for another sampling scheme or a broken text."""
         try:
-            stored = json.loads(text)
+            stored = json.loads(text, object_pairs_hook=_each_key_once)
             sampling = PoissonSampling.from_json(stored)
             steps = [
-                (tuple(SumQuery(**query) for query in step["queries"]), int(step["count"]))
+                (tuple(SumQuery(**query) for query in step["queries"]), step["count"])
                 for step in stored["steps"]
             ]
             ledger = cls(sampling, steps)
             ledger.check()
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
             raise OsoError(f"ledger: not readable ({type(error).__name__}: {error})") from error
         return ledger
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A repeated key would hide what the first one says."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
 
 
 def composed_event(releases: Mapping[tuple[PoissonSampling, float], int]) -> "DpEvent":

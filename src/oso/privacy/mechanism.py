@@ -66,6 +66,10 @@ class Mechanism:
             raise OsoError(
                 f"batch_size {batch_size}: must be between 1 and the {examples} examples"
             )
+        if not 0 <= noise_multiplier < math.inf:
+            raise OsoError(f"noise multiplier {noise_multiplier}: must be 0 or above, and finite")
+        if any("\0" in run_id for run_id in run_ids):  # it ends the identity in a stream's key
+            raise OsoError("run_ids: a zero character is not allowed")
         if len(set(run_ids)) != len(run_ids):
             raise OsoError("run_ids: two runs with one identity would share their noise")
         self.examples = examples

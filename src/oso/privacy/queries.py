@@ -1,19 +1,20 @@
 """The sums over a batch that a method may ask for: weights, sensitivities.
 
 Each query is sum_i w(n_i) g_i (or, for the count, sum_i w(n_i)), where n_i is the 2-norm of example
-i's gradient g_i, or of the part of it that the query's group of layers holds. The sensitivity is the most that adding or removing one example can change the sum
-(in 2-norm): max over n of w(n) n for vectors, of |w(n)| for the count. Tensors have one entry per
-run (shape [R]); `run` picks one.
+i's gradient g_i, or of the part of it that the query's group of layers holds. The sensitivity is
+the most that adding or removing one example can change the sum (in 2-norm): max over n of w(n) n
+for vectors, of |w(n)| for the count. Tensors have one entry per run (shape [R]); `run` picks one.
 
 A norm that is not finite gets weight zero: such an example contributes nothing, whatever it holds.
 Thresholds are used no smaller than SMALLEST_THRESHOLD: far below it, float32 squares underflow, a
-norm would be measured as zero and the example pass unclipped.
+norm would be measured as zero and the example pass unclipped. And no larger than LARGEST_THRESHOLD:
+infinite noise on an empty batch would look different from infinite noise on a full one.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
@@ -21,7 +22,7 @@ if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
 
     from oso.privacy.groups import Group
 
-SMALLEST_THRESHOLD = 1e-12
+SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 1e-12, 1e30
 _SMALLEST_WEIGHT = 2.0**-126  # smaller float32 numbers have few digits: rounded, they could exceed
 
 
@@ -58,7 +59,7 @@ class _ThresholdQuery(Query):
     group: Group | None = None
 
     def _threshold(self, run: int) -> Tensor:
-        return self.threshold[run].clamp(min=SMALLEST_THRESHOLD)
+        return self.threshold[run].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _usable(weights: Tensor, where: Tensor) -> Tensor:
 class PlainGradient(Query):
     """The sum of gradients as they are: no clip, no noise, no privacy (NoDP)."""
 
-    noise_multiplier: float = 0.0
+    noise_multiplier: float = field(default=0.0, init=False)
     kind = "plain_gradient"
     needs_norms = False
 

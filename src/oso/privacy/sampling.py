@@ -66,4 +66,7 @@ class PoissonSampling:
                 f"ledger: sampling {found[0]!r} with neighbouring {found[1]!r}: allowed is "
                 f"{cls.name!r} with {cls.neighbouring!r}"
             )
-        return cls(float(stored["sampling_rate"]))
+        rate = stored["sampling_rate"]
+        if isinstance(rate, bool) or not isinstance(rate, int | float):
+            raise OsoError(f"ledger: sampling rate {rate!r}: must be a number")
+        return cls(rate)

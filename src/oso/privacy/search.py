@@ -21,6 +21,8 @@ SELECTIONS = ("composition", "random_stopping")
 # The distribution of the number of runs, as a truncated negative binomial's shape.
 SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
 _SMALLEST, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
+_MOST = 10**9  # steps, runs
+_MOST_FOR_PLD = 200.0  # epsilon
 _TOLERANCE = {"rdp": 1e-7, "pld": 1e-5}  # relative; PLD's own discretization is coarser than that
 
 
@@ -29,7 +31,7 @@ class Search:
     """A search to be priced: `runs` trainings of `steps` steps each on Poisson batches.
 
     `runs`: N under composition, the mean number under random stopping. `shape` (random stopping
-    only): logarithmic (0), geometric (1), poisson (inf), or any number above -1. OsoError names a
+    only): logarithmic (0), geometric (1), poisson (inf), or any number from 0. OsoError names a
     value out of range.
     """
 
@@ -40,43 +42,40 @@ class Search:
     shape: float = SHAPES["geometric"]
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise OsoError(f"steps {self.steps}: must be at least 1")
-        if self.runs < 1:
-            raise OsoError(f"runs {self.runs}: must be at least 1")
+        for name, value in (("steps", self.steps), ("runs", self.runs)):
+            if not 1 <= value <= _MOST:
+                raise OsoError(f"{name} {value}: must be at least 1 and at most {_MOST:g}")
         if self.selection not in SELECTIONS:
             raise OsoError(f"selection {self.selection!r}: allowed are {', '.join(SELECTIONS)}")
-        if not self.shape > -1:
-            raise OsoError(f"shape {self.shape:g}: must be above -1")
+        if not self.shape >= 0:
+            raise OsoError(f"shape {self.shape:g}: must be at least 0")
         if self.selection == "random_stopping" and self.runs == 1:
             raise OsoError("runs 1: random stopping needs a mean of more than one run")
 
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
         """Epsilon at delta of the whole search when each step's sums together have nu."""
         check_delta(delta)
-        if not 0 < noise_multiplier < math.inf:
-            raise OsoError(f"noise multiplier {noise_multiplier:g}: must be above 0")
-        if self.selection == "composition":
-            event = composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
-            return epsilon_of_event(self.sampling, event, delta, accountant)
-        if accountant != "rdp":
-            raise OsoError(f"accountant {accountant}: random stopping is priced by rdp only")
-        from oso.privacy.lean import dp_event
-
-        one = composed_event({(self.sampling, noise_multiplier): self.steps})
-        event = dp_event.RepeatAndSelectDpEvent(one, self.runs, self.shape)
-        return epsilon_of_event(self.sampling, event, delta, accountant)
+        if not _SMALLEST <= noise_multiplier <= _LARGEST:
+            raise OsoError(
+                f"noise multiplier {noise_multiplier:g}: must be {_SMALLEST:g} to {_LARGEST:g}"
+            )
+        if accountant == "pld":
+            self._check_pld(self._cost(noise_multiplier, delta, "rdp"))
+        return self._cost(noise_multiplier, delta, accountant)
 
     def noise_multiplier(self, epsilon: float, delta: float, accountant: str = "rdp") -> float:
         """The least nu of a step, such that the whole search costs no more than epsilon at delta.
 
         Raises OsoError if no noise within reach meets the budget.
         """
+        check_delta(delta)
         if not 0 < epsilon < math.inf:
             raise OsoError(f"epsilon {epsilon:g}: must be above 0")
+        if accountant == "pld":
+            self._check_pld(epsilon)
 
         def excess(log_nu: float) -> float:
-            spent = self.epsilon(math.exp(log_nu), delta, accountant)
+            spent = self._cost(math.exp(log_nu), delta, accountant)
             return math.log(spent / epsilon) if spent > 0 else -math.inf
 
         # PLD asks for a little less noise than RDP, and takes minutes where there is almost none.
@@ -86,9 +85,28 @@ class Search:
         if low is None or high is None:
             raise OsoError(
                 f"epsilon {epsilon:g}: no noise multiplier between {_SMALLEST:g} and {_LARGEST:g} "
-                f"meets it with {self.runs} runs of {self.steps} steps at delta {delta:g}"
+                f"meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
             )
         return math.exp(_least(excess, low, high, _TOLERANCE[accountant]))
+
+    def _cost(self, noise_multiplier: float, delta: float, accountant: str) -> float:
+        if self.selection == "composition":
+            event = composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
+        else:
+            from oso.privacy.lean import dp_event
+
+            one = composed_event({(self.sampling, noise_multiplier): self.steps})
+            event = dp_event.RepeatAndSelectDpEvent(one, self.runs, self.shape)
+        return epsilon_of_event(self.sampling, event, delta, accountant)
+
+    def _check_pld(self, epsilon: float) -> None:
+        if self.selection != "composition":
+            raise OsoError("accountant pld: random stopping is priced by rdp only")
+        if epsilon > _MOST_FOR_PLD:
+            raise OsoError(
+                f"accountant pld: epsilon {epsilon:.4g} is above {_MOST_FOR_PLD:g}, where it takes "
+                "minutes and gigabytes; rdp does not"
+            )
 
 
 Point = tuple[float, float]  # log nu, and the log of epsilon spent over epsilon allowed
@@ -115,8 +133,8 @@ def _least(excess: Callable[[float], float], low: Point, high: Point, tolerance:
     """The least log nu whose excess is not above 0, up to the tolerance and never below it.
 
     False position, since the curve is nearly straight in logarithms; the weight of an end that
-    stays twice is halved (Illinois). Library solvers end on either side of the root, this one on the
-    side that respects the budget.
+    stays twice is halved (Illinois). Library solvers end on either side of the root, this one on
+    the side that respects the budget.
     """
     (low_at, low_value), (high_at, high_value) = low, high
     moved = 0

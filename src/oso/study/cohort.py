@@ -108,6 +108,8 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         "evaluate_every": config.evaluate_every,
         "last_layer_nonlinearity": config.last_layer_nonlinearity,
     }
+    if config.randomness != "seeded":
+        identity["randomness"] = config.randomness
     if config.select == "paper_best":
         grid = _paper_best(dataset, name, k, epsilon, grid)
     starts = [method.starting_point(candidate) for candidate in grid]

@@ -87,6 +87,9 @@ class StudyConfig(_Section):
     evaluate_every: Annotated[Whole, Field(ge=1)] = 50
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     last_layer_nonlinearity: bool = False
+    randomness: Literal["seeded", "system"] = Field(
+        "seeded", description="system: fresh entropy for batches and noise; not reproducible."
+    )
     runs_per_job: Annotated[Whole, Field(ge=1)] = 45
     runs_at_once: Annotated[Whole, Field(ge=1)] = 1
     threads_per_job: Annotated[Whole, Field(ge=1)] = 1

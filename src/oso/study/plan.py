@@ -7,7 +7,6 @@ training job needs nothing else, and no accounting library.
 import json
 import math
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +36,14 @@ class Plan:
 
 def make_plan(config: StudyConfig) -> Plan:
     """Price every cohort: N runs of T steps share its epsilon. OsoError if no noise meets it."""
-    from oso.privacy.sampling import PoissonSampling
-    from oso.privacy.search import Search
+    from oso.study.prices import grid_prices
 
-    @cache
-    def price(search: Search, epsilon: float, delta: float) -> float:
-        return search.noise_multiplier(epsilon, delta)
-
-    noise = {}
-    for cohort in (every := cohorts(config)):
-        if cohort.epsilon is None or cohort.delta is None:
-            noise[cohort.name] = 0.0
-            continue
-        sampling = PoissonSampling(cohort.batch_size / cohort.examples)
-        search = Search(sampling, cohort.steps, cohort.grid_runs, SELECTION)
-        nu = price(search, cohort.epsilon, cohort.delta)
-        nu = math.ceil(nu * 1e5) / 1e5  # the same on every machine, and on the safe side
+    every = cohorts(config)
+    noise = dict.fromkeys((cohort.name for cohort in every), 0.0)
+    for price in grid_prices(config, selection=SELECTION):
+        cohort = price.cohort
+        # The same on every machine, and on the safe side.
+        nu = math.ceil(price.noise_multiplier * 1e5) / 1e5
         try:
             config.method(cohort.method).split_noise(nu, cohort.batch_size)
         except OsoError as error:

@@ -59,6 +59,7 @@ def run_job(
         evaluate_every=config.evaluate_every,
         last_layer_nonlinearity=config.last_layer_nonlinearity,
         device=config.device,
+        randomness=config.randomness,
     )
     code = code_hash()
     ids = [run.run_id for run in runs]
@@ -77,7 +78,7 @@ def run_job(
             ],
             arrays,
             checkpoint=folder / "state.pt",
-            fingerprint=_fingerprint(fingerprint, str(done)),
+            fingerprint=_fingerprint(fingerprint, *(run.run_id for run in group)),
             on_progress=lambda step, done=done: on_progress(done, step),  # type: ignore[misc]
         )
         for run, outcome in zip(group, outcomes, strict=True):

@@ -19,10 +19,12 @@ from oso.models import build_model
 from oso.models.losses import LOSSES
 from oso.privacy.ledger import Ledger
 from oso.privacy.mechanism import Mechanism
-from oso.privacy.streams import stream
+from oso.privacy.streams import source, stream
 from oso.training.checkpoint import load_checkpoint, save_checkpoint
 from oso.training.evaluate import Evaluator
 from oso.training.gradients import GradientCode
+
+Watch = Callable[[State, dict[str, Tensor]], None]
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Task:
     evaluate_every: int
     last_layer_nonlinearity: bool = False
     device: str = "cpu"
+    randomness: str = "seeded"  # of batches and noise: see oso.privacy.streams
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,16 @@ def train(
     checkpoint: Path | None = None,
     fingerprint: str | None = None,
     on_progress: Callable[[int], None] = lambda step: None,
+    watch: Watch = lambda state, answers: None,
 ) -> list[Outcome]:
     """Train the runs; one outcome each, in the order of `starts`.
 
     With `checkpoint`, the state is kept there at each evaluation, and a call after a kill goes on
     from it if its `fingerprint` is the same.
+    `watch` sees all that leaves the data: each step's sanitized answers (as `Method.update` gets
+    them) with the state in which they were asked for. It may change neither.
     """
-    training = _Training(task, starts, arrays)
+    training = _Training(task, starts, arrays, watch)
     if checkpoint is not None:
         if not fingerprint:
             raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
@@ -101,8 +107,15 @@ def train(
 class _Training:
     """The state of one call of `train`. `alive` maps the run axis to `outcomes`."""
 
-    def __init__(self, task: Task, starts: Sequence[Start], arrays: Arrays) -> None:
+    def __init__(
+        self,
+        task: Task,
+        starts: Sequence[Start],
+        arrays: Arrays,
+        watch: Watch = lambda state, answers: None,
+    ) -> None:
         self.task = task
+        self.watch = watch
         device = torch.device(task.device)
         model = build_model(task.model, task.last_layer_nonlinearity)
         self.code = GradientCode(model, LOSSES[task.metric])
@@ -119,6 +132,7 @@ class _Training:
             len(self.inputs),
             task.batch_size,
             task.noise_multiplier,
+            source(task.randomness),
         )
         self.state = State(
             parameters=torch.stack([initial_parameters(task, start.seed) for start in starts]).to(
@@ -138,7 +152,7 @@ class _Training:
         state, task = self.state, self.task
         state.step += 1
         queries = task.method.queries(state)
-        answers = [
+        released = [
             self.mechanism.release(
                 run,
                 state.step,
@@ -149,9 +163,9 @@ class _Training:
             )
             for run in range(len(self.alive))
         ]
-        task.method.update(
-            state, {name: torch.stack([each[name] for each in answers]) for name in answers[0]}
-        )
+        answers = {name: torch.stack([each[name] for each in released]) for name in released[0]}
+        self.watch(state, answers)
+        task.method.update(state, answers)
         self._drop_diverged(state.parameters.isfinite().all(dim=1))
 
     def evaluate(self) -> None:

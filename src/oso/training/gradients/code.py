@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from oso.errors import OsoError
-from oso.training.gradients.rules import LayerGradients, rule_for
+from oso.training.gradients.rules import LARGEST_NORM, LayerGradients, rule_for
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-LARGEST_NORM = 1e18
 MIXES = "mixes examples; allowed are layers that treat each by itself, such as GroupNorm"
 
 
@@ -87,6 +86,10 @@ class GradientCode:
             for hook in hooks:
                 hook.remove()
         losses = self.loss(outputs, targets)
+        if losses.shape != (len(inputs),):  # a mean would be clipped as if it were one example's
+            raise OsoError(
+                f"loss: has shape {list(losses.shape)} for {len(inputs)} examples; must be one each"
+            )
         for layer, (_, output, version) in seen.items():
             if output._version != version:
                 raise OsoError(
@@ -107,12 +110,14 @@ class GradientCode:
     def check_independence(self, flat: Tensor, shape: tuple[int, ...]) -> None:
         """OsoError if an example's output depends on the others in its batch.
 
-        Tried on made-up examples of this shape: to stop because of real ones would tell of them.
+        Tried on made-up examples of this shape (to stop because of real ones would tell of them):
+        one among three, whose company and place change, the company by a large factor.
         """
-        examples = torch.linspace(0, 1, 3 * math.prod(shape), device=flat.device, dtype=flat.dtype)
-        examples = examples.view(3, *shape)
-        together, alone = self.outputs(flat, examples), self.outputs(flat, examples[:1])
-        if not torch.allclose(alone, together[:1], rtol=1e-2, atol=1e-4):
+        ramp = torch.linspace(-1, 1, 3 * math.prod(shape), device=flat.device, dtype=flat.dtype)
+        one, second, third = ramp.view(3, *shape)
+        here = self.outputs(flat, torch.stack((one, second, third)))[0]
+        there = self.outputs(flat, torch.stack((1e4 * third, one, -1e4 * second)))[1]
+        if not torch.allclose(here, there, rtol=1e-4, atol=1e-5 * float(here.abs().max())):
             raise OsoError(f"model: its output for an example {MIXES}")
 
 
@@ -149,8 +154,9 @@ class BatchGradients:
                 return self._norms
             self._layers = self.code.layer_gradients(self.flat, self.inputs, self.targets)
             each = torch.stack([rule.norms() for rule in self._layers.values()])
+            if each.shape[1] != len(self.inputs):  # parts of one would be clipped one by one
+                raise OsoError(f"model: a layer's input {MIXES}: one row each")
             self._norms = torch.linalg.vector_norm(each, dim=0).to(self.flat.dtype)
-            # Beyond this, a sum over the batch could overflow before any noise is added.
             bad = ~(self._norms < LARGEST_NORM)
             if bad.any():
                 self._norms = self._norms.masked_fill(bad, torch.inf)

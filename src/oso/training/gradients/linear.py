@@ -1,8 +1,9 @@
 """Linear layers: the gradient is an outer product e_i a_i^T, so nothing per example is formed."""
 
+import torch
 from torch import Tensor, nn
 
-from oso.training.gradients.rules import row_norms
+from oso.training.gradients.rules import LARGEST_NORM, row_norms
 
 
 class LinearGradients:
@@ -14,8 +15,11 @@ class LinearGradients:
 
     def norms(self) -> Tensor:
         """|e a^T| = |e| |a|; the bias is one more input, a constant 1."""
-        inputs = row_norms(self.inputs)
-        return row_norms(self.output_gradients) * inputs.hypot(inputs.new_tensor(self.has_bias))
+        inputs, outputs = row_norms(self.inputs), row_norms(self.output_gradients)
+        norms = outputs * inputs.hypot(inputs.new_tensor(self.has_bias))
+        # A huge factor and a tiny one: their weighted product would be rounded as the tiny one is.
+        usable = (inputs < LARGEST_NORM) & (outputs < LARGEST_NORM)
+        return norms.masked_fill(~usable, torch.inf)
 
     def drop(self, bad: Tensor) -> None:
         # Both factors: zero times infinity is not zero.

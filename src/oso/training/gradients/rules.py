@@ -19,7 +19,11 @@ class LayerGradients(Protocol):
         """For weights [J, B]: parameter name to sum_i weights[j, i] g_i, [J, *parameter shape]."""
 
 
-_SMALL, _LARGE = 1e-12, 1e18  # between these, float32 squares lose nothing that matters
+# An example with a gradient, or a factor of one, longer than this contributes nothing: beyond it a
+# sum over the batch could overflow before any noise is added.
+LARGEST_NORM = 1e18
+_SMALL, _LARGE = 1e-12, LARGEST_NORM  # between these, float32 squares lose nothing that matters
+_LONG = 2**14  # float32 sums over longer rows come out too small (1 % at ten million)
 
 
 def row_norms(values: Tensor) -> Tensor:
@@ -28,6 +32,9 @@ def row_norms(values: Tensor) -> Tensor:
     A norm that is measured too small lets its example through the clip: sensitivity rests on this.
     """
     rows = values.flatten(1)
+    if rows.shape[1] > _LONG:
+        parts = [row_norms(part) for part in rows.split(_LONG, dim=1)]
+        return torch.linalg.vector_norm(torch.stack(parts), dim=0)
     norms = torch.linalg.vector_norm(rows, dim=1).double()
     odd = ~((norms > _SMALL) & (norms < _LARGE))
     if odd.any():

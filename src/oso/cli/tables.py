@@ -1,0 +1,31 @@
+"""Tables on standard output: as wide as the terminal, or as they need in a file or a pipe."""
+
+import sys
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+_WIDE = 200  # columns where no terminal sets a limit
+
+
+def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]], left: int = 1) -> None:
+    """Print rows of cells; the first `left` columns are text, the others numbers."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for position, heading in enumerate(headings):
+        justify = "left" if position < left else "right"
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(_text(cell) for cell in row))
+    console().print(table)
+
+
+def console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _WIDE)
+
+
+def _text(cell: object) -> str:
+    if cell is None or cell != cell:  # NaN
+        return ""
+    return f"{cell:.5g}" if isinstance(cell, float) else str(cell)

@@ -1,0 +1,174 @@
+"""What the stored ledgers cost, grid by grid, against the budget that the rows claim.
+
+Nothing is taken on trust but the ledgers and the size of the grid: epsilon is computed anew from
+them. A grid's budget pays for N runs of one seed each; seeds repeat a grid for statistics and are
+not charged (as in the paper), so that a grid costs what its dearest seed costs. Runs of the grid
+that are not stored are charged as whole runs with the least noise of those that are.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from oso.errors import OsoError
+from oso.methods import find_method
+from oso.privacy.accounting import epsilon_of
+from oso.privacy.ledger import Ledger, SumQuery
+from oso.results.claims import check_claim, check_planned, ledger_of
+from oso.study.config import GridSection
+from oso.study.grid import candidates
+from oso.study.plan import Plan
+
+_POINT = ["learning_rate", "threshold", "quantile"]
+# Runs that are alike in these are one grid (its points and its seeds).
+_SETTING = [
+    *("dataset", "method", "k", "epsilon", "delta", "selection", "momentum"),
+    *("noise_multiplier", "query_noise_multiplier", "examples", "batch_size", "epochs"),
+]
+_SLACK = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class GridAccount:
+    """One grid: what it may cost, and what its ledgers say that it costs."""
+
+    dataset: str
+    method: str
+    k: int
+    epsilon: float  # the budget
+    delta: float
+    runs: int  # N, of the whole grid
+    stored: int  # of the dearest seed
+    seeds: int
+    spent: float  # epsilon by RDP, from the ledgers
+    ledgers: tuple[Ledger, ...]  # N of them: what `spent` was computed from
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}.{self.method}.k{self.k}.eps{self.epsilon:g}"
+
+    @property
+    def within(self) -> bool:
+        return self.spent <= self.epsilon * _SLACK
+
+    def spent_by(self, accountant: str) -> float:
+        """The same by another accountant: pld, prv."""
+        return epsilon_of(self.ledgers, self.delta, accountant)
+
+
+def account(runs: pd.DataFrame, plan: Plan | None = None) -> list[GridAccount]:
+    """Every private grid of the table `runs`, in its order.
+
+    `plan` says how large each grid is; without one, or for runs that it does not hold, it is the
+    default grid for the method and k. Raises OsoError for a row that contradicts itself, its ledger
+    or the plan.
+    """
+    planned = {
+        run.run_id: (cohort, run)
+        for cohort in (plan.cohorts if plan is not None else [])
+        for run in cohort.runs
+    }
+    for row in _records(runs):
+        check_claim(row)
+        if row["run_id"] in planned:
+            check_planned(row, *planned[row["run_id"]])
+    private = runs[runs["epsilon"].notna()]
+    sizes = [
+        planned[row["run_id"]][0].grid_runs if row["run_id"] in planned else _default_size(row)
+        for row in _records(private)
+    ]
+    groups = private.assign(grid_runs=sizes).groupby(
+        [*_SETTING, "grid_runs"], dropna=False, sort=False
+    )
+    return [_account_grid(group) for _, group in groups]
+
+
+def require_within(accounts: Iterable[GridAccount]) -> None:
+    """OsoError that names the first grid above its budget."""
+    for grid in accounts:
+        if not grid.within:
+            raise OsoError(
+                f"{grid.name}: its ledgers cost epsilon {grid.spent:.4g} at delta {grid.delta:g} "
+                f"({grid.runs} runs); the budget is {grid.epsilon:g}"
+            )
+
+
+def dearest(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
+    """For each data set the grid that comes nearest to its budget, or exceeds it most."""
+    found: dict[str, GridAccount] = {}
+    for grid in accounts:
+        best = found.setdefault(grid.dataset, grid)
+        if grid.spent / grid.epsilon > best.spent / best.epsilon:
+            found[grid.dataset] = grid
+    return found
+
+
+def accounts_table(accounts: Sequence[GridAccount], cross_check_all: bool = False) -> pd.DataFrame:
+    """One row per grid: grid, budget, delta, runs, stored, seeds, rdp, pld, prv, verdict.
+
+    pld and prv are NaN but for the dearest grid of each data set, unless `cross_check_all`: they
+    take about a second a grid. And NaN above the budget, where little noise would make it hours.
+    """
+    checked = dearest(accounts).values()
+    rows = []
+    for grid in accounts:
+        check = grid.within and (cross_check_all or grid in checked)
+        rows.append(
+            {
+                "grid": grid.name,
+                "budget": grid.epsilon,
+                "delta": grid.delta,
+                "runs": grid.runs,
+                "stored": grid.stored,
+                "seeds": grid.seeds,
+                "rdp": grid.spent,
+                "pld": grid.spent_by("pld") if check else math.nan,
+                "prv": grid.spent_by("prv") if check else math.nan,
+                "verdict": "within" if grid.within else "exceeded",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _account_grid(rows: pd.DataFrame) -> GridAccount:
+    first = _records(rows)[0]
+    delta = float(first["delta"])
+    ledgers = {row["run_id"]: ledger_of(row) for row in _records(rows)}
+    # Points under whatever seed: more than the grid has would be a larger grid, spread over seeds.
+    size = max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))
+    filler = _whole_run(list(ledgers.values()), int(first["steps"]))
+    charged: list[tuple[float, int, tuple[Ledger, ...]]] = []
+    for _, seed in rows.groupby("seed"):
+        stored = [ledgers[run_id] for run_id in seed["run_id"]]
+        whole = (*stored, *[filler] * (size - len(stored)))
+        charged.append((epsilon_of(whole, delta), len(stored), whole))
+    spent, count, whole = max(charged, key=lambda seed: seed[0])
+    return GridAccount(
+        dataset=first["dataset"],
+        method=first["method"],
+        k=int(first["k"]),
+        epsilon=float(first["epsilon"]),
+        delta=delta,
+        runs=len(whole),
+        stored=count,
+        seeds=len(charged),
+        spent=spent,
+        ledgers=whole,
+    )
+
+
+def _whole_run(ledgers: Sequence[Ledger], steps: int) -> Ledger:
+    """What a run that is not stored may have released: all its steps, with the least noise seen."""
+    least = min(nu for ledger in ledgers for nu, _ in ledger.releases())
+    return Ledger(ledgers[0].sampling, [((SumQuery("not_stored", least),), steps)])
+
+
+def _default_size(row: dict[str, Any]) -> int:
+    return len(candidates(find_method(row["method"]).search, GridSection(), int(row["k"])))
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return list(frame.to_dict("records"))

@@ -1,0 +1,82 @@
+"""The statistics: certain guesses give a large bound, guesses in the dark none."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from oso.audit.bounds import many_runs_bound, one_run_bounds
+from oso.audit.scores import Score
+from oso.errors import OsoError
+
+DELTA = 1e-5
+SHIFT = 0.5  # of a Gaussian mechanism; its epsilon at DELTA is 1.99
+
+
+def normal(seed: int, shift: float, count: int, cuts: tuple[float, ...] = (1.0,)) -> Score:
+    return Score("made up", np.random.default_rng(seed).normal(shift, 1, count), cuts)
+
+
+@pytest.mark.usefixtures("library")
+def test_separated_scores_give_large_bounds() -> None:
+    inside, outside = [normal(1, 20, 2000, (10.0,))], [normal(2, 0, 2000, (10.0,))]
+    plain, gaussian = one_run_bounds(inside, outside, DELTA)
+    assert 3.3 < plain < gaussian
+    assert many_runs_bound(inside, outside, DELTA) > 6
+
+
+@pytest.mark.usefixtures("library")
+def test_equal_scores_give_none() -> None:
+    """At 95 % confidence, 20 times; and a score that is the same for all."""
+    bounds = np.array(
+        [
+            [
+                *one_run_bounds([normal(i, 0, 2000)], [normal(1000 + i, 0, 2000)], DELTA),
+                many_runs_bound([normal(i, 0, 500)], [normal(1000 + i, 0, 500)], DELTA),
+            ]
+            for i in range(20)
+        ]
+    )
+    assert ((bounds > 0).sum(axis=0) <= 3).all()
+    assert bounds.max() < 0.5
+    flat = [Score("flat", np.ones(500), (1.0,))]
+    assert one_run_bounds(flat, flat, DELTA) == (0, 0)
+    assert many_runs_bound(flat, flat, DELTA) == 0
+
+
+@pytest.mark.usefixtures("library")
+def test_scores_of_a_mechanism_of_known_epsilon_stay_below_it() -> None:
+    """The Gaussian mechanism of epsilon 1.99 and its likelihood ratio, 20 times."""
+    bounds = np.array(
+        [
+            [
+                *one_run_bounds([normal(i, SHIFT, 2000)], [normal(1000 + i, 0, 2000)], DELTA),
+                many_runs_bound([normal(i, SHIFT, 2000)], [normal(1000 + i, 0, 2000)], DELTA),
+            ]
+            for i in range(20)
+        ]
+    )
+    assert (bounds < 1.99).all()
+    assert (bounds.mean(axis=0) > 0.4).all()
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("of", [lambda *a: one_run_bounds(*a)[0], many_runs_bound])
+def test_looking_at_more_scores_costs_confidence(of) -> None:
+    inside, outside = [normal(1, 2, 1000)], [normal(2, 0, 1000)]
+    assert of(inside * 8, outside * 8, DELTA) < of(inside, outside, DELTA)
+
+
+@pytest.mark.usefixtures("library")
+def test_the_best_score_decides() -> None:
+    good, bad = (normal(1, 20, 2000), normal(2, 0, 2000)), (normal(3, 0, 2000), normal(4, 0, 2000))
+    inside, outside = zip(bad, good, bad, strict=True)
+    assert one_run_bounds(inside, outside, DELTA)[0] > 3
+    assert many_runs_bound(inside, outside, DELTA) > 1.5  # one in six of the absent is above 1
+
+
+def test_without_the_library_one_line_says_how_to_get_it(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax_privacy", None)
+    monkeypatch.setitem(sys.modules, "jax_privacy.auditing", None)
+    with pytest.raises(OsoError, match=r"pip install 'oso-dp\[audit\]'"):
+        one_run_bounds([normal(1, 0, 9)], [normal(2, 0, 9)], DELTA)

@@ -1,0 +1,93 @@
+"""`oso audit`: its table, its file, its exit status."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from oso.audit import findings
+from oso.audit.faults import FAULTS
+from oso.audit.findings import Finding
+from oso.cli.audit import audit
+from oso.errors import OsoError
+
+
+def finding(fault: str | None, bound: float) -> Finding:
+    return Finding("online", fault, 1e-5, 2.0, bound, bound, 2.0, 0.0, 4000, 32, 9, 4, 1.5)
+
+
+@pytest.fixture
+def oso(monkeypatch):
+    """The command, with these findings in place of an audit; and what the audit was asked for."""
+
+    def run(found: list[Finding], *arguments: str):
+        asked: dict = {}
+
+        def fake(methods, faults, runs, *, seed, workers):
+            asked.update(methods=methods, faults=list(faults))
+            asked.update(runs=runs, seed=seed, workers=workers)
+            return iter(found)
+
+        monkeypatch.setattr(findings, "audit", fake)
+        app = typer.Typer()
+        app.command()(audit)
+        return CliRunner().invoke(app, arguments), asked
+
+    return run
+
+
+def test_both_directions_as_they_should_be(oso, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "audit.csv"
+    done, asked = oso([finding(None, 0.5), finding("no_clip", 3.0)], "--output", str(path))
+    assert done.exit_code == 0, done.output
+    assert asked["methods"] == ["adam_wosm", "fixed_quantile", "fixed_threshold", "online"]
+    assert asked["faults"] == list(FAULTS)
+    assert "no_clip" in done.stdout
+    assert "…" not in done.stdout  # fits a terminal of 80 columns
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [(row["fault"], row["one_run_bound"], row["verdict"]) for row in rows] == [
+        ("", "0.5", "holds"),
+        ("no_clip", "3.0", "seen"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (finding(None, 2.5), "online, right code: REFUTED"),
+        (finding("no_clip", 1.0), "online, no_clip: NOT SEEN"),
+    ],
+)
+def test_a_wrong_direction_is_exit_status_1_and_the_file_is_kept(
+    oso, tmp_path: Path, wrong: Finding, line: str
+) -> None:
+    path = tmp_path / "audit.csv"
+    done, _ = oso([finding(None, 0.5), wrong], "--output", str(path))
+    assert done.exit_code == 1
+    assert f"oso: audit: {line}" in done.stderr.splitlines()
+    assert len(list(csv.DictReader(path.read_text().splitlines()))) == 2
+
+
+def test_options_reach_the_audit(oso) -> None:
+    done, asked = oso(
+        [finding(None, 0.5)],
+        *("--method", "online", "--method", "adam_wosm", "--no-faults", "--runs", "7"),
+        *("--seed", "3", "--workers", "4"),
+    )
+    assert done.exit_code == 0, done.output
+    assert asked == {
+        "methods": ["online", "adam_wosm"],
+        "faults": [],
+        "runs": 7,
+        "seed": 3,
+        "workers": 4,
+    }
+
+
+def test_an_output_that_cannot_be_written_is_found_out_before_the_audit(oso, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    done, asked = oso([finding(None, 0.5)], "--output", str(tmp_path / "file" / "audit.csv"))
+    assert isinstance(done.exception, OsoError)
+    assert asked == {}

@@ -1,0 +1,165 @@
+"""Both directions: right code stays below its claim, and each planted fault rises above it."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from scipy.stats import norm
+
+from oso.audit import findings
+from oso.audit.experiments import DELTA, EPSILON, MANY_RUNS, ONE_RUN, asked_by, noise_multiplier
+from oso.audit.faults import FAULTS
+from oso.audit.findings import Finding, audit, find, private_methods
+from oso.errors import OsoError
+from oso.privacy.ledger import Ledger
+from oso.privacy.mechanism import Mechanism
+from oso.privacy.queries import ClippedDirection, ClippedGradient
+from oso.privacy.streams import Seeded
+from oso.training.gradients.code import BatchGradients, GradientCode
+
+PLACES = (
+    Ledger,
+    Mechanism,
+    ClippedDirection,
+    ClippedGradient,
+    Seeded,
+    BatchGradients,
+    GradientCode,
+)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("method", private_methods())
+def test_right_code_stays_below_its_claim(method: str) -> None:
+    finding = find(method, None, runs=60)
+    assert finding.one_run_claimed == pytest.approx(EPSILON, rel=1e-3)
+    assert finding.many_runs_claimed == pytest.approx(EPSILON, rel=1e-3)
+    assert finding.verdict == "holds"
+    assert finding.as_it_should
+    assert 0.2 < finding.one_run_gaussian_bound < EPSILON  # not vacuous
+    assert finding.many_runs_bound < EPSILON
+
+
+@pytest.mark.usefixtures("library")
+def test_both_experiments_see_missing_noise() -> None:
+    finding = find("fixed_threshold", "no_gradient_noise", runs=60)
+    assert finding.one_run_bound > EPSILON
+    assert finding.many_runs_bound > EPSILON
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_each_fault_is_seen(fault) -> None:
+    method = next(name for name in ("online", "fixed_quantile") if fault.query in asked_by(name))
+    # The count cannot tell thousands of canaries apart, so it takes runs with one.
+    finding = find(method, fault.name, runs=60 if fault.query == "unclipped_count" else 5)
+    assert finding.verdict == "seen"
+    assert finding.as_it_should
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_fault_is_gone_after_its_context_even_if_that_fails(fault) -> None:
+    before = [dict(vars(place)) for place in PLACES]
+    during = []
+
+    def fail() -> None:
+        with fault.plant():
+            during.extend(dict(vars(place)) for place in PLACES)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert during != before
+    assert [dict(vars(place)) for place in PLACES] == before
+
+
+def test_every_fault_concerns_some_private_method() -> None:
+    asked = set.union(*(asked_by(method) for method in private_methods()))
+    assert {fault.query for fault in FAULTS.values()} == asked
+
+
+@pytest.mark.usefixtures("library")
+def test_the_audit_goes_through_methods_and_the_faults_that_concern_them(monkeypatch) -> None:
+    monkeypatch.setattr(findings, "find", lambda *asked: asked)
+    gradient, count = "no_gradient_noise", "no_count_noise"
+    methods = ["online", "fixed_quantile"]
+    assert list(audit(methods, [gradient, count], runs=5, faulty_runs=4, seed=3)) == [
+        ("online", None, 5, 3),
+        ("online", gradient, 4, 3),
+        ("fixed_quantile", None, 5, 3),
+        ("fixed_quantile", gradient, 4, 3),
+        ("fixed_quantile", count, 4, 3),
+    ]
+
+
+class Pool(ThreadPoolExecutor):
+    """Processes as threads; what goes to one must survive the way there."""
+
+    def __init__(self, workers, context, **options) -> None:
+        assert workers == 2
+        assert context.get_start_method() == "spawn"
+        super().__init__(1)
+
+    def map(self, function, *arguments):
+        function, *arguments = pickle.loads(pickle.dumps((function, *arguments)))
+        return super().map(function, *arguments)
+
+
+@pytest.mark.usefixtures("library")
+def test_two_workers_find_the_same_in_the_same_order(monkeypatch) -> None:
+    def numbers(workers: int) -> list[Finding]:
+        found = audit(["adam_wosm"], ["no_clip"], runs=5, faulty_runs=4, workers=workers)
+        return [replace(finding, seconds=0) for finding in found]
+
+    alone = numbers(1)
+    monkeypatch.setattr(findings, "ProcessPoolExecutor", Pool)
+    assert numbers(2) == alone
+
+
+@pytest.mark.usefixtures("library")
+def test_what_cannot_be_audited_is_refused() -> None:
+    with pytest.raises(OsoError, match="no_dp claims no privacy"):
+        next(audit(["online", "no_dp"]))
+    with pytest.raises(OsoError, match="method 'nothing'"):
+        next(audit(["nothing"]))
+    with pytest.raises(OsoError, match="fault 'x': not known; allowed are no_gradient_noise"):
+        next(audit(["online"], ["x"]))
+
+
+@pytest.mark.parametrize(
+    ("fault", "one_run", "gaussian", "many_runs", "verdict"),
+    [
+        (None, 0.5, 0.9, 0.9, "holds"),
+        (None, 1.1, 1.2, 0.0, "REFUTED"),
+        (None, 0.5, 1.1, 0.0, "REFUTED"),
+        (None, 0.5, 0.5, 3.1, "REFUTED"),
+        ("no_clip", 0.5, 0.9, 2.9, "NOT SEEN"),
+        ("no_clip", 0.0, 0.0, 3.1, "seen"),
+        ("no_clip", 1.1, 1.1, 0.0, "seen"),
+    ],
+)
+def test_each_bound_is_held_against_the_claim_of_its_own_experiment(
+    fault, one_run, gaussian, many_runs, verdict
+) -> None:
+    finding = Finding("online", fault, DELTA, 1.0, one_run, gaussian, 3.0, many_runs, 1, 1, 1, 1, 1)
+    assert finding.verdict == verdict
+    assert finding.as_it_should == (verdict in ("holds", "seen"))
+
+
+@pytest.mark.parametrize("scene", [ONE_RUN, MANY_RUNS])
+def test_the_claimed_mechanism_is_more_private_than_the_gaussian_it_is_held_against(scene) -> None:
+    """What the Gaussian bound needs: at every epsilon, not only at the claimed one."""
+    event = dp_accounting.PoissonSampledDpEvent(
+        scene.sampling.rate, dp_accounting.GaussianDpEvent(noise_multiplier(scene))
+    )
+    claimed = PLDAccountant().compose(event, scene.steps)
+    shift = 1 / dp_accounting.get_sigma_gaussian(EPSILON, DELTA)
+    for epsilon in np.arange(0, 3.01, 0.25):
+        gaussian = norm.cdf(shift / 2 - epsilon / shift) - np.exp(epsilon) * norm.cdf(
+            -shift / 2 - epsilon / shift
+        )
+        assert claimed.get_delta(epsilon) < gaussian

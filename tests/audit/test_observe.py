@@ -1,0 +1,65 @@
+"""The auditor reads a canary's presence in each batch off the answers, up to the noise."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from oso.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
+from oso.audit.observe import Observer
+from oso.errors import OsoError
+from oso.methods import State, find_method
+from oso.privacy.mechanism import Mechanism
+from oso.training.loop import Start, Task, train
+
+STEPS = 3
+
+
+def watch(name: str, canaries: Canaries, runs: list[str], batch: int) -> Observer:
+    """Train almost without noise."""
+    kind = find_method(name)
+    method = kind(kind.Settings(), 0.9)
+    observer = Observer(method, canaries.columns)
+    starts = [Start(run, 0, 1e-6, THRESHOLD, 0.5) for run in runs]
+    task = Task(method, "linear", "accuracy", 1e-5, batch, STEPS, STEPS)
+    train(task, starts, canaries.arrays, watch=observer)
+    return observer
+
+
+def test_one_run_shows_who_was_in_each_batch() -> None:
+    canaries = many_canaries(0)
+    observer = watch("online", canaries, ["a"], 1024)
+    n = len(canaries.arrays.train_inputs)
+    mechanism = Mechanism(["a"], n, 1024)
+    for step in range(STEPS):
+        taken = np.zeros(n, bool)
+        taken[mechanism._batch(0, step + 1)] = True
+        expected = taken[canaries.columns] & canaries.present
+        assert 300 < expected.sum() < 700
+        for name in ("clipped_gradient", "clipped_direction"):
+            np.testing.assert_allclose(observer.seen()[name][step], expected, atol=1e-3)
+
+
+def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
+    observer = watch("fixed_quantile", lone_canary(True, 8), ["a", "b", "c"], 4)
+    mechanism = Mechanism(["a", "b", "c"], 8, 4)
+    expected = [[0 in mechanism._batch(run, step + 1) for run in range(3)] for step in range(STEPS)]
+    assert len({tuple(row) for row in expected}) > 1
+    assert observer.noise.keys() == {"clipped_gradient", "unclipped_count"}
+    np.testing.assert_allclose(observer.seen()["clipped_gradient"], expected, atol=1e-3)
+    # The count's own noise is a share of the batch, not of nu.
+    assert observer.seen()["unclipped_count"].shape == (STEPS, 3)
+
+
+def test_a_count_belongs_to_the_canary_only_if_it_is_alone() -> None:
+    observer = watch("fixed_quantile", many_canaries(0), ["a"], 64)
+    assert observer.seen().keys() == {"clipped_gradient"}
+
+
+def test_a_query_of_which_nothing_is_known_is_refused() -> None:
+    query = SimpleNamespace(name="median", scalar=False, noise_multiplier=1.0)
+    method = SimpleNamespace(name="new", queries=lambda state: [query])
+    one = torch.ones(1)
+    with pytest.raises(OsoError, match=r"'median'.*known are clipped_gradient"):
+        Observer(method, slice(0, 1))(State(one, one, one, None, 1.0, 1), {"median": one})

@@ -1,0 +1,141 @@
+"""`oso budget`: prices at a prompt, and one clear line for what cannot be priced."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MNIST = ("--delta", "1e-5", "--examples", 60000, "--batch-size", 512, "--epochs", 10)
+NINE_STOPPED = ("--runs", 9, "--selection", "random-stopping")
+
+
+def test_the_noise_of_a_search(oso) -> None:
+    status, output, _ = oso("budget", "--epsilon", 3, *MNIST, "--runs", 9)
+    assert status == 0
+    assert output.startswith("noise multiplier 1.49")
+    assert "9 runs of 1172 steps" in output
+
+
+def price(oso, *arguments):
+    status, output, error = oso("budget", *arguments, "--json")
+    assert status == 0, error
+    return json.loads(output)
+
+
+def test_json_has_the_promised_keys(oso) -> None:
+    found = price(oso, "--epsilon", 3, *MNIST, "--runs", 81)
+    assert found.pop("noise_multiplier") == pytest.approx(3.994, abs=0.001)
+    assert found == {
+        "epsilon": 3.0,
+        "delta": 1e-5,
+        "runs": 81,
+        "steps": 1172,
+        "sampling_rate": 512 / 60000,
+        "accountant": "rdp",
+        "selection": "composition",
+    }
+
+
+def test_epsilon_of_a_noise_is_the_way_back(oso) -> None:
+    nu = price(oso, "--epsilon", 3, *MNIST, "--runs", 9)["noise_multiplier"]
+    found = price(oso, "--noise-multiplier", nu, *MNIST, "--runs", 9)
+    assert found["epsilon"] == pytest.approx(3, rel=1e-5)
+    tighter = price(oso, "--noise-multiplier", nu, *MNIST, "--runs", 9, "--accountant", "pld")
+    assert 2.5 < tighter["epsilon"] < 2.9
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [("geometric", 1.306), ("logarithmic", 1.147), ("poisson", 2.761), ("1", 1.306), ("0", 1.147)],
+)
+def test_random_stopping(oso, shape, expected) -> None:
+    rule = ("--selection", "random-stopping", "--shape", shape)
+    found = price(oso, "--epsilon", 3, *MNIST, "--runs", 81, *rule)
+    assert found["noise_multiplier"] == pytest.approx(expected, abs=0.001)
+    assert found["selection"] == "random_stopping"
+
+
+def test_the_split_of_proposition_1(oso) -> None:
+    found = price(oso, "--epsilon", 3, *MNIST, "--runs", 9, "--query-noise")
+    nu = found["noise_multiplier"]
+    assert found["query_noise_multiplier"] == pytest.approx(7.124 * nu)
+    assert found["gradient_noise_multiplier"] == pytest.approx(1.01 * nu, rel=1e-4)
+
+
+def test_a_whole_study(oso, repo) -> None:
+    demo = repo / "config/demo.yaml"
+    found = price(oso, "--config", demo, "--query-noise")
+    noise = {(e["method"], e["epsilon"]): e["noise_multiplier"] for e in found}
+    assert noise["fixed_threshold", 3] > noise["fixed_quantile", 3] > noise["online", 3]
+    split = {e["method"]: e["query_noise_multiplier"] for e in found}
+    assert split["fixed_threshold"] is None
+    assert split["fixed_quantile"] == pytest.approx(0.1 * 128)
+    status, table, _ = oso("budget", "--config", demo)
+    assert status == 0
+    assert "fixed_threshold" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "give one of --epsilon and --noise-multiplier"),
+        (("--epsilon", 3, "--noise-multiplier", 1, *MNIST), "give one of --epsilon"),
+        (("--epsilon", 3), "--examples: must be given"),
+        (("--epsilon", 3, "--examples", 0), "--examples 0: must be at least 1"),
+        (("--epsilon", 3, "--examples", -5), "--examples -5"),
+        (("--epsilon", 3, "--examples", 100), "--batch-size 512: must be between 1 and the 100"),
+        (("--epsilon", 3, "--examples", 600, "--batch-size", 0), "--batch-size 0"),
+        (("--epsilon", 3, "--examples", 600, "--epochs", 0), "--epochs 0: must be above 0 and at"),
+        (("--epsilon", 0, *MNIST), "epsilon 0: must be above 0"),
+        (("--epsilon", "nan", *MNIST), "epsilon nan: must be above 0"),
+        (("--epsilon", 1e-9, *MNIST), "epsilon 1e-09: no noise multiplier between"),
+        (("--epsilon", 3, *MNIST, "--runs", 0), "runs 0: must be at least 1"),
+        (("--epsilon", 3, "--examples", 600, "--delta", 1), "delta 1: must be above 0 and below 1"),
+        (("--noise-multiplier", 0, *MNIST), "noise multiplier 0: must be 0.05 to 10000"),
+        (("--epsilon", 3, *MNIST, "--accountant", "gdp"), "'gdp' is not one of 'rdp', 'pld'"),
+        (("--epsilon", 3, *MNIST, "--shape", "flat"), "--shape flat: allowed are geometric"),
+        (
+            ("--epsilon", 3, *MNIST, "--query-noise", "--query-noise-ratio", 1),
+            "query noise multiplier 0.837237: must be greater than",
+        ),
+        (
+            ("--epsilon", 3, *MNIST, *NINE_STOPPED, "--accountant", "pld"),
+            "random stopping is priced by rdp only",
+        ),
+        (("--config", "config/demo.yaml", "--runs", 3), "--runs: --config config/demo.yaml brings"),
+        (("--config", "nowhere.yaml"), "nowhere.yaml: cannot be read"),
+    ],
+)
+def test_what_cannot_be_priced_is_said_in_one_line(oso, repo, monkeypatch, arguments, complaint):
+    monkeypatch.chdir(repo)
+    status, output, error = oso("budget", *arguments)
+    assert status == 2
+    assert output == ""
+    assert error.startswith("oso: error: ")
+    assert complaint in error
+    assert error.count("\n") == 1
+
+
+def test_a_price_by_rdp_loads_nothing_heavy() -> None:
+    """Torch, Opacus and privacy-loss distributions would make the prompt wait for seconds."""
+    code = (
+        "import sys; sys.argv = ['oso', 'budget', '--epsilon', '3', '--examples', '60000'];"
+        "from oso.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = {'torch', 'opacus', 'pandas', 'scipy.signal', 'dp_accounting.pld'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "import dp_accounting\n"  # whole, whoever asks for it afterwards
+        "assert dp_accounting.calibrate_dp_mechanism and dp_accounting.pld.PLDAccountant"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_answer_goes_to_a_pipe_whole(repo: Path) -> None:
+    oso = Path(sys.executable).parent / "oso"
+    command = [str(oso), "budget", "--config", str(repo / "config/smoke.yaml")]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "noise multiplier" in output
+    assert "…" not in output

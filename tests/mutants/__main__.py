@@ -1,0 +1,121 @@
+"""Plant every fault of `faults.py`, one at a time, and see the tests catch it.
+
+    make mutants                     # all of them; a table of which test caught which
+    python tests/mutants 'noise|sum' # those whose name matches
+
+Each fault is planted into a copy of the code; the checkout stays as it is. Ends with status 1 if a
+fault survives, or if the tests fail on the code without any.
+"""
+
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from faults import FAULTS, Fault
+
+REPO = Path(__file__).resolve().parents[2]
+WORKERS = int(os.environ.get("MUTANT_WORKERS", str(os.cpu_count() or 1)))
+COPIED = ("src", "tests", "config", "results", "pyproject.toml", "requirements.in")
+
+
+def copy_checkout(folder: Path) -> None:
+    for name in COPIED:
+        source, target = REPO / name, folder / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, target)
+
+
+def run_tests(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Pytest in the copy, which must import the copy's code and no other."""
+    check = "import oso, sys; sys.exit(not oso.__file__.startswith(sys.argv[1]))"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",  # or a fault within a second of the last goes unseen
+        "OMP_NUM_THREADS": "1",
+    }
+    shared = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    subprocess.run([sys.executable, "-c", check, str(folder)], check=True, **shared)
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options]
+    return subprocess.run([*command, *tests.split()], check=False, **shared)
+
+
+def plant(folder: Path, fault: Fault) -> str | None:
+    """The test that caught it, or None."""
+    path = folder / "src" / "oso" / fault.file
+    text = path.read_text()
+    assert text.count(fault.old) == 1, f"{fault.name}: {fault.old!r} is not once in {fault.file}"
+    path.write_text(text.replace(fault.old, fault.new))
+    try:
+        process = run_tests(folder, fault.tests)
+    finally:
+        path.write_text(text)
+    if process.returncode == 0:
+        return None
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", process.stdout, flags=re.M)
+    if process.returncode != 1 or not found:
+        raise RuntimeError(f"{fault.name}: pytest did not run:\n{process.stdout[-2000:]}")
+    return found[1]
+
+
+def work(faults: "queue.SimpleQueue[Fault]", caught: dict[str, str | None], errors: list) -> None:
+    with tempfile.TemporaryDirectory(prefix="oso-mutants-") as name:
+        copy_checkout(Path(name))
+        while not errors:
+            try:
+                fault = faults.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                caught[fault.name] = by = plant(Path(name), fault)
+            except Exception as error:
+                errors.append(error)
+                return
+            print(f"{'caught  ' if by else 'SURVIVED'} {fault.name}", flush=True)
+
+
+def main(wanted: str) -> int:
+    chosen = [fault for fault in FAULTS if re.search(wanted, fault.name)]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="oso-mutants-") as name:
+        copy_checkout(Path(name))
+        tests = " ".join(dict.fromkeys(fault.tests for fault in chosen))
+        sound = run_tests(Path(name), tests)
+    if sound.returncode != 0:
+        print(f"the tests fail on the code as it is:\n{sound.stdout[-3000:]}", file=sys.stderr)
+        return 1
+    print(f"the code as it is passes ({time.monotonic() - began:.0f} s)", flush=True)
+
+    faults: queue.SimpleQueue[Fault] = queue.SimpleQueue()
+    for fault in chosen:
+        faults.put(fault)
+    caught: dict[str, str | None] = {}
+    errors: list[Exception] = []
+    threads = [threading.Thread(target=work, args=(faults, caught, errors)) for _ in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        print(errors[0], file=sys.stderr)
+        return 1
+
+    print("\n| fault | in | caught by |\n|---|---|---|")
+    for fault in chosen:
+        print(f"| {fault.name} | {fault.file} | {caught[fault.name] or 'NOTHING'} |")
+    survivors = [name for name, by in caught.items() if by is None]
+    seconds = time.monotonic() - began
+    print(f"\n{len(caught) - len(survivors)} of {len(caught)} faults caught in {seconds:.0f} s")
+    return 1 if survivors else 0
+
+
+sys.exit(main(" ".join(sys.argv[1:])))

@@ -1,0 +1,27 @@
+"""The list of planted faults is in order: `make mutants` itself takes minutes."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+spec = importlib.util.spec_from_file_location("faults", Path(__file__).parent / "faults.py")
+sys.modules["faults"] = faults = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(faults)
+FAULTS = faults.FAULTS
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_fits_the_code(fault, repo) -> None:
+    """Code that has moved on would leave a fault that plants nothing."""
+    text = (repo / "src/oso" / fault.file).read_text()
+    assert text.count(fault.old) == 1
+    compile(text.replace(fault.old, fault.new), fault.file, "exec")
+    assert all((repo / test).exists() for test in fault.tests.split())
+
+
+def test_there_are_enough_and_no_two_alike() -> None:
+    assert len(FAULTS) >= 25
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    assert len({(fault.file, fault.old, fault.new) for fault in FAULTS}) == len(FAULTS)

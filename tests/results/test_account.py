@@ -1,0 +1,205 @@
+"""Epsilon from the stored ledgers: every fault of a row that could hide a cost is seen."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+from tests.results.conftest import run_row
+
+from oso.errors import OsoError
+from oso.privacy.ledger import Ledger, SumQuery
+from oso.privacy.sampling import PoissonSampling
+from oso.privacy.search import Search
+from oso.results.account import account, accounts_table, dearest, require_within
+from oso.study.config import load_config
+from oso.study.plan import make_plan
+
+RATE, STEPS, EPSILON = 0.02, 200, 3.0
+NU = Search(PoissonSampling(RATE), STEPS, 9).noise_multiplier(EPSILON, 1e-5)
+
+
+def ledger(nu: float = NU, steps: int = STEPS, rate: float = RATE) -> str:
+    queries = (SumQuery("clipped_gradient", nu),)
+    return Ledger(PoissonSampling(rate), [(queries, steps)]).to_json()
+
+
+def row(number: int, seed: int = 0, **other):
+    known = {
+        "dataset": "glyphs",
+        "epsilon": EPSILON,
+        "examples": 6000,
+        "batch_size": 120,
+        "epochs": 4,
+        "steps": STEPS,
+        "noise_multiplier": NU,
+        "learning_rate": 0.1 * (number + 1),
+        "seed": seed,
+        "ledger": ledger(),
+    }
+    return {**run_row(f"run {number} seed {seed}"), **known, **other}
+
+
+def grid(rows=9, seeds=(0,), **other) -> pd.DataFrame:
+    return pd.DataFrame([{**row(n, s), **other} for s in seeds for n in range(rows)])
+
+
+def test_a_whole_grid_costs_its_budget() -> None:
+    (found,) = account(grid())
+    assert found.name == "glyphs.online.k9.eps3"
+    assert (found.runs, found.stored, found.seeds) == (9, 9, 1)
+    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
+    assert found.within
+    require_within([found])
+
+
+def test_runs_that_are_not_stored_are_charged() -> None:
+    """A grid of which one point was run has still searched it all, as far as anyone knows."""
+    (found,) = account(grid(rows=1))
+    assert (found.runs, found.stored) == (9, 1)
+    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
+
+
+def test_missing_runs_are_charged_as_the_dearest_stored_one() -> None:
+    rows = grid(rows=2)
+    rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", 10, ledger(steps=10)]
+    (found,) = account(rows)
+    assert sorted(entry.step_count for entry in found.ledgers) == [10, *[STEPS] * 8]
+    (found,) = account(rows.iloc[:1])  # the other runs need not have diverged
+    assert sorted(entry.step_count for entry in found.ledgers) == [10, *[STEPS] * 8]
+
+
+def test_seeds_are_not_charged_but_the_dearest_counts() -> None:
+    rows = grid(seeds=(0, 1))
+    (found,) = account(rows)
+    assert found.seeds == 2
+    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
+    rows.loc[:8, ["status", "diverged_at", "ledger"]] = ["diverged", 50, ledger(steps=50)]
+    (found,) = account(rows)  # the second seed has taken all its steps
+    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
+    assert {entry.step_count for entry in found.ledgers} == {STEPS}
+
+
+def test_more_runs_than_the_grid_has_are_all_charged() -> None:
+    (found,) = account(grid(rows=12))
+    assert found.runs == 12
+    assert not found.within
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"ledger": ledger(nu=0.99 * NU), "noise_multiplier": 0.99 * NU},
+        {"ledger": ledger(nu=1e-3), "noise_multiplier": 1e-3},
+        {"epsilon": 2.9},
+        {"k": 10},  # then the grid has ten runs
+    ],
+)
+def test_a_grid_above_its_budget_is_named(fault) -> None:
+    found = account(grid(**fault))
+    with pytest.raises(OsoError, match=r"glyphs\.online\.k\d+\.eps.*: its ledgers cost epsilon"):
+        require_within(found)
+    assert accounts_table(found)["pld"].isna().all()  # it would take hours where noise is little
+
+
+def test_a_larger_grid_spread_over_seeds_is_charged_whole() -> None:
+    rows = pd.concat([grid(), grid(rows=18, seeds=(1,)).iloc[9:]], ignore_index=True)
+    (found,) = account(rows)
+    assert found.runs == 18
+    assert not found.within
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"ledger": ledger(steps=STEPS - 1)}, "its ledger has 199 steps, the row 200"),
+        ({"ledger": ledger(rate=0.01)}, "its ledger has sampling rate 0.01, the row 0.02"),
+        ({"ledger": ledger(nu=0.99 * NU)}, "its ledger has noise multiplier"),
+        ({"ledger": ledger(nu=0.0)}, "its ledger has noise multiplier 0"),
+        ({"noise_multiplier": 2 * NU}, "its ledger has noise multiplier"),
+        ({"ledger": None}, "ledger: not readable"),
+        ({"ledger": "{"}, "ledger: not readable"),
+        ({"ledger": ledger().replace("poisson", "shuffled")}, "sampling 'shuffled'"),
+        ({"epsilon": None}, "epsilon None: must be above 0"),
+        ({"epsilon": math.inf}, "epsilon inf: must be above 0 and below inf"),
+        ({"epsilon": 0.0}, "epsilon 0.0: must be above 0"),
+        ({"delta": None}, "delta None: must be above 0 and below 1"),
+        ({"delta": 1.0}, "delta 1.0: must be above 0 and below 1"),
+        ({"noise_multiplier": None}, "noise_multiplier None: must be above 0"),
+        ({"method": "no_dp"}, "no_dp has no privacy, but a value of epsilon"),
+        ({"seed": None}, "seed is missing"),
+        ({"k": None}, "k is missing"),
+        ({"steps": None}, "steps is missing"),
+        ({"examples": 0}, "batch_size 120 of 0 examples"),
+        ({"examples": 12000, "epochs": 2}, "examples 12000: glyphs has 6000"),
+        ({"epochs": 5}, "steps 200 are not those of 5 epochs"),
+        ({"status": "running"}, "status 'running': allowed are finished, diverged"),
+        ({"status": "diverged"}, "diverged_at None: must be 1 to 200"),
+        ({"status": "diverged", "diverged_at": 0}, "diverged_at 0: must be 1 to 200"),
+        ({"method": "magic"}, "method 'magic' is not known"),
+        ({"selection": "random_stopping"}, "selection 'random_stopping'"),
+        ({"status": "diverged", "diverged_at": 7}, "its ledger has 200 steps, the row 7"),
+    ],
+)
+def test_a_row_whose_ledger_is_not_its_own_is_refused(fault, message) -> None:
+    with pytest.raises(OsoError, match=f"run 0 seed 0: .*{message}"):
+        account(grid(**fault))
+
+
+def test_methods_without_privacy_are_left_out() -> None:
+    plain = {"method": "no_dp", "epsilon": None, "delta": None, "noise_multiplier": None}
+    exact = Ledger(PoissonSampling(RATE), [((SumQuery("plain_gradient", 0.0),), STEPS)])
+    assert account(grid(**plain, ledger=exact.to_json())) == []
+
+
+def test_two_settings_of_one_cell_are_two_grids() -> None:
+    rows = pd.concat([grid(), grid(momentum=0.5)], ignore_index=True)
+    assert [found.stored for found in account(rows)] == [9, 9]
+
+
+def test_the_table_has_three_accountants_for_the_dearest_grid() -> None:
+    cheaper = grid(epsilon=4.0)
+    found = account(pd.concat([cheaper, grid()], ignore_index=True))
+    assert dearest(found) == {"glyphs": found[1]}
+    table = accounts_table(found)
+    assert math.isnan(table.loc[0, "pld"])
+    assert table.loc[1, "pld"] == pytest.approx(table.loc[1, "prv"], rel=0.02)
+    assert 0.8 * EPSILON < table.loc[1, "pld"] < table.loc[1, "rdp"]
+    assert accounts_table(found, cross_check_all=True)["prv"].notna().all()
+    assert table["verdict"].tolist() == ["within", "within"]
+
+
+def test_the_stored_text_alone_decides() -> None:
+    """A ledger that was edited to fewer queries is cheaper: the text is what is priced."""
+    both = (SumQuery("clipped_gradient", NU), SumQuery("clipped_direction", NU))
+    text = Ledger(PoissonSampling(RATE), [(both, STEPS)]).to_json()
+    cheap = NU / math.sqrt(2)  # two sums of NU cost one of this
+    (found,) = account(grid(ledger=text, noise_multiplier=cheap))
+    assert not found.within
+    stored = json.loads(text)
+    stored["steps"][0]["queries"].pop()
+    (found,) = account(grid(ledger=json.dumps(stored), noise_multiplier=cheap))
+    assert found.within
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("epsilon", 1000.0), ("delta", 1e-3), ("seed", 7), ("learning_rate", 9.9)]
+)
+def test_a_row_that_is_not_what_was_planned_is_refused(column, value, plan_and_rows) -> None:
+    plan, rows = plan_and_rows
+    assert account(rows, plan)[0].runs == 2
+    rows.loc[0, column] = value
+    with pytest.raises(OsoError, match=f"run .*: {column} is .*, in the plan"):
+        account(rows, plan)
+
+
+@pytest.fixture
+def plan_and_rows(repo):
+    """The smallest study as planned, with rows that nobody trained."""
+    plan = make_plan(load_config(repo / "config/smoke.yaml"))
+    cohort = plan.cohort("glyphs.online.k2.eps3")
+    nu = plan.noise_multipliers[cohort.name]
+    shared = {n: getattr(cohort, n) for n in ("k", "epsilon", "batch_size", "epochs", "steps")}
+    text = ledger(nu, cohort.steps, cohort.batch_size / cohort.examples)
+    rows = [row(0, **shared, **vars(run), noise_multiplier=nu, ledger=text) for run in cohort.runs]
+    return plan, pd.DataFrame(rows)
