@@ -9,6 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from oso.data.catalogue import DATASETS
+from oso.privacy.joint import gradient_noise_multiplier
+from oso.privacy.ledger import Ledger, SumQuery
+from oso.privacy.sampling import PoissonSampling
 from oso.reporting.budget import read_budget
 from oso.reporting.compare import Study
 from oso.reporting.page import build_report
@@ -49,7 +53,10 @@ class Store:
         """One run with one test value per evaluation; returns its run_id."""
         private = method != "no_dp"
         size = SIZES.get(method, lambda k: k)(k)
-        nu = None if not private else 0.5 + 0.3 * np.log(size)
+        # More noise than these budgets ask for, and more of it for a larger grid.
+        ample = 100 * size**0.3 * max(1.0, 3.0 / epsilon)
+        nu = (noise_multiplier or ample) if private else None
+        examples = DATASETS[dataset].examples if dataset in DATASETS else 60_000
         run = {
             "run_id": None,
             "dataset": dataset,
@@ -57,19 +64,19 @@ class Store:
             "k": k,
             "epsilon": epsilon if private else None,
             "delta": 1e-5 if private else None,
-            "selection": "composition" if private else None,
+            "selection": "composition",
             "seed": seed,
             "learning_rate": learning_rate,
             "threshold": threshold if private else None,
             "quantile": quantile,
             "momentum": None if method in ("adam_wosm", "no_dp") else 0.9,
-            "noise_multiplier": noise_multiplier or nu,
+            "noise_multiplier": nu,
             "query_noise_multiplier": 7.124 * nu if method == "online" else None,
             "sampling": "poisson",
-            "examples": 60000,
-            "batch_size": 512,
-            "epochs": 10,
-            "steps": every * len(values),
+            "examples": examples,
+            "batch_size": examples,  # accountants answer at once where q = 1
+            "epochs": 600,
+            "steps": 600,
             "status": "finished" if diverged_at is None else "diverged",
             "diverged_at": diverged_at,
             "device": "cpu",
@@ -77,8 +84,9 @@ class Store:
             "package_version": "0.1.0",
             "code_hash": "0123456789abcdef",
             "wall_seconds": 12.5,
-            "ledger": "{}",
+            "ledger": None,
         } | more
+        run["ledger"] = run["ledger"] or _ledger(run)
         text = json.dumps(run, sort_keys=True) + str(values)
         run["run_id"] = hashlib.sha256(text.encode()).hexdigest()[:16]
         self.runs.append(run)
@@ -117,6 +125,20 @@ class Store:
         for name, table in zip(("runs", "evaluations"), self.tables(), strict=True):
             pq.write_table(table, folder / f"{name}.parquet")
         return folder
+
+
+def _ledger(run):
+    """What the mechanism would have written for this run."""
+    nu, nu_q = run["noise_multiplier"], run["query_noise_multiplier"]
+    sums = [SumQuery("clipped_gradient", nu or 0.0)]
+    if nu_q is not None:
+        sums = [
+            SumQuery("clipped_gradient", gradient_noise_multiplier(nu, nu_q)),
+            SumQuery("direction", nu_q),
+        ]
+    steps = run["steps"] if run["status"] == "finished" else run["diverged_at"]
+    sampling = PoissonSampling(run["batch_size"] / run["examples"])
+    return Ledger(sampling, [(tuple(sums), steps)]).to_json()
 
 
 def _walk(start, step, adapts, method):

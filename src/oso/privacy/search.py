@@ -63,10 +63,13 @@ class Search:
             self._check_pld(self._cost(noise_multiplier, delta, "rdp"))
         return self._cost(noise_multiplier, delta, accountant)
 
-    def noise_multiplier(self, epsilon: float, delta: float, accountant: str = "rdp") -> float:
+    def noise_multiplier(
+        self, epsilon: float, delta: float, accountant: str = "rdp", tolerance: float | None = None
+    ) -> float:
         """The least nu of a step, such that the whole search costs no more than epsilon at delta.
 
-        Raises OsoError if no noise within reach meets the budget.
+        Up to `tolerance` (relative) and never below it. Raises OsoError if no noise within reach
+        meets the budget.
         """
         check_delta(delta)
         if not 0 < epsilon < math.inf:
@@ -79,7 +82,7 @@ class Search:
             return math.log(spent / epsilon) if spent > 0 else -math.inf
 
         # PLD asks for a little less noise than RDP, and takes minutes where there is almost none.
-        start = 1.0 if accountant == "rdp" else self.noise_multiplier(epsilon, delta)
+        start = 1.0 if accountant == "rdp" else self.noise_multiplier(epsilon, delta, "rdp", 1e-2)
         stride = math.log(4.0 if accountant == "rdp" else 1.1)
         low, high = _bracket(excess, math.log(start), stride)
         if low is None or high is None:
@@ -87,7 +90,7 @@ class Search:
                 f"epsilon {epsilon:g}: no noise multiplier between {_SMALLEST:g} and {_LARGEST:g} "
                 f"meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
             )
-        return math.exp(_least(excess, low, high, _TOLERANCE[accountant]))
+        return math.exp(_least(excess, low, high, tolerance or _TOLERANCE[accountant]))
 
     def _cost(self, noise_multiplier: float, delta: float, accountant: str) -> float:
         if self.selection == "composition":

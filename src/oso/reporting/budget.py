@@ -1,8 +1,9 @@
 """How many runs each grid has, and the noise multiplier its budget prescribes.
 
 An optional JSON file gives both for a whole study, also for cohorts that were not run: a list of
-objects with the keys dataset, method, k, epsilon, runs and noise_multiplier (others are ignored).
-A study's plan is read as well: it holds that list under `cohorts`.
+objects with the keys dataset, method, k, epsilon, runs and noise_multiplier, and perhaps delta,
+steps, sampling_rate and query_noise_multiplier (others are ignored). A study's plan is read as
+well: it holds that list under `cohorts`.
 """
 
 import json
@@ -17,30 +18,48 @@ from oso.methods import find_method, method_names
 from oso.reporting.paper import DATASETS
 from oso.study.config import GridSection
 from oso.study.grid import candidates
+from oso.study.plan import Plan, read_plan
 
 KEYS = ("dataset", "method", "k", "epsilon", "runs", "noise_multiplier")
+OPTIONAL = ("delta", "steps", "sampling_rate", "query_noise_multiplier")
 
 
 def read_budget(path: Path | None) -> pd.DataFrame:
-    """The budget file as a table with columns `KEYS`; empty without a file.
+    """The budget file as a table with columns `KEYS` and `OPTIONAL`; empty without a file.
 
-    epsilon and noise_multiplier are NaN for no_dp. Raises OsoError for a file that is missing, no
-    JSON, or lacks a key.
+    epsilon and noise_multiplier are NaN for no_dp, an optional key where it is left out. Raises
+    OsoError for a file that is missing, no JSON, or lacks a key.
     """
+    columns = [*KEYS, *OPTIONAL]
     if path is None:
-        return pd.DataFrame(columns=list(KEYS))
-    try:
-        stored = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OsoError(f"{path}: cannot read the budget ({error.strerror})") from None
-    except ValueError as error:
-        raise OsoError(f"{path}: the budget is not valid JSON ({error})") from None
+        return pd.DataFrame(columns=columns)
+    stored = _stored(path)
     if isinstance(stored, dict):
         stored = stored.get("cohorts")
     if not isinstance(stored, list) or not all(isinstance(row, dict) for row in stored):
         raise OsoError(f"{path}: the budget must be a list of objects with {', '.join(KEYS)}")
     rows = [_row(path, index, row) for index, row in enumerate(stored)]
-    return pd.DataFrame(rows, columns=list(KEYS))
+    return pd.DataFrame(rows, columns=columns)
+
+
+def read_study_plan(path: Path | None) -> Plan | None:
+    """The plan that the budget file is; None for a bare list, and without a file.
+
+    Raises OsoError for a plan that does not fit its own configuration.
+    """
+    stored = None if path is None else _stored(path)
+    if path is None or not isinstance(stored, dict) or "config" not in stored:
+        return None
+    return read_plan(Path(path))
+
+
+def _stored(path: Path) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OsoError(f"{path}: cannot read the budget ({error.strerror})") from None
+    except ValueError as error:
+        raise OsoError(f"{path}: the budget is not valid JSON ({error})") from None
 
 
 def _row(path: Path, index: int, row: dict) -> dict:
@@ -55,11 +74,12 @@ def _row(path: Path, index: int, row: dict) -> dict:
             "epsilon": _optional(row["epsilon"]),
             "runs": int(row["runs"]),
             "noise_multiplier": _optional(row["noise_multiplier"]),
+            **{key: _optional(row.get(key)) for key in OPTIONAL},
         }
     except (TypeError, ValueError):
         raise OsoError(
             f"{path}: entry {index} must have whole numbers k and runs, and numbers (or null) "
-            "epsilon and noise_multiplier"
+            f"epsilon, noise_multiplier, {', '.join(OPTIONAL)}"
         ) from None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 import seaborn
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -89,21 +90,32 @@ def handle(method: str, methods: list[str], **style: Any) -> Line2D:
 
 
 def log_axis(axes: Axes) -> None:
-    """A logarithmic y axis with plain numbers, at least a factor four high.
-
-    Plain text, since each further font (mathtext brings its own) slows the PDF down.
-    """
+    """A logarithmic y axis with plain numbers, at least a factor four high."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high / low < 4:  # a flat line needs a scale to be read on
         middle = (low * high) ** 0.5
-        low, high = middle / 2.2, middle * 2.2
-        axes.set_ylim(low, high)
+        axes.set_ylim(middle / 2.2, middle * 2.2)
+    plain_ticks(axes.yaxis)
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Ticks at round numbers on a logarithmic axis, a few to a dozen of them.
+
+    Plain text, since each further font (mathtext brings its own) slows the PDF down.
+    """
+    low, high = axis.get_view_interval()
     decades = math.log10(high / low)
-    steps = (1.0, 2.0, 5.0) if decades < 2 else (1.0, 3.0) if decades < 3.5 else (1.0,)
-    axes.yaxis.set_major_locator(LogLocator(subs=steps))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    steps: tuple[float, ...] = (1.0,)
+    if decades < 1.2:
+        steps = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+    elif decades < 2:
+        steps = (1.0, 2.0, 5.0)
+    elif decades < 3.5:
+        steps = (1.0, 3.0)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def to_png(figure: Figure) -> bytes:

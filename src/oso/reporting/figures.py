@@ -1,10 +1,8 @@
 """The figures of the report, as PNG and PDF, each with a caption of a few sentences."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from oso.reporting import canvas, labels
 from oso.reporting.compare import Study, compare
@@ -13,36 +11,9 @@ from oso.reporting.draw_noise import draw_noise
 from oso.reporting.draw_steps import draw_adapted, draw_curves, trajectories
 from oso.reporting.files import ReportFolder
 from oso.reporting.paper import DATASETS, find_table, paper_tables
+from oso.reporting.pictures import Picture, PicturePlan
+from oso.reporting.price_figures import price_plans
 from oso.reporting.tables import noise_table
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure that was written: what the page needs to show it."""
-
-    name: str  # file name without its ending
-    dataset: str
-    k: int | None  # None: over all k
-    kind: str  # metric, curves, threshold, learning_rate, noise
-    caption: str
-    png: bytes
-    ours: bool  # False where only the paper's values are in it
-
-    @property
-    def wide(self) -> bool:
-        """Too wide to be read when shrunk to a phone's width."""
-        return int.from_bytes(self.png[16:20], "big") > 800  # the width in a PNG's header
-
-
-@dataclass(frozen=True)
-class _Plan:
-    name: str
-    dataset: str
-    k: int | None
-    kind: str
-    caption: str
-    draw: Callable[[], Figure | None]
-    ours: bool = True
 
 
 def write_figures(study: Study, folder: ReportFolder) -> list[Picture]:
@@ -69,7 +40,7 @@ def settings(study: Study) -> list[tuple[str, int]]:
     return sorted(((d, int(k)) for d, k in pairs), key=lambda p: (order.index(p[0]), p[1]))
 
 
-def _plans(study: Study) -> Iterator[_Plan]:
+def _plans(study: Study) -> Iterator[PicturePlan]:
     ran = settings(study)
     for dataset, k in ran:
         yield _metric_plan(study, dataset, k, ours=True)
@@ -77,13 +48,14 @@ def _plans(study: Study) -> Iterator[_Plan]:
     noise = noise_table(study).data
     for dataset in labels.dataset_order(noise["dataset"].unique()):
         yield _noise_plan(study, dataset, noise[noise["dataset"] == dataset])
+    yield from price_plans(study)
     if set(study.datasets) & set(DATASETS):
         for table in paper_tables():
             if (table.dataset, table.k) not in ran:
                 yield _metric_plan(study, table.dataset, table.k, ours=False)
 
 
-def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> _Plan:
+def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
     table = find_table(dataset, k)
     cells = compare(study, dataset, k)
     short = labels.dataset_short(dataset)
@@ -104,7 +76,7 @@ def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> _Plan:
         )
     elif table:
         caption += "The paper plots this figure but prints no values for it."
-    return _Plan(
+    return PicturePlan(
         name,
         dataset,
         k,
@@ -115,14 +87,14 @@ def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> _Plan:
     )
 
 
-def _step_plans(study: Study, dataset: str, k: int) -> Iterator[_Plan]:
+def _step_plans(study: Study, dataset: str, k: int) -> Iterator[PicturePlan]:
     best = study.best_runs
     runs = best[(best["dataset"] == dataset) & (best["k"] == k)]
     steps = trajectories(runs, study.evaluations)
     metric = runs["metric"].iloc[0] if len(runs) else ""
     where = f"{labels.dataset_short(dataset)}, k = {k}"
     band = " Bands span the seeds." if runs["seed"].nunique() > 1 else ""
-    yield _Plan(
+    yield PicturePlan(
         f"learning_curves_{dataset}_k{k}",
         dataset,
         k,
@@ -130,7 +102,7 @@ def _step_plans(study: Study, dataset: str, k: int) -> Iterator[_Plan]:
         f"{where}: the test metric during training, for each method's best grid point.{band}",
         lambda: draw_curves(steps, metric, f"{where}: test metric of the best runs", study.methods),
     )
-    yield _Plan(
+    yield PicturePlan(
         f"threshold_{dataset}_k{k}",
         dataset,
         k,
@@ -141,7 +113,7 @@ def _step_plans(study: Study, dataset: str, k: int) -> Iterator[_Plan]:
             steps, "threshold", f"{where}: clipping threshold of the best runs", study.methods
         ),
     )
-    yield _Plan(
+    yield PicturePlan(
         f"learning_rate_{dataset}_k{k}",
         dataset,
         k,
@@ -154,7 +126,7 @@ def _step_plans(study: Study, dataset: str, k: int) -> Iterator[_Plan]:
     )
 
 
-def _noise_plan(study: Study, dataset: str, noise: pd.DataFrame) -> _Plan:
+def _noise_plan(study: Study, dataset: str, noise: pd.DataFrame) -> PicturePlan:
     short = labels.dataset_short(dataset)
     methods = labels.method_order({*study.methods, *noise["method"]})
     caption = (
@@ -163,7 +135,7 @@ def _noise_plan(study: Study, dataset: str, noise: pd.DataFrame) -> _Plan:
         "hyperparameter less trains with less noise."
     )
     title = f"{short}: noise multiplier of each run, N above the bar"
-    return _Plan(
+    return PicturePlan(
         f"noise_multipliers_{dataset}",
         dataset,
         None,

@@ -131,6 +131,10 @@ def epsilon_text(epsilon: Any) -> str:
     return "none" if missing(epsilon) else f"{epsilon:g}"
 
 
+def delta_text(delta: float) -> str:
+    return f"{delta:g}".replace("e-0", "e-")
+
+
 def spread(mean: Any, std: Any) -> str:
     """`93.62 ± 0.91`, or the mean alone where one seed gives no deviation."""
     if missing(mean):

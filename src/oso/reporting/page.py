@@ -8,13 +8,16 @@ import jinja2
 import pandas as pd
 
 from oso.reporting import labels
-from oso.reporting.budget import read_budget
+from oso.reporting.accounts import accounting_table, statement
+from oso.reporting.budget import read_budget, read_study_plan
 from oso.reporting.compare import Study
-from oso.reporting.figures import Picture, settings, write_figures
+from oso.reporting.figures import settings, write_figures
 from oso.reporting.files import ReportFolder
 from oso.reporting.headline import headlines, paper_says
 from oso.reporting.load import load
 from oso.reporting.paper import DATASETS, find_table
+from oso.reporting.pictures import Picture
+from oso.reporting.prices import price_table
 from oso.reporting.render import Table, text, write_table
 from oso.reporting.tables import (
     RULE_NOTE,
@@ -23,35 +26,40 @@ from oso.reporting.tables import (
     noise_table,
     runs_table,
 )
+from oso.results.account import account
 
 TITLE = "Online Sensitivity Optimization: the results"
 PAGE = "index.html"
 
 
 def build_report(
-    results: Path,
-    output: Path,
-    budget: Path | None = None,
-    title: str | None = None,
-    statement: str | None = None,
+    results: Path, output: Path, budget: Path | None = None, title: str | None = None
 ) -> Path:
     """Write tables/, figures/ and index.html below `output`; returns the page's path.
 
     results: folder with the tables runs and evaluations. budget: JSON with each grid's runs and
     noise multiplier (see `reporting.budget`), so that cohorts that were not run show their price.
-    statement: a sentence on the privacy accounting, shown as it is.
+    Every grid is accounted for anew from its ledgers.
     Files are replaced one by one and atomically, the page last; files that no report made stay.
-    Raises OsoError for results that are missing, empty or of another schema, for a broken budget,
-    and for an output folder that cannot be written.
+    Raises OsoError for results that are missing, empty or of another schema, for a ledger that is
+    broken or contradicts its row, for a broken budget, and for an output folder that cannot be
+    written.
     """
     runs, evaluations = load(results)
     study = Study(runs, evaluations, read_budget(budget))
-    comparisons, ran, noise = comparison_tables(study), runs_table(study), noise_table(study)
+    accounts = account(runs, read_study_plan(budget))
+    comparisons = comparison_tables(study)
     folder = ReportFolder(output)
-    for table in (*comparisons, ran, noise):
+    others = {
+        "ran": runs_table(study),
+        "noise": noise_table(study),
+        "price": price_table(study),
+        "accounting": accounting_table(accounts),
+    }
+    for table in (*comparisons, *others.values()):
         write_table(table, folder)
     pictures = write_figures(study, folder)
-    page = _render(study, comparisons, ran, noise, pictures, title or TITLE, statement)
+    page = _render(study, comparisons, others, pictures, title or TITLE, statement(accounts))
     written = folder.write(PAGE, page)
     folder.finish()
     return written
@@ -60,11 +68,10 @@ def build_report(
 def _render(
     study: Study,
     comparisons: list[Table],
-    ran: Table,
-    noise: Table,
+    others: dict[str, Table],
     pictures: list[Picture],
     title: str,
-    statement: str | None,
+    accounted: str,
 ) -> str:
     source = (files("oso.reporting") / "page.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(
@@ -82,17 +89,17 @@ def _render(
         paper_says=paper_says(),
         comparable=bool(set(study.datasets) & set(DATASETS)),
         sections=sections,
-        others=[
+        unrun=[
             {"table": t, "pictures": [p for p in pictures if not p.ours and _about(p, t)]}
             for t in comparisons
             if t.name not in shown
         ],
         said_elsewhere={RULE_NOTE, SEEDS_NOTE, *labels.DATASET_NOTES.values()},
-        ran=ran,
-        noise=noise,
         noise_pictures=[p for p in pictures if p.kind == "noise"],
+        price_pictures=[p for p in pictures if p.kind == "price"],
         provenance=provenance(study.runs),
-        statement=statement,
+        statement=accounted,
+        **others,
     )
 
 

@@ -106,7 +106,7 @@ def runs_table(study: Study) -> Table:
                 "wall_seconds": group["wall_seconds"].sum(),
             }
         )
-    data = _ordered(pd.DataFrame(rows))
+    data = ordered(pd.DataFrame(rows))
     shown = pd.DataFrame(
         {
             "data set": data["dataset"].map(labels.dataset_short),
@@ -159,7 +159,7 @@ def noise_table(study: Study) -> Table:
                     "source": "rows",
                 }
             )
-    data = _ordered(pd.DataFrame(rows, columns=columns))
+    data = ordered(pd.DataFrame(rows, columns=columns))
     online = data[data["method"] == "online"].set_index(["dataset", "k", "epsilon"])
     online = online["noise_multiplier"].to_dict()
     data["ratio_to_online"] = [
@@ -183,7 +183,7 @@ def noise_table(study: Study) -> Table:
     return Table("noise_multipliers", "What a grid's size costs in noise", data, shown, (*notes,))
 
 
-def _ordered(data: pd.DataFrame) -> pd.DataFrame:
+def ordered(data: pd.DataFrame) -> pd.DataFrame:
     """Rows in the paper's order of data sets, k, epsilon (none last) and methods."""
     datasets = labels.dataset_order(data["dataset"])
     methods = labels.method_order(data["method"])

@@ -1,0 +1,37 @@
+"""A figure before and after it is drawn: what it is called, what it shows, what it is about."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class PicturePlan:
+    """A figure that will be drawn, unless `draw` finds nothing to show and gives None."""
+
+    name: str  # file name without its ending
+    dataset: str  # empty where it is about none
+    k: int | None  # None: over all k
+    kind: str  # metric, curves, threshold, learning_rate, noise, price
+    caption: str
+    draw: Callable[[], Figure | None]
+    ours: bool = True  # False where only the paper's values are in it
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that was written: what the page needs to show it."""
+
+    name: str
+    dataset: str
+    k: int | None
+    kind: str
+    caption: str
+    png: bytes
+    ours: bool
+
+    @property
+    def wide(self) -> bool:
+        """Too wide to be read when shrunk to a phone's width."""
+        return int.from_bytes(self.png[16:20], "big") > 800  # the width in a PNG's header

@@ -1,0 +1,134 @@
+"""The ledgers' section: verdicts from the ledgers, not from what the rows claim."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from oso.errors import OsoError
+from oso.privacy.accounting import epsilon_of
+from oso.privacy.ledger import Ledger, SumQuery
+from oso.privacy.sampling import PoissonSampling
+from oso.reporting.accounts import accounting_table, statement
+from oso.reporting.budget import read_study_plan
+from oso.reporting.page import build_report
+from oso.results.account import account
+from oso.study.config import parse_config
+from oso.study.plan import make_plan, write_plan
+
+
+def accounts_of(store):
+    return account(store.frames()[0])
+
+
+def ledger(nu, steps=600):
+    return Ledger(PoissonSampling(1.0), [((SumQuery("clipped_gradient", nu),), steps)])
+
+
+def test_a_grid_that_keeps_its_budget_and_one_that_does_not(store):
+    store.add(epsilon=3.0)
+    honest = accounts_of(store)
+    assert statement(honest).startswith("The one grid was recomputed")
+    assert "It keeps its budget." in statement(honest)
+    store.add(method="fixed_threshold", noise_multiplier=100.0)
+    accounts = accounts_of(store)
+    table = accounting_table(accounts)
+    assert table.shown["verdict"].tolist() == ["within", "exceeded"]
+    assert table.shown["method"].tolist() == ["Online", "FixedThreshold"]
+    text = statement(accounts)
+    assert "All 2 grids were recomputed" in text
+    assert "1 of them exceed theirs: mnist.fixed_threshold.k9.eps9." in text
+    assert "None exceeds" not in text
+
+
+def test_a_row_of_the_table_is_what_one_computes_by_hand(store):
+    """Two of nine runs are stored, one with a second seed; the other seven count as the dearer."""
+    claim = {"noise_multiplier": 200.0}
+    store.add(learning_rate=0.1, **claim, ledger=ledger(300.0).to_json())
+    store.add(learning_rate=1.0, **claim, ledger=ledger(200.0).to_json())
+    store.add(learning_rate=1.0, **claim, seed=1, ledger=ledger(200.0).to_json())
+    (row,) = accounting_table(accounts_of(store)).data.to_dict("records")
+    # Seed 1 has one stored run, and so eight that count as the dearer: it is the dearest.
+    assert row["rdp"] == pytest.approx(epsilon_of([ledger(200.0, steps=9 * 600)], 1e-5))
+    assert (row["runs"], row["stored"], row["seeds"]) == (9, 1, 2)
+    assert row["pld"] == pytest.approx(row["prv"], abs=0.02)
+    assert row["pld"] < row["rdp"]
+
+
+def test_three_accountants_for_the_dearest_grid_of_each_data_set(store):
+    store.add(dataset="glyphs", noise_multiplier=500.0)
+    store.add(noise_multiplier=400.0)
+    store.add(method="adam_wosm", noise_multiplier=300.0)
+    data = accounting_table(accounts_of(store)).data
+    checked = data[data["pld"].notna() & data["prv"].notna()]
+    assert checked["grid"].tolist() == ["mnist.adam_wosm.k9.eps9", "glyphs.online.k9.eps9"]
+    assert data["prv"].notna().sum() == 2
+    assert [name.split(".")[0] for name in data["grid"]] == data["dataset"].tolist()
+
+
+def test_nothing_private_is_said_to_be_so(store):
+    store.add(method="no_dp")
+    assert "No run here is private" in statement(accounts_of(store))
+    assert accounting_table(accounts_of(store)).shown.empty
+
+
+def test_many_grids_are_counted_not_listed(store):
+    for k in range(2, 10):
+        store.add(k=k, noise_multiplier=5.0)
+    text = statement(accounts_of(store))
+    assert "8 of them exceed theirs" in text
+    assert text.count("mnist.online") == 5
+
+
+@pytest.mark.parametrize("spoilt", ["{}", ledger(300.0, steps=599).to_json()])
+def test_no_report_of_a_broken_ledger(tmp_path, store, spoilt):
+    store.add(learning_rate=0.1)
+    run_id = store.add(ledger=spoilt)
+    with pytest.raises(OsoError, match=f"run {run_id}: .*ledger") as error:
+        build_report(store.write(tmp_path / "results"), tmp_path / "report")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "report").exists()
+
+
+def test_the_page_says_what_the_ledgers_cost(paper_report):
+    page = (paper_report / "index.html").read_text(encoding="utf-8")
+    assert "All 4 grids were recomputed from the stored ledgers, by RDP. None exceeds" in page
+    table = pd.read_csv(paper_report / "tables" / "accounting.csv")
+    assert (table["rdp"] <= table["budget"]).all()
+    assert table["runs"].tolist() == [9, 81, 45, 9]
+
+
+def test_a_plan_says_how_large_a_grid_is(tmp_path, store):
+    """With one quantile instead of five, FixedQuantile's grid has k runs, not 5 k."""
+    config = {
+        "name": "test",
+        "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [9], "seconds_per_step": 1}},
+        "methods": {"fixed_quantile": {}},
+        "granularities": [2],
+        "seeds": [0],
+        "grid": {"quantiles": [0.5]},
+        "batch_size": 6000,
+        "epochs": 600,
+    }
+    plan = make_plan(parse_config(config, "test"))
+    path = tmp_path / "plan.json"
+    write_plan(plan, path)
+    run = plan.cohorts[0].runs[0]
+    point = {name: getattr(run, name) for name in ("learning_rate", "threshold", "quantile")}
+    store.add(dataset="glyphs", method="fixed_quantile", k=2, **point)
+    store.runs[0]["run_id"] = run.run_id
+    runs = store.frames()[0]
+    assert [grid.runs for grid in account(runs, read_study_plan(path))] == [2]
+    assert [grid.runs for grid in account(runs, read_study_plan(None))] == [10]
+
+
+def test_a_bare_list_is_no_plan_and_a_broken_plan_is_refused(tmp_path):
+    path = Path(tmp_path) / "budget.json"
+    path.write_text("[]")
+    assert read_study_plan(path) is None
+    path.write_text(json.dumps({"cohorts": []}))
+    assert read_study_plan(path) is None
+    path.write_text(json.dumps({"config": {}, "cohorts": []}))
+    with pytest.raises(OsoError, match=r"budget\.json: name"):
+        read_study_plan(path)

@@ -1,0 +1,119 @@
+"""Figures of what privacy costs: every point is a price, every mark a grid."""
+
+import json
+
+import numpy as np
+import pytest
+
+from oso.privacy.joint import combined_noise_multiplier
+from oso.reporting.draw_accountants import accountants, draw_accountants
+from oso.reporting.draw_prices import draw_prices, spaced
+from oso.reporting.draw_split import draw_split
+from oso.reporting.price_figures import online_grids, price_plans
+from oso.reporting.prices import RULES, grids_at_largest_k, search_prices
+
+
+@pytest.fixture
+def price_axes(paper_store, study):
+    s = study(paper_store)
+    figure = draw_prices(search_prices(s), grids_at_largest_k(s, "mnist"), "")
+    return figure.axes[0]
+
+
+def test_each_rule_is_a_line_through_its_prices(price_axes, paper_store, study):
+    lines = {line.get_label(): line for line in price_axes.lines}
+    prices = search_prices(study(paper_store))
+    drawn = {(x, y) for rule in RULES for x, y in zip(*lines[rule.label].get_data(), strict=True)}
+    assert drawn == set(zip(prices["runs"], prices["noise_multiplier"], strict=True))
+    assert (price_axes.get_xscale(), price_axes.get_yscale()) == ("log", "log")
+
+
+def test_the_grids_are_marked_and_named(price_axes):
+    dotted = [line.get_xdata()[0] for line in price_axes.lines if line.get_linestyle() == ":"]
+    assert dotted == [9, 45, 81]
+    (above,) = price_axes.child_axes
+    names = [label.get_text() for label in above.get_xticklabels()]
+    assert [name.strip() for name in names] == [
+        *("Online, AdamWOSM", "FixedQuantile", "FixedThreshold")
+    ]
+    assert [name.count("\n") for name in names] == [0, 1, 0]  # neighbours at two heights
+
+
+def test_ticks_keep_apart_and_marks_come_first():
+    assert spaced([1, 5, 7, 9, 25, 35, 45, 49, 81], first=[9, 45, 81]) == [
+        *(1, 5, 7, 9, 25, 35, 45, 81)
+    ]
+    assert spaced([48, 50], first=[50]) == [50]
+
+
+def test_the_caption_says_what_the_largest_grid_pays(paper_store, study):
+    s = study(paper_store)
+    prices = search_prices(s)
+    caption = next(p.caption for p in price_plans(s) if p.name == "search_price_mnist")
+    line = prices[(prices["accountant"] == "pld")].set_index("runs")["noise_multiplier"]
+    assert f"{line[81] / line[9]:.2f} (all N runs, PLD)" in caption
+    assert "From Online's grid of 9 to the grid of 81 (FixedThreshold)" in caption
+
+
+def test_both_sums_of_every_point_cost_nu(store, study):
+    """Proposition 1, by the composition that it inverts; the ratio comes from the rows."""
+    for epsilon, nu in ((3.0, 2.0), (9.0, 1.0)):
+        store.add(epsilon=epsilon, noise_multiplier=nu, query_noise_multiplier=5 * nu)
+    axes = draw_split(online_grids(study(store)), "").axes[0]
+    curves = [line for line in axes.lines if len(line.get_xdata()) > 2]
+    chosen = [line for line in axes.lines if line.get_marker() == "o"]
+    level = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert [len(lines) for lines in (curves, chosen, level)] == [2, 2, 2]
+    for nu, curve, point, line in zip((2.0, 1.0), curves, chosen, level, strict=True):
+        for x, y in zip(*curve.get_data(), strict=True):
+            assert combined_noise_multiplier([x, y]) == pytest.approx(nu)
+        (x,), (y,) = point.get_data()
+        assert x == pytest.approx(5 * nu)
+        assert combined_noise_multiplier([x, y]) == pytest.approx(nu)
+        assert set(line.get_ydata()) == {nu}
+
+
+def test_figure_2_shows_mnist_at_its_largest_k_and_the_budget_where_it_is_known(
+    store, study, tmp_path
+):
+    store.add(dataset="glyphs", k=11)
+    assert online_grids(study(store))["dataset"].unique().tolist() == ["glyphs"]
+    store.add(k=7, epsilon=3.0, noise_multiplier=3.0)
+    store.add(k=9, epsilon=9.0, noise_multiplier=1.0)
+    store.add(k=9, method="fixed_threshold", query_noise_multiplier=1e4)
+    shown = online_grids(study(store))
+    assert shown.to_numpy().tolist() == [["mnist", 9, 9.0, 1.0, pytest.approx(7.124)]]
+    entry = {"dataset": "mnist", "k": 9, "runs": 9, "method": "online"}
+    budget = tmp_path / "budget.json"
+    budget.write_text(
+        json.dumps(
+            [
+                entry | {"epsilon": 3, "noise_multiplier": 2.0, "query_noise_multiplier": 8.0},
+                entry | {"epsilon": 5, "noise_multiplier": 1.5},
+            ]
+        )
+    )
+    shown = online_grids(study(store, budget))[["epsilon", "noise_multiplier", "ratio"]]
+    assert shown.to_numpy().tolist() == [[3, 2, 4], [9, 1, pytest.approx(7.124)]]
+
+
+def test_without_online_there_is_no_figure_2(store, study):
+    store.add(method="fixed_threshold")
+    assert draw_split(online_grids(study(store)), "") is None
+    assert "figure_02" not in [plan.name for plan in price_plans(study(store))]
+
+
+def test_without_a_private_run_only_the_accountants_are_drawn(store, study):
+    store.add(method="no_dp")
+    assert [plan.name for plan in price_plans(study(store))] == ["moments_accountant"]
+
+
+def test_the_accountants_over_epochs():
+    data = accountants()
+    assert (np.diff(data.drop(columns="epochs"), axis=0) > 0).all()
+    assert (data["pld"] < data["rdp"]).all()
+    assert (data["rdp"] * 5 < data["advanced"]).all()
+    axes = draw_accountants("").axes[0]
+    assert {text.get_text() for text in axes.texts} == {
+        f"{data[name].iloc[-1]:.3g}" for name in ("advanced", "rdp", "pld")
+    }

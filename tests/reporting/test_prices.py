@@ -1,0 +1,103 @@
+"""The price of a search: known values, the right grids, the right setting."""
+
+import json
+
+import pytest
+
+from oso.reporting.prices import RULES, grids_at_largest_k, price_table, search_prices, setting
+
+MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
+
+
+def test_the_prices_are_the_known_ones(store, study):
+    """Computed beforehand with dp_accounting: MNIST, epsilon = 3, a grid of 81."""
+    store.add(method="fixed_threshold", k=9, noise_multiplier=4.0, **MNIST)
+    prices = search_prices(study(store))
+    assert prices["runs"].tolist() == [1, 1] + [81] * 5
+    assert prices["noise_multiplier"].iloc[0] == pytest.approx(0.837, abs=1e-3)
+    of_81 = prices[prices["runs"] == 81]
+    stopping = of_81.set_index("distribution")["noise_multiplier"]
+    assert stopping["poisson"] == pytest.approx(2.761, abs=1e-3)
+    assert stopping["geometric"] == pytest.approx(1.306, abs=1e-3)
+    assert stopping["logarithmic"] == pytest.approx(1.147, abs=1e-3)
+    composed = of_81[of_81["selection"] == "composition"].set_index("accountant")
+    assert composed.loc["rdp", "noise_multiplier"] == pytest.approx(3.994, abs=1e-3)
+    assert composed.loc["pld", "noise_multiplier"] == pytest.approx(3.73, abs=0.02)
+
+
+def test_every_grid_has_a_price_by_every_rule(store, study):
+    for k in (5, 7, 9):
+        for method in ("online", "fixed_threshold", "fixed_quantile"):
+            store.add(method=method, k=k, quantile=0.5)
+    table = price_table(study(store))
+    paper = table.shown.set_index("N")["all N, RDP"]
+    assert paper.index.tolist() == ["1", "5", "7", "9", "25", "35", "45", "49", "81"]
+    assert (paper != "–").all()
+    others = table.shown.set_index("N")[[rule.heading for rule in RULES[1:]]]
+    assert (others.drop("1") != "–").all(axis=None)
+    assert others.loc["1"].tolist() == [others.loc["1", "all N, PLD"], "–", "–", "–"]
+    grids = table.shown.set_index("N")["grid"]
+    assert grids["25"] == "FixedThreshold, FixedQuantile (k = 5)"
+    assert grids["9"] == "Online (k = 9)"
+    assert grids["1"] == "a single run"
+
+
+def test_more_runs_need_more_noise_and_tighter_accounting_less(paper_store, study):
+    prices = search_prices(study(paper_store))
+    names = ["selection", "accountant", "distribution"]
+    for _, line in prices.groupby(names, dropna=False):
+        assert line["noise_multiplier"].is_monotonic_increasing
+    paper, *tighter = (
+        prices[prices["runs"] == 81].set_index(names)["noise_multiplier"].sort_values()[::-1]
+    )
+    assert paper == prices["noise_multiplier"].max()
+    assert len(tighter) == 4
+
+
+def test_marks_are_the_grids_of_the_largest_k(paper_store, study):
+    paper_store.add(k=5, method="fixed_threshold")
+    assert grids_at_largest_k(study(paper_store), "mnist") == {
+        9: ["online", "adam_wosm"],
+        45: ["fixed_quantile"],
+        81: ["fixed_threshold"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "chosen"), [((1, 3, 9), 3), ((1, 5, 9), 5), ((1, 2), 2), ((9,), 9)]
+)
+def test_one_epsilon_is_shown(store, study, epsilons, chosen):
+    for epsilon in epsilons:
+        store.add(epsilon=float(epsilon))
+    assert setting(study(store), "mnist").epsilon == chosen
+
+
+def test_the_setting_is_the_budgets_and_else_that_of_most_rows(store, study, tmp_path):
+    store.add(batch_size=30_000, learning_rate=0.1)
+    store.add(batch_size=30_000, learning_rate=1.0)
+    store.add(batch_size=15_000, delta=1e-6)
+    for seed in range(3):
+        store.add(method="no_dp", seed=seed, batch_size=6000)
+    at = setting(study(store), "mnist")
+    assert (at.sampling.rate, at.steps, at.delta) == (0.5, 600, 1e-5)
+    budget = tmp_path / "budget.json"
+    entry = {"dataset": "mnist", "k": 9, "runs": 9, "method": "online", "noise_multiplier": 1.0}
+    entry |= {"epsilon": 4.0, "delta": 1e-7, "steps": 20}
+    for rate, expected in ((None, (0.5, 600, 1e-5)), (0.25, (0.25, 20, 1e-7))):
+        budget.write_text(json.dumps([entry | {"sampling_rate": rate}]))
+        at = setting(study(store, budget), "mnist")
+        assert (at.sampling.rate, at.steps, at.delta) == expected
+        assert at.epsilon == 4
+
+
+def test_no_price_without_a_private_run(store, study):
+    store.add(method="no_dp")
+    assert setting(study(store), "mnist") is None
+    assert price_table(study(store)).shown.empty
+
+
+def test_a_budget_that_no_noise_meets_has_no_price(store, study):
+    store.add(epsilon=1e-6)
+    table = price_table(study(store))
+    assert table.shown.set_index("N").loc["9", "all N, RDP"] == "–"
+    assert any("no noise meets" in note for note in table.notes)
