@@ -18,7 +18,8 @@ import threading
 import time
 from pathlib import Path
 
-from faults import FAULTS, Fault
+from fault import Fault
+from faults import FAULTS
 
 REPO = Path(__file__).resolve().parents[2]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", str(os.cpu_count() or 1)))

@@ -1,0 +1,269 @@
+"""Faults in the ledger, in prices and accounts, and in what methods ask for."""
+
+from fault import LOOP, Fault, M, P, in_mechanism
+
+LEDGER = [
+    in_mechanism(
+        "the ledger halves the noise that was paid for",
+        "SumQuery(q.name, q.noise_multiplier) for q in queries)",
+        "SumQuery(q.name, 2 * q.noise_multiplier) for q in queries)",
+    ),
+    in_mechanism(
+        "only the first query is booked",
+        "for q in queries))\n        gradients",
+        "for q in queries[:1]))\n        gradients",
+        LOOP,
+    ),
+    in_mechanism(
+        "an empty batch is not booked",
+        "        self.ledgers[run].record(",
+        "        if len(self._batch(run, step)):\n          self.ledgers[run].record(",
+    ),
+    in_mechanism(
+        "a step may be released twice",
+        "        if step <= self._last_step[run]:\n",
+        "        if step < self._last_step[run]:\n",
+    ),
+    in_mechanism(
+        "resuming opens the old steps again",
+        "self._last_step = [max(last_step, closed) for closed in self._last_step]",
+        "pass",
+    ),
+    in_mechanism(
+        "resuming forgets the old ledgers",
+        "        self.ledgers = list(ledgers)\n",
+        "",
+    ),
+    in_mechanism(
+        "resuming takes the ledgers of another sampling rate",
+        "        if schemes != [self.sampling] * len(self.run_ids) or not whole:",
+        "        if not whole:",
+    ),
+    in_mechanism(
+        "a step is booked after its sums were taken",
+        "        self._last_step[run] = step\n        self.ledgers[run].record(tuple("
+        "SumQuery(q.name, q.noise_multiplier) for q in queries))\n"
+        "        gradients = gradients_of(self._batch(run, step))\n",
+        "        gradients = gradients_of(self._batch(run, step))\n"
+        "        self._last_step[run] = step\n        self.ledgers[run].record(tuple("
+        "SumQuery(q.name, q.noise_multiplier) for q in queries))\n",
+    ),
+    Fault(
+        "resuming gives a run the books of one that has diverged",
+        "training/loop.py",
+        "self.mechanism.keep(self.alive)\n        ledgers",
+        "self.mechanism.keep(range(len(self.alive)))\n        ledgers",
+        LOOP,
+    ),
+    in_mechanism(
+        "a step above its price is answered",
+        "if together < self.noise_multiplier * (1 - 1e-9):",
+        "if together < 0:",
+    ),
+    in_mechanism(
+        "a method may bring its own sensitivity",
+        "            if type(query) not in QUERIES:",
+        "            if False:",
+    ),
+    Fault(
+        "equal steps are counted once",
+        "privacy/ledger.py",
+        "(queries, self.steps[-1][1] + 1)",
+        "(queries, self.steps[-1][1])",
+        P + "test_ledger.py",
+    ),
+    Fault(
+        "of a step's sums only one is priced",
+        "privacy/ledger.py",
+        "for query in queries]), count)",
+        "for query in queries[:1]]), count)",
+        P + "test_ledger.py",
+    ),
+    Fault(
+        "a sum without noise costs nothing",
+        "privacy/joint.py",
+        "        return 0.0\n",
+        "        return max(noise_multipliers)\n",
+        P + "test_joint.py",
+    ),
+    Fault(
+        "noise multipliers add up like deviations",
+        "privacy/joint.py",
+        "math.fsum(nu**-2 for nu in noise_multipliers) ** -0.5",
+        "math.fsum(nu**-1 for nu in noise_multipliers) ** -1",
+        P + "test_joint.py",
+    ),
+    Fault(
+        "a query may eat the whole budget",
+        "privacy/joint.py",
+        "    if not query_noise_multiplier > noise_multiplier:",
+        "    if query_noise_multiplier < 0:",
+        P + "test_joint.py",
+    ),
+]
+
+
+PRICE = [
+    Fault(
+        "one run is priced instead of the grid",
+        "privacy/search.py",
+        "self.steps * self.runs})",
+        "self.steps})",
+        P + "test_search.py",
+    ),
+    Fault(
+        "random stopping is priced as one run",
+        "privacy/search.py",
+        "dp_event.RepeatAndSelectDpEvent(one, self.runs, self.shape)",
+        "one",
+        P + "test_search.py",
+    ),
+    Fault(
+        "the solver ends on the side above the budget",
+        "privacy/search.py",
+        "    return high_at\n",
+        "    return low_at\n",
+        P + "test_search.py",
+    ),
+    Fault(
+        "the plan pays for the runs that are asked for, not for the grid",
+        "study/prices.py",
+        "cohort.grid_runs",
+        "len({run.learning_rate for run in cohort.runs})",
+        "tests/study/test_plan.py",
+    ),
+    Fault(
+        "steps are rounded down",
+        "study/cohort.py",
+        "math.ceil(self.epochs",
+        "math.floor(self.epochs",
+        "tests/study/test_cohort.py",
+    ),
+    Fault(
+        "the accounts leave out the runs that are not stored",
+        "results/account.py",
+        "whole = (*stored, *[filler] * (size - len(stored)))",
+        "whole = (*stored,)",
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "the accounts take the cheapest seed",
+        "results/account.py",
+        "max(charged, key=lambda seed: seed[0])",
+        "min(charged, key=lambda seed: seed[0])",
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "the accounts do not compare rows with the plan",
+        "results/account.py",
+        '            check_planned(row, *planned[row["run_id"]])\n',
+        "            pass\n",
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "the accounts leave out runs without a seed",
+        "results/claims.py",
+        '("run_id", "dataset", "method", "k", "seed",',
+        '("run_id", "dataset", "method", "k",',
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "a larger grid, spread over the seeds, is charged as a smaller one",
+        "results/account.py",
+        'size = max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))',
+        'size = int(first["grid_runs"])',
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "runs that are not stored are charged as ended early",
+        "results/account.py",
+        '_whole_run(list(ledgers.values()), int(first["steps"]))',
+        "_whole_run(list(ledgers.values()), min(e.step_count for e in ledgers.values()))",
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "a row may claim more noise than its ledger has",
+        "results/claims.py",
+        'if nu < row["noise_multiplier"] * (1 - 1e-6):',
+        "if nu < 0:",
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "a ledger of fewer steps than the run passes",
+        "results/claims.py",
+        "    if ledger.step_count != steps:\n",
+        "    if ledger.step_count > steps:\n",
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "a run's identity leaves the method out",
+        "study/cohort.py",
+        '        "method": name,\n        "k": k,',
+        '        "method": "any",\n        "k": k,',
+        "tests/study/test_cohort.py",
+    ),
+]
+
+
+METHODS = [
+    Fault(
+        "Online takes nu_q for the gradient and nu_g for the query",
+        "methods/online.py",
+        "return gradient_noise_multiplier(noise_multiplier, query_noise), query_noise",
+        "return query_noise, gradient_noise_multiplier(noise_multiplier, query_noise)",
+        M,
+    ),
+    Fault(
+        "Online's gradient gets nu, and the query comes on top",
+        "methods/online.py",
+        "return gradient_noise_multiplier(noise_multiplier, query_noise), query_noise",
+        "return noise_multiplier, query_noise",
+        M,
+    ),
+    Fault(
+        "FixedQuantile forgets the factor two of the centred count",
+        "methods/fixed_quantile.py",
+        "2 * self.settings.count_noise * batch_size",
+        "self.settings.count_noise * batch_size",
+        M,
+    ),
+    Fault(
+        "FixedQuantile's threshold moves away from the quantile",
+        "methods/fixed_quantile.py",
+        "(-self.settings.quantile_rate *",
+        "(self.settings.quantile_rate *",
+        M,
+    ),
+    Fault(
+        "AdamWOSM accepts a step without noise",
+        "methods/adam_wosm.py",
+        "        if not state.noise_multiplier > 0:",
+        "        if state.noise_multiplier < 0:",
+        M,
+    ),
+    Fault(
+        "a resumed training starts its books anew",
+        "training/loop.py",
+        "        self.mechanism.resume(ledgers, self.state.step)\n",
+        "",
+        LOOP,
+    ),
+    Fault(
+        "divergence is judged by the training examples",
+        "training/loop.py",
+        "        self._drop_diverged(state.parameters.isfinite().all(dim=1))\n",
+        "        losses = [\n"
+        "            self.code.loss(self.code.outputs(each, self.inputs), self.targets)\n"
+        "            for each in state.parameters\n"
+        "        ]\n"
+        "        self._drop_diverged(torch.stack(losses).isfinite().all(dim=1))\n",
+        LOOP,
+    ),
+    Fault(
+        "the mechanism is not told the budget of a step",
+        "training/loop.py",
+        "            task.noise_multiplier,\n            source(task.randomness),",
+        "            0.0,\n            source(task.randomness),",
+        LOOP,
+    ),
+]

@@ -1,0 +1,25 @@
+"""A fault: a small change to one file of the code that would make the guarantee false."""
+
+from dataclasses import dataclass
+
+P, M, T = "tests/privacy/", "tests/methods/test_methods.py", "tests/training/"
+MECHANISM, QUERIES, LOOP = P + "test_mechanism.py", P + "test_queries.py", T + "test_loop.py"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Replace `old` (it stands in `file` once) by `new`; `tests` are expected to see it."""
+
+    name: str
+    file: str  # below src/oso
+    old: str
+    new: str
+    tests: str
+
+
+def in_mechanism(name: str, old: str, new: str, tests: str = MECHANISM) -> Fault:
+    return Fault(name, "privacy/mechanism.py", old, new, tests)
+
+
+def in_queries(name: str, old: str, new: str, tests: str = QUERIES) -> Fault:
+    return Fault(name, "privacy/queries.py", old, new, tests)

@@ -1,0 +1,174 @@
+"""Faults in the noise and in the batches."""
+
+from fault import MECHANISM, Fault, P, in_mechanism
+
+NOISE = [
+    in_mechanism(
+        "noise is not scaled with the sensitivity",
+        "query.noise_multiplier * query.sensitivity(run)",
+        "query.noise_multiplier",
+    ),
+    in_mechanism(
+        "noise is drawn for the mean, not for the sum",
+        "(total.double() + deviation * noise.to(total.device))",
+        "(total.double() + deviation * noise.to(total.device) / self.batch_size)",
+    ),
+    in_mechanism(
+        "no noise at all",
+        "        if query.noise_multiplier == 0:\n",
+        "        if True:\n",
+    ),
+    in_mechanism(
+        "the second query gets no noise",
+        "        if query.noise_multiplier == 0:\n",
+        '        if query.noise_multiplier == 0 or query.kind == "clipped_direction":\n',
+    ),
+    in_mechanism(
+        "scalars get no noise",
+        "        if query.noise_multiplier == 0:\n",
+        "        if query.noise_multiplier == 0 or query.scalar:\n",
+    ),
+    in_mechanism(
+        "one noise stream for all queries",
+        'purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"',
+        'purpose = "noise"',
+    ),
+    in_mechanism(
+        "queries of one kind share their noise",
+        "noise/{query.name}/",
+        "noise/{query.kind}/",
+        P + "test_groups.py",
+    ),
+    in_mechanism(
+        "the noise does not depend on its multiplier",
+        "/{query.noise_multiplier:.7g}",
+        "",
+    ),
+    in_mechanism(
+        "the same noise in each step",
+        "normals(self.run_ids[run], purpose, step,",
+        "normals(self.run_ids[run], purpose, 1,",
+    ),
+    in_mechanism(
+        "the same noise in each run",
+        "normals(self.run_ids[run], purpose,",
+        "normals(self.run_ids[0], purpose,",
+    ),
+    in_mechanism(
+        "one number as the noise of all coordinates",
+        "purpose, step, tuple(total.shape))",
+        "purpose, step, ())",
+    ),
+    in_mechanism(
+        "a group's noise is not on its layers' scales",
+        "self._add_noise(total / scales, query, run, step) * scales",
+        "self._add_noise(total, query, run, step)",
+        P + "test_groups.py",
+    ),
+    Fault(
+        "uniform noise of the right deviation",
+        "privacy/streams.py",
+        "stream(run_id, purpose, step).standard_normal(shape)",
+        "3.4641 * (stream(run_id, purpose, step).random(shape) - 0.5)",
+        MECHANISM,
+    ),
+    Fault(
+        "the step stands in the counter's lowest word",
+        "privacy/streams.py",
+        "counter=[0, 0, 0, step]",
+        "counter=[step, 0, 0, 0]",
+        P + "test_streams.py",
+    ),
+    Fault(
+        "the streams' keys have 32 bits",
+        "privacy/streams.py",
+        'np.frombuffer(digest[:16], dtype="<u8")',
+        'np.frombuffer(digest[:4], dtype="<u4").astype("u8")',
+        P + "test_streams.py",
+    ),
+    Fault(
+        "the system's entropy is drawn once and kept",
+        "privacy/streams.py",
+        "os.urandom(8 * count)",
+        "(b'01234567' * count)",
+        P + "test_streams.py",
+    ),
+    Fault(
+        "the system's entropy comes from a generator with a seed",
+        "privacy/streams.py",
+        "os.urandom(8 * count)",
+        "np.random.bytes(8 * count)",
+        P + "test_streams.py",
+    ),
+    Fault(
+        "the noise's tails have gaps",
+        "privacy/streams.py",
+        "fine = ((second >> np.uint64(12)) + 0.5) * 2.0**-52",
+        "fine = 0.5 + 0.0 * second",
+        P + "test_streams.py",
+    ),
+    Fault(
+        "identity and purpose run into each other",
+        "privacy/streams.py",
+        "{run_id}\\x00{purpose}",
+        "{run_id}{purpose}",
+        P + "test_streams.py",
+    ),
+    in_mechanism(
+        "noise is added in float32",
+        "(total.double() + deviation * noise.to(total.device)).to(total.dtype)",
+        "total + (deviation * noise.to(total.device)).to(total.dtype)",
+    ),
+    in_mechanism(
+        "noise of nearby multipliers is the same",
+        "{query.noise_multiplier:.7g}",
+        "{query.noise_multiplier:.1g}",
+    ),
+]
+
+
+SAMPLING = [
+    in_mechanism(
+        "the runs share their batches",
+        "        run_id = self.run_ids[run]\n",
+        '        run_id = "shared"\n',
+    ),
+    in_mechanism(
+        "the same batch in each step",
+        'uniforms(run_id, "sampling", step,',
+        'uniforms(run_id, "sampling", 1,',
+    ),
+    Fault(
+        "batches of fixed size",
+        "privacy/sampling.py",
+        "np.flatnonzero(uniforms < self.rate)",
+        "np.sort(np.argsort(uniforms)[: round(len(uniforms) * self.rate)])",
+        MECHANISM,
+    ),
+    Fault(
+        "batches are drawn at twice the rate that is booked",
+        "privacy/sampling.py",
+        "uniforms < self.rate",
+        "uniforms < 2 * self.rate",
+        P + "test_sampling.py",
+    ),
+    in_mechanism(
+        "sums are divided by the realised batch size",
+        "answers[query.name] = noisy / self.batch_size",
+        "answers[query.name] = noisy / max(1, len(gradients.norms()))",
+    ),
+    Fault(
+        "sampling is priced at half its rate",
+        "privacy/sampling.py",
+        "dp_event.PoissonSampledDpEvent(self.rate, sums)",
+        "dp_event.PoissonSampledDpEvent(self.rate / 2, sums)",
+        P + "test_sampling.py",
+    ),
+    Fault(
+        "another sampling scheme's ledger is read as Poisson's",
+        "privacy/sampling.py",
+        "        if found != (cls.name, cls.neighbouring):\n",
+        "        if False:\n",
+        P + "test_sampling.py",
+    ),
+]

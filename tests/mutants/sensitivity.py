@@ -1,0 +1,173 @@
+"""Faults that let one example move a sum by more than its sensitivity."""
+
+from fault import LOOP, MECHANISM, QUERIES, Fault, P, T, in_mechanism, in_queries
+
+SENSITIVITY = [
+    in_queries(
+        "gradients are not clipped",
+        "threshold / norms.clamp(min=threshold)",
+        "threshold / threshold.clamp(min=threshold) + 0 * norms",
+    ),
+    in_queries(
+        "clipped to the largest norm of the batch",
+        "weights = threshold / norms.clamp(min=threshold)",
+        "weights = norms.max() / norms.clamp(min=norms.max())",
+    ),
+    in_queries(
+        "clipped with twice the threshold",
+        "weights = threshold / norms.clamp(min=threshold)",
+        "weights = 2 * threshold / norms.clamp(min=2 * threshold)",
+    ),
+    in_queries(
+        "the direction counts unclipped examples, too",
+        "clipped = norms.isfinite() & (norms > self._threshold(run))",
+        "clipped = norms.isfinite()",
+        QUERIES,
+    ),
+    in_queries(
+        "the direction is not normalised",
+        "_usable(norms.reciprocal(), clipped)",
+        "_usable(norms * 0 + 1, clipped)",
+    ),
+    in_queries(
+        "the count is not centred",
+        "(norms <= self._threshold(run)).to(norms.dtype) - 0.5",
+        "(norms <= self._threshold(run)).to(norms.dtype)",
+    ),
+    in_queries(
+        "an example that is not finite is counted",
+        "return votes.masked_fill(~norms.isfinite(), 0.0)",
+        "return votes",
+    ),
+    in_queries(
+        "an example that is not finite gets weight",
+        "~where | (weights < _SMALLEST_WEIGHT)",
+        "weights < _SMALLEST_WEIGHT",
+    ),
+    in_queries(
+        "the exact sum claims a sensitivity",
+        "        return math.inf\n",
+        "        return 1.0\n",
+    ),
+    in_queries(
+        "every run is clipped with the first one's threshold",
+        "self.threshold[run].clamp",
+        "self.threshold[0].clamp",
+    ),
+    in_mechanism(
+        "a group is clipped by the norm of its first layer",
+        "torch.linalg.vector_norm(torch.stack(scaled), dim=0)",
+        "scaled[0]",
+        P + "test_groups.py",
+    ),
+    in_mechanism(
+        "a group is clipped without its scales",
+        "layer_norms[layer].double() / scale\n",
+        "layer_norms[layer].double()\n",
+        P + "test_groups.py",
+    ),
+    Fault(
+        "the norms leave the bias out",
+        "training/gradients/linear.py",
+        "inputs.hypot(inputs.new_tensor(self.has_bias))",
+        "inputs",
+        T + "test_gradients.py",
+    ),
+    Fault(
+        "the norms leave a convolution's bias out",
+        "training/gradients/conv2d.py",
+        "return kernels if self.bias is None else kernels.hypot(row_norms(self.bias))",
+        "return kernels",
+        T + "test_gradients.py",
+    ),
+    Fault(
+        "norms underflow to zero",
+        "training/gradients/rules.py",
+        "    if odd.any():\n",
+        "    if False:\n",
+        T + "test_gradients.py",
+    ),
+    Fault(
+        "gradients of the mean loss are clipped",
+        "training/gradients/code.py",
+        "torch.autograd.grad(losses.sum(), [seen",
+        "torch.autograd.grad(losses.mean(), [seen",
+        T + "test_gradients.py",
+    ),
+    Fault(
+        "examples that are not finite stay in the sums",
+        "training/gradients/code.py",
+        "                    rule.drop(bad)\n",
+        "                    pass\n",
+        T + "test_gradients.py",
+    ),
+    Fault(
+        "a long row's norm is summed in float32",
+        "training/gradients/rules.py",
+        "    if rows.shape[1] > _LONG:\n",
+        "    if False:\n",
+        T + "test_gradients.py",
+    ),
+    Fault(
+        "an example with a huge factor is kept",
+        "training/gradients/linear.py",
+        "norms.masked_fill(~usable, torch.inf)",
+        "norms",
+        T + "test_gradients.py",
+    ),
+    Fault(
+        "an example that is too long still counts in other groups",
+        "training/gradients/code.py",
+        "            each = each.masked_fill(bad, torch.inf)\n",
+        "",
+        P + "test_groups.py",
+    ),
+    Fault(
+        "an example's parts are clipped one by one",
+        "training/gradients/code.py",
+        "            if each.shape[1] != len(self.inputs):",
+        "            if False:",
+        T + "test_gradients.py",
+    ),
+    Fault(
+        "the mean of the losses is taken for a loss per example",
+        "training/gradients/code.py",
+        "        if losses.shape != (len(inputs),):",
+        "        if False:",
+        T + "test_gradients.py",
+    ),
+    Fault(
+        "models are trained without a look at whether they mix examples",
+        "training/loop.py",
+        "self.code.check_independence(self.state.parameters[0],",
+        "(self.state.parameters[0],",
+        LOOP,
+    ),
+    Fault(
+        "a little mixing of examples passes",
+        "training/gradients/code.py",
+        "rtol=1e-4, atol=1e-5 *",
+        "rtol=1e-2, atol=1e-1 *",
+        T + "test_gradients.py",
+    ),
+    Fault(
+        "layers may share a parameter",
+        "training/gradients/code.py",
+        "        if sum(self.layer_sizes.values()) != self.size:\n",
+        "        if False:\n",
+        T + "test_gradients.py",
+    ),
+    in_queries(
+        "an infinite threshold tells an empty batch",
+        "clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)",
+        "clamp(min=SMALLEST_THRESHOLD)",
+        MECHANISM,
+    ),
+    Fault(
+        "batch normalisation is let in",
+        "training/gradients/code.py",
+        "            if batch_norm or",
+        "            if False and batch_norm or",
+        T + "test_gradients.py",
+    ),
+]
