@@ -181,6 +181,17 @@ class Unused(nn.Module):
         return self.used(x)
 
 
+class Unmixed(nn.Module):
+    """Treats each example by itself, but keeps averages over all of them in its buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(3, 4), nn.InstanceNorm2d(1, track_running_stats=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.layer(x).view(-1, 1, 2, 2)).flatten(1)
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -190,6 +201,7 @@ class Unused(nn.Module):
             "mixes examples",
         ),
         (Mixing(), "mixes examples"),
+        (Unmixed(), "InstanceNorm2d, which mixes examples"),
         (Reused(), "used twice"),
         (Unused(), "not used"),
         (nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(inplace=True)), "in place"),
