@@ -10,8 +10,8 @@ NOISE = [
     ),
     in_mechanism(
         "noise is drawn for the mean, not for the sum",
-        "(total.double() + deviation * noise.to(total.device))",
-        "(total.double() + deviation * noise.to(total.device) / self.batch_size)",
+        "noise.add_(total)",
+        "(noise / self.batch_size).add_(total)",
     ),
     in_mechanism(
         "no noise at all",
@@ -116,8 +116,8 @@ NOISE = [
     ),
     in_mechanism(
         "noise is added in float32",
-        "(total.double() + deviation * noise.to(total.device)).to(total.dtype)",
-        "total + (deviation * noise.to(total.device)).to(total.dtype)",
+        "noise.add_(total).to(total.dtype)",
+        "noise.to(total.dtype) + total",
     ),
     in_mechanism(
         "noise of nearby multipliers is the same",

@@ -2,6 +2,8 @@
 
 from torch import nn
 
+from oso.models.sliding_max import SlidingMax
+
 
 def cnn(last_layer_nonlinearity: bool = False) -> nn.Module:
     """MNIST's network (Galli et al., Table 5): 551,322 parameters; [B, 1, 28, 28] to [B, 10].
@@ -11,7 +13,7 @@ def cnn(last_layer_nonlinearity: bool = False) -> nn.Module:
     layers = [
         nn.Conv2d(1, 16, 8, padding=3),
         nn.ReLU(),
-        nn.MaxPool2d(2, stride=1),
+        SlidingMax(),
         nn.Conv2d(16, 32, 4),
         nn.ReLU(),
         nn.Flatten(),

@@ -155,10 +155,10 @@ class Mechanism:
         # exact sum away. Seven digits, because the last ones differ between machines.
         purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
         normals = self.randomness.normals(self.run_ids[run], purpose, step, tuple(total.shape))
-        noise = torch.from_numpy(normals)
-        deviation = query.noise_multiplier * query.sensitivity(run)
+        noise = torch.from_numpy(normals).to(total.device)
+        noise *= query.noise_multiplier * query.sensitivity(run)
         # Added in float64: a sum of two float32 numbers would show which noise was possible.
-        return (total.double() + deviation * noise.to(total.device)).to(total.dtype)
+        return noise.add_(total).to(total.dtype)
 
 
 def _sums(queries: Sequence[Query], run: int, gradients: PerExampleGradients) -> list[Tensor]:

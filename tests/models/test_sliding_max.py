@@ -1,0 +1,40 @@
+"""The fast pool is PyTorch's pool."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from oso.models.sliding_max import SlidingMax
+
+
+def gradient(pool, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    leaf = values.clone().requires_grad_(True)
+    return torch.autograd.grad((pool(leaf) * weights).sum(), leaf)[0]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_values_and_gradients_are_those_of_max_pool(ties: bool) -> None:
+    """Also which of equal values has the gradient: after a ReLU, many are equal."""
+    torch.manual_seed(0)
+    values = torch.randn(3, 2, 7, 6, dtype=torch.double)
+    if ties:
+        values = values.relu().round()
+    weights = torch.randn(3, 2, 6, 5, dtype=torch.double)
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        return F.max_pool2d(x, 2, stride=1)
+
+    torch.testing.assert_close(SlidingMax()(values), theirs(values), rtol=0, atol=0)
+    torch.testing.assert_close(
+        gradient(SlidingMax(), values, weights), gradient(theirs, values, weights)
+    )
+
+
+def test_torch_func_can_go_through_it() -> None:
+    values = torch.randn(4, 1, 3, 3, dtype=torch.double)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return SlidingMax()(x[None]).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(loss))(values)
+    assert torch.equal(each[2], torch.func.grad(loss)(values[2]))
