@@ -19,7 +19,7 @@ INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint mutants audit account report spotcheck paper clean FORCE
+.PHONY: help setup demo test lint mutants audit bench account report spotcheck paper clean FORCE
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile \
@@ -49,6 +49,9 @@ mutants: $(READY) ## Plant faults in the privacy code one by one, and see the te
 
 audit: $(READY) ## Attack every private method, and see the attacks find planted faults
 	$(IN_VENV) oso audit
+
+bench: $(READY) ## Measure steps and memory beside plain SGD, Opacus, torch.func and JAX
+	$(IN_VENV) python benchmarks
 
 account: $(READY) ## Recompute the epsilon of every grid in results/ from its ledgers
 	$(IN_VENV) oso account results

@@ -1,0 +1,74 @@
+"""Ours: a method of the study, by the training loop that the study's jobs run.
+
+Unlike the peers it is charged for all that a job does in a step: drawing each run's Poisson batch
+from the whole data set, gathering it, seeded noise, the ledger, and the test for divergence.
+"""
+
+import copy
+
+import numpy as np
+import torch
+from competitor import Competitor, Setting, flat_parameters, fresh_model
+from torch import Tensor
+from workloads import Data
+
+import oso
+from oso.data.arrays import Arrays
+from oso.methods import find_method
+from oso.training.loop import Start, Task, _Training
+
+_TESTED = 64  # examples of the test set, which no step looks at
+_STEPS = 1_000_000  # never reached
+
+
+class Ours(Competitor):
+    package = "oso"
+
+    def __init__(self, setting: Setting, data: Data) -> None:
+        super().__init__(setting, data)
+        method_type = find_method(setting.competitor)
+        method = method_type(
+            method_type.Settings(**setting.method_settings), momentum=setting.momentum
+        )
+        task = Task(
+            method=method,
+            model=setting.model,
+            metric=setting.workload.metric,
+            noise_multiplier=setting.noise_multiplier if method.private else 0.0,
+            batch_size=setting.batch_size,
+            steps=_STEPS,
+            evaluate_every=_STEPS,
+            device=setting.device,
+        )
+        candidate = {"learning_rate": setting.learning_rate, "threshold": setting.threshold}
+        point = method.starting_point({**candidate, "quantile": 0.5})
+        starts = [Start(run_id=f"run {seed}", seed=seed, **point) for seed in range(setting.runs)]
+        self.training = _Training(task, starts, _arrays(setting, data))
+        self.training.state.parameters.copy_(flat_parameters(fresh_model(setting, plain=False)))
+
+    def step(self) -> None:
+        self.training.take_step()
+
+    def parameters(self) -> np.ndarray:
+        return self.training.state.parameters.cpu().numpy()
+
+    def data_bytes(self) -> int:
+        if self.setting.device == "cpu":
+            return 0  # no copy: it reads the arrays where they are
+        held = [getattr(self.training, name, None) for name in ("inputs", "targets")]
+        sizes = {each.data_ptr(): each.nbytes for each in held if isinstance(each, Tensor)}
+        return sum(sizes.values())
+
+    def version(self) -> str:
+        return f"oso-dp {oso.__version__}, torch {torch.__version__.partition('+')[0]}"
+
+
+def _arrays(setting: Setting, data: Data) -> Arrays:
+    tested = data.first(_TESTED)
+    arrays = Arrays(data.inputs, data.targets, tested.inputs, tested.targets)
+    if setting.workload.metric != "mse":
+        return arrays
+    arrays = copy.copy(arrays)  # an autoencoder's targets are its inputs
+    object.__setattr__(arrays, "train_targets", data.inputs)
+    object.__setattr__(arrays, "test_targets", tested.inputs)
+    return arrays

@@ -1,0 +1,81 @@
+"""What is trained: the study's three networks, each on made-up data of its data set's size.
+
+Only shapes and sizes matter for time and memory, so the values are random and nothing is fetched.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from oso.data.catalogue import DATASETS
+from oso.errors import OsoError
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One network with what it takes, and the data set that the study trains it on."""
+
+    model: str
+    metric: str  # names the loss: oso.models.losses
+    shape: tuple[int, ...]  # of one example
+    classes: int
+    dataset: str
+    known_examples: int  # n of the training set, while the catalogue does not have the data set
+
+    @property
+    def examples(self) -> int:
+        entry = DATASETS.get(self.dataset)
+        return entry.examples if entry else self.known_examples
+
+
+_ALL = (
+    # 4 classes of 30,000 texts each (Zhang, Zhao, LeCun 2015, "Character-level Convolutional
+    # Networks for Text Classification", table 3); 15 words of 50 dimensions as one vector.
+    Workload("bag_of_words", "accuracy", (750,), 4, "ag_news", 120_000),
+    Workload("cnn", "accuracy", (1, 28, 28), 10, "mnist", 60_000),
+    # Xiao, Rasul, Vollgraf 2017, "Fashion-MNIST", section 2: as many images as MNIST has.
+    Workload("autoencoder", "mse", (1, 28, 28), 10, "fashion_mnist", 60_000),
+)
+WORKLOADS = {workload.model: workload for workload in _ALL}
+
+
+def find_workload(model: str) -> Workload:
+    """The workload of this network; OsoError names the allowed ones."""
+    if model not in WORKLOADS:
+        raise OsoError(f"model {model!r}: not in the bench; allowed are {', '.join(WORKLOADS)}")
+    return WORKLOADS[model]
+
+
+@dataclass(frozen=True)
+class Data:
+    """A training set: inputs float32 [n, ...], targets int64 [n]."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+
+    def first(self, count: int) -> "Data":
+        return Data(self.inputs[:count], self.targets[:count])
+
+
+def make_data(workload: Workload, examples: int, seed: int = 0) -> Data:
+    """Random pixels in [0, 1), or random word vectors; random classes."""
+    rng = np.random.default_rng(seed)
+    draw = rng.random if len(workload.shape) == 3 else rng.standard_normal
+    inputs = draw((examples, *workload.shape), dtype=np.float32)
+    return Data(inputs, rng.integers(workload.classes, size=examples))
+
+
+def save_data(data: Data, folder: Path) -> None:
+    np.save(folder / "inputs.npy", data.inputs)
+    np.save(folder / "targets.npy", data.targets)
+
+
+def load_data(folder: Path) -> Data:
+    """Map the files into memory, which all processes share, and touch every page of them."""
+    arrays = [
+        np.asarray(np.load(folder / name, mmap_mode="c")) for name in ("inputs.npy", "targets.npy")
+    ]
+    for array in arrays:
+        array.max()
+    return Data(*arrays)

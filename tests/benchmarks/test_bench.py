@@ -1,0 +1,341 @@
+"""The bench: that like is compared with like, that what fails is a row, and what is written."""
+
+import csv
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import child
+import memory
+import worker
+from bench import main
+from child import CannotGoOnError, Child
+from competitor import Setting, SkippedError, batch_of, fresh_model
+from competitors import competitor_names, find_competitor, is_ours
+from estimate import device_hours, private_loads
+from jax_layers import translate
+from jax_peer import loss as jax_loss
+from opacus_peer import OpacusGhost, OpacusHooks
+from rows import Row, add_ratios, read_rows, write_rows
+from workloads import WORKLOADS, Data, find_workload, make_data, save_data
+
+from oso.data.catalogue import DATASETS
+from oso.models.losses import LOSSES
+
+BENCHMARKS = sys.path.pop(0)
+
+SIZE = 8  # of every batch
+RATE = 1.0
+SILENT = 1e-13  # a noise multiplier that is as good as none; some methods refuse none
+PRIVATE = [n for n in competitor_names() if n not in ("sgd", "sgd_own_layers", "no_dp")]
+MEASURED = [
+    "seconds_per_run_step",
+    "lower_quartile",
+    "upper_quartile",
+    "run_steps_per_second",
+    "times_sgd",
+    "peak_mib",
+    "times_sgd_peak",
+    "timed_steps",
+]
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "path", [BENCHMARKS, *sys.path])
+
+
+def updates(
+    name: str, model: str, data: Data, steps: int = 1, threshold: float = 1e4, noise: float = SILENT
+) -> list[torch.Tensor]:
+    """What a competitor has added to the parameters after each step, its batch all of the data."""
+    size = len(data.inputs)
+    settings = {
+        "online": {"initial_threshold": threshold},
+        "fixed_quantile": {"initial_threshold": threshold, "count_noise": max(0.05, noise)},
+        # So that its step is as long as plain SGD's.
+        "adam_wosm": {"learning_rate": RATE * (noise * threshold / size + 1e-8)},
+        "no_dp": {"optimizer": "sgd"},
+    }
+    if name == "jax":
+        pytest.importorskip("jax")
+    setting = Setting(
+        name,
+        model,
+        batch_size=size,
+        learning_rate=RATE,
+        threshold=threshold,
+        noise_multiplier=noise,
+        method_settings=settings.get(name, {}),
+    )
+    competitor = find_competitor(name)(setting, data)
+    before = competitor.parameters().copy()
+    assert before.shape == (1, sum(p.numel() for p in fresh_model(setting).parameters()))
+    found = []
+    for _ in range(steps):
+        competitor.step()
+        competitor.finish()
+        found.append(torch.from_numpy(competitor.parameters()[0] - before[0]))
+    return found
+
+
+def distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    return ((found - wanted).norm() / wanted.norm()).item()
+
+
+@pytest.mark.parametrize("model", WORKLOADS)
+def test_without_noise_and_clip_everyone_does_what_sgd_does(model) -> None:
+    data = make_data(find_workload(model), SIZE)
+    wanted = updates("sgd", model, data, steps=2)  # the second has momentum
+    assert distance(wanted[1], 2 * wanted[0]) > 0.1
+    for name in competitor_names():
+        if name == "sgd_own_layers" and model != "cnn":
+            with pytest.raises(SkippedError):
+                updates(name, model, data)
+            continue
+        if name == "jax" and model != "bag_of_words":
+            continue  # compiling takes seconds: see the next test
+        steps = 1 if name == "adam_wosm" else 2  # its momentum is another one
+        for found, sgd in zip(updates(name, model, data, steps), wanted, strict=False):
+            assert distance(found, sgd) < 1e-4, name
+
+
+@pytest.mark.parametrize("model", WORKLOADS)
+def test_jax_has_the_same_network_and_loss(model) -> None:
+    jax = pytest.importorskip("jax")
+    setting = Setting("jax", model, batch_size=SIZE)
+    network = fresh_model(setting)
+    inputs, targets = batch_of(setting, make_data(setting.workload, SIZE))
+    outputs = network(inputs).detach()
+    values = [jax.numpy.array(value.detach().numpy()) for value in network.parameters()]
+    theirs = translate(network)(values, inputs.numpy())
+    np.testing.assert_allclose(theirs, outputs, rtol=1e-4, atol=1e-6)
+    metric = setting.workload.metric
+    losses = [jax_loss(metric, *each) for each in zip(theirs, targets.numpy(), strict=True)]
+    np.testing.assert_allclose(losses, LOSSES[metric](outputs, targets), rtol=1e-5)
+
+
+def test_everyone_clips_each_example_by_itself() -> None:
+    data = make_data(find_workload("bag_of_words"), SIZE)
+    model = fresh_model(Setting("sgd", "bag_of_words"))
+    gradients = []
+    for inputs, target in zip(*map(torch.from_numpy, (data.inputs, data.targets)), strict=True):
+        loss = LOSSES["accuracy"](model(inputs[None]), target[None]).sum()
+        gradient = torch.autograd.grad(loss, list(model.parameters()))
+        gradients.append(torch.cat([part.flatten() for part in gradient]))
+    each = torch.stack(gradients)
+    norms = each.norm(dim=1)
+    threshold = norms.median().item()  # half of the examples are clipped
+    wanted = -RATE * (each * (threshold / norms).clamp(max=1)[:, None]).mean(dim=0)
+    assert distance(updates("sgd", "bag_of_words", data)[0], wanted) > 0.01
+    for name in PRIVATE:
+        (found,) = updates(name, "bag_of_words", data, threshold=threshold)
+        assert distance(found, wanted) < 1e-4, name
+
+
+def test_everyone_adds_as_much_noise() -> None:
+    """nu C / B in each coordinate; Online's gradient has 1 % more, its other query's share."""
+    data = make_data(find_workload("bag_of_words"), SIZE)
+    for name in PRIVATE:
+        (noise,) = updates(name, "bag_of_words", data, threshold=2.0, noise=SIZE / 2)
+        wanted = RATE * (1.01 if name == "online" else 1.0)
+        assert noise.std().item() == pytest.approx(wanted, rel=5e-3), name
+
+
+def test_opacus_is_asked_for_what_its_name_says() -> None:
+    from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+
+    setting = Setting("sgd", "bag_of_words", batch_size=SIZE)
+    data = make_data(setting.workload, SIZE)
+    assert type(OpacusHooks(setting, data).model) is GradSampleModule
+    assert type(OpacusGhost(setting, data).model) is GradSampleModuleFastGradientClipping
+
+
+def test_ours_trains_r_runs_each_in_its_own_way() -> None:
+    setting = Setting("fixed_threshold", "bag_of_words", runs=3, batch_size=8)
+    ours = find_competitor("fixed_threshold")(setting, make_data(setting.workload, 32))
+    before = ours.parameters().copy()
+    ours.step()
+    moved = ours.parameters() - before
+    assert len(moved) == 3
+    assert len(np.unique(moved[:, 0])) == 3
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory) -> tuple[int, Path]:
+    """A tiny bench: two that work, one that fails, one that would take too long."""
+    folder = tmp_path_factory.mktemp("bench")
+    (folder / "jax.py").write_text("raise RuntimeError('too old')\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [BENCHMARKS, *sys.path])
+        patch.setenv("PYTHONPATH", str(folder))
+        status = main(
+            "--models bag_of_words --competitors sgd jax fixed_threshold "
+            "--runs 1 10000 --seconds 0.1 --threads 1 --device cpu --batch-size 8 --examples 64 "
+            f"--output {folder}".split()
+        )
+    return status, folder
+
+
+def test_bench_measures_and_has_rows_for_failures(bench) -> None:
+    status, folder = bench
+    assert status == 0
+    with (folder / "cpu.csv").open(newline="") as file:
+        rows = {(row["competitor"], row["runs"]): row for row in csv.DictReader(file)}
+    for name in ("sgd", "fixed_threshold"):
+        row = rows[name, "1"]
+        assert row["status"] == "ok", row["reason"]
+        assert all(float(row[column]) > 0 for column in MEASURED)
+        assert float(row["lower_quartile"]) <= float(row["seconds_per_run_step"])
+    assert rows["sgd", "1"]["times_sgd"] == "1"
+    for key, state, why in [
+        (("jax", "1"), "failed", "RuntimeError: too old"),
+        (("fixed_threshold", "10000"), "skipped", "above --seconds 0.1"),
+    ]:
+        assert rows[key]["status"] == state
+        assert why in rows[key]["reason"]
+        assert not any(float(rows[key][column] or 0) for column in MEASURED)
+
+
+def test_bench_writes_text_and_a_figure(bench) -> None:
+    _, folder = bench
+    text = (folder / "cpu.txt").read_text()
+    assert "oso FixedThreshold, R = 1" in text
+    assert "18,120 private runs have 28.3 million steps" in text
+    with Image.open(folder / "cpu.png") as picture:
+        assert min(picture.size) > 300
+        assert len(picture.convert("RGB").getcolors(10**6)) > 10
+
+
+def test_results_are_shown_again_without_measuring(bench, tmp_path, capsys) -> None:
+    _, folder = bench
+    assert main(["--read", str(folder / "cpu.csv"), "--output", str(tmp_path)]) == 0
+    assert (tmp_path / "cpu.txt").read_text() == (folder / "cpu.txt").read_text()
+    assert (tmp_path / "cpu.png").exists()
+
+
+def test_a_worker_says_why_it_cannot(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)  # as if it were not installed
+    monkeypatch.setattr(worker, "_use_threads", lambda threads: None)
+    save_data(make_data(find_workload("bag_of_words"), 4), tmp_path)
+
+    def answer(name: str) -> dict:
+        setting = asdict(Setting(name, "bag_of_words", batch_size=4))
+        return worker.Worker().answer("prepare", setting=setting, data=str(tmp_path))
+
+    assert answer("jax") == {"status": "not installed", "reason": "jax is not installed"}
+    assert answer("sgd_own_layers")["status"] == "skipped"
+    assert answer("fixed_quantile")["status"] == "failed"
+    assert "must be greater than" in answer("fixed_quantile")["reason"]
+    assert answer("sgd").keys() == {"seconds", "version"}
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "killed, perhaps for want of memory"),
+        ("import sys; input(); sys.exit('no such device')", "status 1; it said: no such device"),
+        ("import time; time.sleep(60)", "no answer in 1 s"),
+    ],
+)
+def test_a_worker_that_dies_or_hangs_says_why(program, reason, tmp_path, monkeypatch) -> None:
+    (tmp_path / "worker.py").write_text(program)
+    monkeypatch.setattr(child, "_WORKER", tmp_path / "worker.py")
+    monkeypatch.setattr(child, "_PATIENCE", 1.0)
+    with pytest.raises(CannotGoOnError, match=reason):
+        Child(Setting("sgd", "bag_of_words"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("--models resnet", "model 'resnet': not in the bench; allowed are bag_of_words, cnn"),
+        ("--competitors sgd tensorflow", "competitor 'tensorflow': not known; allowed are sgd"),
+        ("--runs 0", "--runs 0: must be at least 1"),
+        ("--runs some", "--runs: invalid int value: 'some'"),
+        ("--seconds nan", "--seconds nan: must be above 0"),
+        ("--threads 99999", "--threads 99999: must be at most"),
+        ("--device tpu", "--device 'tpu': not known; allowed are cpu, cuda"),
+        ("--batch-size 16 --examples 15", "--examples 15: must be at least 16"),
+        ("--faster", "unrecognized arguments: --faster"),
+        ("--read nothing.csv", "nothing.csv: cannot be read"),
+        ("--read {csv}", "config.csv: not a table that the bench wrote"),
+    ],
+)
+def test_bad_values_are_refused_in_one_line(arguments, named, tmp_path, capsys) -> None:
+    other = tmp_path / "config.csv"
+    other.write_text("a,b\n1,2\n")
+    status = main([*arguments.format(csv=other).split(), "--output", str(tmp_path / "out")])
+    assert status == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("bench: error: ")
+    assert printed.err.count("\n") == 1
+    assert named in printed.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_study_has_the_papers_runs_and_steps() -> None:
+    loads = private_loads()
+    assert sum(load.runs for load in loads) == 18_120
+    assert sum(load.steps for load in loads) == 6_040 * (1172 + 1172 + 2344)
+    assert {load.method for load in loads} == {m for m in competitor_names() if is_ours(m)} - {
+        "no_dp"
+    }
+
+
+def test_numbers_of_examples_agree_with_the_catalogue() -> None:
+    both = [workload for workload in WORKLOADS.values() if workload.dataset in DATASETS]
+    assert both
+    for workload in both:
+        entry = DATASETS[workload.dataset]
+        assert (workload.known_examples, workload.shape, workload.metric) == (
+            entry.examples,
+            entry.input_shape,
+            entry.metric,
+        )
+
+
+def a_row(name: str, runs: int, seconds: float, model: str = "cnn") -> Row:
+    row = Row("cpu", 1, model, 512, name, runs, "ok", seconds, seconds, seconds, 1 / seconds)
+    row.peak_mib = 100 * seconds
+    return row
+
+
+def test_estimate_takes_each_methods_fastest_r_and_no_guess() -> None:
+    methods = ["online", "fixed_threshold", "fixed_quantile", "adam_wosm"]
+    rows = [a_row(name, runs, 3600 / runs) for name in methods for runs in (1, 8)]
+    assert device_hours(rows, "cnn") == pytest.approx(6_040 * 1172 / 8)
+    rows.append(a_row("opacus_ghost", 1, 1.0))
+    assert device_hours(rows, "cnn", "opacus_ghost") == pytest.approx(6_040 * 1172 / 3600)
+    assert device_hours(rows, "autoencoder") is None
+    del rows[:2]  # Online's
+    assert device_hours(rows, "cnn") is None
+
+
+def test_ratios_are_to_sgd_on_the_same_model() -> None:
+    rows = [a_row("sgd", 1, 2.0), a_row("online", 1, 3.0), a_row("online", 1, 3.0, "autoencoder")]
+    add_ratios(rows)
+    assert [row.times_sgd for row in rows] == [1.0, 1.5, None]
+    assert [row.times_sgd_peak for row in rows] == [1.0, 1.5, None]
+
+
+def test_rows_survive_their_file(tmp_path) -> None:
+    rows = [a_row("sgd", 1, 2.0), Row("cpu", 1, "cnn", 512, "jax", 1, "failed", reason="a, b")]
+    write_rows(rows, tmp_path / "cpu.csv")
+    assert read_rows(tmp_path / "cpu.csv") == rows
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux alone can lower it")
+def test_peak_is_seen_after_it_was_given_back() -> None:
+    before = memory.held_bytes("cpu")
+    block = np.ones(2**23)  # 64 MiB
+    del block
+    about = 2**22  # each thread counts some of its pages late
+    assert abs(memory.peak_bytes("cpu") - before - 2**26) < about
+    assert memory.held_bytes("cpu") - before < about
