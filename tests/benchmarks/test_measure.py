@@ -1,0 +1,96 @@
+"""Turns, rows, ratios and the estimate: what the bench makes of the steps that were timed."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import memory
+from estimate import device_hours
+from measure import Bench, _fill_in, _take_turns
+from rows import Row, add_ratios, read_rows, write_rows
+
+sys.path.pop(0)
+
+
+def a_row(name: str, runs: int, seconds: float, model: str = "cnn") -> Row:
+    row = Row("cpu", 1, model, 512, name, runs, "ok", seconds, seconds, seconds, 1 / seconds)
+    row.peak_mib = 100 * seconds
+    return row
+
+
+def test_estimate_takes_each_methods_fastest_r_and_no_guess() -> None:
+    methods = ["online", "fixed_threshold", "fixed_quantile", "adam_wosm"]
+    rows = [a_row(name, runs, 3600 / runs) for name in methods for runs in (1, 8)]
+    assert device_hours(rows, "cnn") == pytest.approx(6_040 * 1172 / 8)
+    rows.append(a_row("opacus_ghost", 1, 1.0))
+    assert device_hours(rows, "cnn", "opacus_ghost") == pytest.approx(6_040 * 1172 / 3600)
+    assert device_hours(rows, "autoencoder") is None
+    del rows[:2]  # Online's
+    assert device_hours(rows, "cnn") is None
+
+
+class FakeChild:
+    """Takes steps of a fixed length, and writes down whose turn it was."""
+
+    def __init__(self, name: str, length: float, turns: list[str]) -> None:
+        self.name, self.length, self.turns = name, length, turns
+        self.seconds: list[float] = []
+        self.used = 0.0
+        self.version = ""
+
+    def turn(self, seconds: float) -> None:
+        self.turns.append(self.name)
+        steps = max(1, round(seconds / self.length))
+        self.seconds += [self.length] * steps
+        self.used += steps * self.length
+
+    def end(self) -> int:
+        return 2**20
+
+
+def test_all_take_turns_until_their_time_is_up() -> None:
+    turns: list[str] = []
+    lengths = {"fast": 0.25, "medium": 2.0, "slow": 100.0}
+    children = [FakeChild(name, length, turns) for name, length in lengths.items()]
+    bench = Bench([], [], [], seconds=8.0, device="cpu", device_name="cpu", threads=1)
+    _take_turns(bench, [(c, a_row("sgd", 1, 1.0)) for c in children], say=lambda text: None)
+    assert [len(c.seconds) for c in children] == [32, 4, 3]
+    assert turns[:5] == ["fast", "medium", "slow", "fast", "fast"]
+    places = [i for i, name in enumerate(turns) if name == "medium"]
+    assert places[-1] > len(turns) / 2  # not all of its steps at the beginning
+
+
+def test_runs_share_a_step_and_its_memory_is_theirs_together() -> None:
+    row = a_row("online", 8, 1.0)
+    child = FakeChild("online", 1.0, [])
+    child.seconds = [8.0, 16.0, 32.0]
+    _fill_in(row, child)
+    assert (row.seconds_per_run_step, row.run_steps_per_second) == (2.0, 0.5)
+    assert (row.lower_quartile, row.upper_quartile) == (1.5, 3.0)
+    assert (row.peak_mib, row.timed_steps) == (1.0, 3)
+
+
+def test_ratios_are_to_sgd_on_the_same_model() -> None:
+    rows = [a_row("sgd", 1, 2.0), a_row("online", 1, 3.0), a_row("online", 1, 3.0, "autoencoder")]
+    add_ratios(rows)
+    assert [row.times_sgd for row in rows] == [1.0, 1.5, None]
+    assert [row.times_sgd_peak for row in rows] == [1.0, 1.5, None]
+
+
+def test_rows_survive_their_file(tmp_path) -> None:
+    rows = [a_row("sgd", 1, 2.0), Row("cpu", 1, "cnn", 512, "jax", 1, "failed", reason="a, b")]
+    write_rows(rows, tmp_path / "cpu.csv")
+    assert read_rows(tmp_path / "cpu.csv") == rows
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux alone can lower it")
+def test_peak_is_seen_after_it_was_given_back() -> None:
+    before = memory.held_bytes("cpu")
+    block = np.ones(2**23)  # 64 MiB
+    del block
+    about = 2**22  # each thread counts some of its pages late
+    assert abs(memory.peak_bytes("cpu") - before - 2**26) < about
+    assert memory.held_bytes("cpu") - before < about
