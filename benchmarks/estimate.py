@@ -31,6 +31,7 @@ class Load:
 def private_loads() -> tuple[Load, ...]:
     """The paper's study: every grid, budget and seed of the private methods, as configured."""
     config = load_config(_CONFIG)
+    every = cohorts(config)
     loads = []
     for workload in WORKLOADS.values():
         dataset = workload.dataset if workload.dataset in config.datasets else _LIKE
@@ -38,7 +39,7 @@ def private_loads() -> tuple[Load, ...]:
         for method in config.methods:
             runs = sum(
                 len(cohort.runs)
-                for cohort in cohorts(config)
+                for cohort in every
                 if (cohort.dataset, cohort.method) == (dataset, method) and cohort.private
             )
             if runs:
