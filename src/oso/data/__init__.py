@@ -26,7 +26,11 @@ class Builder(Protocol):
         """Return the arrays and where they come from; `cache` may keep verified downloads."""
 
 
-_MODULES = {"mnist": "oso.data.mnist", "glyphs": "oso.data.glyphs"}
+_MODULES = {
+    "mnist": "oso.data.mnist",
+    "fashion_mnist": "oso.data.fashion_mnist",
+    "glyphs": "oso.data.glyphs",
+}
 
 
 def prepare(dataset: str, output: Path, data_dir: Path | None = None) -> None:

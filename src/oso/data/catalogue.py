@@ -15,8 +15,8 @@ class DatasetInfo:
     """The public facts of one data set.
 
     `examples` is n, the number of training examples; `input_shape` is the shape of one example
-    (channels first for images); `classes` is the number of different targets; `metric` is what
-    an evaluation reports.
+    (channels first for images); `classes` is the number of different labels; `metric` is what an
+    evaluation reports: `accuracy` of the labels, or `mse` per pixel of the input itself.
     """
 
     name: str
@@ -36,6 +36,15 @@ _ALL = (
         test_examples=10_000,
         input_shape=(1, 28, 28),
         metric="accuracy",
+        classes=10,
+    ),
+    DatasetInfo(
+        name="fashion_mnist",
+        title="Fashion-MNIST",
+        examples=60_000,
+        test_examples=10_000,
+        input_shape=(1, 28, 28),
+        metric="mse",
         classes=10,
     ),
     DatasetInfo(
