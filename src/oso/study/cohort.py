@@ -108,6 +108,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         "evaluate_every": config.evaluate_every,
         "last_layer_nonlinearity": config.last_layer_nonlinearity,
     }
+    identity |= config.datasets[dataset].unusual
     if config.randomness != "seeded":
         identity["randomness"] = config.randomness
     if config.select == "paper_best":
