@@ -150,9 +150,3 @@ def test_online_scale_invariant_stays_where_it_is_without_a_direction() -> None:
         method.update(mine, zeros)
     torch.testing.assert_close(mine.threshold, C)
     torch.testing.assert_close(mine.learning_rate, RHO)
-
-
-@pytest.mark.parametrize("rate", ["threshold_rate", "learning_rate_rate"])
-def test_online_scale_invariant_refuses_a_rate_that_could_change_a_sign(rate) -> None:
-    with pytest.raises(ValueError, match="less than 1"):
-        make("online_scale_invariant", **{rate: 1.0})

@@ -5,19 +5,19 @@ C would scale a step and its noise alike, as rho does; so it is 1, and the grid 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
-
-from oso.methods.base import Method, Settings, State, descend
+from oso.methods.base import Method, Settings, State, descend, setting
 from oso.privacy.queries import AutomaticGradient
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@dataclass(frozen=True)
 class AutoSSettings(Settings):
-    stabiliser: float = Field(0.01, ge=1e-6, le=1e6)  # gamma
+    stabiliser: float = setting(0.01, ge=1e-6, le=1e6)  # gamma
 
 
 class AutoS(Method):

@@ -5,10 +5,10 @@ The paper states the rule for C; rho follows the same one, with the cosine of it
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
+from oso.methods.base import setting
 from oso.methods.online import Online, OnlineSettings, dot
 
 if TYPE_CHECKING:
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from oso.methods.base import State
 
 
+@dataclass(frozen=True)
 class OnlineScaleInvariantSettings(OnlineSettings):
-    threshold_rate: float = Field(2.5e-3, ge=0, lt=1)  # rho_c; from 1 on, C could change its sign
-    learning_rate_rate: float = Field(2.5e-3, ge=0, lt=1)  # rho_r
+    threshold_rate: float = setting(2.5e-3, ge=0, lt=1)  # rho_c; from 1 on, C could change its sign
+    learning_rate_rate: float = setting(2.5e-3, ge=0, lt=1)  # rho_r
 
 
 class OnlineScaleInvariant(Online):

@@ -1,13 +1,15 @@
 """PSAC: per-sample adaptive clipping, AUTO-S with another weight (Xia et al. 2023)."""
 
-from pydantic import Field
+from dataclasses import dataclass
 
 from oso.methods.auto_s import AutoS, AutoSSettings
+from oso.methods.base import setting
 from oso.privacy.queries import AdaptiveGradient
 
 
+@dataclass(frozen=True)
 class PSACSettings(AutoSSettings):
-    stabiliser: float = Field(0.1, ge=1e-6, le=1e6)  # r
+    stabiliser: float = setting(0.1, ge=1e-6, le=1e6)  # r
 
 
 class PSAC(AutoS):
