@@ -43,9 +43,12 @@ def test_all_methods_are_found() -> None:
         "fixed_quantile_linear",
         "fixed_quantile_per_layer",
         "fixed_threshold",
+        "fixed_threshold_preset",
         "no_dp",
         "online",
         "online_additive",
+        "online_frozen_learning_rate",
+        "online_frozen_threshold",
         "online_scale_invariant",
         "psac",
     ]

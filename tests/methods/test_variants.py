@@ -23,6 +23,40 @@ def test_automatic_clipping_asks_for_its_sum_with_nothing_to_tune(name, kind, st
     assert make(name).starting_point({"learning_rate": 3.0})["threshold"] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("name", "frozen", "free"),
+    [
+        ("online_frozen_threshold", "threshold", "learning_rate"),
+        ("online_frozen_learning_rate", "learning_rate", "threshold"),
+    ],
+)
+def test_a_control_is_online_but_for_what_is_frozen(name, frozen, free) -> None:
+    """Same sums, same noise, same steps; one of the two values stays where it was."""
+    online, control = make("online", 0.9), make(name, 0.9)
+    theirs, mine = state(), state()
+    asked = [(q.name, q.noise_multiplier) for q in online.queries(theirs)]
+    assert asked == [(q.name, q.noise_multiplier) for q in control.queries(mine)]
+    assert control.starting_point({"learning_rate": 1.0}) == {
+        "learning_rate": 1.0,
+        "threshold": 0.1,
+    }
+    for _ in range(4):  # an odd number of moves, which cannot cancel
+        answers = {n: torch.randn(R, P) for n in ("clipped_gradient", "clipped_direction")}
+        online.update(theirs, answers)
+        control.update(mine, answers)
+    torch.testing.assert_close(getattr(mine, free), getattr(theirs, free))
+    torch.testing.assert_close(getattr(mine, frozen), getattr(state(), frozen))
+    assert not torch.equal(getattr(theirs, frozen), getattr(mine, frozen))
+
+
+def test_a_preset_threshold_is_onlines_first_and_is_not_searched() -> None:
+    control = make("fixed_threshold_preset")
+    assert control.search == make("online").search == ("learning_rate",)
+    start = {"learning_rate": 1.0}
+    assert control.starting_point(start) == make("online").starting_point(start)
+    assert type(control).update is type(make("fixed_threshold")).update
+
+
 class TestFixedQuantileLinear:
     def test_moves_by_the_difference_to_the_quantile(self) -> None:
         method, mine = make("fixed_quantile_linear"), state()
