@@ -18,6 +18,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from oso.errors import OsoError
+
 if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
     from torch import Tensor
 
@@ -83,6 +85,49 @@ class ClippedGradient(_ThresholdQuery):
 
 
 @dataclass(frozen=True)
+class AutomaticGradient(ClippedGradient):
+    """The sum of gradients scaled by C / (n + gamma): AUTO-S (Bu et al. 2023).
+
+    gamma (`stabiliser`) is above 0, so that n / (n + gamma) < 1: nobody adds more than C. It tends
+    to 1 as n grows: no smaller sensitivity would hold. In float32, too: what is added to n cannot
+    round to less than n, so that only the division can exceed, by one rounding, as in a clip.
+    OsoError for a gamma that float32 could take for zero or infinity.
+    """
+
+    stabiliser: float = 0.01
+    kind = "automatic_gradient"
+
+    def __post_init__(self) -> None:
+        if not 1e-6 <= self.stabiliser <= 1e6:  # below 0, the sensitivity would be unbounded
+            raise OsoError(
+                f"query {self.name!r}: stabiliser {self.stabiliser}: must be 1e-6 to 1e6"
+            )
+
+    def weights(self, norms: Tensor, run: int) -> Tensor:
+        return _usable(self._threshold(run) / self._length(norms), norms.isfinite())
+
+    def _length(self, norms: Tensor) -> Tensor:
+        """What each gradient is divided by; never less than its norm."""
+        return norms + self.stabiliser
+
+
+@dataclass(frozen=True)
+class AdaptiveGradient(AutomaticGradient):
+    """The sum of gradients scaled by C / (n + r / (n + r)): PSAC (Xia et al. 2023, Algorithm 1).
+
+    r is the `stabiliser`. Unlike AUTO-S's, the weight of a vanishing gradient is C, not C / gamma:
+    it is largest at n = sqrt(r) - r. The sensitivity is still C: r / (n + r) > 0, so that
+    n / (n + r / (n + r)) < 1, and it tends to 1 as n grows.
+    """
+
+    stabiliser: float = 0.1
+    kind = "adaptive_gradient"
+
+    def _length(self, norms: Tensor) -> Tensor:
+        return norms + self.stabiliser / (norms + self.stabiliser)
+
+
+@dataclass(frozen=True)
 class ClippedDirection(_ThresholdQuery):
     """The sum of unit gradients over the clipped examples: d(clipped sum)/dC (equation 11)."""
 
@@ -133,4 +178,11 @@ class PlainGradient(Query):
         return norms.new_ones(norms.shape)
 
 
-QUERIES = (ClippedGradient, ClippedDirection, UnclippedCount, PlainGradient)
+QUERIES = (
+    ClippedGradient,
+    AutomaticGradient,
+    AdaptiveGradient,
+    ClippedDirection,
+    UnclippedCount,
+    PlainGradient,
+)
