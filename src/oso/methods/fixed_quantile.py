@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from oso.methods.base import Method, Settings, State, descend
+from oso.methods.base import Method, Settings, State, descend, setting
 from oso.privacy.joint import gradient_noise_multiplier
 from oso.privacy.queries import ClippedGradient, UnclippedCount
 
@@ -14,10 +13,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@dataclass(frozen=True)
 class FixedQuantileSettings(Settings):
-    initial_threshold: float = Field(0.1, gt=0)  # C_0
-    quantile_rate: float = Field(0.2, ge=0)  # eta_C
-    count_noise: float = Field(0.05, gt=0)  # sigma_b as a share of the expected batch size
+    initial_threshold: float = setting(0.1, gt=0)  # C_0
+    quantile_rate: float = setting(0.2, ge=0)  # eta_C
+    count_noise: float = setting(0.05, gt=0)  # sigma_b as a share of the expected batch size
 
 
 class FixedQuantile(Method):

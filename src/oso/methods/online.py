@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from oso.methods.base import Method, Settings, State, descend
+from oso.methods.base import Method, Settings, State, descend, setting
 from oso.privacy.joint import gradient_noise_multiplier
 from oso.privacy.queries import ClippedDirection, ClippedGradient
 
@@ -14,11 +13,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@dataclass(frozen=True)
 class OnlineSettings(Settings):
-    initial_threshold: float = Field(0.1, gt=0)  # C_0
-    threshold_rate: float = Field(2.5e-3, ge=0)  # rho_c
-    learning_rate_rate: float = Field(2.5e-3, ge=0)  # rho_r
-    query_noise_ratio: float = Field(7.124, gt=1)  # nu_q / nu: costs 1 % more gradient noise
+    initial_threshold: float = setting(0.1, gt=0)  # C_0
+    threshold_rate: float = setting(2.5e-3, ge=0)  # rho_c
+    learning_rate_rate: float = setting(2.5e-3, ge=0)  # rho_r
+    query_noise_ratio: float = setting(7.124, gt=1)  # nu_q / nu: costs 1 % more gradient noise
 
 
 class Online(Method):

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from oso.data.catalogue import DATASETS
@@ -104,7 +104,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
     identity = {
         **shared,
         "selection": SELECTION,
-        "settings": method.settings.model_dump(),
+        "settings": asdict(method.settings),
         "evaluate_every": config.evaluate_every,
         "last_layer_nonlinearity": config.last_layer_nonlinearity,
     }

@@ -4,11 +4,21 @@ config/README.md explains the keys to people; workflow/schemas/config.schema.jso
 """
 
 import sys
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from oso.data.catalogue import DATASETS
 from oso.errors import OsoError
@@ -122,9 +132,22 @@ class StudyConfig(_Section):
         """The method with this study's settings; OsoError for a setting that it does not take."""
         method = find_method(name)
         try:
-            return method(method.Settings(**self.methods[name]), self.momentum)
+            checked = _settings_model(name)(**self.methods[name])
         except ValidationError as error:
             raise OsoError(_first_line(error, f"methods.{name}")) from None
+        return method(method.Settings(**dict(checked)), self.momentum)
+
+
+@cache
+def _settings_model(name: str) -> type[_Section]:
+    """What checks a method's settings: their declared types and limits."""
+    method = find_method(name)
+    types = get_type_hints(method.Settings)
+    declared: dict[str, Any] = {
+        one.name: (types[one.name], Field(one.default, **one.metadata))
+        for one in fields(method.Settings)
+    }
+    return create_model(name, __base__=_Section, **declared)
 
 
 def _no_repeats(name: str, values: list[Any]) -> None:
