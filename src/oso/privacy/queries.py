@@ -103,8 +103,8 @@ class AutomaticGradient(ClippedGradient):
                 f"query {self.name!r}: stabiliser {self.stabiliser}: must be 1e-6 to 1e6"
             )
 
-    def weights(self, norms: Tensor, run: int) -> Tensor:
-        return _usable(self._threshold(run) / self._length(norms), norms.isfinite())
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        return _usable(self._threshold(runs) / self._length(norms), norms.isfinite())
 
     def _length(self, norms: Tensor) -> Tensor:
         """What each gradient is divided by; never less than its norm."""
