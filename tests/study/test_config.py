@@ -8,7 +8,7 @@ from oso.errors import OsoError
 from oso.methods import PAPER_METHODS, method_names
 from oso.study.config import StudyConfig, json_schema, load_config, parse_config
 
-SHIPPED = ["paper", "spotcheck", "headline", "demo", "smoke", "beyond", "controls"]
+SHIPPED = ["paper", "spotcheck", "headline", "demo", "smoke", "beyond", "controls", "stopping"]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -99,6 +99,8 @@ BAD = {
         "datasets.mnist.model small_cnn: does not fit these data; allowed is cnn",
     ),
     "no data set": ({"datasets": {}}, "datasets: dictionary should have at least 1 item"),
+    "unknown selection": ({"selection": "best"}, "selection: input should be 'composition' or"),
+    "unknown shape": ({"stopping_shape": 0.5}, "stopping_shape: input should be 'logarithmic',"),
     "no method": ({"methods": {}}, "methods: dictionary should have at least 1 item"),
     "epsilon zero": ("epsilons", [0], "greater than 0 (found 0)"),
     "epsilon negative": ("epsilons", [3, -1], "epsilons.1: input should be greater than 0"),
