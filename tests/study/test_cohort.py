@@ -67,6 +67,7 @@ def test_identities_do_not_change_between_versions(repo) -> None:
         {"batch_size": 256},
         {"epochs": 5},
         {"momentum": 0.0},
+        {"selection": "random_stopping"},
         {"evaluate_every": 25},
         {"last_layer_nonlinearity": True},
         {"randomness": "system"},
@@ -112,6 +113,26 @@ def test_a_part_of_the_data_is_not_the_whole(base) -> None:
         every[name] = set(all_ids(config))
         assert {c.steps for c in cohorts(config)} == {2344 if name == "ag_news" else 1309}
     assert not every["ag_news"] & every["ag_news_partial"]
+
+
+def test_the_shape_decides_only_under_random_stopping(base) -> None:
+    stopping = {**base, "methods": {"online": {}}, "selection": "random_stopping"}
+    shapes = ("logarithmic", "geometric", "poisson")
+    ids = [all_ids(parse_config({**stopping, "stopping_shape": shape}, "x")) for shape in shapes]
+    assert len(set().union(*ids)) == sum(map(len, ids))
+    assert ids[0] == all_ids(parse_config(stopping, "x"))
+    composed = parse_config({**base, "stopping_shape": "poisson"}, "x")
+    assert all_ids(composed) == all_ids(parse_config(base, "x"))
+
+
+def test_both_selections_share_the_runs_without_privacy_and_no_name(base) -> None:
+    """A price that is not paid makes no difference; but no file of one study is the other's."""
+    composed = cohorts(parse_config(base, "x"))
+    stopping = cohorts(parse_config({**base, "selection": "random_stopping"}, "x"))
+    for one, other in zip(composed, stopping, strict=True):
+        assert (one.runs == other.runs) == (one.name == other.name) == (not one.private)
+        assert one.grid_runs == other.grid_runs
+    assert "mnist.online.k9.eps3.random_stopping" in {cohort.name for cohort in stopping}
 
 
 def test_what_decides_nothing_does_not(base) -> None:

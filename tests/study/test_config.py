@@ -8,7 +8,8 @@ from oso.errors import OsoError
 from oso.methods import PAPER_METHODS, method_names
 from oso.study.config import StudyConfig, json_schema, load_config, parse_config
 
-SHIPPED = ["paper", "spotcheck", "headline", "ag_news_partial", "demo", "smoke", "beyond", "controls"]
+SHIPPED = ["paper", "spotcheck", "headline", "ag_news_partial", "demo", "smoke"]
+SHIPPED += ["beyond", "controls", "stopping"]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -131,6 +132,8 @@ BAD = {
     "sum of a class's loss": ("loss", "sum", "datasets.mnist.loss sum: only where a model returns"),
     "loss otherwise": ("loss", "max", "datasets.mnist.loss: input should be 'mean' or 'sum'"),
     "no data set": ({"datasets": {}}, "datasets: dictionary should have at least 1 item"),
+    "unknown selection": ({"selection": "best"}, "selection: input should be 'composition' or"),
+    "unknown shape": ({"stopping_shape": 0.5}, "stopping_shape: input should be 'logarithmic',"),
     "no method": ({"methods": {}}, "methods: dictionary should have at least 1 item"),
     "epsilon zero": ("epsilons", [0], "greater than 0 (found 0)"),
     "epsilon negative": ("epsilons", [3, -1], "epsilons.1: input should be greater than 0"),

@@ -35,12 +35,12 @@ class Plan:
 
 
 def make_plan(config: StudyConfig) -> Plan:
-    """Price every cohort: N runs of T steps share its epsilon. OsoError if no noise meets it."""
+    """Price every cohort: its search has its epsilon. OsoError if no noise meets it."""
     from oso.study.prices import grid_prices
 
     every = cohorts(config)
     noise = dict.fromkeys((cohort.name for cohort in every), 0.0)
-    for price in grid_prices(config, selection=SELECTION):
+    for price in grid_prices(config):
         cohort = price.cohort
         # The same on every machine, and on the safe side.
         nu = math.ceil(price.noise_multiplier * 1e5) / 1e5
@@ -67,7 +67,8 @@ def read_plan(path: Path) -> Plan:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         config = parse_config(content["config"], str(path))
-        stored = {entry["name"]: entry for entry in content["cohorts"]}
+        # Plans of before there was a choice do not name it.
+        stored = {entry["name"]: {"selection": SELECTION, **entry} for entry in content["cohorts"]}
         noise = {name: entry["noise_multiplier"] for name, entry in stored.items()}
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
@@ -113,7 +114,9 @@ def _facts(cohort: Cohort) -> dict[str, Any]:
         "k": cohort.k,
         "epsilon": cohort.epsilon,
         "delta": cohort.delta,
-        "runs": cohort.grid_runs,  # of the whole grid: what the budget pays for
+        "selection": cohort.selection,
+        "stopping_shape": cohort.stopping_shape,
+        "runs": cohort.grid_runs,  # of the whole grid, or their mean: what the budget pays for
         "steps": cohort.steps,
         "sampling_rate": cohort.batch_size / cohort.examples,
     }
