@@ -29,6 +29,7 @@ class State:
     noise_multiplier: float  # nu, of one step, all its queries together
     batch_size: int  # expected size of a Poisson batch
     step: int = 0  # t, counted from 1 while a step is taken
+    layers: dict[str, int] = field(default_factory=dict)  # parameters by layer, in theta's order
     memory: dict[str, Tensor] = field(default_factory=dict)  # the method's own, each [R, ...]
 
     def keep(self, runs: Tensor) -> None:

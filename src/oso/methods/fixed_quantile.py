@@ -37,7 +37,7 @@ class FixedQuantile(Method):
         count_noise = 2 * self.settings.count_noise * batch_size
         return gradient_noise_multiplier(noise_multiplier, count_noise), count_noise
 
-    def queries(self, state: State) -> tuple[ClippedGradient, UnclippedCount]:
+    def queries(self, state: State) -> tuple[ClippedGradient | UnclippedCount, ...]:
         gradient_noise, count_noise = self.split_noise(state.noise_multiplier, state.batch_size)
         assert state.threshold is not None
         return (
@@ -52,9 +52,11 @@ class FixedQuantile(Method):
         assert state.threshold is not None
         assert state.quantile is not None
         # C moves after its batch was clipped with the old value.
-        state.threshold = (
-            state.threshold * (-self.settings.quantile_rate * (unclipped - state.quantile)).exp()
-        )
+        state.threshold = self.moved(state.threshold, unclipped - state.quantile)
+
+    def moved(self, threshold: Tensor, excess: Tensor) -> Tensor:
+        """The next C, from how much more than gamma of the batch was unclipped (same shapes)."""
+        return threshold * (-self.settings.quantile_rate * excess).exp()
 
     def fraction_clipped(self, state: State) -> Tensor | None:
         unclipped = state.memory.get("unclipped")

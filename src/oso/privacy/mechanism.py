@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from oso.errors import OsoError
+from oso.privacy.draws import Draws
 from oso.privacy.groups import Group
 from oso.privacy.joint import combined_noise_multiplier
 from oso.privacy.ledger import Ledger, SumQuery
@@ -25,7 +28,10 @@ from oso.privacy.streams import Randomness, Seeded
 
 
 class PerExampleGradients(Protocol):
-    """What the gradient code offers for one batch of B examples and P parameters."""
+    """What the gradient code offers for one batch of B examples and P parameters.
+
+    Or for a batch of each of R runs: then all shapes have a leading run axis R.
+    """
 
     def norms(self) -> Tensor:
         """2-norms of the per-example gradients, [B]; inf for one that must not contribute."""
@@ -42,8 +48,8 @@ class PerExampleGradients(Protocol):
         With `layers`, of these layers' parts only, in this order.
         """
 
-    def plain_sum(self) -> Tensor:
-        """sum_i g_i, [P]."""
+    def plain_sums(self, present: Tensor | None = None) -> Tensor:
+        """sum_i g_i over those that are present (bool [B]; None: all), [P]."""
 
 
 class Mechanism:
@@ -52,6 +58,7 @@ class Mechanism:
     `noise_multiplier` is the price of a step that was budgeted: a step whose queries together cost
     more (have less noise than one Gaussian sum with it) is refused. 0 means no budget.
     `randomness`: where sampling and noise come from; by default each run's own seeded streams.
+    `device`: where the sums are taken.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class Mechanism:
         batch_size: int,
         noise_multiplier: float = 0.0,
         randomness: Randomness | None = None,
+        device: str | torch.device = "cpu",
     ) -> None:
         if not 0 < batch_size <= examples:
             raise OsoError(
@@ -76,42 +84,55 @@ class Mechanism:
         self.batch_size = batch_size  # expected; the realised size is private
         self.noise_multiplier = noise_multiplier
         self.sampling = PoissonSampling(batch_size / examples)
-        self.randomness = randomness or Seeded()
+        self.draws = Draws(
+            randomness or Seeded(), self.sampling, examples, torch.device(device)
+        )
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
 
     def release(
         self,
-        run: int,
+        runs: int | slice,
         step: int,
         queries: Sequence[Query],
         gradients_of: Callable[[Tensor], PerExampleGradients],
     ) -> dict[str, Tensor]:
         """Sanitized means by query name: (sum + noise) / expected batch size.
 
-        [P], or [P_g] for a query about a group of layers, or [] if scalar.
-
-        `run` counts within run_ids; `step` counts from 1 and may only grow (a stream is used once).
-        `gradients_of` gets the indices of the batch, int64 [B] with B possibly 0.
+        For one run (an int, counted within run_ids): [P], or [P_g] for a query about a group of
+        layers, or [] if scalar. `gradients_of` gets the indices of its batch, int64 [B] with B
+        possibly 0.
+        For several (a slice of run_ids): all of that with a leading axis R. Each run has its own
+        batch; the shorter ones' indices [R, B] are padded, and what stands there gets no weight.
+        `step` counts from 1 and may only grow (a stream is used once).
         """
-        if step <= self._last_step[run]:
+        each = range(len(self.run_ids))[runs] if isinstance(runs, slice) else [runs]
+        if any(step <= self._last_step[run] for run in each):
             raise ValueError(f"step {step} was released before: its noise must not be used twice")
         if len({query.name for query in queries}) != len(queries):
             raise ValueError("two queries of one name would share their noise")
         self._check_price(queries)
-        self._last_step[run] = step
-        self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
-        gradients = gradients_of(self._batch(run, step))
-        answers = {}
-        for query, total in zip(queries, _sums(queries, run, gradients), strict=True):
+        for run in each:
+            self._last_step[run] = step
+            self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
+        if isinstance(runs, slice):
+            indices, present = self.draws.batches(self.run_ids[runs], step)
+        else:
+            indices, present = self.draws.batch(self.run_ids[runs], step), None
+        gradients = gradients_of(indices)
+        sums = _sums(queries, runs, gradients, present)
+
+        def sanitized(query: Query, total: Tensor) -> Tensor:
             scales = _coordinate_scales(query, gradients)
             if scales is None:
-                noisy = self._add_noise(total, query, run, step)
+                noisy = self._add_noise(total, query, runs, step)
             else:  # the vector that was clipped is the scaled one
-                noisy = self._add_noise(total / scales, query, run, step) * scales
-            answers[query.name] = noisy / self.batch_size
-        return answers
+                noisy = self._add_noise(total / scales, query, runs, step) * scales
+            return noisy / self.batch_size
+
+        answers = _side_by_side(sanitized, queries, sums)
+        return {query.name: answer for query, answer in zip(queries, answers, strict=True)}
 
     def keep(self, runs: Sequence[int]) -> None:
         """Go on with these runs only (the others have ended), renumbered from 0."""
@@ -143,36 +164,66 @@ class Mechanism:
                 f"{together:g} together; the budget of a step asks for {self.noise_multiplier:g}"
             )
 
-    def _batch(self, run: int, step: int) -> Tensor:
-        run_id = self.run_ids[run]
-        uniforms = self.randomness.uniforms(run_id, "sampling", step, (self.examples,))
-        return torch.from_numpy(self.sampling.draw(uniforms))
-
-    def _add_noise(self, total: Tensor, query: Query, run: int, step: int) -> Tensor:
+    def _add_noise(self, total: Tensor, query: Query, runs: int | slice, step: int) -> Tensor:
         if query.noise_multiplier == 0:
             return total
         # The multiplier is part of the purpose: two answers that differ in it alone would give the
         # exact sum away. Seven digits, because the last ones differ between machines.
         purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
-        normals = self.randomness.normals(self.run_ids[run], purpose, step, tuple(total.shape))
-        noise = torch.from_numpy(normals).to(total.device)
-        noise *= query.noise_multiplier * query.sensitivity(run)
+        if isinstance(runs, slice):
+            noise = self.draws.normals(self.run_ids[runs], purpose, step, total.shape[1:])
+        else:
+            noise = self.draws.normals([self.run_ids[runs]], purpose, step, total.shape)[0]
+        noise *= query.noise_multiplier * _columns(query.sensitivity(runs), noise.dim())
         # Added in float64: a sum of two float32 numbers would show which noise was possible.
         return noise.add_(total).to(total.dtype)
 
 
-def _sums(queries: Sequence[Query], run: int, gradients: PerExampleGradients) -> list[Tensor]:
-    """The exact sums, in the order of the queries; those of one group are taken in one pass."""
+def _side_by_side(
+    sanitized: Callable[[Query, Tensor], Tensor], queries: Sequence[Query], sums: Sequence[Tensor]
+) -> list[Tensor]:
+    """A CPU draws the noise of several queries on several cores: that is half of a small step."""
+    workers = min(len(queries), torch.get_num_threads())
+    if workers < 2 or sums[0].is_cuda:
+        return [sanitized(*both) for both in zip(queries, sums, strict=True)]
+    return list(_pool(workers).map(sanitized, queries, sums))
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers)
+
+
+def _columns(values: float | Tensor, dims: int) -> float | Tensor:
+    """One value per run, [R], to be multiplied with [R, ...] of so many dimensions."""
+    return values.view(-1, *[1] * (dims - 1)) if isinstance(values, Tensor) else values
+
+
+def _sums(
+    queries: Sequence[Query],
+    runs: int | slice,
+    gradients: PerExampleGradients,
+    present: Tensor | None = None,
+) -> list[Tensor]:
+    """The exact sums, in the order of the queries; those of one group are taken in one pass.
+
+    Examples that are not `present` (bool [R, B]) have no weight.
+    """
     if not any(query.needs_norms for query in queries):
-        return [gradients.plain_sum() for _ in queries]
-    weights = [query.weights(_norms(query.group, gradients), run) for query in queries]
-    sums: dict[int, Tensor] = {i: w.sum() for i, w in enumerate(weights) if queries[i].scalar}
+        return [gradients.plain_sums(present) for _ in queries]
+    weights = [query.weights(_norms(query.group, gradients), runs) for query in queries]
+    if present is not None:
+        weights = [each.masked_fill(~present, 0.0) for each in weights]
+    sums: dict[int, Tensor] = {
+        i: each.sum(dim=-1) for i, each in enumerate(weights) if queries[i].scalar
+    }
     for group in dict.fromkeys(query.group for query in queries):
         members = [i for i, q in enumerate(queries) if q.group == group and not q.scalar]
         if members:
-            stacked = torch.stack([weights[i] for i in members])
+            stacked = torch.stack([weights[i] for i in members], dim=-2)
             layers = None if group is None else group.layers
-            sums.update(zip(members, gradients.weighted_sums(stacked, layers), strict=True))
+            found = gradients.weighted_sums(stacked, layers).unbind(dim=-2)
+            sums.update(zip(members, found, strict=True))
     return [sums[i] for i in range(len(queries))]
 
 

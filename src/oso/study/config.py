@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from oso.data.catalogue import DATASETS
+from oso.data.catalogue import DATASETS, DIMENSIONS
 from oso.errors import OsoError
 from oso.methods import Method, find_method, method_names
 
@@ -37,11 +37,14 @@ Whole = Annotated[int, BeforeValidator(_number)]
 Epsilon = Annotated[Real, Field(gt=0, le=1000)]
 Interval = tuple[Real, Real]
 
+# How many words of a text each network takes.
+WORDS = {"bag_of_words": 15, "bag_of_words_25": 25}
+
 # What each network takes, and what it is trained for.
-MODELS = {
+MODELS: dict[str, tuple[tuple[int, ...], str]] = {
     "cnn": ((1, 28, 28), "accuracy"),
     "autoencoder": ((1, 28, 28), "mse"),
-    "bag_of_words": ((750,), "accuracy"),
+    **{name: ((words * DIMENSIONS,), "accuracy") for name, words in WORDS.items()},
     "small_cnn": ((1, 14, 14), "accuracy"),
 }
 
@@ -53,11 +56,23 @@ class _Section(BaseModel):
 class DatasetSection(_Section):
     """One data set of the study."""
 
-    model: Literal["cnn", "autoencoder", "bag_of_words", "small_cnn"]
+    model: Literal["cnn", "autoencoder", "bag_of_words", "bag_of_words_25", "small_cnn"]
     epsilons: list[Epsilon] = Field(min_length=1, description="Budgets, each for a whole grid.")
     seconds_per_step: Annotated[Real, Field(gt=0)] = Field(
         description="Measured on 2 CPU cores; only for the estimate of hours."
     )
+    loss: Literal["mean", "sum"] = Field(
+        "mean", description="Over the pixels of an image, for training an autoencoder."
+    )
+    unknown_words: Literal["zeros", "skipped"] = Field(
+        "zeros", description="What becomes of a text's words without a vector."
+    )
+
+    @property
+    def preparation(self) -> dict[str, Any]:
+        """How the model wants texts prepared (see `oso.data.prepare`); empty for images."""
+        words = WORDS.get(self.model)
+        return {"words": words, "unknown_words": self.unknown_words} if words else {}
 
 
 class GridSection(_Section):
@@ -95,6 +110,12 @@ class StudyConfig(_Section):
     batch_size: Annotated[Whole, Field(ge=1)] = 512
     epochs: Annotated[Whole, Field(ge=1)] = 10
     evaluate_every: Annotated[Whole, Field(ge=1)] = 50
+    selection: Literal["composition", "random_stopping"] = Field(
+        "composition", description="How the search of a grid is priced."
+    )
+    stopping_shape: Literal["logarithmic", "geometric", "poisson"] = Field(
+        "logarithmic", description="Distribution of the number of runs under random_stopping."
+    )
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     last_layer_nonlinearity: bool = False
     randomness: Literal["seeded", "system"] = Field(
@@ -116,11 +137,18 @@ class StudyConfig(_Section):
                     f"examples of {name}"
                 )
             info = DATASETS[name]
-            if MODELS[section.model] != (info.input_shape, info.metric):
-                fitting = [m for m in MODELS if MODELS[m] == (info.input_shape, info.metric)]
+            prepared = [(shape, info.metric) for shape in info.input_shapes]
+            if MODELS[section.model] not in prepared:
+                fitting = [m for m in MODELS if MODELS[m] in prepared]
                 raise ValueError(
                     f"datasets.{name}.model {section.model}: does not fit these data; allowed is "
                     f"{' or '.join(fitting)}"
+                )
+            if section.loss == "sum" and info.metric != "mse":
+                raise ValueError(f"datasets.{name}.loss sum: only where a model returns images")
+            if section.unknown_words != "zeros" and not info.words:
+                raise ValueError(
+                    f"datasets.{name}.unknown_words {section.unknown_words}: only for texts"
                 )
             _no_repeats(f"datasets.{name}.epsilons", section.epsilons)
         for name in ("granularities", "seeds"):

@@ -44,12 +44,12 @@ class Plan:
 
 
 def make_plan(config: StudyConfig) -> Plan:
-    """Price every cohort: N runs of T steps share its epsilon. OsoError if no noise meets it."""
+    """Price every cohort: its search has its epsilon. OsoError if no noise meets it."""
     from oso.study.prices import grid_prices
 
     every = cohorts(config)
     noise = dict.fromkeys((cohort.name for cohort in every), 0.0)
-    for price in grid_prices(config, selection=SELECTION):
+    for price in grid_prices(config):
         cohort = price.cohort
         # The same on every machine, and on the safe side.
         nu = math.ceil(price.noise_multiplier * 1e5) / 1e5
@@ -90,7 +90,8 @@ def read_plan(
                 "write it anew with `oso plan`"
             )
         config = (parse or _checked)(content, str(path))
-        stored = {entry["name"]: entry for entry in content["cohorts"]}
+        # Plans of before there was a choice do not name it.
+        stored = {entry["name"]: {"selection": SELECTION, **entry} for entry in content["cohorts"]}
         noise = {name: entry["noise_multiplier"] for name, entry in stored.items()}
         every = cohorts(config)
     except OSError as error:
@@ -143,7 +144,9 @@ def _facts(cohort: Cohort) -> dict[str, Any]:
         "k": cohort.k,
         "epsilon": cohort.epsilon,
         "delta": cohort.delta,
-        "runs": cohort.grid_runs,  # of the whole grid: what the budget pays for
+        "selection": cohort.selection,
+        "stopping_shape": cohort.stopping_shape,
+        "runs": cohort.grid_runs,  # of the whole grid, or their mean: what the budget pays for
         "steps": cohort.steps,
         "sampling_rate": cohort.batch_size / cohort.examples,
         "run_ids": hashlib.sha256(run_ids.encode()).hexdigest()[:16],
