@@ -8,7 +8,7 @@ from plain_sgd import OwnLayersSGD, PlainSGD
 from torch_func_peer import TorchFunc
 
 from oso.errors import OsoError
-from oso.methods import find_method, method_names
+from oso.methods import PAPER_METHODS, find_method, method_names
 
 BASELINE = "sgd"
 PEERS: dict[str, tuple[str, type[Competitor]]] = {
@@ -22,7 +22,8 @@ PEERS: dict[str, tuple[str, type[Competitor]]] = {
 
 
 def competitor_names() -> list[str]:
-    return [*PEERS, *sorted(method_names(), key=lambda name: (name != "online", name))]
+    """What is measured unless others are named: the peers, and the paper's methods as ours."""
+    return [*PEERS, *sorted(PAPER_METHODS, key=lambda name: (name != "online", name))]
 
 
 def find_competitor(name: str) -> type[Competitor]:
@@ -31,7 +32,8 @@ def find_competitor(name: str) -> type[Competitor]:
         return PEERS[name][1]
     if name in method_names():
         return Ours
-    raise OsoError(f"competitor {name!r}: not known; allowed are {', '.join(competitor_names())}")
+    allowed = ", ".join([*PEERS, *method_names()])
+    raise OsoError(f"competitor {name!r}: not known; allowed are {allowed}")
 
 
 def is_ours(name: str) -> bool:

@@ -58,7 +58,7 @@ def test_a_count_belongs_to_the_canary_only_if_it_is_alone() -> None:
 
 
 def test_a_query_of_which_nothing_is_known_is_refused() -> None:
-    query = SimpleNamespace(name="median", scalar=False, noise_multiplier=1.0)
+    query = SimpleNamespace(name="median", kind="median", scalar=False, noise_multiplier=1.0)
     method = SimpleNamespace(name="new", queries=lambda state: [query])
     one = torch.ones(1)
     with pytest.raises(OsoError, match=r"'median'.*known are clipped_gradient"):

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from oso.errors import OsoError
-from oso.methods import State, _by_name, find_method, method_names
+from oso.methods import PAPER_METHODS, State, _by_name, find_method, method_names
+from oso.privacy.joint import combined_noise_multiplier
 
 R, P = 3, 5
+LAYERS = {"first": 2, "second": 3}
 
 
 def make(name: str, momentum: float = 0.0, **settings: object):
@@ -25,6 +27,7 @@ def state(noise_multiplier: float = 1.0) -> State:
         noise_multiplier=noise_multiplier,
         batch_size=100,
         step=1,
+        layers=dict(LAYERS),
     )
 
 
@@ -33,8 +36,50 @@ def names(queries) -> list[str]:
 
 
 def test_all_methods_are_found() -> None:
-    expected = ["adam_wosm", "fixed_quantile", "fixed_threshold", "no_dp", "online"]
-    assert method_names() == expected
+    assert method_names() == [
+        "adam_wosm",
+        "auto_s",
+        "fixed_quantile",
+        "fixed_quantile_linear",
+        "fixed_quantile_per_layer",
+        "fixed_threshold",
+        "fixed_threshold_preset",
+        "no_dp",
+        "online",
+        "online_additive",
+        "online_frozen_learning_rate",
+        "online_frozen_threshold",
+        "online_scale_invariant",
+        "psac",
+    ]
+    assert set(PAPER_METHODS) < set(method_names())
+    assert len({find_method(name).title for name in method_names()}) == len(method_names())
+
+
+@pytest.mark.parametrize("nu", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("name", [n for n in method_names() if find_method(n).private])
+def test_the_sums_of_a_step_cost_its_price(name: str, nu: float) -> None:
+    """As much as one Gaussian sum with nu: less noise breaks the budget, more wastes it."""
+    method = make(name, 0.9)
+    asked = method.queries(state(nu))
+    together = combined_noise_multiplier([query.noise_multiplier for query in asked])
+    assert together == pytest.approx(nu, rel=1e-9)
+    assert len(set(names(asked))) == len(asked)
+    assert all(math.isfinite(query.sensitivity(run)) for query in asked for run in range(R))
+    # What the results say of the second query is what it gets.
+    second = method.split_noise(nu, 100)[1]
+    others = [query.noise_multiplier for query in asked if query.kind != asked[0].kind]
+    assert second == (pytest.approx(combined_noise_multiplier(others)) if others else None)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_a_candidate_of_the_grid_is_a_whole_start(name: str) -> None:
+    """A run starts from what it searches and what its method sets: rho always, C if it clips."""
+    method = make(name)
+    start = method.starting_point(dict.fromkeys(method.search, 0.5))
+    assert {*method.search, "learning_rate"} <= start.keys()
+    assert ("threshold" in start) == method.private
+    assert all(start[axis] == 0.5 for axis in method.search)
 
 
 def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
@@ -68,6 +113,8 @@ def test_a_subclass_does_not_take_its_parents_name() -> None:
         ("fixed_threshold", "clipped_gradient"),
         ("online", "clipped_gradient"),
         ("fixed_quantile", "clipped_gradient"),
+        ("auto_s", "automatic_gradient"),
+        ("psac", "adaptive_gradient"),
         ("no_dp", "plain_gradient"),
     ],
 )

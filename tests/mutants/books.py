@@ -235,6 +235,20 @@ METHODS = [
         M,
     ),
     Fault(
+        "each layer gets the noise of all layers together",
+        "methods/fixed_quantile_per_layer.py",
+        "proportional_noise(gradient_noise, len(groups))",
+        "[gradient_noise] * len(groups)",
+        M,
+    ),
+    Fault(
+        "each layer's count gets the noise of all counts together",
+        "methods/fixed_quantile_per_layer.py",
+        "proportional_noise(count_noise, len(groups))",
+        "[count_noise] * len(groups)",
+        M,
+    ),
+    Fault(
         "AdamWOSM accepts a step without noise",
         "methods/adam_wosm.py",
         "        if not state.noise_multiplier > 0:",

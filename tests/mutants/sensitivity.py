@@ -19,6 +19,21 @@ SENSITIVITY = [
         "weights = 2 * threshold / norms.clamp(min=2 * threshold)",
     ),
     in_queries(
+        "automatic clipping divides by less than the norm",
+        "return norms + self.stabiliser\n",
+        "return norms - self.stabiliser\n",
+    ),
+    in_queries(
+        "per-sample adaptive clipping subtracts its correction",
+        "norms + self.stabiliser / (norms + self.stabiliser)",
+        "norms - self.stabiliser / (norms + self.stabiliser)",
+    ),
+    in_queries(
+        "a stabiliser of zero tells of an example without a gradient",
+        "        if not 1e-6 <= self.stabiliser <= 1e6:",
+        "        if self.stabiliser < 0:",
+    ),
+    in_queries(
         "the direction counts unclipped examples, too",
         "clipped = norms.isfinite() & (norms > self._threshold(run))",
         "clipped = norms.isfinite()",

@@ -30,7 +30,7 @@ class Given:
     def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
         return weights @ self.gradients
 
-    def plain_sum(self) -> torch.Tensor:
+    def plain_sums(self, present: None = None) -> torch.Tensor:
         return self.gradients.sum(dim=0)
 
 

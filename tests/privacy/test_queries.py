@@ -7,15 +7,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oso.errors import OsoError
 from oso.privacy.queries import (
+    QUERIES,
     SMALLEST_THRESHOLD,
+    AdaptiveGradient,
+    AutomaticGradient,
     ClippedDirection,
     ClippedGradient,
     PlainGradient,
     UnclippedCount,
 )
 
-THRESHOLDED = [ClippedGradient, ClippedDirection, UnclippedCount]
+# All but the one that claims nothing: a new query is tested like the others.
+THRESHOLDED = [kind for kind in QUERIES if kind is not PlainGradient]
+STABILISED = [AutomaticGradient, AdaptiveGradient]
 norms = st.floats(min_value=0.0, width=32) | st.just(math.nan)
 thresholds = st.floats(min_value=0.0, max_value=2.0**100, width=32)
 
@@ -39,7 +45,7 @@ def test_no_example_contributes_more_than_the_sensitivity(kind, norm, threshold)
 def test_the_sensitivity_is_reached(kind) -> None:
     """A sensitivity stated too large would waste noise: some example reaches it."""
     query = kind(1.0, torch.tensor([0.5]))
-    assert contribution(query, 3.0) == pytest.approx(query.sensitivity(0))
+    assert contribution(query, 1e7) == pytest.approx(query.sensitivity(0))
 
 
 @pytest.mark.parametrize("kind", THRESHOLDED)
@@ -53,6 +59,31 @@ def test_a_gradient_that_is_not_finite_counts_for_nothing(kind, norm) -> None:
 def test_clipping_follows_equation_4() -> None:
     weights = ClippedGradient(1.0, torch.tensor([2.0])).weights(torch.tensor([0.0, 1.0, 8.0]), 0)
     assert weights.tolist() == [1.0, 1.0, 0.25]
+
+
+@pytest.mark.parametrize("kind", STABILISED)
+@given(norm=norms, threshold=thresholds, log_stabiliser=st.floats(-6.0, 6.0))
+def test_no_stabiliser_lets_an_example_exceed(kind, norm, threshold, log_stabiliser) -> None:
+    query = kind(1.0, torch.tensor([threshold]), stabiliser=10**log_stabiliser)
+    assert query.weights(torch.tensor([norm]), 0).isfinite().all()
+    assert contribution(query, norm) <= query.sensitivity(0) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("kind", STABILISED)
+@pytest.mark.parametrize("stabiliser", [-0.1, 0.0, 1e-46, math.inf, math.nan])
+def test_a_stabiliser_that_bounds_nothing_is_refused(kind, stabiliser) -> None:
+    """Below zero a weight has no bound; 0 / 0 would tell of an example whose gradient is zero."""
+    with pytest.raises(OsoError, match=r"_gradient': stabiliser .*: must be 1e-6 to 1e6"):
+        kind(1.0, torch.ones(1), stabiliser=stabiliser)
+
+
+def test_automatic_clipping_has_its_papers_weights() -> None:
+    """By hand: C / (n + 0.01), and with r = 0.1 C / (n + r / (n + r))."""
+    norm, threshold = torch.tensor([0.0, 0.1, 1.0]), torch.tensor([2.0])
+    automatic = AutomaticGradient(1.0, threshold).weights(norm, 0)
+    torch.testing.assert_close(automatic, torch.tensor([200.0, 2 / 0.11, 2 / 1.01]))
+    adaptive = AdaptiveGradient(1.0, threshold).weights(norm, 0)
+    torch.testing.assert_close(adaptive, torch.tensor([2.0, 2 / 0.6, 2 / (1 + 0.1 / 1.1)]))
 
 
 def test_the_direction_is_the_derivative_of_the_clipped_gradient() -> None:

@@ -5,14 +5,37 @@ import json
 import pytest
 
 from oso.errors import OsoError
+from oso.methods import PAPER_METHODS, method_names
 from oso.study.config import StudyConfig, json_schema, load_config, parse_config
 
-SHIPPED = ["paper", "spotcheck", "headline", "demo", "smoke"]
+SHIPPED = ["paper", "spotcheck", "headline", "demo", "smoke", "beyond", "controls"]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_shipped_configurations_are_valid(repo, name) -> None:
     assert load_config(repo / "config" / f"{name}.yaml").name == name
+
+
+def test_what_the_paper_lacks_is_off_in_its_study_and_on_in_another(repo) -> None:
+    paper = load_config(repo / "config/paper.yaml")
+    beyond = load_config(repo / "config/beyond.yaml")
+    assert set(paper.methods) == set(PAPER_METHODS)
+    controls = load_config(repo / "config/controls.yaml")
+    assert {*paper.methods, *beyond.methods, *controls.methods} == set(method_names())
+    assert not set(paper.methods) & (set(beyond.methods) | set(controls.methods))
+    assert not set(beyond.methods) & set(controls.methods)
+    # The same grids under the same budgets, so that their rows stand beside the paper's.
+    same = (
+        "datasets",
+        "granularities",
+        "seeds",
+        "grid",
+        "delta",
+        "batch_size",
+        "epochs",
+        "momentum",
+    )
+    assert all(getattr(beyond, key) == getattr(paper, key) for key in same)
 
 
 def test_no_shipped_configuration_is_left_out(repo) -> None:
@@ -54,6 +77,18 @@ BAD = {
     "method setting out of range": (
         {"methods": {"online": {"query_noise_ratio": 1.0}}},
         "methods.online.query_noise_ratio: input should be greater than 1",
+    ),
+    "a control that is none": (
+        {"methods": {"online_frozen_threshold": {"threshold_rate": 0.1}}},
+        "methods.online_frozen_threshold.threshold_rate: input should be less than or equal to 0",
+    ),
+    "a rate that could turn a sign": (
+        {"methods": {"online_scale_invariant": {"threshold_rate": 1.0}}},
+        "methods.online_scale_invariant.threshold_rate: input should be less than 1",
+    ),
+    "a stabiliser that bounds nothing": (
+        {"methods": {"auto_s": {"stabiliser": 0.0}}},
+        "methods.auto_s.stabiliser: input should be greater than or equal to 0.000001",
     ),
     "unknown data set": (
         {"datasets": {"cifar": {"model": "cnn", "epsilons": [1], "seconds_per_step": 1}}},

@@ -11,7 +11,7 @@ from oso.errors import OsoError
 from oso.models import build_model
 from oso.models.losses import cross_entropy, squared_error
 from oso.training.gradients import GradientCode
-from oso.training.gradients.conv2d import CHUNK, Conv2dGradients
+from oso.training.gradients.conv2d import CHUNK_BYTES, ConvGradients
 from oso.training.gradients.functional import FunctionalGradients
 from oso.training.gradients.linear import LinearGradients
 from oso.training.gradients.rules import row_norms, rule_for
@@ -40,6 +40,22 @@ MODELS = {
     "odd convolution": (
         lambda: sequential(nn.Conv2d(2, 3, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2))),
         (2, 9, 8),
+        cross_entropy,
+    ),
+    "odd transposed convolution": (
+        lambda: sequential(
+            nn.ConvTranspose2d(
+                2, 3, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 3), output_padding=(1, 2)
+            )
+        ),
+        (2, 5, 6),
+        cross_entropy,
+    ),
+    "odd rows of a transposed convolution": (
+        lambda: sequential(
+            nn.ConvTranspose2d(2, 3, (3, 2), (1, 2), (2, 1), dilation=(2, 1), output_padding=(1, 1))
+        ),
+        (2, 5, 6),
         cross_entropy,
     ),
     "grouped convolution": (
@@ -86,7 +102,8 @@ def oracle(code, flat, inputs, targets) -> torch.Tensor:
     """Per-example gradients [B, P] of the whole model at once."""
 
     def loss(flat, x, y):
-        return code.loss(code.outputs(flat, x[None]), y[None])[0]
+        outputs = torch.func.functional_call(code.model, code.views(flat), (x[None],))
+        return code.loss(outputs, y[None])[0]
 
     return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(flat, inputs, targets)
 
@@ -101,11 +118,38 @@ def test_norms_and_sums_agree_with_torch_func(name: str) -> None:
     torch.testing.assert_close(
         mine.weighted_sums(weights), weights @ gradients, rtol=1e-9, atol=1e-12
     )
-    torch.testing.assert_close(mine.plain_sum(), gradients.sum(dim=0), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(mine.plain_sums(), gradients.sum(dim=0), rtol=1e-9, atol=1e-12)
 
 
-def test_batches_larger_than_a_chunk() -> None:
-    code, flat, inputs, targets = prepare("small_cnn", batch=2 * CHUNK + 3)
+@pytest.mark.parametrize("name", MODELS)
+def test_runs_together_are_as_each_alone(name: str) -> None:
+    """Each run has its own parameters, batch and weights; none may reach another's."""
+    code, flat, inputs, targets = prepare(name, batch=6)
+    inputs, targets = inputs.unflatten(0, (3, 2)), targets.unflatten(0, (3, 2))
+    flats = flat + 0.2 * torch.randn(3, code.size, dtype=torch.double)
+    weights = torch.rand(3, 2, 2, dtype=torch.double)
+    together = code(flats, inputs, targets)
+    present = torch.tensor([[True, True], [True, False], [False, False]])
+    sums, plain = together.weighted_sums(weights), together.plain_sums(present)
+    for run in range(3):
+        alone = code(flats[run], inputs[run], targets[run])
+        for mine, expected in (
+            (together.norms()[run], alone.norms()),
+            (sums[run], alone.weighted_sums(weights[run])),
+            (plain[run], alone.plain_sums(present[run])),
+            *zip(
+                (norms[run] for norms in together.layer_norms().values()),
+                alone.layer_norms().values(),
+                strict=True,
+            ),
+        ):
+            torch.testing.assert_close(mine, expected, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["cnn", "autoencoder", "odd convolution"])
+def test_batches_larger_than_a_chunk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHUNK_BYTES, "cpu", 1)  # one example at a time
+    code, flat, inputs, targets = prepare(name)
     gradients = oracle(code, flat, inputs, targets)
     torch.testing.assert_close(
         code(flat, inputs, targets).norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13
@@ -117,9 +161,10 @@ def test_batches_larger_than_a_chunk() -> None:
     [
         (nn.Linear(3, 2), (4, 3), LinearGradients),
         (nn.Linear(3, 2), (4, 5, 3), FunctionalGradients),
-        (nn.Conv2d(1, 2, 3), (4, 1, 5, 5), Conv2dGradients),
+        (nn.Conv2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),
         (nn.Conv2d(2, 2, 3, groups=2), (4, 2, 5, 5), FunctionalGradients),
-        (nn.ConvTranspose2d(1, 2, 3), (4, 1, 5, 5), FunctionalGradients),
+        (nn.ConvTranspose2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),
+        (nn.Conv2d(1, 2, 3, padding="same"), (4, 1, 5, 5), FunctionalGradients),
     ],
 )
 def test_closed_forms_serve_only_what_they_are_made_for(layer, shape, rule) -> None:
@@ -151,7 +196,7 @@ def test_an_empty_batch_sums_to_zero(name: str) -> None:
     empty = code(flat, inputs[:0], targets[:0])
     assert empty.norms().shape == (0,)
     assert torch.equal(empty.weighted_sums(torch.ones(2, 0)), torch.zeros(2, code.size).double())
-    assert torch.equal(empty.plain_sum(), torch.zeros(code.size).double())
+    assert torch.equal(empty.plain_sums(), torch.zeros(code.size).double())
 
 
 class Reused(nn.Module):
@@ -236,6 +281,14 @@ def test_a_layer_with_parameters_may_hold_another() -> None:
     torch.testing.assert_close(
         mine.weighted_sums(torch.ones(1, 4).double())[0], gradients.sum(dim=0)
     )
+
+
+def test_a_layer_that_holds_another_is_refused_where_runs_are_together() -> None:
+    """The one inside would see a single run's examples and take them for all runs'."""
+    code = GradientCode(OwnParameterAndChild(), cross_entropy)
+    both = code(torch.rand(2, code.size), torch.rand(2, 4, 3), torch.zeros(2, 4, dtype=torch.long))
+    with pytest.raises(OsoError, match="one run at a time only"):
+        both.norms()
 
 
 @pytest.mark.parametrize("large", [1.0, 1e12, 4e17])

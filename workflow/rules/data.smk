@@ -1,10 +1,16 @@
 rule data:
     """Fetch, verify and normalise one data set; a local folder (OSO_DATA_DIR) goes first."""
     output:
-        "build/data/{dataset}.npz",
+        "build/data/{prepared}.npz",
     log:
-        "build/data/{dataset}.log",
+        "build/data/{prepared}.log",
     conda:
         "../../environment.yml"
+    params:
+        dataset=lambda wildcards: PREPARED[wildcards.prepared][0],
+        options=lambda wildcards: [
+            f"--{key.replace('_', '-')}={value}"
+            for key, value in PREPARED[wildcards.prepared][1].items()
+        ],
     shell:
-        "oso data {wildcards.dataset} --output {output} 2> >(tee {log} >&2)"
+        "oso data {params.dataset} {params.options} --output {output} > {log} 2> >(tee -a {log} >&2)"

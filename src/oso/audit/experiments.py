@@ -92,7 +92,7 @@ def asked_by(name: str) -> set[str]:
     """The names of the queries that a method asks at each step."""
     one = torch.ones(1)
     nu = noise_multiplier(ONE_RUN)
-    state = State(torch.zeros(1, 1), one, one, one, nu, ONE_RUN.batch_size)
+    state = State(torch.zeros(1, 1), one, one, one, nu, ONE_RUN.batch_size, layers={"linear": 1})
     return {query.name for query in _method(name).queries(state)}
 
 

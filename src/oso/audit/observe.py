@@ -17,9 +17,12 @@ from torch import Tensor
 from oso.errors import OsoError
 from oso.methods import Method, State
 
-# What a clipped canary adds to each sum, by the query's name; C [R] to [R].
+# What a clipped canary adds to each sum, by the query's kind; its C [R] to [R]. A canary is so long
+# that automatic clipping brings it to C, too, up to parts in 10,000.
 FOOTPRINTS: dict[str, Callable[[Tensor], Tensor]] = {
     "clipped_gradient": lambda threshold: threshold,
+    "automatic_gradient": lambda threshold: threshold,
+    "adaptive_gradient": lambda threshold: threshold,
     "clipped_direction": torch.ones_like,
     "unclipped_count": lambda threshold: torch.full_like(threshold, -0.5),
 }
@@ -41,14 +44,15 @@ class Observer:
     def __call__(self, state: State, answers: dict[str, Tensor]) -> None:
         alone = self.columns.stop - self.columns.start == 1
         for query in self.method.queries(state):
-            if query.name not in FOOTPRINTS or state.threshold is None:
+            threshold = getattr(query, "threshold", None)
+            if query.kind not in FOOTPRINTS or threshold is None:
                 raise OsoError(
                     f"audit: {self.method.name} asks for {query.name!r}, and what a canary adds to "
                     f"it is not known; known are {', '.join(FOOTPRINTS)}"
                 )
             if query.scalar and not alone:
                 continue
-            footprint = FOOTPRINTS[query.name](state.threshold)[:, None]
+            footprint = FOOTPRINTS[query.kind](threshold)[:, None]
             total = answers[query.name] * state.batch_size
             along = total[:, None] if query.scalar else self._along_canaries(total)
             self.noise[query.name] = query.noise_multiplier

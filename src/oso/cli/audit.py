@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def audit(
     method: Annotated[
-        list[str] | None, typer.Option(help="A method to audit; may be repeated [all private].")
+        list[str] | None, typer.Option(help="A method to audit; may be repeated [the paper's].")
     ] = None,
     faults: Annotated[bool, typer.Option(help="Plant faults, too, which must be seen.")] = True,
     runs: Annotated[int, typer.Option(min=1, help="Runs with the canary, and without it.")] = 2000,

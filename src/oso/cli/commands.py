@@ -33,13 +33,19 @@ def data(
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with the raw files [or OSO_DATA_DIR].")
     ] = None,
+    words: Annotated[int | None, typer.Option(help="Of a text, how many words.")] = None,
+    unknown_words: Annotated[
+        str | None, typer.Option(help="Words without a vector: zeros or skipped.")
+    ] = None,
 ) -> None:
     """Fetch, verify and normalise one data set."""
     from oso.data import prepare
 
     if data_dir is None and os.environ.get("OSO_DATA_DIR"):
         data_dir = Path(os.environ["OSO_DATA_DIR"])
-    prepare(dataset, output, data_dir)
+    made = prepare(dataset, output, data_dir, words, unknown_words)
+    for part, share in made.get("known_words", {}).items():
+        print(f"{dataset}: {share:.2%} of the {part} texts' words have a vector")
 
 
 @app.command()
@@ -97,6 +103,9 @@ def train(
             f"{data}: holds data set {provenance.get('dataset')!r}; {cohort} needs "
             f"{chosen.dataset!r}"
         )
+    wanted = priced.config.datasets[chosen.dataset].preparation
+    if (found := provenance.get("preparation", {})) != wanted:
+        raise OsoError(f"{data}: prepared with {found}; {cohort} needs {wanted}")
     rows = run_job(
         priced.config,
         chosen,

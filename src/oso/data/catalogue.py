@@ -9,14 +9,18 @@ from dataclasses import dataclass
 
 from oso.errors import OsoError
 
+DIMENSIONS = 50  # of a word's vector
+UNKNOWN_WORDS = ("zeros", "skipped")  # what becomes of a word without a vector
+
 
 @dataclass(frozen=True)
 class DatasetInfo:
     """The public facts of one data set.
 
     `examples` is n, the number of training examples; `input_shape` is the shape of one example
-    (channels first for images); `classes` is the number of different targets; `metric` is what
-    an evaluation reports.
+    (channels first for images); `classes` is the number of different labels; `metric` is what an
+    evaluation reports: `accuracy` of the labels, or `mse` per pixel of the input itself. Texts
+    can be prepared with several numbers of `words`; the first is the default, and `input_shape`'s.
     """
 
     name: str
@@ -26,6 +30,12 @@ class DatasetInfo:
     input_shape: tuple[int, ...]
     metric: str
     classes: int
+    words: tuple[int, ...] = ()
+
+    @property
+    def input_shapes(self) -> list[tuple[int, ...]]:
+        """All shapes in which an example can be prepared."""
+        return [(words * DIMENSIONS,) for words in self.words] or [self.input_shape]
 
 
 _ALL = (
@@ -37,6 +47,35 @@ _ALL = (
         input_shape=(1, 28, 28),
         metric="accuracy",
         classes=10,
+    ),
+    DatasetInfo(
+        name="fashion_mnist",
+        title="Fashion-MNIST",
+        examples=60_000,
+        test_examples=10_000,
+        input_shape=(1, 28, 28),
+        metric="mse",
+        classes=10,
+    ),
+    DatasetInfo(
+        name="ag_news",
+        title="AG News",
+        examples=120_000,
+        test_examples=7_600,
+        input_shape=(15 * DIMENSIONS,),
+        metric="accuracy",
+        classes=4,
+        words=(15, 25),
+    ),
+    DatasetInfo(
+        name="ag_news_partial",
+        title="AG News (partial, n = 66,994)",
+        examples=66_994,
+        test_examples=7_600,
+        input_shape=(15 * DIMENSIONS,),
+        metric="accuracy",
+        classes=4,
+        words=(15, 25),
     ),
     DatasetInfo(
         name="glyphs",

@@ -12,6 +12,7 @@ import os
 import time
 import urllib.request
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -26,6 +27,7 @@ TRIES = 3  # rounds over the mirrors
 PAUSE = 1.0  # seconds before the second round, doubled before each further one
 TIMEOUT = 15.0  # seconds without an answer or without a byte
 PATIENCE = 600.0  # seconds for one file from one mirror, however steadily it drips
+LARGE = 200e6  # bytes; larger files have more time in proportion
 _GZIP = b"\x1f\x8b"
 _SLACK = 1 << 20  # bytes that a compressed file may be longer than its content
 _log = logging.getLogger(__name__)
@@ -42,11 +44,15 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from: its files, and URLs below which mirrors hold `<name>.gz`."""
+    """Where a data set comes from: its files, and URLs below which mirrors hold `<name>.gz`.
+
+    `suffix` is the mirrors' way to call them; a source without mirrors is local only.
+    """
 
     dataset: str
     files: tuple[SourceFile, ...]
     mirrors: tuple[str, ...]
+    suffix: str = ".gz"
 
 
 @dataclass(frozen=True)
@@ -57,29 +63,38 @@ class Fetched:
     origin: str
 
 
-class _WrongContentError(Exception):
+Check = Callable[[bytes, str], object]
+
+
+class WrongContentError(Exception):
     """What was read is not the file that was asked for."""
 
 
-def obtain(source: Source, data_dir: Path | None, cache: Path) -> dict[str, Fetched]:
+def obtain(
+    source: Source, data_dir: Path | None, cache: Path, check: Check | None = None
+) -> dict[str, Fetched]:
     """Return every file of `source` by its name, verified.
 
     With `data_dir`, all files must lie in that folder or in its subfolder named like the data
     set, each as `<name>.gz` or `<name>`; nothing is downloaded. Without it, what `cache` lacks
-    is downloaded, and stored there once verified.
+    is downloaded, and stored there once verified. `check` gets a local file's content and name
+    before its checksum is taken, and may raise an OsoError that says more of what is wrong.
 
     Raises OsoError for a missing, truncated or wrong local file (which is left as it is), and
     if a file cannot be had from any mirror.
     """
     if data_dir is not None:
         folder = _local_folder(source, data_dir)
-        return {file.name: _read_local(folder, file, source) for file in source.files}
-    fetched = {}
+        return {file.name: _read_local(folder, file, source, check) for file in source.files}
+    download(source, cache)
+    return {file.name: _read_local(cache, file, source, check) for file in source.files}
+
+
+def download(source: Source, cache: Path) -> None:
+    """Store in `cache` what it lacks of `source`, verified; OsoError if no mirror has it."""
     for file in source.files:
         if _find(cache, file) is None:
             _download(source, file, cache)
-        fetched[file.name] = _read_local(cache, file, source)
-    return fetched
 
 
 def _find(folder: Path, file: SourceFile) -> Path | None:
@@ -95,21 +110,26 @@ def _local_folder(source: Source, data_dir: Path) -> Path:
     for folder in (data_dir / source.dataset, data_dir):
         if any(_find(folder, file) for file in source.files):
             return folder
+    instead = ", or leave data_dir unset to download" if source.mirrors else ""
     raise OsoError(
         f"data_dir {data_dir}: no {source.dataset} file here or in {source.dataset}/; put there "
-        f"{_wanted(source)}, or leave data_dir unset to download"
+        f"{_wanted(source)}{instead}"
     )
 
 
-def _read_local(folder: Path, file: SourceFile, source: Source) -> Fetched:
+def _read_local(folder: Path, file: SourceFile, source: Source, check: Check | None) -> Fetched:
     path = _find(folder, file)
     if path is None:
         raise OsoError(f"{folder / file.name}.gz: missing; the folder is to hold {_wanted(source)}")
     try:
-        return Fetched(_unpack(path.read_bytes(), file), str(path))
+        # Some more than the file's size, for a check to see what was added.
+        content = unpacked(path.read_bytes(), file.size + (_SLACK if check else 1))
+        if check is not None:
+            check(content, str(path))
+        return Fetched(verified(content, file), str(path))
     except OSError as error:
         raise OsoError(f"{path}: cannot read this file ({reason(error)})") from error
-    except _WrongContentError as error:
+    except WrongContentError as error:
         raise OsoError(
             f"{path}: {error}; replace or remove it, it was left untouched (needed: the "
             f"{source.dataset} file of {file.size} bytes uncompressed, sha256 {file.sha256})"
@@ -121,41 +141,47 @@ def _wanted(source: Source) -> str:
     return f"{names} (or the same without .gz)"
 
 
-def _unpack(raw: bytes, file: SourceFile) -> bytes:
-    """Return the uncompressed content of `raw` if it is that of `file`."""
-    content = raw
-    if raw.startswith(_GZIP):  # by its first bytes: browsers and servers unpack unasked
-        try:
-            # One byte more than expected is enough to know, whatever the file claims to hold.
-            content = gzip.GzipFile(fileobj=io.BytesIO(raw)).read(file.size + 1)
-        except (EOFError, OSError, zlib.error) as error:
-            raise _WrongContentError(f"truncated or damaged gzip file ({reason(error)})") from error
+def unpacked(raw: bytes, limit: int) -> bytes:
+    """Return the content of a gzip file, or of a plain one; of the former, `limit` bytes at most.
+
+    One byte more than expected is enough to know, whatever the file claims to hold.
+    """
+    if not raw.startswith(_GZIP):  # by its first bytes: browsers and servers unpack unasked
+        return raw
+    try:
+        return gzip.GzipFile(fileobj=io.BytesIO(raw)).read(limit)
+    except (EOFError, OSError, zlib.error) as error:
+        raise WrongContentError(f"truncated or damaged gzip file ({reason(error)})") from error
+
+
+def verified(content: bytes, file: SourceFile) -> bytes:
+    """Return `content` if it is that of `file`."""
     if len(content) < file.size:
-        raise _WrongContentError(f"truncated file ({len(content)} of {file.size} bytes)")
+        raise WrongContentError(f"truncated file ({len(content)} of {file.size} bytes)")
     if len(content) > file.size:
-        raise _WrongContentError(f"wrong file (longer than {file.size} bytes)")
+        raise WrongContentError(f"wrong file (longer than {file.size} bytes)")
     found = hashlib.sha256(content).hexdigest()
     if found != file.sha256:
-        raise _WrongContentError(f"wrong file (sha256 {found})")
+        raise WrongContentError(f"wrong file (sha256 {found})")
     return content
 
 
 def _download(source: Source, file: SourceFile, cache: Path) -> None:
     """Store `file` in `cache` from the first mirror that has it."""
     failures: dict[str, str] = {}
-    for attempt in range(TRIES):
+    for attempt in range(TRIES if source.mirrors else 0):
         if attempt > 0:
             time.sleep(PAUSE * 2 ** (attempt - 1))
         for mirror in source.mirrors:
-            url = f"{mirror.rstrip('/')}/{file.name}.gz"
+            url = f"{mirror.rstrip('/')}/{file.name}{source.suffix}"
             _log.info("downloading %s", url)
             try:
                 raw = _read_url(url, limit=file.size + _SLACK)
-                _unpack(raw, file)
+                verified(unpacked(raw, file.size + 1), file)
             except HTTPError as error:
                 error.close()
                 failures[mirror] = f"HTTP status {error.code}"
-            except (_WrongContentError, OSError, HTTPException) as error:
+            except (WrongContentError, OSError, HTTPException) as error:
                 failures[mirror] = reason(error)
             else:
                 name = f"{file.name}.gz" if raw.startswith(_GZIP) else file.name
@@ -164,22 +190,23 @@ def _download(source: Source, file: SourceFile, cache: Path) -> None:
                 return
     why = "; ".join(f"{mirror}: {failure}" for mirror, failure in failures.items()) or "no mirror"
     raise OsoError(
-        f"{source.dataset}: cannot download {file.name}.gz ({why}); put {_wanted(source)} into a "
-        "folder and name that folder with data_dir or the environment variable OSO_DATA_DIR"
+        f"{source.dataset}: cannot download {file.name}{source.suffix} ({why}); put "
+        f"{_wanted(source)} into a folder and name that folder with data_dir or the environment "
+        "variable OSO_DATA_DIR"
     )
 
 
 def _read_url(url: str, limit: int) -> bytes:
     """Return at most `limit` bytes of a URL; more than that is never the file asked for."""
-    end = time.monotonic() + PATIENCE
-    chunks, length = [], 0
+    patience = PATIENCE * max(1, limit / LARGE)
+    end = time.monotonic() + patience
+    content = io.BytesIO()
     with open_url(url, TIMEOUT) as response:
-        while chunk := response.read(min(1 << 16, limit - length)):
-            chunks.append(chunk)
-            length += len(chunk)
+        while chunk := response.read(min(1 << 16, limit - content.tell())):
+            content.write(chunk)
             if time.monotonic() > end:
-                raise TimeoutError(f"not finished after {PATIENCE:.0f} seconds")
-    return b"".join(chunks)
+                raise TimeoutError(f"not finished after {patience:.0f} seconds")
+    return content.getvalue()
 
 
 def open_url(url: str, timeout: float) -> BinaryIO:

@@ -8,7 +8,10 @@ from functools import cache
 from oso.errors import OsoError
 from oso.methods.base import Method, Settings, State
 
-__all__ = ["Method", "Settings", "State", "find_method", "method_names"]
+__all__ = ["PAPER_METHODS", "Method", "Settings", "State", "find_method", "method_names"]
+
+# What the paper compares, in the order of its tables.
+PAPER_METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
 
 
 @cache

@@ -6,22 +6,22 @@ deviation nu C / B, so that only C is searched.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from oso.errors import OsoError
-from oso.methods.base import Method, Settings, State
+from oso.methods.base import Method, Settings, State, setting
 from oso.privacy.queries import ClippedGradient
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@dataclass(frozen=True)
 class AdamWOSMSettings(Settings):
-    learning_rate: float = Field(1e-3, gt=0)  # alpha
-    beta1: float = Field(0.9, ge=0, lt=1)
-    stabiliser: float = Field(1e-8, gt=0)
+    learning_rate: float = setting(1e-3, gt=0)  # alpha
+    beta1: float = setting(0.9, ge=0, lt=1)
+    stabiliser: float = setting(1e-8, gt=0)
 
 
 class AdamWOSM(Method):

@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
 if TYPE_CHECKING:  # the study reads declarations from here without torch's start-up time
     from torch import Tensor
 
@@ -31,6 +29,7 @@ class State:
     noise_multiplier: float  # nu, of one step, all its queries together
     batch_size: int  # expected size of a Poisson batch
     step: int = 0  # t, counted from 1 while a step is taken
+    layers: dict[str, int] = field(default_factory=dict)  # parameters by layer, in theta's order
     memory: dict[str, Tensor] = field(default_factory=dict)  # the method's own, each [R, ...]
 
     def keep(self, runs: Tensor) -> None:
@@ -42,10 +41,18 @@ class State:
         self.memory = {name: value[runs] for name, value in self.memory.items()}
 
 
-class Settings(BaseModel):
-    """A method's constants; a configuration may set each by its name."""
+@dataclass(frozen=True)
+class Settings:
+    """A method's constants, each a `setting`; a configuration may set each by its name."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+def setting(default: Any, **limits: float) -> Any:
+    """One constant: its default, and its limits (gt, ge, lt, le).
+
+    They are declared here and held against a configuration's values in `oso.study.config`, so that
+    training needs no library for that.
+    """
+    return field(default=default, metadata=limits)
 
 
 class Method:

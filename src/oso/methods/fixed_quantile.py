@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from oso.methods.base import Method, Settings, State, descend
+from oso.methods.base import Method, Settings, State, descend, setting
 from oso.privacy.joint import gradient_noise_multiplier
 from oso.privacy.queries import ClippedGradient, UnclippedCount
 
@@ -14,10 +13,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@dataclass(frozen=True)
 class FixedQuantileSettings(Settings):
-    initial_threshold: float = Field(0.1, gt=0)  # C_0
-    quantile_rate: float = Field(0.2, ge=0)  # eta_C
-    count_noise: float = Field(0.05, gt=0)  # sigma_b as a share of the expected batch size
+    initial_threshold: float = setting(0.1, gt=0)  # C_0
+    quantile_rate: float = setting(0.2, ge=0)  # eta_C
+    count_noise: float = setting(0.05, gt=0)  # sigma_b as a share of the expected batch size
 
 
 class FixedQuantile(Method):
@@ -37,7 +37,7 @@ class FixedQuantile(Method):
         count_noise = 2 * self.settings.count_noise * batch_size
         return gradient_noise_multiplier(noise_multiplier, count_noise), count_noise
 
-    def queries(self, state: State) -> tuple[ClippedGradient, UnclippedCount]:
+    def queries(self, state: State) -> tuple[ClippedGradient | UnclippedCount, ...]:
         gradient_noise, count_noise = self.split_noise(state.noise_multiplier, state.batch_size)
         assert state.threshold is not None
         return (
@@ -52,9 +52,11 @@ class FixedQuantile(Method):
         assert state.threshold is not None
         assert state.quantile is not None
         # C moves after its batch was clipped with the old value.
-        state.threshold = (
-            state.threshold * (-self.settings.quantile_rate * (unclipped - state.quantile)).exp()
-        )
+        state.threshold = self.moved(state.threshold, unclipped - state.quantile)
+
+    def moved(self, threshold: Tensor, excess: Tensor) -> Tensor:
+        """The next C, from how much more than gamma of the batch was unclipped (same shapes)."""
+        return threshold * (-self.settings.quantile_rate * excess).exp()
 
     def fraction_clipped(self, state: State) -> Tensor | None:
         unclipped = state.memory.get("unclipped")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from oso.methods.base import Method, State, descend
 from oso.privacy.queries import ClippedGradient
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class FixedThreshold(Method):
     name = "fixed_threshold"
     title = "FixedThreshold"
-    search = ("learning_rate", "threshold")
+    search: ClassVar[tuple[str, ...]] = ("learning_rate", "threshold")
 
     def queries(self, state: State) -> tuple[ClippedGradient]:
         assert state.threshold is not None

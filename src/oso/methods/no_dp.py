@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
-from oso.methods.base import Method, Settings, State, descend
+from oso.methods.base import Method, Settings, State, descend, setting
 from oso.privacy.queries import PlainGradient
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@dataclass(frozen=True)
 class NoDPSettings(Settings):
     optimizer: Literal["adam", "sgd"] = "adam"
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.999, ge=0, lt=1)
-    stabiliser: float = Field(1e-8, gt=0)
+    beta1: float = setting(0.9, ge=0, lt=1)
+    beta2: float = setting(0.999, ge=0, lt=1)
+    stabiliser: float = setting(1e-8, gt=0)
 
 
 class NoDP(Method):

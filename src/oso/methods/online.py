@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from oso.methods.base import Method, Settings, State, descend
+from oso.methods.base import Method, Settings, State, descend, setting
 from oso.privacy.joint import gradient_noise_multiplier
 from oso.privacy.queries import ClippedDirection, ClippedGradient
 
@@ -14,11 +13,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@dataclass(frozen=True)
 class OnlineSettings(Settings):
-    initial_threshold: float = Field(0.1, gt=0)  # C_0
-    threshold_rate: float = Field(2.5e-3, ge=0)  # rho_c
-    learning_rate_rate: float = Field(2.5e-3, ge=0)  # rho_r
-    query_noise_ratio: float = Field(7.124, gt=1)  # nu_q / nu: costs 1 % more gradient noise
+    initial_threshold: float = setting(0.1, gt=0)  # C_0
+    threshold_rate: float = setting(2.5e-3, ge=0)  # rho_c
+    learning_rate_rate: float = setting(2.5e-3, ge=0)  # rho_r
+    query_noise_ratio: float = setting(7.124, gt=1)  # nu_q / nu: costs 1 % more gradient noise
 
 
 class Online(Method):
@@ -48,15 +48,24 @@ class Online(Method):
         descend(state, gradient, self.momentum)  # with rho_t; C and rho move afterwards
         memory = state.memory
         if "gradient" in memory:  # at t = 1 there is no past step: q~_0 = g~_0 = 0
-            assert state.threshold is not None
-            toward_direction = (gradient * memory["direction"]).sum(dim=1).sign()
-            toward_gradient = (gradient * memory["gradient"]).sum(dim=1).sign()
-            # Equation (20)
-            state.threshold = (
-                state.threshold * (self.settings.threshold_rate * toward_direction).exp()
-            )
-            # Equation (21)
-            state.learning_rate = (
-                state.learning_rate * (self.settings.learning_rate_rate * toward_gradient).exp()
-            )
+            self.adapt(state, gradient, memory["gradient"], memory["direction"])
         memory["gradient"], memory["direction"] = gradient, direction
+
+    def adapt(
+        self, state: State, gradient: Tensor, past_gradient: Tensor, past_direction: Tensor
+    ) -> None:
+        """Move C and rho, from g~_t, g~_{t-1} and q~_{t-1}, each [R, P]."""
+        assert state.threshold is not None
+        toward_direction = dot(gradient, past_direction).sign()
+        toward_gradient = dot(gradient, past_gradient).sign()
+        # Equation (20)
+        state.threshold = state.threshold * (self.settings.threshold_rate * toward_direction).exp()
+        # Equation (21)
+        state.learning_rate = (
+            state.learning_rate * (self.settings.learning_rate_rate * toward_gradient).exp()
+        )
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """The inner product of each run's vectors: [R, P] and [R, P] to [R]."""
+    return (a * b).sum(dim=1)

@@ -6,7 +6,7 @@ from torch import nn
 
 from oso.errors import OsoError
 from oso.models.autoencoder import autoencoder
-from oso.models.bag_of_words import bag_of_words
+from oso.models.bag_of_words import bag_of_words, bag_of_words_25
 from oso.models.cnn import cnn, small_cnn
 from oso.models.linear import linear
 
@@ -14,6 +14,7 @@ MODELS: dict[str, Callable[[bool], nn.Module]] = {
     "cnn": cnn,
     "autoencoder": autoencoder,
     "bag_of_words": bag_of_words,
+    "bag_of_words_25": bag_of_words_25,
     "small_cnn": small_cnn,
     "linear": linear,
 }

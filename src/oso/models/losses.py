@@ -25,5 +25,18 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.square(outputs - targets).flatten(1).mean(dim=1)
 
 
+def summed_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Squared error summed over each example's pixels: [B]."""
+    return torch.square(outputs - targets).flatten(1).sum(dim=1)
+
+
 LOSSES: dict[str, PerExample] = {"accuracy": cross_entropy, "mse": squared_error}
 METRICS: dict[str, PerExample] = {"accuracy": correct, "mse": squared_error}
+
+
+def training_loss(metric: str, over_pixels: str = "mean") -> PerExample:
+    """The loss per example to train with; `over_pixels`, mean or sum, matters for `mse` only.
+
+    The paper does not say which it is. What is reported is the mean in either case (`METRICS`).
+    """
+    return summed_squared_error if (metric, over_pixels) == ("mse", "sum") else LOSSES[metric]

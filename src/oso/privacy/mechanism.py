@@ -25,7 +25,10 @@ from oso.privacy.streams import Randomness, Seeded
 
 
 class PerExampleGradients(Protocol):
-    """What the gradient code offers for one batch of B examples and P parameters."""
+    """What the gradient code offers for one batch of B examples and P parameters.
+
+    Or for a batch of each of R runs: then all shapes have a leading run axis R.
+    """
 
     def norms(self) -> Tensor:
         """2-norms of the per-example gradients, [B]; inf for one that must not contribute."""
@@ -42,8 +45,8 @@ class PerExampleGradients(Protocol):
         With `layers`, of these layers' parts only, in this order.
         """
 
-    def plain_sum(self) -> Tensor:
-        """sum_i g_i, [P]."""
+    def plain_sums(self, present: Tensor | None = None) -> Tensor:
+        """sum_i g_i over those that are present (bool [B]; None: all), [P]."""
 
 
 class Mechanism:
@@ -83,33 +86,40 @@ class Mechanism:
 
     def release(
         self,
-        run: int,
+        runs: int | slice,
         step: int,
         queries: Sequence[Query],
         gradients_of: Callable[[Tensor], PerExampleGradients],
     ) -> dict[str, Tensor]:
         """Sanitized means by query name: (sum + noise) / expected batch size.
 
-        [P], or [P_g] for a query about a group of layers, or [] if scalar.
-
-        `run` counts within run_ids; `step` counts from 1 and may only grow (a stream is used once).
-        `gradients_of` gets the indices of the batch, int64 [B] with B possibly 0.
+        For one run (an int, counted within run_ids): [P], or [P_g] for a query about a group of
+        layers, or [] if scalar. `gradients_of` gets the indices of its batch, int64 [B] with B
+        possibly 0.
+        For several (a slice of run_ids): all of that with a leading axis R. Each run has its own
+        batch; the shorter ones' indices [R, B] are padded, and what stands there gets no weight.
+        `step` counts from 1 and may only grow (a stream is used once).
         """
-        if step <= self._last_step[run]:
+        each = range(len(self.run_ids))[runs] if isinstance(runs, slice) else [runs]
+        if any(step <= self._last_step[run] for run in each):
             raise ValueError(f"step {step} was released before: its noise must not be used twice")
         if len({query.name for query in queries}) != len(queries):
             raise ValueError("two queries of one name would share their noise")
         self._check_price(queries)
-        self._last_step[run] = step
-        self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
-        gradients = gradients_of(self._batch(run, step))
+        for run in each:
+            self._last_step[run] = step
+            self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
+        indices, present = self._batches(each, step)
+        if not isinstance(runs, slice):
+            indices, present = indices[0], None  # one batch: nothing is padded
+        gradients = gradients_of(indices)
         answers = {}
-        for query, total in zip(queries, _sums(queries, run, gradients), strict=True):
+        for query, total in zip(queries, _sums(queries, runs, gradients, present), strict=True):
             scales = _coordinate_scales(query, gradients)
             if scales is None:
-                noisy = self._add_noise(total, query, run, step)
+                noisy = self._add_noise(total, query, runs, step)
             else:  # the vector that was clipped is the scaled one
-                noisy = self._add_noise(total / scales, query, run, step) * scales
+                noisy = self._add_noise(total / scales, query, runs, step) * scales
             answers[query.name] = noisy / self.batch_size
         return answers
 
@@ -148,31 +158,62 @@ class Mechanism:
         uniforms = self.randomness.uniforms(run_id, "sampling", step, (self.examples,))
         return torch.from_numpy(self.sampling.draw(uniforms))
 
-    def _add_noise(self, total: Tensor, query: Query, run: int, step: int) -> Tensor:
+    def _batches(self, runs: Sequence[int], step: int) -> tuple[Tensor, Tensor]:
+        """Indices [R, B], padded with zeros to the longest; and which of them are a run's own."""
+        batches = [self._batch(run, step) for run in runs]
+        sizes = torch.tensor([len(batch) for batch in batches])
+        indices = torch.nn.utils.rnn.pad_sequence(batches, batch_first=True)
+        return indices, torch.arange(indices.shape[1]) < sizes[:, None]
+
+    def _add_noise(self, total: Tensor, query: Query, runs: int | slice, step: int) -> Tensor:
         if query.noise_multiplier == 0:
             return total
         # The multiplier is part of the purpose: two answers that differ in it alone would give the
         # exact sum away. Seven digits, because the last ones differ between machines.
         purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
-        normals = self.randomness.normals(self.run_ids[run], purpose, step, tuple(total.shape))
+        names = self.run_ids[runs]
+        if isinstance(names, str):
+            normals = self.randomness.normals(names, purpose, step, tuple(total.shape))
+        else:
+            normals = np.stack(
+                [self.randomness.normals(name, purpose, step, total.shape[1:]) for name in names]
+            )
         noise = torch.from_numpy(normals).to(total.device)
-        noise *= query.noise_multiplier * query.sensitivity(run)
+        noise *= query.noise_multiplier * _columns(query.sensitivity(runs), noise.dim())
         # Added in float64: a sum of two float32 numbers would show which noise was possible.
         return noise.add_(total).to(total.dtype)
 
 
-def _sums(queries: Sequence[Query], run: int, gradients: PerExampleGradients) -> list[Tensor]:
-    """The exact sums, in the order of the queries; those of one group are taken in one pass."""
+def _columns(values: float | Tensor, dims: int) -> float | Tensor:
+    """One value per run, [R], to be multiplied with [R, ...] of so many dimensions."""
+    return values.view(-1, *[1] * (dims - 1)) if isinstance(values, Tensor) else values
+
+
+def _sums(
+    queries: Sequence[Query],
+    runs: int | slice,
+    gradients: PerExampleGradients,
+    present: Tensor | None = None,
+) -> list[Tensor]:
+    """The exact sums, in the order of the queries; those of one group are taken in one pass.
+
+    Examples that are not `present` (bool [R, B]) have no weight.
+    """
     if not any(query.needs_norms for query in queries):
-        return [gradients.plain_sum() for _ in queries]
-    weights = [query.weights(_norms(query.group, gradients), run) for query in queries]
-    sums: dict[int, Tensor] = {i: w.sum() for i, w in enumerate(weights) if queries[i].scalar}
+        return [gradients.plain_sums(present) for _ in queries]
+    weights = [query.weights(_norms(query.group, gradients), runs) for query in queries]
+    if present is not None:
+        weights = [each.masked_fill(~present, 0.0) for each in weights]
+    sums: dict[int, Tensor] = {
+        i: each.sum(dim=-1) for i, each in enumerate(weights) if queries[i].scalar
+    }
     for group in dict.fromkeys(query.group for query in queries):
         members = [i for i, q in enumerate(queries) if q.group == group and not q.scalar]
         if members:
-            stacked = torch.stack([weights[i] for i in members])
+            stacked = torch.stack([weights[i] for i in members], dim=-2)
             layers = None if group is None else group.layers
-            sums.update(zip(members, gradients.weighted_sums(stacked, layers), strict=True))
+            found = gradients.weighted_sums(stacked, layers).unbind(dim=-2)
+            sums.update(zip(members, found, strict=True))
     return [sums[i] for i in range(len(queries))]
 
 

@@ -3,7 +3,8 @@
 Each query is sum_i w(n_i) g_i (or, for the count, sum_i w(n_i)), where n_i is the 2-norm of example
 i's gradient g_i, or of the part of it that the query's group of layers holds. The sensitivity is
 the most that adding or removing one example can change the sum (in 2-norm): max over n of w(n) n
-for vectors, of |w(n)| for the count. Tensors have one entry per run (shape [R]); `run` picks one.
+for vectors, of |w(n)| for the count. Tensors have one entry per run (shape [R]); `runs` picks one,
+or a slice of them: then norms and weights are [R, B] instead of [B].
 
 A norm that is not finite gets weight zero: such an example contributes nothing, whatever it holds.
 Thresholds are used no smaller than SMALLEST_THRESHOLD: far below it, float32 squares underflow, a
@@ -16,6 +17,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
+
+from oso.errors import OsoError
 
 if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
     from torch import Tensor
@@ -45,10 +48,11 @@ class Query:
         """What the answer is called, and the ledger's entry: the kind, and the group if any."""
         return self.kind if self.group is None else f"{self.kind}/{self.group.name}"
 
-    def sensitivity(self, run: int) -> float:
+    def sensitivity(self, runs: int | slice) -> float | Tensor:
+        """A number, or one for each run of the slice, [R]."""
         raise NotImplementedError
 
-    def weights(self, norms: Tensor, run: int) -> Tensor:
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
         """The weight of each example, shape [B], from the norms of their gradients, shape [B]."""
         raise NotImplementedError
 
@@ -58,8 +62,10 @@ class _ThresholdQuery(Query):
     threshold: Tensor  # C, [R]; of a group with scales, in units of the scaled vector
     group: Group | None = None
 
-    def _threshold(self, run: int) -> Tensor:
-        return self.threshold[run].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)
+    def _threshold(self, runs: int | slice) -> Tensor:
+        """[], or [R, 1] for several runs."""
+        threshold = self.threshold[runs].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)
+        return threshold[:, None] if isinstance(runs, slice) else threshold
 
 
 @dataclass(frozen=True)
@@ -68,13 +74,57 @@ class ClippedGradient(_ThresholdQuery):
 
     kind = "clipped_gradient"
 
-    def sensitivity(self, run: int) -> float:
-        return float(self._threshold(run))
+    def sensitivity(self, runs: int | slice) -> float | Tensor:
+        threshold = self._threshold(runs)
+        return threshold[:, 0] if isinstance(runs, slice) else float(threshold)
 
-    def weights(self, norms: Tensor, run: int) -> Tensor:
-        threshold = self._threshold(run)
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        threshold = self._threshold(runs)
         weights = threshold / norms.clamp(min=threshold)  # min(1, C / n), without dividing by 0
         return _usable(weights, norms.isfinite())
+
+
+@dataclass(frozen=True)
+class AutomaticGradient(ClippedGradient):
+    """The sum of gradients scaled by C / (n + gamma): AUTO-S (Bu et al. 2023).
+
+    gamma (`stabiliser`) is above 0, so that n / (n + gamma) < 1: nobody adds more than C. It tends
+    to 1 as n grows: no smaller sensitivity would hold. In float32, too: what is added to n cannot
+    round to less than n, so that only the division can exceed, by one rounding, as in a clip.
+    OsoError for a gamma that float32 could take for zero or infinity.
+    """
+
+    stabiliser: float = 0.01
+    kind = "automatic_gradient"
+
+    def __post_init__(self) -> None:
+        if not 1e-6 <= self.stabiliser <= 1e6:  # below 0, the sensitivity would be unbounded
+            raise OsoError(
+                f"query {self.name!r}: stabiliser {self.stabiliser}: must be 1e-6 to 1e6"
+            )
+
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        return _usable(self._threshold(runs) / self._length(norms), norms.isfinite())
+
+    def _length(self, norms: Tensor) -> Tensor:
+        """What each gradient is divided by; never less than its norm."""
+        return norms + self.stabiliser
+
+
+@dataclass(frozen=True)
+class AdaptiveGradient(AutomaticGradient):
+    """The sum of gradients scaled by C / (n + r / (n + r)): PSAC (Xia et al. 2023, Algorithm 1).
+
+    r is the `stabiliser`. Unlike AUTO-S's, the weight of a vanishing gradient is C, not C / gamma:
+    it is largest at n = sqrt(r) - r. The sensitivity is still C: r / (n + r) > 0, so that
+    n / (n + r / (n + r)) < 1, and it tends to 1 as n grows.
+    """
+
+    stabiliser: float = 0.1
+    kind = "adaptive_gradient"
+
+    def _length(self, norms: Tensor) -> Tensor:
+        return norms + self.stabiliser / (norms + self.stabiliser)
 
 
 @dataclass(frozen=True)
@@ -83,11 +133,11 @@ class ClippedDirection(_ThresholdQuery):
 
     kind = "clipped_direction"
 
-    def sensitivity(self, run: int) -> float:
+    def sensitivity(self, runs: int | slice) -> float:
         return 1.0
 
-    def weights(self, norms: Tensor, run: int) -> Tensor:
-        clipped = norms.isfinite() & (norms > self._threshold(run))
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        clipped = norms.isfinite() & (norms > self._threshold(runs))
         return _usable(norms.reciprocal(), clipped)
 
 
@@ -101,11 +151,11 @@ class UnclippedCount(_ThresholdQuery):
     kind = "unclipped_count"
     scalar = True
 
-    def sensitivity(self, run: int) -> float:
+    def sensitivity(self, runs: int | slice) -> float:
         return 0.5
 
-    def weights(self, norms: Tensor, run: int) -> Tensor:
-        votes = (norms <= self._threshold(run)).to(norms.dtype) - 0.5
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        votes = (norms <= self._threshold(runs)).to(norms.dtype) - 0.5
         return votes.masked_fill(~norms.isfinite(), 0.0)
 
 
@@ -121,11 +171,18 @@ class PlainGradient(Query):
     kind = "plain_gradient"
     needs_norms = False
 
-    def sensitivity(self, run: int) -> float:
+    def sensitivity(self, runs: int | slice) -> float:
         return math.inf
 
-    def weights(self, norms: Tensor, run: int) -> Tensor:
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
         return norms.new_ones(norms.shape)
 
 
-QUERIES = (ClippedGradient, ClippedDirection, UnclippedCount, PlainGradient)
+QUERIES = (
+    ClippedGradient,
+    AutomaticGradient,
+    AdaptiveGradient,
+    ClippedDirection,
+    UnclippedCount,
+    PlainGradient,
+)

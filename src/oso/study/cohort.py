@@ -1,18 +1,22 @@
 """Cohorts and runs. A cohort is data set x method x k x epsilon: one grid, one budget."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from oso.data.catalogue import DATASETS
 from oso.errors import OsoError
 from oso.methods import find_method
-from oso.study.config import StudyConfig
 from oso.study.grid import candidates
 from oso.study.paper_best import best_points
+
+if TYPE_CHECKING:  # training reads cohorts without the configuration's checker
+    from oso.study.config import StudyConfig
 
 SELECTION = "composition"  # how the grid's search is priced
 
@@ -104,10 +108,11 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
     identity = {
         **shared,
         "selection": SELECTION,
-        "settings": method.settings.model_dump(),
+        "settings": asdict(method.settings),
         "evaluate_every": config.evaluate_every,
         "last_layer_nonlinearity": config.last_layer_nonlinearity,
     }
+    identity |= config.datasets[dataset].unusual
     if config.randomness != "seeded":
         identity["randomness"] = config.randomness
     if config.select == "paper_best":

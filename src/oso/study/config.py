@@ -4,13 +4,23 @@ config/README.md explains the keys to people; workflow/schemas/config.schema.jso
 """
 
 import sys
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
-from oso.data.catalogue import DATASETS
+from oso.data.catalogue import DATASETS, DIMENSIONS
 from oso.errors import OsoError
 from oso.methods import Method, find_method, method_names
 
@@ -27,11 +37,14 @@ Whole = Annotated[int, BeforeValidator(_number)]
 Epsilon = Annotated[Real, Field(gt=0, le=1000)]
 Interval = tuple[Real, Real]
 
+# How many words of a text each network takes.
+WORDS = {"bag_of_words": 15, "bag_of_words_25": 25}
+
 # What each network takes, and what it is trained for.
-MODELS = {
+MODELS: dict[str, tuple[tuple[int, ...], str]] = {
     "cnn": ((1, 28, 28), "accuracy"),
     "autoencoder": ((1, 28, 28), "mse"),
-    "bag_of_words": ((750,), "accuracy"),
+    **{name: ((words * DIMENSIONS,), "accuracy") for name, words in WORDS.items()},
     "small_cnn": ((1, 14, 14), "accuracy"),
 }
 
@@ -43,11 +56,30 @@ class _Section(BaseModel):
 class DatasetSection(_Section):
     """One data set of the study."""
 
-    model: Literal["cnn", "autoencoder", "bag_of_words", "small_cnn"]
+    model: Literal["cnn", "autoencoder", "bag_of_words", "bag_of_words_25", "small_cnn"]
     epsilons: list[Epsilon] = Field(min_length=1, description="Budgets, each for a whole grid.")
     seconds_per_step: Annotated[Real, Field(gt=0)] = Field(
         description="Measured on 2 CPU cores; only for the estimate of hours."
     )
+    loss: Literal["mean", "sum"] = Field(
+        "mean", description="Over the pixels of an image, for training an autoencoder."
+    )
+    unknown_words: Literal["zeros", "skipped"] = Field(
+        "zeros", description="What becomes of a text's words without a vector."
+    )
+
+    @property
+    def preparation(self) -> dict[str, Any]:
+        """How the model wants texts prepared (see `oso.data.prepare`); empty for images."""
+        words = WORDS.get(self.model)
+        return {"words": words, "unknown_words": self.unknown_words} if words else {}
+
+    @property
+    def unusual(self) -> dict[str, Any]:
+        """What decides a result and differs from its default: only then is it part of a run's
+        identity, so that runs from before there was a choice keep theirs."""
+        chosen = {name: getattr(self, name) for name in ("loss", "unknown_words")}
+        return {k: v for k, v in chosen.items() if v != type(self).model_fields[k].default}
 
 
 class GridSection(_Section):
@@ -106,11 +138,18 @@ class StudyConfig(_Section):
                     f"examples of {name}"
                 )
             info = DATASETS[name]
-            if MODELS[section.model] != (info.input_shape, info.metric):
-                fitting = [m for m in MODELS if MODELS[m] == (info.input_shape, info.metric)]
+            prepared = [(shape, info.metric) for shape in info.input_shapes]
+            if MODELS[section.model] not in prepared:
+                fitting = [m for m in MODELS if MODELS[m] in prepared]
                 raise ValueError(
                     f"datasets.{name}.model {section.model}: does not fit these data; allowed is "
                     f"{' or '.join(fitting)}"
+                )
+            if section.loss == "sum" and info.metric != "mse":
+                raise ValueError(f"datasets.{name}.loss sum: only where a model returns images")
+            if section.unknown_words != "zeros" and not info.words:
+                raise ValueError(
+                    f"datasets.{name}.unknown_words {section.unknown_words}: only for texts"
                 )
             _no_repeats(f"datasets.{name}.epsilons", section.epsilons)
         for name in ("granularities", "seeds"):
@@ -122,9 +161,22 @@ class StudyConfig(_Section):
         """The method with this study's settings; OsoError for a setting that it does not take."""
         method = find_method(name)
         try:
-            return method(method.Settings(**self.methods[name]), self.momentum)
+            checked = _settings_model(name)(**self.methods[name])
         except ValidationError as error:
             raise OsoError(_first_line(error, f"methods.{name}")) from None
+        return method(method.Settings(**dict(checked)), self.momentum)
+
+
+@cache
+def _settings_model(name: str) -> type[_Section]:
+    """What checks a method's settings: their declared types and limits."""
+    method = find_method(name)
+    types = get_type_hints(method.Settings)
+    declared: dict[str, Any] = {
+        one.name: (types[one.name], Field(one.default, **one.metadata))
+        for one in fields(method.Settings)
+    }
+    return create_model(name, __base__=_Section, **declared)
 
 
 def _no_repeats(name: str, values: list[Any]) -> None:

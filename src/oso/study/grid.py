@@ -1,8 +1,12 @@
 """The candidates of a grid search: k values per log-uniform axis (Galli et al., "Experiments")."""
 
-from itertools import product
+from __future__ import annotations
 
-from oso.study.config import GridSection
+from itertools import product
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oso.study.config import GridSection
 
 
 def log_uniform(low: float, high: float, k: int) -> list[float]:

@@ -1,10 +1,12 @@
 """One job of the study: the runs of a cohort, or of a shard of it, as rows of the results."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,10 +17,12 @@ from oso.data.catalogue import DATASETS
 from oso.errors import OsoError
 from oso.privacy.sampling import PoissonSampling
 from oso.study.cohort import SELECTION, Cohort, Run
-from oso.study.config import StudyConfig
 from oso.training.checkpoint import load_checkpoint, save_checkpoint
 from oso.training.loop import Outcome, Start, Task, train
 from oso.training.provenance import code_hash, device_name
+
+if TYPE_CHECKING:
+    from oso.study.config import StudyConfig
 
 
 @dataclass

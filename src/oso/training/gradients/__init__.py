@@ -2,7 +2,7 @@
 
 One forward and one backward pass give each layer's input a_i and the loss's gradient e_i at the
 layer's output, for each example i. From these a rule per kind of layer has the norms and sums:
-`linear` and `conv2d` in closed form, `functional` for any other layer.
+`linear` and `conv2d` (transposed ones, too) in closed form, `functional` for any other layer.
 """
 
 from oso.training.gradients.code import GradientCode

@@ -1,7 +1,13 @@
-"""From a model and a loss to per-example gradients (the privacy room's `PerExampleGradients`)."""
+"""From a model and a loss to per-example gradients (the privacy room's `PerExampleGradients`).
 
+R runs, each with parameters and a batch of its own, go through the model together. Layers without
+parameters see all their examples in a row, [R B, ...]; a layer with parameters is called through
+`_Pass`, which gives each run's part that run's parameters and keeps what the rules need.
+"""
+
+import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -9,10 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from oso.errors import OsoError
-from oso.training.gradients.rules import LARGEST_NORM, LayerGradients, rule_for
+from oso.training.gradients.batch import MIXES, BatchGradients
+from oso.training.gradients.functional import FunctionalGradients
+from oso.training.gradients.linear import linear_outputs
+from oso.training.gradients.rules import LayerGradients, rule_for
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-MIXES = "mixes examples; allowed are layers that treat each by itself, such as GroupNorm"
 
 
 class GradientCode:
@@ -32,14 +40,13 @@ class GradientCode:
         self._slices = {
             name: slice(a, b) for name, (a, b) in zip(self.shapes, pairwise(ends), strict=True)
         }
-        self._layers = {
+        self.layers = {
             name: layer
             for name, layer in model.named_modules()
             if next(layer.parameters(recurse=False), None) is not None
         }
         own = {
-            name: dict(layer.named_parameters(recurse=False))
-            for name, layer in self._layers.items()
+            name: dict(layer.named_parameters(recurse=False)) for name, layer in self.layers.items()
         }
         self.layer_parameters = {name: list(parameters) for name, parameters in own.items()}
         self.layer_sizes = {
@@ -55,57 +62,55 @@ class GradientCode:
         model.requires_grad_(False)  # gradients are taken at the layers' outputs instead
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """The parameters by name, as views into the flat vector [P]."""
-        return {name: flat[part].view(self.shapes[name]) for name, part in self._slices.items()}
+        """The parameters by name, as views into the flat vectors [..., P]."""
+        return {
+            name: flat[..., part].unflatten(-1, self.shapes[name])
+            for name, part in self._slices.items()
+        }
 
     def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
-        """The model's outputs with these parameters."""
+        """The model's outputs with these parameters [P]."""
+        inputs = channels_last(inputs)
         return torch.func.functional_call(self.model, self.views(flat), (inputs,))
 
-    def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> "BatchGradients":
-        """Gradients at parameters `flat` [P] of a batch: inputs [B, ...], targets [B, ...]."""
+    def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> BatchGradients:
+        """Gradients at parameters `flat` [P] of a batch: inputs [B, ...], targets [B, ...].
+
+        Or of R runs, each with a batch of its own: [R, P], [R, B, ...], [R, B, ...].
+        """
         return BatchGradients(self, flat, inputs, targets)
 
     def layer_gradients(
         self, flat: Tensor, inputs: Tensor, targets: Tensor
     ) -> dict[str, LayerGradients]:
-        """One forward and one backward pass; then each layer's rule, by the layer's name."""
-        seen: dict[nn.Module, tuple[Tensor, Tensor, int]] = {}
+        """One forward and one backward pass; then each layer's rule, by the layer's name.
 
-        def watch(layer: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
-            if layer in seen:
-                raise OsoError(f"model: a {type(layer).__name__} is used twice in one pass")
-            if not output.requires_grad:  # the first layer's: here the graph begins
-                output.requires_grad_(True)
-            seen[layer] = (arguments[0].detach(), output, output._version)
-
-        hooks = [layer.register_forward_hook(watch) for layer in self._layers.values()]
-        try:
-            outputs = self.outputs(flat, inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        flat [R, P], inputs [R, B, ...], targets [R, B, ...]; the rules take all examples in a row.
+        """
+        this = _Pass(self, self.views(flat))
+        inputs, targets = channels_last(inputs.flatten(0, 1)), targets.flatten(0, 1)
+        with this.watching():
+            outputs = self.model(inputs)
         losses = self.loss(outputs, targets)
         if losses.shape != (len(inputs),):  # a mean would be clipped as if it were one example's
             raise OsoError(
                 f"loss: has shape {list(losses.shape)} for {len(inputs)} examples; must be one each"
             )
-        for layer, (_, output, version) in seen.items():
-            if output._version != version:
-                raise OsoError(
-                    f"model: the output of a {type(layer).__name__} is changed in place; "
-                    "use inplace=False"
-                )
-        used = {name: layer for name, layer in self._layers.items() if layer in seen}
-        missing = self._layers.keys() - used.keys()
-        if missing:
-            raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
-        gradients = torch.autograd.grad(losses.sum(), [seen[layer][1] for layer in used.values()])
-        with _holding(self.model, self.views(flat)):  # the rules read the layers' own parameters
-            return {
-                name: rule_for(layer, seen[layer][0])(layer, seen[layer][0], gradient)
-                for (name, layer), gradient in zip(used.items(), gradients, strict=True)
-            }
+        this.check()
+        gradients = torch.autograd.grad(losses.sum(), list(this.outputs.values()))
+        return {
+            name: self._rule(name, this, gradient)
+            for name, gradient in zip(this.outputs, gradients, strict=True)
+        }
+
+    def _rule(self, name: str, this: "_Pass", gradient: Tensor) -> LayerGradients:
+        layer, inputs = self.layers[name], this.inputs[name]
+        rule = rule_for(layer, inputs)
+        if rule is not FunctionalGradients:
+            return rule(layer, inputs, gradient)
+        parameters = this.parameters(name)
+        own = {key: parameters.pop(key) for key in self.layer_parameters[name]}
+        return FunctionalGradients(layer, inputs, gradient, own, parameters)
 
     def check_independence(self, flat: Tensor, shape: tuple[int, ...]) -> None:
         """OsoError if an example's output depends on the others in its batch.
@@ -121,77 +126,79 @@ class GradientCode:
             raise OsoError(f"model: its output for an example {MIXES}")
 
 
-@contextmanager
-def _holding(model: nn.Module, views: dict[str, Tensor]) -> Iterator[None]:
-    """Put the run's parameters into the model for a while."""
-    kept = {name: parameter.data for name, parameter in model.named_parameters()}
-    for name, parameter in model.named_parameters():
-        parameter.data = views[name]
-    try:
-        yield
-    finally:
-        for name, parameter in model.named_parameters():
-            parameter.data = kept[name]
+class _Pass:
+    """One forward pass of R runs: the layers' inputs and outputs, by the layer's name."""
+
+    def __init__(self, code: GradientCode, views: dict[str, Tensor]) -> None:
+        self.code, self.views = code, views
+        self.runs = len(next(iter(views.values())))
+        self.inputs: dict[str, Tensor] = {}
+        self.outputs: dict[str, Tensor] = {}
+        self._versions: dict[str, int] = {}
+        self._plain = {name: copy.copy(layer) for name, layer in code.layers.items()}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """While the model runs, its layers with parameters are called through `_call`."""
+        try:
+            for name, layer in self.code.layers.items():
+                layer.forward = lambda inputs, name=name: self._call(name, inputs)  # type: ignore[method-assign]
+            yield
+        finally:
+            for layer in self.code.layers.values():
+                layer.__dict__.pop("forward", None)
+
+    def parameters(self, name: str) -> dict[str, Tensor]:
+        """The layer's own, each [R, ...]; and those of layers inside it."""
+        prefix = f"{name}." if name else ""
+        return {
+            key.removeprefix(prefix): values
+            for key, values in self.views.items()
+            if key.startswith(prefix)
+        }
+
+    def _call(self, name: str, inputs: Tensor) -> Tensor:
+        layer = self._plain[name]
+        if name in self.inputs:
+            raise OsoError(f"model: a {type(layer).__name__} is used twice in one pass")
+        self.inputs[name] = inputs.detach()
+        output = self._output(name, layer, inputs)
+        if not output.requires_grad:  # the first layer's: here the graph begins
+            output.requires_grad_(True)
+        self.outputs[name], self._versions[name] = output, output._version
+        return output
+
+    def _output(self, name: str, layer: nn.Module, inputs: Tensor) -> Tensor:
+        own = {key: self.parameters(name)[key] for key in self.code.layer_parameters[name]}
+        if type(layer) is nn.Linear and inputs.dim() == 2:
+            return linear_outputs(inputs, own["weight"], own.get("bias"))
+        if self.runs > 1 and len(own) < len(self.parameters(name)):
+            raise OsoError(
+                f"model: {type(layer).__name__} has parameters beside layers with parameters; "
+                "such a model can train one run at a time only"
+            )
+        parts = [
+            torch.func.functional_call(
+                layer, {key: values[run] for key, values in own.items()}, (part,)
+            )
+            for run, part in enumerate(inputs.chunk(self.runs))
+        ]
+        return parts[0] if self.runs == 1 else torch.cat(parts)
+
+    def check(self) -> None:
+        """OsoError if the outputs are not what the layers returned, or a layer was left out."""
+        for name, output in self.outputs.items():
+            if output._version != self._versions[name]:
+                raise OsoError(
+                    f"model: the output of a {type(self._plain[name]).__name__} is changed in "
+                    "place; use inplace=False"
+                )
+        if missing := self.code.layers.keys() - self.outputs.keys():
+            raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
 
 
-class BatchGradients:
-    """The per-example gradients of one batch; an empty batch has norms [0] and sums of zero."""
-
-    def __init__(self, code: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> None:
-        self.code, self.flat, self.inputs, self.targets = code, flat, inputs, targets
-        self._layers: dict[str, LayerGradients] | None = None
-        self._norms: Tensor | None = None
-        self._layer_norms: dict[str, Tensor] = {}
-
-    def norms(self) -> Tensor:
-        """2-norms, [B]; inf for an example whose gradient is not finite, or too large to add up.
-
-        Such an example's gradient is zero from then on.
-        """
-        if self._norms is None:
-            if len(self.inputs) == 0:
-                self._norms = self.flat.new_zeros(0)
-                return self._norms
-            self._layers = self.code.layer_gradients(self.flat, self.inputs, self.targets)
-            each = torch.stack([rule.norms() for rule in self._layers.values()])
-            if each.shape[1] != len(self.inputs):  # parts of one would be clipped one by one
-                raise OsoError(f"model: a layer's input {MIXES}: one row each")
-            self._norms = torch.linalg.vector_norm(each, dim=0).to(self.flat.dtype)
-            bad = ~(self._norms < LARGEST_NORM)
-            if bad.any():
-                self._norms = self._norms.masked_fill(bad, torch.inf)
-                for rule in self._layers.values():
-                    rule.drop(bad)
-            each = each.masked_fill(bad, torch.inf)
-            self._layer_norms = dict(zip(self._layers, each, strict=True))
-        return self._norms
-
-    def layer_norms(self) -> dict[str, Tensor]:
-        """2-norms of each layer's part, float64 [B]; inf in every layer where `norms` is inf."""
-        if len(self.norms()) == 0:
-            return {layer: self.flat.new_zeros(0) for layer in self.code.layer_sizes}
-        return self._layer_norms
-
-    def layer_sizes(self) -> dict[str, int]:
-        return self.code.layer_sizes
-
-    def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
-        """sum_i weights[j, i] g_i: weights [J, B] -> [J, P], or [J, P_g] of these layers only."""
-        wanted = self.code.layer_sizes if layers is None else layers
-        if len(self.norms()) == 0:
-            size = sum(self.code.layer_sizes[layer] for layer in wanted)
-            return self.flat.new_zeros(len(weights), size)
-        assert self._layers is not None
-        sums = []
-        for layer in wanted:
-            named = self._layers[layer].weighted_sums(weights)
-            sums += [named[name].flatten(1) for name in self.code.layer_parameters[layer]]
-        return torch.cat(sums, dim=1)
-
-    def plain_sum(self) -> Tensor:
-        """sum_i g_i by ordinary differentiation, [P]."""
-        if len(self.inputs) == 0:
-            return torch.zeros_like(self.flat)
-        flat = self.flat.detach().requires_grad_(True)
-        losses = self.code.loss(self.code.outputs(flat, self.inputs), self.targets)
-        return torch.autograd.grad(losses.sum(), flat)[0]
+def channels_last(images: Tensor) -> Tensor:
+    """On a CPU, convolutions take half the time if an image's channels lie side by side."""
+    if images.dim() != 4 or images.device.type != "cpu":
+        return images
+    return images.contiguous(memory_format=torch.channels_last)

@@ -3,6 +3,8 @@
 Holds all per-example gradients of the one layer, so it is the rule of last resort.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -10,21 +12,38 @@ from oso.training.gradients.rules import row_norms
 
 
 class FunctionalGradients:
-    """inputs [B, ...], output gradients [B, ...]."""
+    """inputs [R B, ...], output gradients [R B, ...].
 
-    def __init__(self, layer: nn.Module, inputs: Tensor, output_gradients: Tensor) -> None:
-        parameters = {
-            name: parameter.detach() for name, parameter in layer.named_parameters(recurse=False)
-        }
+    parameters: the layer's own by name, [R, ...]; fixed: those of layers inside it, likewise.
+    """
 
-        def pull_back(example: Tensor, output_gradient: Tensor) -> dict[str, Tensor]:
-            def output(parameters: dict[str, Tensor]) -> Tensor:
-                batch_of_one = (example[None],)
-                return torch.func.functional_call(layer, parameters, batch_of_one)[0]
+    def __init__(
+        self,
+        layer: nn.Module,
+        inputs: Tensor,
+        output_gradients: Tensor,
+        parameters: Mapping[str, Tensor],
+        fixed: Mapping[str, Tensor],
+    ) -> None:
+        runs = len(next(iter(parameters.values())))
 
-            return torch.func.vjp(output, parameters)[1](output_gradient)[0]
+        def per_example(run: int, inputs: Tensor, output_gradients: Tensor) -> dict[str, Tensor]:
+            inside = {name: values[run] for name, values in fixed.items()}
 
-        self.gradients = torch.func.vmap(pull_back)(inputs, output_gradients)
+            def pull_back(example: Tensor, output_gradient: Tensor) -> dict[str, Tensor]:
+                def output(parameters: dict[str, Tensor]) -> Tensor:
+                    batch_of_one = (example[None],)
+                    everything = {**inside, **parameters}
+                    return torch.func.functional_call(layer, everything, batch_of_one)[0]
+
+                own = {name: values[run] for name, values in parameters.items()}
+                return torch.func.vjp(output, own)[1](output_gradient)[0]
+
+            return torch.func.vmap(pull_back)(inputs, output_gradients)
+
+        parts = zip(inputs.chunk(runs), output_gradients.chunk(runs), strict=True)
+        found = [per_example(run, *part) for run, part in enumerate(parts)]
+        self.gradients = {name: torch.cat([run[name] for run in found]) for name in parameters}
 
     def norms(self) -> Tensor:
         each = [row_norms(gradient) for gradient in self.gradients.values()]
@@ -37,7 +56,10 @@ class FunctionalGradients:
         }
 
     def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
+        runs = len(weights)
         return {
-            name: torch.tensordot(weights, gradient, dims=1)
+            name: (weights @ gradient.flatten(1).unflatten(0, (runs, -1))).unflatten(
+                2, gradient.shape[1:]
+            )
             for name, gradient in self.gradients.items()
         }

@@ -7,7 +7,7 @@ from oso.training.gradients.rules import LARGEST_NORM, row_norms
 
 
 class LinearGradients:
-    """inputs a [B, I], output gradients e [B, O]."""
+    """inputs a [N, I], output gradients e [N, O]."""
 
     def __init__(self, layer: nn.Linear, inputs: Tensor, output_gradients: Tensor) -> None:
         self.inputs, self.output_gradients = inputs, output_gradients
@@ -27,10 +27,20 @@ class LinearGradients:
         self.output_gradients = self.output_gradients.masked_fill(bad[:, None], 0.0)
 
     def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
-        """All sums in one matrix product: [J O, B] x [B, I]."""
-        weighted = weights[:, :, None] * self.output_gradients  # [J, B, O]
-        rows = weighted.transpose(1, 2).flatten(0, 1)  # [J O, B]
-        sums = {"weight": (rows @ self.inputs).unflatten(0, (len(weights), -1))}
+        """All sums of a run in one matrix product: [J O, B] x [B, I]."""
+        runs, sums, _ = weights.shape
+        errors = self.output_gradients.unflatten(0, (runs, -1))  # [R, B, O]
+        weighted = weights.transpose(1, 2)[..., None] * errors[:, :, None]  # [R, B, J, O]
+        rows = weighted.flatten(2).transpose(1, 2)  # [R, J O, B]
+        found = {"weight": (rows @ self.inputs.unflatten(0, (runs, -1))).unflatten(1, (sums, -1))}
         if self.has_bias:
-            sums["bias"] = weighted.sum(dim=1)
-        return sums
+            found["bias"] = weighted.sum(dim=1)
+        return found
+
+
+def linear_outputs(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """inputs [R B, I], weight [R, O, I], bias [R, O]: each run's layer on its own part, [R B, O]."""
+    parts = inputs.unflatten(0, (len(weight), -1))
+    if bias is None:
+        return torch.bmm(parts, weight.transpose(1, 2)).flatten(0, 1)
+    return torch.baddbmm(bias[:, None], parts, weight.transpose(1, 2)).flatten(0, 1)

@@ -7,16 +7,19 @@ from torch import Tensor, nn
 
 
 class LayerGradients(Protocol):
-    """Per-example gradients of one layer's parameters, in whatever form is small."""
+    """Per-example gradients of one layer's parameters, in whatever form is small.
+
+    Of N = R B examples: those of R runs, one run's after the other's.
+    """
 
     def norms(self) -> Tensor:
-        """2-norm over all the layer's parameters, float64 [B]."""
+        """2-norm over all the layer's parameters, float64 [N]."""
 
     def drop(self, bad: Tensor) -> None:
-        """Make the gradients of these examples (bool [B]) zero; they are not finite."""
+        """Make the gradients of these examples (bool [N]) zero; they are not finite."""
 
     def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
-        """For weights [J, B]: parameter name to sum_i weights[j, i] g_i, [J, *parameter shape]."""
+        """For weights [R, J, B]: by parameter sum_i weights[r, j, i] g_ri, [R, J, *its shape]."""
 
 
 # An example with a gradient, or a factor of one, longer than this contributes nothing: beyond it a
@@ -35,6 +38,8 @@ def row_norms(values: Tensor) -> Tensor:
     if rows.shape[1] > _LONG:
         parts = [row_norms(part) for part in rows.split(_LONG, dim=1)]
         return torch.linalg.vector_norm(torch.stack(parts), dim=0)
+    if rows.is_cuda:  # float64 costs little there, and looking for odd ones makes the host wait
+        return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     norms = torch.linalg.vector_norm(rows, dim=1).double()
     odd = ~((norms > _SMALL) & (norms < _LARGE))
     if odd.any():
@@ -44,13 +49,18 @@ def row_norms(values: Tensor) -> Tensor:
 
 def rule_for(layer: nn.Module, inputs: Tensor) -> type:
     """The rule for this layer and input; the general one unless a closed form applies."""
-    from oso.training.gradients.conv2d import Conv2dGradients
+    from oso.training.gradients.conv2d import ConvGradients
     from oso.training.gradients.functional import FunctionalGradients
     from oso.training.gradients.linear import LinearGradients
 
     # Exact types: a subclass may compute something else.
     if type(layer) is nn.Linear and inputs.dim() == 2:
         return LinearGradients
-    if type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros":
-        return FunctionalGradients if isinstance(layer.padding, str) else Conv2dGradients
+    if (
+        type(layer) in (nn.Conv2d, nn.ConvTranspose2d)
+        and layer.groups == 1
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+    ):
+        return ConvGradients
     return FunctionalGradients

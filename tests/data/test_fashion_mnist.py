@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+
+from oso.data import prepare
+from oso.data.arrays import load_arrays
+from oso.data.fashion_mnist import SOURCE
+from oso.data.mnist import SOURCE as MNIST
+from oso.errors import OsoError
+
+
+def test_the_official_files_give_the_known_arrays(shared, tmp_path, opened):
+    output = tmp_path / "fashion_mnist.npz"
+    prepare("fashion_mnist", output, shared / "data")
+    arrays, provenance = load_arrays(output)
+    output.unlink()  # 220 MB
+    assert arrays.train_inputs.shape == (60_000, 1, 28, 28)
+    assert arrays.test_inputs.shape == (10_000, 1, 28, 28)
+    # Figures that everyone who normalises Fashion-MNIST knows.
+    assert arrays.train_inputs.mean(dtype=np.float64) == pytest.approx(0.2860, abs=5e-5)
+    assert arrays.train_inputs.std(dtype=np.float64) == pytest.approx(0.3530, abs=5e-5)
+    assert np.bincount(arrays.train_targets).tolist() == [6000] * 10
+    assert np.bincount(arrays.test_targets).tolist() == [1000] * 10
+    assert (arrays.train_inputs.min(), arrays.train_inputs.max()) == (0, 1)
+    assert provenance["dataset"] == "fashion_mnist"
+    assert opened == []
+
+
+def test_mnists_files_which_are_called_the_same_are_refused(official_mnist, tmp_path):
+    assert [file.name for file in SOURCE.files] == [file.name for file in MNIST.files]
+    with pytest.raises(OsoError, match=r"train-images-idx3-ubyte\.gz: wrong file .*fashion_mnist"):
+        prepare("fashion_mnist", tmp_path / "x.npz", official_mnist)
+    assert list(tmp_path.iterdir()) == []

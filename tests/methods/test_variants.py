@@ -1,0 +1,186 @@
+"""The rules of the methods that vary the paper's, on given answers."""
+
+import math
+
+import pytest
+import torch
+from tests.methods.test_methods import LAYERS, P, R, make, state
+
+from oso.errors import OsoError
+from oso.privacy.groups import Group
+from oso.privacy.queries import SMALLEST_THRESHOLD, AdaptiveGradient, AutomaticGradient
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "stabiliser"),
+    [("auto_s", AutomaticGradient, 0.01), ("psac", AdaptiveGradient, 0.1)],
+)
+def test_automatic_clipping_asks_for_its_sum_with_nothing_to_tune(name, kind, stabiliser) -> None:
+    (query,) = make(name).queries(state(2.0))
+    assert (type(query), query.stabiliser) == (kind, stabiliser)
+    (query,) = make(name, stabiliser=0.5).queries(state(2.0))
+    assert query.stabiliser == 0.5
+    assert make(name).starting_point({"learning_rate": 3.0})["threshold"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "frozen", "free"),
+    [
+        ("online_frozen_threshold", "threshold", "learning_rate"),
+        ("online_frozen_learning_rate", "learning_rate", "threshold"),
+    ],
+)
+def test_a_control_is_online_but_for_what_is_frozen(name, frozen, free) -> None:
+    """Same sums, same noise, same steps; one of the two values stays where it was."""
+    online, control = make("online", 0.9), make(name, 0.9)
+    theirs, mine = state(), state()
+    asked = [(q.name, q.noise_multiplier) for q in online.queries(theirs)]
+    assert asked == [(q.name, q.noise_multiplier) for q in control.queries(mine)]
+    assert control.starting_point({"learning_rate": 1.0}) == {
+        "learning_rate": 1.0,
+        "threshold": 0.1,
+    }
+    for _ in range(4):  # an odd number of moves, which cannot cancel
+        answers = {n: torch.randn(R, P) for n in ("clipped_gradient", "clipped_direction")}
+        online.update(theirs, answers)
+        control.update(mine, answers)
+    torch.testing.assert_close(getattr(mine, free), getattr(theirs, free))
+    torch.testing.assert_close(getattr(mine, frozen), getattr(state(), frozen))
+    assert not torch.equal(getattr(theirs, frozen), getattr(mine, frozen))
+
+
+def test_a_preset_threshold_is_onlines_first_and_is_not_searched() -> None:
+    control = make("fixed_threshold_preset")
+    assert control.search == make("online").search == ("learning_rate",)
+    start = {"learning_rate": 1.0}
+    assert control.starting_point(start) == make("online").starting_point(start)
+    assert type(control).update is type(make("fixed_threshold")).update
+
+
+class TestFixedQuantileLinear:
+    def test_moves_by_the_difference_to_the_quantile(self) -> None:
+        method, mine = make("fixed_quantile_linear"), state()
+        unclipped = torch.tensor([0.5, 0.7, 0.7])
+        answers = {"clipped_gradient": torch.zeros(R, P), "unclipped_count": unclipped - 0.5}
+        method.update(mine, answers)
+        expected = [1.0, 2.0 - 0.2 * (0.7 - 0.5), 3.0 - 0.2 * (0.7 - 0.9)]
+        torch.testing.assert_close(mine.threshold, torch.tensor(expected))
+
+    def test_an_overshoot_ends_at_the_least_threshold_and_comes_back(self) -> None:
+        method, mine = make("fixed_quantile_linear", quantile_rate=100.0), state()
+        answers = {"clipped_gradient": torch.zeros(R, P), "unclipped_count": torch.full((R,), 0.5)}
+        method.update(mine, answers)
+        assert mine.threshold.tolist() == pytest.approx([SMALLEST_THRESHOLD] * R)
+        method.update(mine, {**answers, "unclipped_count": torch.full((R,), -0.5)})
+        assert mine.threshold.tolist() == pytest.approx([50.0, 50.0, 90.0])
+
+
+class TestFixedQuantilePerLayer:
+    def answers(self, gradient: torch.Tensor, unclipped: torch.Tensor) -> dict[str, torch.Tensor]:
+        parts = dict(zip(LAYERS, gradient.split(list(LAYERS.values()), dim=1), strict=True))
+        votes = dict(zip(LAYERS, unclipped - 0.5, strict=True))
+        return {f"clipped_gradient/{layer}": part for layer, part in parts.items()} | {
+            f"unclipped_count/{layer}": vote for layer, vote in votes.items()
+        }
+
+    def test_asks_for_each_layers_sum_and_count(self) -> None:
+        asked = make("fixed_quantile_per_layer").queries(state())
+        assert [query.name for query in asked] == [
+            f"{kind}/{layer}"
+            for kind in ("clipped_gradient", "unclipped_count")
+            for layer in LAYERS
+        ]
+        assert [query.group for query in asked[:2]] == [Group(n, (n,)) for n in LAYERS]
+
+    def test_layers_start_alike_and_bound_the_gradient_by_the_runs_threshold(self) -> None:
+        asked = make("fixed_quantile_per_layer").queries(state())
+        for run, threshold in enumerate([1.0, 2.0, 3.0]):
+            bounds = [query.sensitivity(run) for query in asked[:2]]
+            assert bounds == pytest.approx([threshold / math.sqrt(2)] * 2)
+            assert math.hypot(*bounds) == pytest.approx(threshold)
+
+    def test_each_layer_follows_its_own_share(self) -> None:
+        method, mine = make("fixed_quantile_per_layer"), state()
+        unclipped = torch.tensor([[0.5, 0.5, 0.9], [0.1, 0.9, 0.3]])  # by layer and run
+        gradient = torch.randn(R, P)
+        for step in (1, 2):
+            mine.step = step
+            method.update(mine, self.answers(gradient, unclipped))
+        excess = unclipped - torch.tensor([0.5, 0.5, 0.9])
+        start = torch.tensor([1.0, 2.0, 3.0]) / math.sqrt(2)
+        expected = start * (-0.2 * 2 * excess).exp()
+        asked = method.queries(mine)
+        for query, count, thresholds in zip(asked[:2], asked[2:], expected, strict=True):
+            torch.testing.assert_close(query.threshold, thresholds)
+            torch.testing.assert_close(count.threshold, thresholds)
+        torch.testing.assert_close(mine.threshold, expected.norm(dim=0))
+        torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped.mean(dim=0))
+        # The layers' parts are put together in the parameters' order.
+        rho = torch.tensor([0.1, 0.2, 0.4])
+        torch.testing.assert_close(mine.parameters, -2 * rho[:, None] * gradient)
+
+    def test_runs_that_go_on_keep_their_thresholds(self) -> None:
+        method, mine = make("fixed_quantile_per_layer"), state()
+        method.update(mine, self.answers(torch.zeros(R, P), torch.rand(2, R)))
+        before = [query.sensitivity(2) for query in method.queries(mine)]
+        mine.keep(torch.tensor([2]))
+        assert [query.sensitivity(0) for query in method.queries(mine)] == before
+
+    def test_a_training_that_names_no_layers_is_refused(self) -> None:
+        mine = state()
+        mine.layers = {}
+        with pytest.raises(OsoError, match="must name the model's layers"):
+            make("fixed_quantile_per_layer").queries(mine)
+
+
+PAST_G = torch.tensor([[1.0, 0, 0, 0, 0], [0, 2, 0, 0, 0], [0, 0, 3, 0, 0]])
+PAST_Q = torch.tensor([[0, 1.0, 0, 0, 0], [0, 0, 0.5, 0, 0], [0, 0, 0, 0.25, 0]])
+GRADIENT = torch.tensor([[3.0, 4, 0, 0, 0], [0, -3, -4, 0, 0], [0, 0, 0, 2, 0]])
+# By hand: g~_t . q~_{t-1} = 4, -2, 0.5 and g~_t . g~_{t-1} = 3, -6, 0; the cosines:
+COSINES_C = torch.tensor([0.8, -0.8, 1.0])
+COSINES_RHO = torch.tensor([0.6, -0.6, 0.0])
+C, RHO = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.1, 0.2, 0.4])
+
+
+def two_steps(name: str, **settings: float):
+    method, mine = make(name, **settings), state()
+    method.update(mine, {"clipped_gradient": PAST_G, "clipped_direction": PAST_Q})
+    torch.testing.assert_close(mine.threshold, C)  # q~_0 = g~_0 = 0
+    torch.testing.assert_close(mine.learning_rate, RHO)
+    mine.step = 2
+    answers = {"clipped_gradient": GRADIENT, "clipped_direction": torch.zeros(R, P)}
+    method.update(mine, answers)
+    return mine
+
+
+def test_online_additive_follows_equations_13_and_16() -> None:
+    mine = two_steps("online_additive", threshold_rate=0.1, learning_rate_rate=0.05)
+    # Both with the rho of this step, not with the one that (16) has just made.
+    expected = C + 0.1 * RHO * torch.tensor([4.0, -2.0, 0.5])
+    torch.testing.assert_close(mine.threshold, expected)
+    expected = RHO + 0.05 * RHO * torch.tensor([3.0, -6.0, 0.0])
+    torch.testing.assert_close(mine.learning_rate, expected)
+
+
+def test_online_additive_never_turns_round() -> None:
+    """Below zero, C would clip by a negative number, and rho would climb."""
+    mine = two_steps("online_additive", threshold_rate=1e3, learning_rate_rate=1e3)
+    assert mine.threshold[1].item() == pytest.approx(SMALLEST_THRESHOLD)
+    assert mine.learning_rate[1] == 0
+    assert (mine.threshold[[0, 2]] > 1).all()
+
+
+def test_online_scale_invariant_follows_equation_19() -> None:
+    mine = two_steps("online_scale_invariant", threshold_rate=0.1, learning_rate_rate=0.05)
+    torch.testing.assert_close(mine.threshold, C * (1 + 0.1 * COSINES_C))
+    torch.testing.assert_close(mine.learning_rate, RHO * (1 + 0.05 * COSINES_RHO))
+
+
+def test_online_scale_invariant_stays_where_it_is_without_a_direction() -> None:
+    """No noise and an empty batch: 0 / 0."""
+    method, mine = make("online_scale_invariant"), state()
+    zeros = {"clipped_gradient": torch.zeros(R, P), "clipped_direction": torch.zeros(R, P)}
+    for _ in range(2):
+        method.update(mine, zeros)
+    torch.testing.assert_close(mine.threshold, C)
+    torch.testing.assert_close(mine.learning_rate, RHO)
