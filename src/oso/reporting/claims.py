@@ -251,10 +251,9 @@ def _shown(data: pd.DataFrame) -> pd.DataFrame:
 def claims_sentence(data: pd.DataFrame) -> str:
     """How many of the paper's claims hold, over their data sets."""
     verdicts = data.loc[data["claim"].str.startswith("C"), "verdict_best"]
-    counts = [(v, int((verdicts == v).sum())) for v in (HOLDS, FAILS, UNDECIDED)]
-    parts = [f"{count} {'hold' if v == HOLDS and count != 1 else v}" for v, count in counts]
-    rest = len(verdicts) - sum(count for _, count in counts)
+    hold, fail, open_ = (int((verdicts == v).sum()) for v in (HOLDS, FAILS, UNDECIDED))
     return (
-        f"Of the paper's claims, {len(verdicts)} counting data sets, {', '.join(parts)} and {rest} "
-        "cannot be judged yet."
+        f"The paper's claims, {len(verdicts)} counting data sets, by our rows: {hold} "
+        f"{'holds' if hold == 1 else 'hold'}, {fail} {'does' if fail == 1 else 'do'} not, "
+        f"{open_} undecided, {len(verdicts) - hold - fail - open_} not run."
     )

@@ -145,17 +145,16 @@ def _compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
     paper = paper_results()
     paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
     best, last, cross = (_of(f, dataset, k) for f in (study.best, study.last, study.cross))
-    points = main_variants(_of(study.points, dataset, k))
     found = best["metric"].dropna().unique()
     metric = table.metric if table else (found[0] if len(found) else "")
-    cells = {(_epsilon(row.epsilon), row.method) for row in paper.itertuples()}
-    cells |= {(_epsilon(row.epsilon), row.method) for row in best.itertuples()}
+    theirs_at, best_at, last_at, cross_at = map(_by_cell, (paper, best, last, cross))
+    points = main_variants(_of(study.points, dataset, k))
+    cells = set(theirs_at) | set(best_at)
     order = labels.method_order({method for _, method in cells})
     rows = []
     for epsilon, method in sorted(cells, key=lambda c: (c[0] is None, c[0], order.index(c[1]))):
-        theirs = _one(paper, epsilon, method)
-        ours = _one(best, epsilon, method)
-        row = {
+        theirs, ours = theirs_at.get((epsilon, method)), best_at.get((epsilon, method))
+        row: dict = {
             "table": table.number if table else None,
             "dataset": dataset,
             "k": k,
@@ -174,19 +173,18 @@ def _compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
         if ours is not None:
             _refuse_more_than_was_paid(row, ours)
             row |= _ours(ours, metric)
-            row |= _by_other_rules(
-                _one(last, epsilon, method), _one(cross, epsilon, method), metric
-            )
+            row |= _by_other_rules(last_at[epsilon, method], cross_at[epsilon, method], metric)
             row["difference"] = row["mean"] - row.get("paper_mean", math.nan)
             if theirs is not None:
-                row |= _at_paper(points, theirs, epsilon, method, metric)
+                mine = points[points["cell"] == ours["cell"]]
+                row |= _at_paper(mine, theirs, metric)
         if theirs is not None:
             row["verdict"], row["point_verdict"] = _verdicts(row)
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
 
 
-def _refuse_more_than_was_paid(row: dict, ours: pd.Series) -> None:
+def _refuse_more_than_was_paid(row: dict, ours: dict) -> None:
     """The noise is that of a grid of N runs; the best of more than N points would cost more."""
     size = row["grid_size"]
     if size is not None and not pd.isna(row["epsilon"]) and ours["points"] > size:
@@ -205,17 +203,13 @@ def _epsilon(epsilon: float) -> float | None:
     return None if pd.isna(epsilon) else float(epsilon)
 
 
-def _cell(frame: pd.DataFrame, epsilon: float | None, method: str) -> pd.DataFrame:
-    same = frame["epsilon"].isna() if epsilon is None else frame["epsilon"] == epsilon
-    return frame[same & (frame["method"] == method)]
+def _by_cell(frame: pd.DataFrame) -> dict[tuple[float | None, str], dict]:
+    """(epsilon, method) -> the row; the first where there are several."""
+    rows = reversed(frame.to_dict("records"))
+    return {(_epsilon(row["epsilon"]), row["method"]): row for row in rows}
 
 
-def _one(frame: pd.DataFrame, epsilon: float | None, method: str) -> pd.Series | None:
-    rows = _cell(frame, epsilon, method)
-    return None if rows.empty else rows.iloc[0]
-
-
-def _ours(best: pd.Series, metric: str) -> dict:
+def _ours(best: dict, metric: str) -> dict:
     factor = labels.scale(metric)
     row = {name: best[name] for name in (*POINT, "seeds", "noise_multiplier")}
     return row | {
@@ -230,24 +224,17 @@ def _ours(best: pd.Series, metric: str) -> dict:
     }
 
 
-def _by_other_rules(last: pd.Series | None, cross: pd.Series | None, metric: str) -> dict:
+def _by_other_rules(last: dict, cross: dict, metric: str) -> dict:
     factor = labels.scale(metric)
-    row: dict = {}
-    if last is not None:
-        row |= {"last_mean": last["mean"] * factor, "last_std": last["std"] * factor}
-        row |= {f"last_{name}": last[name] for name in POINT}
-    if cross is not None:
-        row |= {"cross_mean": cross["mean"] * factor, "cross_std": cross["std"] * factor}
-        row |= {"cross_seeds": cross["seeds"]}
-        row |= {f"{h}_{name}": cross[f"{h}_{name}"] for h in ("even", "odd") for name in POINT}
-    return row
+    row = {"last_mean": last["mean"] * factor, "last_std": last["std"] * factor}
+    row |= {f"last_{name}": last[name] for name in POINT}
+    row |= {"cross_mean": cross["mean"] * factor, "cross_std": cross["std"] * factor}
+    row |= {"cross_seeds": cross["seeds"]}
+    return row | {f"{h}_{name}": cross[f"{h}_{name}"] for h in ("even", "odd") for name in POINT}
 
 
-def _at_paper(
-    points: pd.DataFrame, theirs: pd.Series, epsilon: float | None, method: str, metric: str
-) -> dict:
-    mine = _cell(points, epsilon, method)
-    names = [n for n in labels.tuned(method) if not pd.isna(theirs[n])]
+def _at_paper(mine: pd.DataFrame, theirs: dict, metric: str) -> dict:
+    names = [n for n in labels.tuned(theirs["method"]) if not pd.isna(theirs[n])]
     for name in names:
         mine = mine[np.isclose(mine[name], theirs[name], rtol=SAME_POINT, atol=0)]
     if not names or mine.empty:

@@ -82,10 +82,8 @@ def relation(
 
     def judge(evidence: Evidence, dataset: str) -> Finding:
         design = _design(dataset, ks, epsilons)
-        cells = evidence.cells[evidence.cells["dataset"] == dataset].merge(design)
-        one, other = (cells[cells["method"] == m] for m in (method, rival))
+        one, other = (_ran(evidence.cells, dataset, m, design) for m in (method, rival))
         both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_rival"))
-        both = both[~both["status"].isin([NOT_RUN]) & ~both["status_rival"].isin([NOT_RUN])]
         if both.empty:
             return Finding(NOT_RUN, _missing(method, one, rival, other))
         usable = both[(both["seeds"] > 1) & (both["seeds_rival"] > 1)]
@@ -114,13 +112,23 @@ def relation(
     return judge
 
 
-def _design(dataset: str, ks: Iterable[int], epsilons: Iterable[float]) -> pd.DataFrame:
+def _design(dataset: str, ks: Iterable[int], epsilons: Iterable[float]) -> set[tuple]:
     """The pairs k and epsilon that the paper has for a data set, or some of them."""
-    paper = paper_results().dropna(subset="epsilon")
-    paper = paper.loc[paper["dataset"] == dataset, ["k", "epsilon"]].drop_duplicates()
-    for name, allowed in (("k", tuple(ks)), ("epsilon", tuple(epsilons))):
-        paper = paper[paper[name].isin(allowed)] if allowed else paper
-    return paper
+    paper = paper_results()
+    pairs = paper.loc[paper["dataset"] == dataset, ["k", "epsilon"]].dropna()
+    some_k, some_epsilon = set(ks), set(epsilons)
+    return {
+        (k, epsilon)
+        for k, epsilon in pairs.itertuples(index=False)
+        if (not some_k or k in some_k) and (not some_epsilon or epsilon in some_epsilon)
+    }
+
+
+def _ran(cells: pd.DataFrame, dataset: str, method: str, design: set[tuple]) -> pd.DataFrame:
+    """The cells of a method that were run, of those that the paper has."""
+    cells = cells[(cells["dataset"] == dataset) & (cells["method"] == method)]
+    inside = [pair in design for pair in zip(cells["k"], cells["epsilon"], strict=True)]
+    return cells[np.array(inside, dtype=bool) & (cells["status"] != NOT_RUN)]
 
 
 def _pair(row: dict, sign: float) -> tuple[Sample, Sample]:
@@ -131,14 +139,8 @@ def _pair(row: dict, sign: float) -> tuple[Sample, Sample]:
 
 
 def _missing(method: str, one: pd.DataFrame, rival: str, other: pd.DataFrame) -> str:
-    absent = [
-        labels.method_label(m) for m, rows in ((method, one), (rival, other)) if _none_ran(rows)
-    ]
+    absent = [labels.method_label(m) for m, rows in ((method, one), (rival, other)) if rows.empty]
     return f"no grid of {' and '.join(absent)}" if absent else "no grid of both"
-
-
-def _none_ran(rows: pd.DataFrame) -> bool:
-    return not (~rows["status"].isin([NOT_RUN])).any()
 
 
 def _leftovers(both: pd.DataFrame, usable: pd.DataFrame, method: str, rival: str) -> list[str]:
@@ -173,8 +175,7 @@ def diverges(method: str, epsilon: float) -> Judge:
 
     def judge(evidence: Evidence, dataset: str) -> Finding:
         design = _design(dataset, (), (epsilon,))
-        cells = evidence.cells[evidence.cells["dataset"] == dataset].merge(design)
-        cells = cells[(cells["method"] == method) & (cells["status"] != NOT_RUN)]
+        cells = _ran(evidence.cells, dataset, method, design)
         if cells.empty:
             return Finding(NOT_RUN, f"no grid of {labels.method_label(method)} at this budget")
         if evidence.runs is None:

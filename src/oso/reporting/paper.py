@@ -72,6 +72,11 @@ def _number(printed: str) -> float | None:
 
 def paper_results() -> pd.DataFrame:
     """One row per table, epsilon and method; columns `COLUMNS`, a missing number is NaN."""
+    return _results().copy()
+
+
+@cache
+def _results() -> pd.DataFrame:
     metric = {t.number: t.metric for t in paper_tables()}
     rows = []
     for p in all_points():
