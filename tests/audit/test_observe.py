@@ -34,7 +34,7 @@ def test_one_run_shows_who_was_in_each_batch() -> None:
     mechanism = Mechanism(["a"], n, 1024)
     for step in range(STEPS):
         taken = np.zeros(n, bool)
-        taken[mechanism._batch(0, step + 1)] = True
+        taken[mechanism.draws.batch(mechanism.run_ids[0], step + 1)] = True
         expected = taken[canaries.columns] & canaries.present
         assert 300 < expected.sum() < 700
         for name in ("clipped_gradient", "clipped_direction"):
@@ -44,7 +44,7 @@ def test_one_run_shows_who_was_in_each_batch() -> None:
 def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
     observer = watch("fixed_quantile", lone_canary(True, 8), ["a", "b", "c"], 4)
     mechanism = Mechanism(["a", "b", "c"], 8, 4)
-    expected = [[0 in mechanism._batch(run, step + 1) for run in range(3)] for step in range(STEPS)]
+    expected = [[0 in mechanism.draws.batch(mechanism.run_ids[run], step + 1) for run in range(3)] for step in range(STEPS)]
     assert len({tuple(row) for row in expected}) > 1
     assert observer.noise.keys() == {"clipped_gradient", "unclipped_count"}
     np.testing.assert_allclose(observer.seen()["clipped_gradient"], expected, atol=1e-3)

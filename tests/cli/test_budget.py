@@ -77,6 +77,19 @@ def test_a_whole_study(oso, repo) -> None:
     assert "fixed_threshold" in table
 
 
+def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, repo, tmp_path):
+    study = tmp_path / "stopping.yaml"
+    study.write_text((repo / "config/smoke.yaml").read_text() + "selection: random_stopping\n")
+    (own,) = price(oso, "--config", study)
+    assert (own["selection"], own["shape"]) == ("random_stopping", 0)
+    (given,) = price(oso, "--config", study, "--selection", "composition")
+    assert given["selection"] == "composition"
+    assert given["noise_multiplier"] > own["noise_multiplier"]
+    (wider,) = price(oso, "--config", study, "--shape", "geometric")
+    assert wider["shape"] == 1
+    assert wider["noise_multiplier"] > own["noise_multiplier"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -94,6 +94,9 @@ def test_data_of_another_data_set_are_refused(oso, study) -> None:
     refused(train(oso, "--data", "small.npz"), "planned for 6000 training examples", "10")
     save_arrays(study / "other.npz", arrays, {"dataset": "mnist"})
     refused(train(oso, "--data", "other.npz"), "other.npz", "holds data set 'mnist'", "'glyphs'")
+    prepared = {"dataset": "glyphs", "preparation": {"words": 25}}
+    save_arrays(study / "other.npz", arrays, prepared)
+    refused(train(oso, "--data", "other.npz"), "other.npz: prepared with {'words': 25}", "needs {}")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,7 @@ def test_data_of_another_data_set_are_refused(oso, study) -> None:
     [
         (["data", "cifar", "--output", "x.npz"], ["cifar", "mnist"]),
         (["data", "mnist", "--output", "x.npz", "--data-dir", "nowhere"], ["nowhere"]),
+        (["data", "glyphs", "--output", "x.npz", "--words", "15"], ["glyphs has no words"]),
         (["plan", "--config", "nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
         (["collect", "nowhere", "--store", "s"], ["nowhere/runs.parquet", "no such results"]),
         (["report", "--results", "nowhere", "--output", "r"], ["nowhere"]),

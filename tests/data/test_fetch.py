@@ -3,6 +3,7 @@ import http.server
 import threading
 import tracemalloc
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from urllib.error import URLError
 
@@ -177,7 +178,36 @@ def test_a_folder_without_the_files_is_named_with_what_it_is_to_hold(tiny, tmp_p
     assert all(f"{name}.gz" in str(caught.value) for name in tiny.content)
 
 
+def test_a_check_sees_a_local_file_before_its_checksum_is_taken(tiny, tmp_path):
+    folder, seen = tiny.write(tmp_path), []
+
+    def check(content, name):
+        seen.append(name)
+        if content.endswith(b"!"):
+            raise OsoError(f"{name}: ends in !")
+
+    assert contents(obtain(tiny.source, folder, tmp_path / "cache", check)) == tiny.content
+    assert seen == [str(folder / f"{name}.gz") for name in tiny.content]
+    labels = gzip.compress(tiny.content["t10k_labels"] + b"!")
+    (folder / "t10k_labels.gz").write_bytes(labels)
+    with pytest.raises(OsoError, match=r"t10k_labels\.gz: ends in !"):
+        obtain(tiny.source, folder, tmp_path / "cache", check)
+
+
 # Mirrors
+
+
+def test_a_source_without_mirrors_is_not_waited_for(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch, "PAUSE", 60.0)
+    with pytest.raises(OsoError, match=r"tiny: cannot download train_images\.gz \(no mirror\)"):
+        obtain(tiny.source, None, tmp_path / "cache")
+
+
+def test_mirrors_may_call_their_files_without_gz(tiny, make_tiny, tmp_path, opened):
+    mirror = tiny.write(tmp_path / "mirror", compressed=False)
+    source = replace(make_tiny(mirrors=(mirror.as_uri(),)).source, suffix="")
+    assert contents(obtain(source, None, tmp_path / "cache")) == tiny.content
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == set(tiny.content)
 
 
 @pytest.mark.parametrize("garbage", [b"<html>please log in</html>", gzip.compress(b"no"), b""])

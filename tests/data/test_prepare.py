@@ -29,7 +29,7 @@ def test_planning_imports_nothing_heavy():
 
 def test_an_unknown_data_set_is_refused_with_the_allowed_ones(tmp_path):
     for call in (dataset_info, lambda name: prepare(name, tmp_path / "new" / "x.npz")):
-        with pytest.raises(OsoError, match=r"'imagenet'; allowed: mnist, fashion_mnist, glyphs"):
+        with pytest.raises(OsoError, match=r"'imagenet'; allowed: mnist, fashion_mnist, ag_news,"):
             call("imagenet")
     assert list(tmp_path.iterdir()) == []
 

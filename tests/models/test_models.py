@@ -6,7 +6,7 @@ from torch import nn
 
 from oso.errors import OsoError
 from oso.models import MODELS, build_model, parameter_count
-from oso.models.losses import correct, cross_entropy, squared_error
+from oso.models.losses import METRICS, correct, cross_entropy, squared_error, training_loss
 
 
 @pytest.mark.parametrize(
@@ -16,12 +16,17 @@ def test_parameter_counts_are_table_1s(name: str, count: int) -> None:
     assert parameter_count(build_model(name)) == count
 
 
+def test_the_texts_25_words_do_not_give_table_1s_count() -> None:
+    assert parameter_count(build_model("bag_of_words_25")) == 177_156
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "output"),
     [
         ("cnn", (1, 28, 28), (10,)),
         ("autoencoder", (1, 28, 28), (1, 28, 28)),
         ("bag_of_words", (750,), (4,)),
+        ("bag_of_words_25", (1250,), (4,)),
         ("small_cnn", (1, 14, 14), (10,)),
         ("linear", (4096,), (2,)),
     ],
@@ -61,6 +66,14 @@ def test_losses_are_per_example() -> None:
     images = torch.rand(3, 1, 4, 4)
     per_pixel = squared_error(images + 0.1, images)
     torch.testing.assert_close(per_pixel, torch.full((3,), 0.01))
+
+
+def test_the_sum_over_pixels_is_for_training_an_autoencoder_only() -> None:
+    outputs, images = torch.rand(2, 3, 1, 4, 4)
+    mean, total = training_loss("mse"), training_loss("mse", "sum")
+    torch.testing.assert_close(total(outputs, images), 16 * mean(outputs, images))
+    assert mean is METRICS["mse"]
+    assert training_loss("accuracy", "sum") is training_loss("accuracy") is cross_entropy
 
 
 def test_correct_counts_the_largest_output() -> None:

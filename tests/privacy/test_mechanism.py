@@ -15,7 +15,7 @@ from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.mechanism import Mechanism, _sums
 from oso.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
 from oso.privacy.sampling import PoissonSampling
-from oso.privacy.streams import SystemEntropy
+from oso.privacy.streams import Seeded, SystemEntropy
 
 
 class Given:
@@ -96,7 +96,7 @@ def test_runs_of_one_identity_are_refused() -> None:
 def test_batches_are_poisson() -> None:
     """Each example with probability q, independently: sizes vary as a binomial's do."""
     mechanism = Mechanism(["run"], examples=1000, batch_size=100)
-    batches = [mechanism._batch(0, step) for step in range(1, 2001)]
+    batches = [mechanism.draws.batch(mechanism.run_ids[0], step) for step in range(1, 2001)]
     sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.double)
     assert sizes.mean().item() == pytest.approx(100, abs=1)
     assert sizes.std().item() == pytest.approx(math.sqrt(1000 * 0.1 * 0.9), rel=0.06)
@@ -108,7 +108,7 @@ def test_batches_are_poisson() -> None:
 def test_runs_draw_their_own_batches() -> None:
     """One batch shared by the runs of a grid would break the composition that its budget is for."""
     mechanism = Mechanism(["a", "b"], examples=10_000, batch_size=1000)
-    first, second = (set(mechanism._batch(run, 1).tolist()) for run in (0, 1))
+    first, second = (set(mechanism.draws.batch(mechanism.run_ids[run], 1).tolist()) for run in (0, 1))
     assert len(first & second) == pytest.approx(10_000 * 0.1 * 0.1, abs=50)  # 5 deviations
 
 
@@ -127,7 +127,7 @@ def test_resuming_keeps_the_old_steps_closed() -> None:
 
 def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
     mechanism = Mechanism(["run"], examples=10, batch_size=1)
-    step = next(s for s in range(1, 100) if len(mechanism._batch(0, s)) == 0)
+    step = next(s for s in range(1, 100) if len(mechanism.draws.batch(mechanism.run_ids[0], s)) == 0)
     answer = mechanism.release(
         0, step, [ClippedGradient(2.0, threshold(1.0))], lambda b: Given(torch.zeros(len(b), 5000))
     )
@@ -141,7 +141,7 @@ def test_the_divisor_is_the_expected_batch_size() -> None:
     ones = torch.ones(100, 1)
     query = [ClippedGradient(1e-9, threshold(1.0))]
     for step in range(1, 20):
-        size = len(mechanism._batch(0, step))
+        size = len(mechanism.draws.batch(mechanism.run_ids[0], step))
         answer = mechanism.release(0, step, query, lambda batch: Given(ones[batch]))
         assert answer["clipped_gradient"].item() == pytest.approx(size / 50, abs=1e-5)
 
@@ -180,7 +180,7 @@ def test_neighbouring_data_sets_differ_by_at_most_the_sensitivity(seed, scale, v
 def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
     mechanism = Mechanism(["run"], examples=20, batch_size=10)
     gradients = torch.randn(20, 3)
-    batch = mechanism._batch(0, 1)
+    batch = mechanism.draws.batch(mechanism.run_ids[0], 1)
     answer = mechanism.release(0, 1, [PlainGradient()], lambda b: Given(gradients[b]))
     torch.testing.assert_close(answer["plain_gradient"], gradients[batch].sum(dim=0) / 10)
     assert epsilon_of(mechanism.ledgers, 1e-5) == math.inf
@@ -231,6 +231,63 @@ def test_an_infinite_threshold_does_not_tell_an_empty_batch(value: float) -> Non
         query = [ClippedGradient(1.0, threshold(value))]
         answer = mechanism.release(0, step, query, lambda _, size=size: Given(torch.ones(size, 4)))
         assert answer["clipped_gradient"].isfinite().all()
+
+
+class GivenRuns:
+    """Per-example gradients of several runs, [R, B, P]."""
+
+    def __init__(self, gradients: torch.Tensor) -> None:
+        self.gradients = gradients
+
+    def norms(self) -> torch.Tensor:
+        return self.gradients.norm(dim=2)
+
+    def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
+        return weights @ self.gradients
+
+    def plain_sums(self, present: torch.Tensor) -> torch.Tensor:
+        return (present[..., None] * self.gradients).sum(dim=1)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_runs_together_are_answered_as_each_alone(plain: bool) -> None:
+    """With its own batch, threshold and noise; what pads a short batch counts for nothing."""
+    gradients = 3 * torch.randn(100, 50)
+    thresholds = torch.tensor([1.0, 5.0, 20.0])
+    queries = [
+        ClippedGradient(0.01, thresholds),
+        ClippedDirection(0.02, thresholds),
+        UnclippedCount(0.03, thresholds),
+    ]
+    if plain:
+        queries = [PlainGradient()]
+    together, alone = (Mechanism(["a", "b", "c"], 100, 10) for _ in range(2))
+    several = together.release(slice(1, 3), 1, queries, lambda b: GivenRuns(gradients[b]))
+    assert together.draws.batches(["b", "c"], 1)[1].logical_not().any()  # one is shorter
+    for place, run in enumerate((1, 2)):
+        one = alone.release(run, 1, queries, lambda b: Given(gradients[b]))
+        for name, answer in one.items():
+            torch.testing.assert_close(several[name][place], answer, rtol=1e-4, atol=1e-5)
+    assert [ledger.step_count for ledger in together.ledgers] == [0, 1, 1]
+    with pytest.raises(ValueError, match="released before"):
+        together.release(slice(0, 2), 1, queries, lambda b: GivenRuns(gradients[b]))
+    assert together.ledgers[0].step_count == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_noise_does_not_depend_on_the_number_of_threads(threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        mechanism = Mechanism(["a"], 100, 10)
+        queries = [ClippedGradient(1.0, threshold(1.0)), ClippedDirection(2.0, threshold(1.0))]
+        answers = mechanism.release(0, 1, queries, lambda b: Given(torch.zeros(len(b), 5)))
+    finally:
+        torch.set_num_threads(before)
+    for query in queries:
+        purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
+        noise = query.noise_multiplier * Seeded().normals("a", purpose, 1, (5,))
+        np.testing.assert_allclose(answers[query.name] * 10, noise, rtol=1e-6)
 
 
 def test_ended_runs_take_their_books_with_them() -> None:

@@ -10,9 +10,9 @@ from tests.results.conftest import run_row
 from oso.errors import OsoError
 from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.sampling import PoissonSampling
-from oso.privacy.search import Search
+from oso.privacy.search import SHAPES, Search
 from oso.results.account import account, accounts_table, dearest, require_within
-from oso.study.config import load_config
+from oso.study.config import load_config, parse_config
 from oso.study.plan import make_plan
 
 RATE, STEPS, EPSILON = 0.02, 200, 3.0
@@ -137,13 +137,71 @@ def test_a_larger_grid_spread_over_seeds_is_charged_whole() -> None:
         ({"status": "diverged"}, "diverged_at None: must be 1 to 200"),
         ({"status": "diverged", "diverged_at": 0}, "diverged_at 0: must be 1 to 200"),
         ({"method": "magic"}, "method 'magic' is not known"),
-        ({"selection": "random_stopping"}, "selection 'random_stopping'"),
+        ({"selection": "best"}, "selection 'best': allowed are composition, random_stopping"),
         ({"status": "diverged", "diverged_at": 7}, "its ledger has 200 steps, the row 7"),
     ],
 )
 def test_a_row_whose_ledger_is_not_its_own_is_refused(fault, message) -> None:
     with pytest.raises(OsoError, match=f"run 0 seed 0: .*{message}"):
         account(grid(**fault))
+
+
+STOPPED = Search(PoissonSampling(RATE), STEPS, 9, "random_stopping", SHAPES["logarithmic"])
+STOPPED_NU = STOPPED.noise_multiplier(EPSILON, 1e-5)
+
+
+def stopping_grid(rows=9, nu=STOPPED_NU, **other) -> pd.DataFrame:
+    claim = {"selection": "random_stopping", "noise_multiplier": nu, "ledger": ledger(nu)}
+    return grid(rows, **{**claim, **other})
+
+
+def test_a_search_that_stops_at_random_costs_its_budget() -> None:
+    """By the repetition's price, not by the sum of its rows: they are never released together."""
+    (found,) = account(stopping_grid(seeds=(0, 1)))
+    assert found.name == "glyphs.online.k9.eps3.random_stopping"
+    assert (found.runs, found.stored, found.seeds) == (9, 9, 2)
+    assert found.spent == pytest.approx(EPSILON, rel=1e-5)
+    assert found.within
+    (composed,) = account(stopping_grid(selection="composition"))
+    assert composed.spent > 1.2 * EPSILON
+    table = accounts_table([found, *account(grid())])
+    assert table["pld"].isna().tolist() == [True, False]  # RDP alone knows this price
+
+
+@pytest.mark.parametrize("nu", [0.99 * STOPPED_NU, 0.5 * STOPPED_NU])
+def test_a_search_that_stops_at_random_may_exceed_its_budget(nu) -> None:
+    found = account(stopping_grid(nu=nu))
+    with pytest.raises(OsoError, match=r"eps3\.random_stopping: its ledgers cost epsilon"):
+        require_within(found)
+
+
+def test_runs_drawn_at_random_are_charged_as_the_dearest_one_whole() -> None:
+    """Whether the run that diverged was drawn is not known."""
+    rows = stopping_grid(rows=3, nu=1.5 * STOPPED_NU)
+    rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", 10, ledger(STOPPED_NU, 10)]
+    rows["noise_multiplier"] = STOPPED_NU
+    (found,) = account(rows)
+    assert (found.runs, found.stored) == (9, 3)
+    assert found.spent == pytest.approx(EPSILON, rel=1e-5)
+
+
+def test_a_search_is_priced_by_the_shape_of_its_plan(repo) -> None:
+    smoke = load_config(repo / "config/smoke.yaml").model_dump()
+    spent = {}
+    for shape in ("logarithmic", "geometric"):
+        stopping = {"selection": "random_stopping", "stopping_shape": shape}
+        plan = make_plan(parse_config({**smoke, **stopping}, "x"))
+        rows = rows_of(plan, "glyphs.online.k2.eps3.random_stopping")
+        (found,) = account(rows, plan)
+        assert found.spent == pytest.approx(3.0, rel=1e-4)
+        spent[shape] = account(rows)[0].spent  # without a plan, by the default
+    assert spent["logarithmic"] == pytest.approx(3.0, rel=1e-4)
+    assert spent["geometric"] < 2.9
+
+
+def test_one_candidate_cannot_have_been_drawn_at_random() -> None:
+    with pytest.raises(OsoError, match="random stopping needs a mean of more than one run"):
+        account(stopping_grid(rows=1, k=1))
 
 
 def test_methods_without_privacy_are_left_out() -> None:
@@ -183,7 +241,14 @@ def test_the_stored_text_alone_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("epsilon", 1000.0), ("delta", 1e-3), ("seed", 7), ("learning_rate", 9.9)]
+    ("column", "value"),
+    [
+        ("epsilon", 1000.0),
+        ("delta", 1e-3),
+        ("seed", 7),
+        ("learning_rate", 9.9),
+        ("selection", "random_stopping"),
+    ],
 )
 def test_a_row_that_is_not_what_was_planned_is_refused(column, value, plan_and_rows) -> None:
     plan, rows = plan_and_rows
@@ -197,9 +262,14 @@ def test_a_row_that_is_not_what_was_planned_is_refused(column, value, plan_and_r
 def plan_and_rows(repo):
     """The smallest study as planned, with rows that nobody trained."""
     plan = make_plan(load_config(repo / "config/smoke.yaml"))
-    cohort = plan.cohort("glyphs.online.k2.eps3")
+    return plan, rows_of(plan, "glyphs.online.k2.eps3")
+
+
+def rows_of(plan, name) -> pd.DataFrame:
+    cohort = plan.cohort(name)
     nu = plan.noise_multipliers[cohort.name]
-    shared = {n: getattr(cohort, n) for n in ("k", "epsilon", "batch_size", "epochs", "steps")}
+    known = ("k", "epsilon", "selection", "batch_size", "epochs", "steps")
+    shared = {n: getattr(cohort, n) for n in known}
     text = ledger(nu, cohort.steps, cohort.batch_size / cohort.examples)
     rows = [row(0, **shared, **vars(run), noise_multiplier=nu, ledger=text) for run in cohort.runs]
-    return plan, pd.DataFrame(rows)
+    return pd.DataFrame(rows)

@@ -6,6 +6,7 @@ from oso.errors import OsoError
 from oso.study.cohort import cohorts
 from oso.study.config import load_config, parse_config
 from oso.study.outlook import outlook
+from oso.study.paper_best import best_points
 
 IDENTITIES = {
     "no_dp": "8aa059bba191ce73a099",
@@ -20,13 +21,17 @@ def all_ids(config) -> list[str]:
 
 
 def test_the_papers_study_has_the_papers_size(repo) -> None:
-    """6,040 private runs on one data set; a third of the paper's 18,120."""
     config = load_config(repo / "config/paper.yaml")
     ahead = outlook(config, cohorts(config), set())
-    per_dataset = 6040 * len(config.datasets)
-    assert (ahead.private_runs, ahead.private_cohorts) == (per_dataset, 48 * len(config.datasets))
-    assert (ahead.plain_runs, ahead.plain_cohorts) == (105 * len(config.datasets), 3)
-    assert "6,040 private runs in 48 cohorts" in str(ahead)
+    assert (ahead.private_runs, ahead.private_cohorts) == (18_120, 144)
+    assert (ahead.plain_runs, ahead.plain_cohorts) == (315, 9)
+    assert "18,120 private runs in 144 cohorts and 315 NoDP runs in 9" in str(ahead)
+
+
+def test_the_spot_check_has_every_cell_that_the_paper_prints(repo) -> None:
+    config = load_config(repo / "config/spotcheck.yaml")
+    cells = {(c.dataset, c.method, c.k, c.epsilon) for c in cohorts(config)}
+    assert cells == {(p.dataset, p.method, p.k, p.epsilon) for p in best_points()}
 
 
 def test_stored_runs_are_not_ahead(base) -> None:
@@ -62,6 +67,7 @@ def test_identities_do_not_change_between_versions(repo) -> None:
         {"batch_size": 256},
         {"epochs": 5},
         {"momentum": 0.0},
+        {"selection": "random_stopping"},
         {"evaluate_every": 25},
         {"last_layer_nonlinearity": True},
         {"randomness": "system"},
@@ -78,6 +84,55 @@ def test_whatever_decides_a_result_changes_the_identity(base, change) -> None:
     assert not set(all_ids(parse_config(base, "x"))) & set(
         all_ids(parse_config({**base, **change}, "x"))
     )
+
+
+@pytest.mark.parametrize(
+    ("dataset", "section", "change"),
+    [
+        ("fashion_mnist", {"model": "autoencoder"}, {"loss": "sum"}),
+        ("ag_news", {"model": "bag_of_words"}, {"model": "bag_of_words_25"}),
+        ("ag_news", {"model": "bag_of_words"}, {"unknown_words": "skipped"}),
+    ],
+)
+def test_a_data_sets_choices_change_the_identity_unless_they_are_the_defaults(
+    base, dataset, section, change
+) -> None:
+    def ids(**more):
+        chosen = {"epsilons": [3], "seconds_per_step": 1, **section, **more}
+        return set(all_ids(parse_config({**base, "datasets": {dataset: chosen}}, "x")))
+
+    assert not ids() & ids(**change)
+    assert ids() == ids(loss="mean", unknown_words="zeros")
+
+
+def test_a_part_of_the_data_is_not_the_whole(base) -> None:
+    section = {"model": "bag_of_words", "epsilons": [3], "seconds_per_step": 1}
+    every = {}
+    for name in ("ag_news", "ag_news_partial"):
+        config = parse_config({**base, "datasets": {name: section}}, "x")
+        every[name] = set(all_ids(config))
+        assert {c.steps for c in cohorts(config)} == {2344 if name == "ag_news" else 1309}
+    assert not every["ag_news"] & every["ag_news_partial"]
+
+
+def test_the_shape_decides_only_under_random_stopping(base) -> None:
+    stopping = {**base, "methods": {"online": {}}, "selection": "random_stopping"}
+    shapes = ("logarithmic", "geometric", "poisson")
+    ids = [all_ids(parse_config({**stopping, "stopping_shape": shape}, "x")) for shape in shapes]
+    assert len(set().union(*ids)) == sum(map(len, ids))
+    assert ids[0] == all_ids(parse_config(stopping, "x"))
+    composed = parse_config({**base, "stopping_shape": "poisson"}, "x")
+    assert all_ids(composed) == all_ids(parse_config(base, "x"))
+
+
+def test_both_selections_share_the_runs_without_privacy_and_no_name(base) -> None:
+    """A price that is not paid makes no difference; but no file of one study is the other's."""
+    composed = cohorts(parse_config(base, "x"))
+    stopping = cohorts(parse_config({**base, "selection": "random_stopping"}, "x"))
+    for one, other in zip(composed, stopping, strict=True):
+        assert (one.runs == other.runs) == (one.name == other.name) == (not one.private)
+        assert one.grid_runs == other.grid_runs
+    assert "mnist.online.k9.eps3.random_stopping" in {cohort.name for cohort in stopping}
 
 
 def test_what_decides_nothing_does_not(base) -> None:

@@ -8,7 +8,8 @@ from oso.errors import OsoError
 from oso.methods import PAPER_METHODS, method_names
 from oso.study.config import StudyConfig, json_schema, load_config, parse_config
 
-SHIPPED = ["paper", "spotcheck", "headline", "demo", "smoke", "beyond", "controls"]
+SHIPPED = ["paper", "spotcheck", "headline", "ag_news_partial", "demo", "smoke"]
+SHIPPED += ["beyond", "controls", "stopping"]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -58,6 +59,18 @@ def test_every_key_is_explained_to_people(repo) -> None:
     assert not missing
 
 
+def test_the_words_of_a_text_are_the_models(base) -> None:
+    texts = {"epsilons": [3], "seconds_per_step": 1}
+    for model, words in {"bag_of_words": 15, "bag_of_words_25": 25}.items():
+        base["datasets"] = {"ag_news": {"model": model, "unknown_words": "skipped", **texts}}
+        prepared = parse_config(base, "x").datasets["ag_news"].preparation
+        assert prepared == {"words": words, "unknown_words": "skipped"}
+
+
+def test_images_are_prepared_in_one_way(base) -> None:
+    assert parse_config(base, "x").datasets["mnist"].preparation == {}
+
+
 def test_the_papers_constants_are_the_defaults(repo) -> None:
     config = load_config(repo / "config/paper.yaml")
     online = config.method("online").settings
@@ -98,7 +111,29 @@ BAD = {
         {"datasets": {"mnist": {"model": "small_cnn", "epsilons": [1], "seconds_per_step": 1}}},
         "datasets.mnist.model small_cnn: does not fit these data; allowed is cnn",
     ),
+    "words that the network does not take": (
+        {
+            "datasets": {
+                "mnist": {"model": "bag_of_words_25", "epsilons": [1], "seconds_per_step": 1}
+            }
+        },
+        "datasets.mnist.model bag_of_words_25: does not fit these data; allowed is cnn",
+    ),
+    "a network for images on texts": (
+        {"datasets": {"ag_news": {"model": "cnn", "epsilons": [1], "seconds_per_step": 1}}},
+        "datasets.ag_news.model cnn: does not fit these data; allowed is bag_of_words or bag_of_w",
+    ),
+    "unknown words of images": (
+        "unknown_words",
+        "skipped",
+        "datasets.mnist.unknown_words skipped: only for texts",
+    ),
+    "unknown words otherwise": ("unknown_words", "mean", "should be 'zeros' or 'skipped'"),
+    "sum of a class's loss": ("loss", "sum", "datasets.mnist.loss sum: only where a model returns"),
+    "loss otherwise": ("loss", "max", "datasets.mnist.loss: input should be 'mean' or 'sum'"),
     "no data set": ({"datasets": {}}, "datasets: dictionary should have at least 1 item"),
+    "unknown selection": ({"selection": "best"}, "selection: input should be 'composition' or"),
+    "unknown shape": ({"stopping_shape": 0.5}, "stopping_shape: input should be 'logarithmic',"),
     "no method": ({"methods": {}}, "methods: dictionary should have at least 1 item"),
     "epsilon zero": ("epsilons", [0], "greater than 0 (found 0)"),
     "epsilon negative": ("epsilons", [3, -1], "epsilons.1: input should be greater than 0"),

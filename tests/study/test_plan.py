@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from tests.study.conftest import BASE
 
 from oso.errors import OsoError
 from oso.methods import State
@@ -16,10 +17,9 @@ from oso.study.plan import make_plan, read_plan, write_plan
 NOISE = {"online": {3: 1.498, 9: 0.815}, "fixed_threshold": {3: 4.008, 9: 1.677}}
 
 
-@pytest.fixture
-def plan(base):
-    base["granularities"] = [9]
-    return make_plan(parse_config(base, "x"))
+@pytest.fixture(scope="module")
+def plan():
+    return make_plan(parse_config({**BASE, "granularities": [9]}, "x"))
 
 
 def test_cohorts_are_priced_by_the_size_of_their_grid(plan) -> None:
@@ -86,6 +86,57 @@ def test_a_budget_that_no_noise_meets_is_refused(base) -> None:
 def test_the_stored_plan_is_the_papers(repo) -> None:
     """results/plan.json, which the report's noise figure shows, belongs to config/paper.yaml."""
     assert read_plan(repo / "results/plan.json").config == load_config(repo / "config/paper.yaml")
+
+
+# From independent check values: epsilon 3 and 9, mean 9 and 81.
+STOPPED = {"online": {3: 1.034, 9: 0.659}, "fixed_threshold": {3: 1.147, 9: 0.708}}
+
+
+@pytest.fixture(scope="module")
+def stopping():
+    study = {**BASE, "granularities": [9], "selection": "random_stopping"}
+    return make_plan(parse_config(study, "x"))
+
+
+def test_a_search_that_stops_at_random_is_priced_as_such(stopping, tmp_path) -> None:
+    for method, values in STOPPED.items():
+        for epsilon, expected in values.items():
+            found = stopping.noise_multipliers[f"mnist.{method}.k9.eps{epsilon}.random_stopping"]
+            assert found == pytest.approx(expected, rel=0.0015)
+    write_plan(stopping, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == stopping
+
+
+def test_a_plan_of_before_there_was_a_choice_is_of_composition(plan, stopping, tmp_path) -> None:
+    path = tmp_path / "plan.json"
+    for each in (plan, stopping):
+        write_plan(each, path)
+        content = json.loads(path.read_text())
+        for entry in content["cohorts"]:
+            del entry["selection"], entry["stopping_shape"]
+        path.write_text(json.dumps(content))
+        if each is plan:
+            assert read_plan(path) == plan
+        else:
+            with pytest.raises(OsoError, match=r"random_stopping was priced for"):
+                read_plan(path)
+
+
+@pytest.mark.parametrize("key", ["selection", "stopping_shape"])
+def test_noise_of_another_selection_is_refused(stopping, tmp_path, key) -> None:
+    """A composition's runs with random stopping's noise would cost far more than their budget."""
+    path = tmp_path / "plan.json"
+    write_plan(stopping, path)
+    content = json.loads(path.read_text())
+    if key == "selection":
+        content["config"]["selection"] = "composition"
+        for entry in content["cohorts"]:
+            entry["name"] = entry["name"].removesuffix(".random_stopping")
+    else:
+        content["config"]["stopping_shape"] = "poisson"
+    path.write_text(json.dumps(content))
+    with pytest.raises(OsoError, match=r"plan\.json: mnist\.online\.k9\.eps3.* was priced for"):
+        read_plan(path)
 
 
 @pytest.mark.parametrize("change", [{"epochs": 100}, {"delta": 1e-9}, {"batch_size": 1024}])

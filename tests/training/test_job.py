@@ -165,3 +165,11 @@ def test_another_number_of_runs_at_once_after_a_kill(glyphs, tmp_path) -> None:
     config, cohort = study(runs_at_once=2)
     resumed = run_job(config, cohort, cohort.runs, 1.5, glyphs, folder)
     assert without_time(resumed.runs) == without_time(whole.runs)
+
+
+def test_a_row_says_how_its_search_is_priced(glyphs, tmp_path) -> None:
+    for selection in ("composition", "random_stopping"):
+        config, cohort = study(selection=selection)
+        folder = tmp_path / selection
+        (row,) = run_job(config, cohort, cohort.runs[:1], 1.5, glyphs, folder).runs
+        assert row["selection"] == cohort.selection == selection

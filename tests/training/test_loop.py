@@ -26,7 +26,7 @@ def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_start, mom
     sampler = Mechanism(["a"], 200, 20)  # the same identity draws the same batches
     for step in range(1, STEPS + 1):
         training.take_step()
-        batch = sampler._batch(0, step)
+        batch = sampler.draws.batch("a", step)
         outputs = training.code.outputs(theta, training.inputs[batch])
         total = torch.nn.functional.cross_entropy(outputs, training.targets[batch], reduction="sum")
         optimizer.zero_grad()
@@ -37,10 +37,10 @@ def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_start, mom
 
 @pytest.mark.parametrize("name", method_names())
 def test_a_run_does_not_depend_on_its_neighbours(name, arrays, make_task, make_start) -> None:
-    task = make_task(name)
-    starts = [make_start("a", 0, 0.1), make_start("b", 1, 0.05), make_start("c", 2, 0.2, 3.0)]
-    together = train(task, starts, arrays)
-    alone = [train(task, [start], arrays)[0] for start in starts]
+    """Eight runs go through the model in threes, threes and twos; then each alone."""
+    starts = [make_start(f"r{i}", i, 0.02 + 0.005 * i, 3.0 if i % 2 else 1.0) for i in range(8)]
+    together = train(make_task(name, width=3), starts, arrays)
+    alone = [train(make_task(name, width=1), [start], arrays)[0] for start in starts]
     for one, other in zip(together, alone, strict=True):
         assert one.ledger == other.ledger
         assert len(one.evaluations) == len(other.evaluations) > 0
@@ -60,7 +60,7 @@ def test_a_batch_is_clipped_with_the_threshold_of_before_it(
         start = training.state.parameters[0].clone()
         threshold, rho = training.state.threshold.item(), training.state.learning_rate.item()
         training.take_step()
-        batch = Mechanism(["a"], 200, 20)._batch(0, step)
+        batch = Mechanism(["a"], 200, 20).draws.batch("a", step)
         gradients = training.code(start, training.inputs[batch], training.targets[batch])
         weights = (threshold / gradients.norms()).clamp(max=1.0)
         expected = start - rho * gradients.weighted_sums(weights[None])[0] / 20

@@ -41,19 +41,20 @@ def budget(
     ] = None,
     accountant: Annotated[Accountant, typer.Option(help="Accountant.")] = Accountant.RDP,
     selection: Annotated[
-        Selection,
+        Selection | None,
         typer.Option(
             help="composition: all runs are paid for. random-stopping: candidates are drawn a "
-            "random number of times and only the best is released (Papernot and Steinke 2022)."
+            "random number of times and only the best is released (Papernot and Steinke 2022). "
+            "[composition, or what --config says]"
         ),
-    ] = Selection.COMPOSITION,
+    ] = None,
     shape: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Distribution of the random number of runs: geometric, logarithmic, poisson, or "
-            "the shape of a truncated negative binomial."
+            "the shape of a truncated negative binomial. [geometric, or what --config says]"
         ),
-    ] = "geometric",
+    ] = None,
     query_noise: Annotated[
         bool, typer.Option("--query-noise", help="Show the split of Proposition 1, too.")
     ] = False,
@@ -75,15 +76,22 @@ def budget(
         "epochs": epochs,
         "runs": runs,
     }
-    rule = (accountant.value, selection.value.replace("-", "_"), _shape(shape))
+    rule = None if selection is None else selection.value.replace("-", "_")
+    distribution = None if shape is None else _shape(shape)
     if config is not None:
         given = [f"--{name}" for name, value in facts.items() if value is not None]
         if given:
             raise OsoError(f"{', '.join(given)}: --config {config} brings its own; leave it out")
-        entries = _study(config, *rule, query_noise)
+        entries = _study(config, accountant.value, rule, distribution, query_noise)
         print(json.dumps(entries, indent=2)) if as_json else _print_study(entries)
     else:
-        entry = _search(facts, *rule, query_noise_ratio if query_noise else None)
+        entry = _search(
+            facts,
+            accountant.value,
+            rule or "composition",
+            _shape("geometric") if distribution is None else distribution,
+            query_noise_ratio if query_noise else None,
+        )
         print(json.dumps(entry, indent=2)) if as_json else _print_search(entry)
 
 
@@ -138,7 +146,7 @@ def _search(
 
 
 def _study(
-    config: Path, accountant: str, selection: str, shape: float, split: bool
+    config: Path, accountant: str, selection: str | None, shape: float | None, split: bool
 ) -> list[dict[str, Any]]:
     """One entry per private cohort of a study, with its method's own split if `split`."""
     from oso.study.config import load_config

@@ -105,7 +105,7 @@ def train(
         )
     wanted = priced.config.datasets[chosen.dataset].preparation
     if (found := provenance.get("preparation", {})) != wanted:
-        raise OsoError(f"{data}: prepared with {found}; {cohort} needs {wanted}")
+        raise OsoError(f"{data}: prepared with {found}, but {cohort} needs {wanted}")
     rows = run_job(
         priced.config,
         chosen,

@@ -35,7 +35,8 @@ def parse_news(content: bytes, name: str) -> tuple[list[str], np.ndarray]:
         line = content.count(b"\n", 0, error.start) + 1
         raise OsoError(f"{name}: line {line}: not UTF-8 ({error.reason})") from None
     reader = csv.reader(lines, strict=True)
-    texts, classes = [], []
+    texts: list[str] = []
+    classes: list[int] = []
     while True:
         line = reader.line_num + 1  # where the row starts
         try:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from oso.errors import OsoError
+from oso.privacy.draws import Draws
 from oso.privacy.groups import Group
 from oso.privacy.joint import combined_noise_multiplier
 from oso.privacy.ledger import Ledger, SumQuery
@@ -55,6 +58,7 @@ class Mechanism:
     `noise_multiplier` is the price of a step that was budgeted: a step whose queries together cost
     more (have less noise than one Gaussian sum with it) is refused. 0 means no budget.
     `randomness`: where sampling and noise come from; by default each run's own seeded streams.
+    `device`: where the sums are taken.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Mechanism:
         batch_size: int,
         noise_multiplier: float = 0.0,
         randomness: Randomness | None = None,
+        device: str | torch.device = "cpu",
     ) -> None:
         if not 0 < batch_size <= examples:
             raise OsoError(
@@ -79,7 +84,9 @@ class Mechanism:
         self.batch_size = batch_size  # expected; the realised size is private
         self.noise_multiplier = noise_multiplier
         self.sampling = PoissonSampling(batch_size / examples)
-        self.randomness = randomness or Seeded()
+        self.draws = Draws(
+            randomness or Seeded(), self.sampling, examples, torch.device(device)
+        )
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
@@ -109,19 +116,23 @@ class Mechanism:
         for run in each:
             self._last_step[run] = step
             self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
-        indices, present = self._batches(each, step)
-        if not isinstance(runs, slice):
-            indices, present = indices[0], None  # one batch: nothing is padded
+        if isinstance(runs, slice):
+            indices, present = self.draws.batches(self.run_ids[runs], step)
+        else:
+            indices, present = self.draws.batch(self.run_ids[runs], step), None
         gradients = gradients_of(indices)
-        answers = {}
-        for query, total in zip(queries, _sums(queries, runs, gradients, present), strict=True):
+        sums = _sums(queries, runs, gradients, present)
+
+        def sanitized(query: Query, total: Tensor) -> Tensor:
             scales = _coordinate_scales(query, gradients)
             if scales is None:
                 noisy = self._add_noise(total, query, runs, step)
             else:  # the vector that was clipped is the scaled one
                 noisy = self._add_noise(total / scales, query, runs, step) * scales
-            answers[query.name] = noisy / self.batch_size
-        return answers
+            return noisy / self.batch_size
+
+        answers = _side_by_side(sanitized, queries, sums)
+        return {query.name: answer for query, answer in zip(queries, answers, strict=True)}
 
     def keep(self, runs: Sequence[int]) -> None:
         """Go on with these runs only (the others have ended), renumbered from 0."""
@@ -153,35 +164,34 @@ class Mechanism:
                 f"{together:g} together; the budget of a step asks for {self.noise_multiplier:g}"
             )
 
-    def _batch(self, run: int, step: int) -> Tensor:
-        run_id = self.run_ids[run]
-        uniforms = self.randomness.uniforms(run_id, "sampling", step, (self.examples,))
-        return torch.from_numpy(self.sampling.draw(uniforms))
-
-    def _batches(self, runs: Sequence[int], step: int) -> tuple[Tensor, Tensor]:
-        """Indices [R, B], padded with zeros to the longest; and which of them are a run's own."""
-        batches = [self._batch(run, step) for run in runs]
-        sizes = torch.tensor([len(batch) for batch in batches])
-        indices = torch.nn.utils.rnn.pad_sequence(batches, batch_first=True)
-        return indices, torch.arange(indices.shape[1]) < sizes[:, None]
-
     def _add_noise(self, total: Tensor, query: Query, runs: int | slice, step: int) -> Tensor:
         if query.noise_multiplier == 0:
             return total
         # The multiplier is part of the purpose: two answers that differ in it alone would give the
         # exact sum away. Seven digits, because the last ones differ between machines.
         purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
-        names = self.run_ids[runs]
-        if isinstance(names, str):
-            normals = self.randomness.normals(names, purpose, step, tuple(total.shape))
+        if isinstance(runs, slice):
+            noise = self.draws.normals(self.run_ids[runs], purpose, step, total.shape[1:])
         else:
-            normals = np.stack(
-                [self.randomness.normals(name, purpose, step, total.shape[1:]) for name in names]
-            )
-        noise = torch.from_numpy(normals).to(total.device)
+            noise = self.draws.normals([self.run_ids[runs]], purpose, step, total.shape)[0]
         noise *= query.noise_multiplier * _columns(query.sensitivity(runs), noise.dim())
         # Added in float64: a sum of two float32 numbers would show which noise was possible.
         return noise.add_(total).to(total.dtype)
+
+
+def _side_by_side(
+    sanitized: Callable[[Query, Tensor], Tensor], queries: Sequence[Query], sums: Sequence[Tensor]
+) -> list[Tensor]:
+    """A CPU draws the noise of several queries on several cores: that is half of a small step."""
+    workers = min(len(queries), torch.get_num_threads())
+    if workers < 2 or sums[0].is_cuda:
+        return [sanitized(*both) for both in zip(queries, sums, strict=True)]
+    return list(_pool(workers).map(sanitized, queries, sums))
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers)
 
 
 def _columns(values: float | Tensor, dims: int) -> float | Tensor:

@@ -33,9 +33,13 @@ class PoissonSampling:
         if not 0 < self.rate <= 1:
             raise OsoError(f"sampling rate {self.rate:g}: must be above 0 and at most 1")
 
+    def takes(self, uniforms: Any) -> Any:
+        """Who takes part: `uniforms` in [0, 1), one per example, in an array or a tensor."""
+        return uniforms < self.rate
+
     def draw(self, uniforms: np.ndarray) -> np.ndarray:
         """Indices of the batch, int64 [B]; `uniforms`: one number in [0, 1) per example, [n]."""
-        return np.flatnonzero(uniforms < self.rate)
+        return np.flatnonzero(self.takes(uniforms))
 
     def event(self, sums: DpEvent) -> DpEvent:
         """The sums over one such batch, as a dp_accounting event."""

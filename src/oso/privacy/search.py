@@ -11,11 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from oso.errors import OsoError
 from oso.privacy.accounting import check_delta, epsilon_of_event
-from oso.privacy.ledger import composed_event
+from oso.privacy.ledger import Ledger, composed_event
 from oso.privacy.sampling import PoissonSampling
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 SELECTIONS = ("composition", "random_stopping")
 # The distribution of the number of runs, as a truncated negative binomial's shape.
@@ -96,10 +100,8 @@ class Search:
         if self.selection == "composition":
             event = composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
         else:
-            from oso.privacy.lean import dp_event
-
             one = composed_event({(self.sampling, noise_multiplier): self.steps})
-            event = dp_event.RepeatAndSelectDpEvent(one, self.runs, self.shape)
+            event = _stopped(one, self.runs, self.shape)
         return epsilon_of_event(self.sampling, event, delta, accountant)
 
     def _check_pld(self, epsilon: float) -> None:
@@ -110,6 +112,24 @@ class Search:
                 f"accountant pld: epsilon {epsilon:.4g} is above {_MOST_FOR_PLD:g}, where it takes "
                 "minutes and gigabytes; rdp does not"
             )
+
+
+def epsilon_of_stopped(one: Ledger, mean_runs: int, shape: float, delta: float) -> float:
+    """Epsilon at delta of a search by random stopping none of whose candidates costs more than one.
+
+    By RDP. Which candidate is drawn does not depend on the data, so that a draw costs at most what
+    the dearest candidate does. OsoError for a mean of one run: see `Search`.
+    """
+    if mean_runs == 1:
+        raise OsoError("runs 1: random stopping needs a mean of more than one run")
+    return epsilon_of_event(one.sampling, _stopped(one.event(), mean_runs, shape), delta, "rdp")
+
+
+def _stopped(one: DpEvent, mean_runs: int, shape: float) -> DpEvent:
+    """A random number of runs, each of which costs `one`; only the best is released."""
+    from oso.privacy.lean import dp_event
+
+    return dp_event.RepeatAndSelectDpEvent(one, mean_runs, shape)
 
 
 Point = tuple[float, float]  # log nu, and the log of epsilon spent over epsilon allowed

@@ -1,9 +1,14 @@
 """What the stored ledgers cost, grid by grid, against the budget that the rows claim.
 
-Nothing is taken on trust but the ledgers and the size of the grid: epsilon is computed anew from
-them. A grid's budget pays for N runs of one seed each; seeds repeat a grid for statistics and are
-not charged (as in the paper), so that a grid costs what its dearest seed costs. Runs of the grid
-that are not stored are charged as whole runs with the least noise of those that are.
+Nothing is taken on trust but the ledgers and the terms of the search (the grid's size, how a random
+number of runs is distributed): epsilon is computed anew from them. A grid's budget pays for N runs
+of one seed each; seeds repeat a grid for statistics and are not charged (as in the paper), so that
+a grid costs what its dearest seed costs. Runs of the grid that are not stored are charged as whole
+runs with the least noise of those that are.
+
+Under random stopping a search makes N runs on average and releases the best. Its price holds for
+that release, not for whoever reads all the rows: they are there so that the search's outcome can be
+computed instead of drawn. Each run is charged as a whole run with the least noise of the stored.
 """
 
 import math
@@ -17,8 +22,10 @@ from oso.errors import OsoError
 from oso.methods import find_method
 from oso.privacy.accounting import epsilon_of
 from oso.privacy.ledger import Ledger, SumQuery
+from oso.privacy.search import SHAPES, epsilon_of_stopped
 from oso.results.claims import check_claim, check_planned, ledger_of
-from oso.study.config import GridSection
+from oso.study.cohort import SELECTION, Cohort, Run
+from oso.study.config import GridSection, StudyConfig
 from oso.study.grid import candidates
 from oso.study.plan import Plan
 
@@ -28,6 +35,7 @@ _SETTING = [
     *("dataset", "method", "k", "epsilon", "delta", "selection", "momentum"),
     *("noise_multiplier", "query_noise_multiplier", "examples", "batch_size", "epochs"),
 ]
+_TERMS = ["grid_runs", "stopping_shape"]  # what the rows do not say of their search
 _SLACK = 1 + 1e-9
 
 
@@ -40,31 +48,36 @@ class GridAccount:
     k: int
     epsilon: float  # the budget
     delta: float
-    runs: int  # N, of the whole grid
+    runs: int  # N, of the whole grid; under random stopping, on average
     stored: int  # of the dearest seed
     seeds: int
     spent: float  # epsilon by RDP, from the ledgers
     ledgers: tuple[Ledger, ...]  # N of them: what `spent` was computed from
+    selection: str = SELECTION
 
     @property
     def name(self) -> str:
-        return f"{self.dataset}.{self.method}.k{self.k}.eps{self.epsilon:g}"
+        cell = f"{self.dataset}.{self.method}.k{self.k}.eps{self.epsilon:g}"
+        return cell if self.selection == SELECTION else f"{cell}.{self.selection}"
 
     @property
     def within(self) -> bool:
         return self.spent <= self.epsilon * _SLACK
 
     def spent_by(self, accountant: str) -> float:
-        """The same by another accountant: pld, prv."""
+        """The same by another accountant: pld, prv. NaN under random stopping: RDP alone can."""
+        if self.selection != SELECTION:
+            return math.nan
         return epsilon_of(self.ledgers, self.delta, accountant)
 
 
 def account(runs: pd.DataFrame, plan: Plan | None = None) -> list[GridAccount]:
     """Every private grid of the table `runs`, in its order.
 
-    `plan` says how large each grid is; without one, or for runs that it does not hold, it is the
-    default grid for the method and k. Raises OsoError for a row that contradicts itself, its ledger
-    or the plan.
+    `plan` says how large each grid is, and how a random number of runs is distributed; without one,
+    or for runs that it does not hold, the defaults are taken: the whole grid for the method and k,
+    `stopping_shape` of a configuration that does not set it. Raises OsoError for a row that
+    contradicts itself, its ledger or the plan.
     """
     planned = {
         run.run_id: (cohort, run)
@@ -76,13 +89,12 @@ def account(runs: pd.DataFrame, plan: Plan | None = None) -> list[GridAccount]:
         if row["run_id"] in planned:
             check_planned(row, *planned[row["run_id"]])
     private = runs[runs["epsilon"].notna()]
-    sizes = [
-        planned[row["run_id"]][0].grid_runs if row["run_id"] in planned else _default_size(row)
-        for row in _records(private)
-    ]
-    groups = private.assign(grid_runs=sizes).groupby(
-        [*_SETTING, "grid_runs"], dropna=False, sort=False
+    terms = pd.DataFrame(
+        [_terms(row, *planned.get(row["run_id"], (None, None))) for row in _records(private)],
+        columns=_TERMS,
+        index=private.index,
     )
+    groups = private.join(terms).groupby([*_SETTING, *_TERMS], dropna=False, sort=False)
     return [_account_grid(group) for _, group in groups]
 
 
@@ -97,9 +109,14 @@ def require_within(accounts: Iterable[GridAccount]) -> None:
 
 
 def dearest(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
-    """For each data set the grid that comes nearest to its budget, or exceeds it most."""
+    """For each data set the grid that comes nearest to its budget, or exceeds it most.
+
+    Of those that more than one accountant can price: searches by random stopping are left out.
+    """
     found: dict[str, GridAccount] = {}
     for grid in accounts:
+        if grid.selection != SELECTION:
+            continue
         best = found.setdefault(grid.dataset, grid)
         if grid.spent / grid.epsilon > best.spent / best.epsilon:
             found[grid.dataset] = grid
@@ -140,11 +157,15 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
     # Points under whatever seed: more than the grid has would be a larger grid, spread over seeds.
     size = max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))
     filler = _whole_run(list(ledgers.values()), int(first["steps"]))
+    stopped = None  # what a search costs whose runs are drawn at random
+    if first["selection"] != SELECTION:
+        stopped = epsilon_of_stopped(filler, size, SHAPES[first["stopping_shape"]], delta)
     charged: list[tuple[float, int, tuple[Ledger, ...]]] = []
     for _, seed in rows.groupby("seed"):
         stored = [ledgers[run_id] for run_id in seed["run_id"]]
         whole = (*stored, *[filler] * (size - len(stored)))
-        charged.append((epsilon_of(whole, delta), len(stored), whole))
+        spent = epsilon_of(whole, delta) if stopped is None else stopped
+        charged.append((spent, len(stored), whole))
     spent, count, whole = max(charged, key=lambda seed: seed[0])
     return GridAccount(
         dataset=first["dataset"],
@@ -157,6 +178,7 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         seeds=len(charged),
         spent=spent,
         ledgers=whole,
+        selection=first["selection"],
     )
 
 
@@ -166,8 +188,13 @@ def _whole_run(ledgers: Sequence[Ledger], steps: int) -> Ledger:
     return Ledger(ledgers[0].sampling, [((SumQuery("not_stored", least),), steps)])
 
 
-def _default_size(row: dict[str, Any]) -> int:
-    return len(candidates(find_method(row["method"]).search, GridSection(), int(row["k"])))
+def _terms(row: dict[str, Any], cohort: Cohort | None, run: Run | None) -> tuple[int, str | None]:
+    """The size of a row's grid and the shape of its search, as planned or by default."""
+    if cohort is not None:
+        return cohort.grid_runs, cohort.stopping_shape
+    size = len(candidates(find_method(row["method"]).search, GridSection(), int(row["k"])))
+    shape = StudyConfig.model_fields["stopping_shape"].default
+    return size, None if row["selection"] == SELECTION else shape
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

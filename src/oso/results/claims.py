@@ -10,6 +10,7 @@ from oso.data.catalogue import DATASETS
 from oso.errors import OsoError
 from oso.methods import find_method, method_names
 from oso.privacy.ledger import Ledger
+from oso.privacy.search import SELECTIONS
 from oso.study.cohort import Cohort, Run
 
 Row = dict[str, Any]
@@ -29,6 +30,7 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
     """OsoError unless the row is what the plan says of the run with its identity."""
     planned = {
         **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon", "delta")},
+        "selection": cohort.selection,
         **{name: getattr(cohort, name) for name in ("examples", "batch_size", "epochs", "steps")},
         **{name: getattr(run, name) for name in ("seed", "learning_rate", "threshold", "quantile")},
     }
@@ -81,8 +83,8 @@ def _budget_complaints(row: Row) -> Iterator[str]:
         most = 1.0 if name == "delta" else math.inf
         if pd.isna(value) or not 0 < value < most:
             yield f"{name} {value}: must be above 0 and below {most:g}"
-    if row["selection"] != "composition":
-        yield f"selection {row['selection']!r}: allowed is composition"
+    if row["selection"] not in SELECTIONS:
+        yield f"selection {row['selection']!r}: allowed are {', '.join(SELECTIONS)}"
 
 
 def _contradictions(row: Row, ledger: Ledger) -> Iterator[str]:

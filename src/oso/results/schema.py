@@ -17,7 +17,7 @@ RUNS = pa.schema(
         ("k", pa.int64()),  # grid values per log-uniform hyperparameter
         ("epsilon", pa.float64()),  # budget of the whole grid; null for no_dp
         ("delta", pa.float64()),
-        ("selection", pa.string()),  # how the search is priced: composition
+        ("selection", pa.string()),  # how the search is priced: composition, random_stopping
         ("seed", pa.int64()),
         ("learning_rate", pa.float64()),  # starting value of rho
         ("threshold", pa.float64()),  # starting value of C

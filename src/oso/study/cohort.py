@@ -36,18 +36,21 @@ class Run:
 class Cohort:
     """One grid under one budget, or those of its points that the study asks for."""
 
-    name: str  # dataset.method.k9.eps3
+    name: str  # dataset.method.k9.eps3, then .random_stopping if it is
     dataset: str
     model: str
     method: str
     k: int
     epsilon: float | None  # None for methods without privacy
     delta: float | None
+    selection: str  # how the search is priced: composition, random_stopping
+    stopping_shape: str | None  # distribution of the number of runs; None under composition
     momentum: float | None  # None for methods with a momentum of their own
-    grid_runs: int  # N: the size of the whole grid, which the budget pays for
+    grid_runs: int  # N: all of the grid's runs are paid for, or that many on average
     examples: int  # n
     batch_size: int
     epochs: int
+    loss: str  # over the pixels of an image: mean or sum
     runs: tuple[Run, ...]
 
     @property
@@ -90,6 +93,8 @@ def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
 def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float | None) -> Cohort:
     method = config.method(name)
     grid = candidates(method.search, config.grid, k)
+    # A search without privacy has no price: its runs serve studies of either selection.
+    stopping = method.private and config.selection == "random_stopping"
     shared: dict[str, Any] = {
         "dataset": dataset,
         "model": config.datasets[dataset].model,
@@ -97,6 +102,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         "k": k,
         "epsilon": epsilon,
         "delta": config.delta if method.private else None,
+        "selection": config.selection if stopping else SELECTION,
         "momentum": config.momentum if method.uses_momentum else None,
         "grid_runs": len(grid),
         "examples": DATASETS[dataset].examples,
@@ -107,7 +113,6 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
     # must not share their noise.
     identity = {
         **shared,
-        "selection": SELECTION,
         "settings": asdict(method.settings),
         "evaluate_every": config.evaluate_every,
         "last_layer_nonlinearity": config.last_layer_nonlinearity,
@@ -115,11 +120,16 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
     identity |= config.datasets[dataset].unusual
     if config.randomness != "seeded":
         identity["randomness"] = config.randomness
+    if stopping:
+        identity["stopping_shape"] = config.stopping_shape
     if config.select == "paper_best":
         grid = _paper_best(dataset, name, k, epsilon, grid)
     starts = [method.starting_point(candidate) for candidate in grid]
+    budget = "nonprivate" if epsilon is None else f"eps{epsilon:.15g}"
     return Cohort(
-        name=f"{dataset}.{name}.k{k}.{'nonprivate' if epsilon is None else f'eps{epsilon:.15g}'}",
+        name=f"{dataset}.{name}.k{k}.{budget}" + ".random_stopping" * stopping,
+        stopping_shape=config.stopping_shape if stopping else None,
+        loss=config.datasets[dataset].loss,
         runs=tuple(_run(identity, start, seed) for start in starts for seed in config.seeds),
         **shared,
     )

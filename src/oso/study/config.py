@@ -117,6 +117,12 @@ class StudyConfig(_Section):
     batch_size: Annotated[Whole, Field(ge=1)] = 512
     epochs: Annotated[Whole, Field(ge=1)] = 10
     evaluate_every: Annotated[Whole, Field(ge=1)] = 50
+    selection: Literal["composition", "random_stopping"] = Field(
+        "composition", description="How the search of a grid is priced."
+    )
+    stopping_shape: Literal["logarithmic", "geometric", "poisson"] = Field(
+        "logarithmic", description="Distribution of the number of runs under random_stopping."
+    )
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     last_layer_nonlinearity: bool = False
     randomness: Literal["seeded", "system"] = Field(

@@ -1,19 +1,28 @@
 """The plan of a study: its cohorts with the noise that each one's budget asks for.
 
 A plan is one JSON file, written once before training, which holds the whole configuration too; a
-training job needs nothing else, and no accounting library.
+training job needs nothing else, and no accounting library. `oso.study.plain` reads it where
+pydantic is not installed.
 """
 
+from __future__ import annotations
+
+import hashlib
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oso.errors import OsoError
 from oso.files import atomic_write
 from oso.study.cohort import SELECTION, Cohort, cohorts
-from oso.study.config import StudyConfig, parse_config
+
+if TYPE_CHECKING:
+    from oso.study.config import StudyConfig
+
+PLAN_VERSION = 2  # 2: with each method's settings, and each cohort's runs
 
 
 @dataclass(frozen=True)
@@ -35,12 +44,12 @@ class Plan:
 
 
 def make_plan(config: StudyConfig) -> Plan:
-    """Price every cohort: N runs of T steps share its epsilon. OsoError if no noise meets it."""
+    """Price every cohort: its search has its epsilon. OsoError if no noise meets it."""
     from oso.study.prices import grid_prices
 
     every = cohorts(config)
     noise = dict.fromkeys((cohort.name for cohort in every), 0.0)
-    for price in grid_prices(config, selection=SELECTION):
+    for price in grid_prices(config):
         cohort = price.cohort
         # The same on every machine, and on the safe side.
         nu = math.ceil(price.noise_multiplier * 1e5) / 1e5
@@ -54,35 +63,50 @@ def make_plan(config: StudyConfig) -> Plan:
 
 def write_plan(plan: Plan, path: Path) -> None:
     """Write the plan atomically."""
+    methods = plan.config.methods
     content = {
+        "version": PLAN_VERSION,
         "config": plan.config.model_dump(mode="json"),
+        "settings": {name: asdict(plan.config.method(name).settings) for name in methods},
         "cohorts": [_entry(plan, cohort) for cohort in plan.cohorts],
     }
     with atomic_write(path) as file:
         file.write((json.dumps(content, indent=1) + "\n").encode())
 
 
-def read_plan(path: Path) -> Plan:
-    """Read what `write_plan` wrote; OsoError names a file that is not a plan."""
+def read_plan(
+    path: Path, parse: Callable[[dict[str, Any], str], StudyConfig] | None = None
+) -> Plan:
+    """Read what `write_plan` wrote; OsoError names a file that is not a plan, or another version's.
+
+    `parse`: makes the configuration from the file's content; by default every key is checked.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        config = parse_config(content["config"], str(path))
-        stored = {entry["name"]: entry for entry in content["cohorts"]}
+        version = content.get("version", 1)
+        if version != PLAN_VERSION:
+            raise OsoError(
+                f"{path}: a plan of version {version}; this package reads {PLAN_VERSION}: "
+                "write it anew with `oso plan`"
+            )
+        config = (parse or _checked)(content, str(path))
+        # Plans of before there was a choice do not name it.
+        stored = {entry["name"]: {"selection": SELECTION, **entry} for entry in content["cohorts"]}
         noise = {name: entry["noise_multiplier"] for name, entry in stored.items()}
+        every = cohorts(config)
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OsoError(f"{path}: not a plan (`oso plan` writes one): {error!r}") from None
-    every = cohorts(config)
     if {cohort.name for cohort in every} != noise.keys():
         raise OsoError(f"{path}: its cohorts are not those of its configuration; write it anew")
     for cohort in every:
-        facts = _facts(cohort)
-        priced = {key: stored[cohort.name].get(key) for key in facts}
-        if priced != facts:
-            raise OsoError(
-                f"{path}: {cohort.name} was priced for {priced}, but is {facts}; write it anew"
-            )
+        for name, fact in _facts(cohort).items():
+            if stored[cohort.name].get(name) != fact:
+                raise OsoError(
+                    f"{path}: {cohort.name} was priced for {name} {stored[cohort.name].get(name)}, "
+                    f"but is {fact}; write it anew"
+                )
         nu = noise[cohort.name]
         if (isinstance(nu, float) and 0 < nu < math.inf) if cohort.private else nu is None:
             continue
@@ -91,6 +115,12 @@ def read_plan(path: Path) -> Plan:
             f"{'a number above 0' if cohort.private else 'null, it has no privacy'}"
         )
     return Plan(config, every, {name: nu or 0.0 for name, nu in noise.items()})
+
+
+def _checked(content: dict[str, Any], source: str) -> StudyConfig:
+    from oso.study.config import parse_config
+
+    return parse_config(content["config"], source)
 
 
 def _entry(plan: Plan, cohort: Cohort) -> dict[str, Any]:
@@ -106,14 +136,18 @@ def _entry(plan: Plan, cohort: Cohort) -> dict[str, Any]:
 
 
 def _facts(cohort: Cohort) -> dict[str, Any]:
-    """What the noise was computed from."""
+    """What the noise was computed from, and for which runs."""
+    run_ids = "".join(run.run_id for run in cohort.runs)
     return {
         "dataset": cohort.dataset,
         "method": cohort.method,
         "k": cohort.k,
         "epsilon": cohort.epsilon,
         "delta": cohort.delta,
-        "runs": cohort.grid_runs,  # of the whole grid: what the budget pays for
+        "selection": cohort.selection,
+        "stopping_shape": cohort.stopping_shape,
+        "runs": cohort.grid_runs,  # of the whole grid, or their mean: what the budget pays for
         "steps": cohort.steps,
         "sampling_rate": cohort.batch_size / cohort.examples,
+        "run_ids": hashlib.sha256(run_ids.encode()).hexdigest()[:16],
     }

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
+from oso.errors import OsoError
 from oso.privacy.sampling import PoissonSampling
 from oso.privacy.search import SHAPES, Search
 from oso.study.cohort import Cohort, cohorts
@@ -21,10 +22,16 @@ class GridPrice:
 def grid_prices(
     config: StudyConfig,
     accountant: str = "rdp",
-    selection: str = "composition",
-    shape: float = SHAPES["geometric"],
+    selection: str | None = None,
+    shape: float | None = None,
 ) -> list[GridPrice]:
-    """All private cohorts, in the study's order; grids that cost the same are priced once."""
+    """All private cohorts, in the study's order; grids that cost the same are priced once.
+
+    By the study's own selection and shape, unless others are given. OsoError names a cohort that
+    cannot be priced so.
+    """
+    if shape is None:
+        shape = SHAPES[config.stopping_shape]
 
     @cache
     def price(search: Search, epsilon: float, delta: float) -> float:
@@ -35,6 +42,10 @@ def grid_prices(
         if cohort.epsilon is None or cohort.delta is None:
             continue
         sampling = PoissonSampling(cohort.batch_size / cohort.examples)
-        search = Search(sampling, cohort.steps, cohort.grid_runs, selection, shape)
+        rule = selection or cohort.selection
+        try:
+            search = Search(sampling, cohort.steps, cohort.grid_runs, rule, shape)
+        except OsoError as error:
+            raise OsoError(f"{cohort.name}: {error}") from None
         prices.append(GridPrice(cohort, search, price(search, cohort.epsilon, cohort.delta)))
     return prices

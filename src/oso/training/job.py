@@ -16,7 +16,7 @@ from oso.data.arrays import Arrays
 from oso.data.catalogue import DATASETS
 from oso.errors import OsoError
 from oso.privacy.sampling import PoissonSampling
-from oso.study.cohort import SELECTION, Cohort, Run
+from oso.study.cohort import Cohort, Run
 from oso.training.checkpoint import load_checkpoint, save_checkpoint
 from oso.training.loop import Outcome, Start, Task, train
 from oso.training.provenance import code_hash, device_name
@@ -62,6 +62,7 @@ def run_job(
         steps=cohort.steps,
         evaluate_every=config.evaluate_every,
         last_layer_nonlinearity=config.last_layer_nonlinearity,
+        loss=cohort.loss,
         device=config.device,
         randomness=config.randomness,
     )
@@ -113,7 +114,7 @@ def _row(task: Task, cohort: Cohort, run: Run, outcome: Outcome, code: str) -> d
         "k": cohort.k,
         "epsilon": cohort.epsilon,
         "delta": cohort.delta,
-        "selection": SELECTION,
+        "selection": cohort.selection,
         "seed": run.seed,
         "learning_rate": run.learning_rate,
         "threshold": run.threshold,

@@ -5,6 +5,7 @@ layer's output, for each example i. From these a rule per kind of layer has the 
 `linear` and `conv2d` (transposed ones, too) in closed form, `functional` for any other layer.
 """
 
+from oso.training.gradients.batch import BatchGradients
 from oso.training.gradients.code import GradientCode
 
-__all__ = ["GradientCode"]
+__all__ = ["BatchGradients", "GradientCode"]

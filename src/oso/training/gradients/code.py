@@ -70,7 +70,6 @@ class GradientCode:
 
     def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
         """The model's outputs with these parameters [P]."""
-        inputs = channels_last(inputs)
         return torch.func.functional_call(self.model, self.views(flat), (inputs,))
 
     def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> BatchGradients:
@@ -88,7 +87,7 @@ class GradientCode:
         flat [R, P], inputs [R, B, ...], targets [R, B, ...]; the rules take all examples in a row.
         """
         this = _Pass(self, self.views(flat))
-        inputs, targets = channels_last(inputs.flatten(0, 1)), targets.flatten(0, 1)
+        inputs, targets = inputs.flatten(0, 1), targets.flatten(0, 1)
         with this.watching():
             outputs = self.model(inputs)
         losses = self.loss(outputs, targets)
@@ -196,9 +195,3 @@ class _Pass:
         if missing := self.code.layers.keys() - self.outputs.keys():
             raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
 
-
-def channels_last(images: Tensor) -> Tensor:
-    """On a CPU, convolutions take half the time if an image's channels lie side by side."""
-    if images.dim() != 4 or images.device.type != "cpu":
-        return images
-    return images.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,67 @@
+"""Seeded streams on an accelerator: Philox 4x32-10 (Salmon et al. 2011) in tensor operations.
+
+The same idea as `oso.privacy.streams.Seeded`, whose numbers are drawn on the host: 128 bits of the
+identity's hash say whose stream it is (64 are the key, 64 stand in the counter), the counter's
+second word holds the step and its first the place within the step. The integers are the same on any
+device; they are other numbers than the host's, so a run's realisation depends on the kind of device.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_WORD = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 10
+
+
+def uniforms(
+    run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
+) -> Tensor:
+    """On [0, 1), float64 [R, count]."""
+    return torch.cat(_pairs(run_ids, purpose, step, count, device), dim=1)[:, :count] * 2.0**-53
+
+
+def normals(
+    run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
+) -> Tensor:
+    """Standard normal, float64 [R, count], by Box and Muller's transform."""
+    first, second = _pairs(run_ids, purpose, step, count, device)
+    radius = torch.log((first + 1) * 2.0**-53).mul_(-2).sqrt_()  # of (0, 1]: never log(0)
+    angle = second * (2 * math.pi * 2.0**-53)
+    return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)[:, :count]
+
+
+def _pairs(
+    run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Two times ceil(count / 2) whole numbers below 2^53, float64, for each run."""
+    digests = [hashlib.sha256(f"{run_id}\x00{purpose}".encode()).digest() for run_id in run_ids]
+    identity = [[int.from_bytes(d[i : i + 4], "little") for i in (0, 4, 8, 12)] for d in digests]
+    key0, key1, high0, high1 = torch.tensor(identity, device=device).T[..., None]
+    places = torch.arange(-(-count // 2), device=device)[None]
+    w = philox((places, torch.full_like(places, step), high0, high1), (key0, key1))
+    return tuple(  # type: ignore[return-value]
+        ((w[i] >> 5) * 2**26 + (w[i + 1] >> 6)).double() for i in (0, 2)
+    )
+
+
+def philox(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Four words from four words of counter and two of key, int64 tensors that hold 32 bits."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        # The product's 64 bits wrap into the sign; shifted and masked, they come out right.
+        left, right = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (
+            (right >> 32 & _WORD) ^ c1 ^ k0,
+            right & _WORD,
+            (left >> 32 & _WORD) ^ c3 ^ k1,
+            left & _WORD,
+        )
+        k0, k1 = k0 + _WEYL[0] & _WORD, k1 + _WEYL[1] & _WORD
+    return c0, c1, c2, c3

@@ -1,0 +1,140 @@
+"""A small priced study, data of the right size, and training that only moves a clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oso.campaign import loop
+from oso.campaign.__main__ import main
+from oso.campaign.loop import Campaign
+from oso.campaign.parts import Parts
+from oso.data.arrays import Arrays, save_arrays
+from oso.study.cohort import cohorts
+from oso.study.config import parse_config
+from oso.study.plain import read_plain_plan
+from oso.study.plan import Plan, write_plan
+from oso.training.job import Rows
+
+STUDY = {
+    "name": "mini",
+    "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 0.005}},
+    "methods": {"online": {}, "fixed_threshold": {}, "no_dp": {}},
+    "granularities": [2],
+    "seeds": [0, 1],
+    "batch_size": 600,
+    "epochs": 1,  # 10 steps
+    "evaluate_every": 2,
+}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """plan.json and data/glyphs.npz."""
+    folder: Path = tmp_path_factory.mktemp("campaign")
+    config = parse_config(STUDY, "mini")
+    every = cohorts(config)
+    noise = {cohort.name: 1.0 if cohort.private else 0.0 for cohort in every}
+    write_plan(Plan(config, every, noise), folder / "plan.json")
+    rng = np.random.default_rng(0)
+    inputs = rng.random((7000, 1, 14, 14), dtype=np.float32)
+    targets = rng.integers(0, 10, 7000)
+    arrays = Arrays(inputs[:6000], targets[:6000], inputs[6000:], targets[6000:])
+    save_arrays(folder / "data/glyphs.npz", arrays, {"dataset": "glyphs"})
+    return folder
+
+
+@pytest.fixture
+def plan(folder) -> Plan:
+    return read_plain_plan(folder / "plan.json")
+
+
+@pytest.fixture
+def call(folder, capsys) -> Callable[..., tuple[int, list[str], list[str]]]:
+    """`python -m oso.campaign` in this process: status, lines of output, lines of errors."""
+
+    def run(*arguments: object) -> tuple[int, list[str], list[str]]:
+        known = {"--plan": folder / "plan.json", "--data": folder / "data", "--device": "cpu"}
+        given = [str(argument) for argument in arguments]
+        for name, value in known.items():
+            given += [] if name in given else [name, str(value)]
+        status = main(given)
+        captured = capsys.readouterr()
+        return status, captured.out.splitlines(), captured.err.splitlines()
+
+    return run
+
+
+@dataclass
+class Machine:
+    """Trains nothing, at a chosen speed, by a clock of its own."""
+
+    now: float = 0.0
+    per_step: Callable[[str, int], float] = lambda method, size: 1.0
+    trained: list[str] = field(default_factory=list)  # run_ids, in the order of their ends
+    begun: list[tuple[str, int, int]] = field(default_factory=list)  # cohort, size, step after
+    memory: int = 10**9  # runs
+    kill_at: int | None = None  # step of some group
+    meanwhile: Callable[[], None] = lambda: None
+
+    class KilledError(BaseException):
+        """Nothing may catch it, as nothing catches a kill."""
+
+    def clock(self) -> float:
+        return self.now
+
+    def run_job(self, config, cohort, runs, noise, arrays, folder, on_progress) -> Rows:
+        from torch.cuda import OutOfMemoryError
+
+        assert noise == 0 or cohort.private
+        assert config.runs_at_once == len(runs)
+        kept = folder / "state.pt"
+        first = int(kept.read_text()) if kept.exists() else 0
+        self.begun.append((cohort.name, len(runs), first))
+        if len(runs) > self.memory:
+            raise OutOfMemoryError
+        self.meanwhile()
+        for step in range(first + 1, cohort.steps + 1):
+            self.now += self.per_step(cohort.method, len(runs))
+            if step % config.evaluate_every == 0:
+                kept.write_text(str(step))
+            if step == self.kill_at:
+                self.kill_at = None
+                raise self.KilledError
+            on_progress(0, step)
+        self.trained += [run.run_id for run in runs]
+        return Rows(
+            [{"run_id": run.run_id} for run in runs],
+            [{"run_id": run.run_id, "step": cohort.steps, "split": "test"} for run in runs],
+        )
+
+
+@pytest.fixture
+def machine(monkeypatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(loop, "run_job", made.run_job)
+    return made
+
+
+@pytest.fixture
+def campaign(plan, machine, tmp_path) -> Callable[..., Campaign]:
+    """Make a campaign over the small study, by the machine's clock."""
+    said: list[str] = []
+
+    def make(seconds: float = 1e9, only: str = "", **other: Any) -> Campaign:
+        shared: dict[str, Any] = {
+            "plan": plan,
+            "cohorts": [cohort for cohort in plan.cohorts if only in cohort.name],
+            "best": (),
+            "parts": other.get("parts") or Parts(tmp_path / "out"),
+            "arrays": lambda dataset: None,
+            "deadline": machine.now + seconds,
+            "clock": machine.clock,
+            "say": said.append,
+        }
+        return Campaign(**{**shared, **other})
+
+    return make

@@ -1,0 +1,169 @@
+"""`python -m oso.campaign` with real training, and one clear line for what it cannot do."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from oso.cli import main as oso
+from oso.data.arrays import load_arrays, save_arrays
+from oso.results.read import read_results
+from oso.study.plan import read_plan
+from oso.training.job import run_job
+
+# Everything this package declares beside torch, numpy, pandas and pyarrow.
+REFUSED = [
+    *("yaml", "pydantic", "pydantic_core", "dp_accounting", "opacus", "scipy", "matplotlib"),
+    *("seaborn", "snakemake", "typer", "rich", "PIL", "absl", "attr"),
+]
+BARE = f"""
+import runpy, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {REFUSED!r}:
+            raise ImportError(f"{{name}} is not installed")
+
+sys.meta_path.insert(0, Refuse())
+KILL
+sys.argv[0] = "oso.campaign"
+runpy.run_module("oso.campaign", run_name="__main__")
+"""
+KILL = """
+import os, signal
+from oso.campaign.loop import Pace
+Pace.__call__ = lambda self, done, step: step == 5 and os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def bare(folder: Path, *arguments: object, kill: str = "") -> subprocess.CompletedProcess[str]:
+    """The command where the rest of the declared packages is missing."""
+    known = ["--plan", folder / "plan.json", "--data", folder / "data", "--device", "cpu"]
+    return subprocess.run(
+        [sys.executable, "-c", BARE.replace("KILL", kill), *map(str, (*arguments, *known))],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def rows(*folders: Path) -> pd.DataFrame:
+    """All evaluations below these folders."""
+    parts = [part for folder in folders for part in sorted(folder.glob("[!.]*"))]
+    every = pd.concat([read_results(part).evaluations for part in parts], ignore_index=True)
+    return every.sort_values(["run_id", "step", "split"], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def truth(folder, tmp_path_factory) -> pd.DataFrame:
+    """What the study's own job, with the checked configuration, makes of Online's four runs."""
+    plan = read_plan(folder / "plan.json")
+    cohort = plan.cohort("glyphs.online.k2.eps3")
+    arrays, _ = load_arrays(folder / "data/glyphs.npz")
+    scratch = tmp_path_factory.mktemp("job")
+    job = run_job(
+        plan.config, cohort, cohort.runs, plan.noise_multipliers[cohort.name], arrays, scratch
+    )
+    every = pd.DataFrame(job.evaluations).astype({"fraction_clipped": float})
+    return every.sort_values(["run_id", "step", "split"], ignore_index=True)
+
+
+def test_it_needs_four_packages_only_and_survives_a_kill(folder, tmp_path, truth, call) -> None:
+    """Killed at step 5 of 10, it goes on from the checkpoint to the numbers of the study's job."""
+    out = tmp_path / "out"
+    wanted = ["--minutes", 5, "--results", out, "--only", "online/*"]
+    killed = bare(folder, *wanted, "--runs-at-once", 3, kill=KILL)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(list(out.glob(".progress/*/state.pt"))) == 1
+    assert list(out.glob("[!.]*")) == []
+    again = bare(folder, *wanted)
+    assert (again.returncode, again.stderr) == (0, "")
+    lines = again.stdout.splitlines()
+    assert len(lines) == 4
+    assert lines[0].endswith(": 4 runs of mini to do")
+    assert "3 runs of 10 steps, 0." in lines[1]
+    assert "1 run of 10 steps, 0." in lines[2]
+    assert lines[3].startswith("done: 4 runs in 2 groups, ")
+    assert lines[3].endswith("; left: 0 runs, about 0.0 hours at the measured speed")
+    close = {"rtol": 1e-4, "atol": 1e-6}
+    pd.testing.assert_frame_equal(rows(out)[truth.columns], truth, **close)
+    status, lines, _ = call(*wanted)
+    assert (status, len(lines)) == (0, 2)  # nothing to do
+
+
+def test_two_folders_are_merged_by_oso_collect(
+    folder, tmp_path, truth, call, monkeypatch, capsys
+) -> None:
+    """Also where both hold a run, because the second did not know of the first."""
+    wanted = ["--minutes", 5, "--runs-at-once", 4, "--only", "online/*"]
+    assert call(*wanted, "--results", tmp_path / "a")[0] == 0
+    assert call(*wanted, "no_dp/*", "--results", tmp_path / "b")[0] == 0
+    parts = [str(part) for name in "ab" for part in (tmp_path / name).glob("[!.]*")]
+    assert len(parts) == 3
+    store = tmp_path / "store"
+    monkeypatch.setattr(sys, "argv", ["oso", "collect", *parts, "--store", str(store)])
+    with pytest.raises(SystemExit) as end:
+        oso()
+    assert end.value.code == 0
+    assert "8 runs" in capsys.readouterr().out
+    status, lines, _ = call(*wanted, "--results", tmp_path / "c", "--have", store)
+    assert (status, "0 runs of mini" in lines[0]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "the following arguments are required: --results"),
+        (["--results", "out", "--minutes", "0"], "--minutes: 0: must be a number above 0"),
+        (["--results", "out", "--minutes", "many"], "--minutes: many: must be a number above 0"),
+        (["--results", "out", "--device", "tpu"], "--device: invalid choice: 'tpu'"),
+        (["--results", "out", "--runs-at-once", "0"], "--runs-at-once: 0: must be auto or"),
+        (["--results", "out", "--only", "online/mnist"], "--only online/mnist: names nothing"),
+        (["--results", "out", "--data", "elsewhere"], "elsewhere/glyphs.npz: no such file"),
+        (["--results", "out", "--have", "elsewhere"], "elsewhere: holds no results"),
+        (["--results", "out", "--plan", "no.json"], "no.json: cannot be read"),
+        (["--results", "out", "--plan", "old.json"], "old.json: a plan of version 1; this package"),
+        (["--results", "out", "--plan", "other.json"], "was priced for run_ids"),
+        (["--results", "file/out"], "file/out: cannot make this folder"),
+        (["--results", "store"], "store: is a results store"),
+        (["--results", "out", "--data", "damaged"], "glyphs.npz: truncated, or not a data file"),
+        (["--results", "out", "--data", "foreign"], "glyphs.npz: holds data set 'mnist', not"),
+    ],
+)
+def test_a_mistake_gets_one_line(arguments, says, folder, tmp_path, call, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["config"]["momentum"] = 0.5  # other runs than those that were planned
+    Path("other.json").write_text(json.dumps(plan))
+    del plan["version"]
+    Path("old.json").write_text(json.dumps(plan))
+    Path("file").touch()
+    Path("store").mkdir()
+    Path("store/runs.parquet").touch()
+    Path("damaged").mkdir()
+    Path("damaged/glyphs.npz").write_bytes((folder / "data/glyphs.npz").read_bytes()[:1000])
+    if "foreign" in arguments:
+        arrays, _ = load_arrays(folder / "data/glyphs.npz")
+        save_arrays(Path("foreign/glyphs.npz"), arrays, {"dataset": "mnist"})
+    minutes = [] if "--minutes" in arguments else ["--minutes", 1]
+    status, _, errors = call(*minutes, *arguments)
+    assert status == 2
+    assert len(errors) == 1
+    assert errors[0].startswith("oso: error: ")
+    assert says in errors[0]
+
+
+def test_another_number_of_examples_is_refused(folder, tmp_path, call) -> None:
+    """The noise was priced for another sampling rate."""
+    arrays, _ = load_arrays(folder / "data/glyphs.npz")
+    fewer = type(arrays)(*(np.ascontiguousarray(part[:500]) for part in vars(arrays).values()))
+    save_arrays(tmp_path / "glyphs.npz", fewer, {"dataset": "glyphs"})
+    status, _, errors = call("--minutes", 1, "--results", tmp_path / "out", "--data", tmp_path)
+    assert status == 2
+    assert "planned for 6000 training examples, the data have 500" in errors[0]

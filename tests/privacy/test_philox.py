@@ -1,0 +1,78 @@
+"""The accelerator's streams: the published generator, and nobody's numbers twice."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+from oso.privacy import philox
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+        ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
+        (
+            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+            [0xA4093822, 0x299F31D0],
+            [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
+        ),
+    ],
+)
+def test_known_answers(counter, key, expected) -> None:
+    """The test vectors of the generator's authors (Random123)."""
+    found = philox.philox(*([torch.tensor(word) for word in words] for words in (counter, key)))
+    assert [int(word) for word in found] == expected
+
+
+def test_normals_are_gaussian() -> None:
+    drawn = philox.normals(["a"], "noise", 1, 100_001, CPU)
+    assert drawn.shape == (1, 100_001)
+    assert drawn.dtype == torch.float64
+    assert scipy.stats.kstest(drawn[0].numpy(), "norm").pvalue > 1e-4
+    half = 50_000  # of one pair's two numbers neither tells the other
+    assert abs(np.corrcoef(drawn[0, :half], drawn[0, half:-1])[0, 1]) < 0.02
+    assert abs(np.corrcoef(drawn[0, :half] ** 2, drawn[0, half:-1] ** 2)[0, 1]) < 0.02
+
+
+def test_uniforms_are_uniform_and_fine() -> None:
+    drawn = philox.uniforms(["a"], "sampling", 1, 50_001, CPU)[0]
+    assert drawn.shape == (50_001,)
+    assert 0 <= float(drawn.min()) < float(drawn.max()) < 1
+    assert scipy.stats.kstest(drawn.numpy(), "uniform").pvalue > 1e-4
+    assert len(drawn.unique()) == 50_001  # 32 bits would repeat some, and miss small rates
+    assert (drawn * 2**53 % 2).unique().tolist() == [0, 1]
+
+
+def test_each_run_purpose_and_step_has_its_own_numbers() -> None:
+    drawn = torch.cat(
+        [
+            philox.normals(["a", "b"], purpose, step, 2000, CPU)
+            for purpose in ("x", "y")
+            for step in (1, 2)
+        ]
+    )
+    assert (torch.corrcoef(drawn) - torch.eye(8)).abs().max() < 0.12  # 5 deviations
+
+
+def test_a_runs_numbers_do_not_depend_on_its_company() -> None:
+    together = philox.normals(["a", "b", "c"], "x", 7, 11, CPU)
+    assert torch.equal(together[1:2], philox.normals(["b"], "x", 7, 11, CPU))
+
+
+def test_all_of_the_hash_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 bits of key alone would let some of tens of millions of streams meet."""
+
+    class Digest:
+        def __init__(self, name: bytes) -> None:
+            self.place = int(name.partition(b"\0")[0])
+
+        def digest(self) -> bytes:
+            return bytes(1 if i == 4 * self.place else 0 for i in range(32))
+
+    monkeypatch.setattr(philox.hashlib, "sha256", Digest)
+    drawn = philox.uniforms(["0", "1", "2", "3"], "x", 1, 4, CPU)
+    assert len(drawn.unique()) == 16
