@@ -101,7 +101,8 @@ def relation(
             says.append("too few grids")
         unit = labels.metric_unit(usable["metric"].iloc[0])
         text = (
-            f"advantage {labels.signed(found.mean)} {unit} "
+            f"{labels.method_label(method)} over {labels.method_label(rival)} "
+            f"{labels.signed(found.mean)} {unit} "
             f"[{labels.signed(found.low)}, {labels.signed(found.high)}], M = {margin:.2f}, "
             f"{len(usable)} of {len(design)} grids"
         )

@@ -37,7 +37,7 @@ def scope(study: Study) -> str:
     diverged = int((runs["status"] == "diverged").sum())
     where = _listed([labels.dataset_short(d) for d in study.datasets])
     text = f"{_count(len(runs), 'run')} of {_count(len(study.methods), 'method')} on {where}: "
-    text += f"{len(runs) - diverged} finished, {diverged} diverged. "
+    text += f"{len(runs) - diverged:,} finished, {diverged:,} diverged. "
     fewest, most = study.best["seeds"].min(), study.best["seeds"].max()
     if most <= 1:
         return text + "Every value is one seed, so none says how much chance matters."

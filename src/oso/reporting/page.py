@@ -139,12 +139,13 @@ def _sections(study: Study, comparisons: list[Table], pictures: list[Picture]) -
     for dataset, k in settings(study):
         reference = find_table(dataset, k)
         name = f"table_{reference.number:02d}" if reference else f"{dataset}_k{k}"
+        cells = compare(study, dataset, k)
         mine = [p for p in pictures if (p.dataset, p.k) == (dataset, k) and p.ours]
         sections.append(
             {
                 "heading": f"{labels.dataset_label(dataset)}, k = {k}",
                 "table": by_name[name],
-                "best": best_method(compare(study, dataset, k)),
+                "best": best_method(cells[cells["in_paper"] | (reference is None)]),
                 "first": [p for p in mine if p.kind == "metric"],
                 "rest": [p for p in mine if p.kind != "metric"],
             }
