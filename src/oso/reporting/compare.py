@@ -5,7 +5,8 @@ value, ours under both selection rules, and ours at the paper's own grid point.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -59,6 +60,7 @@ class Study:
     runs: pd.DataFrame
     evaluations: pd.DataFrame
     budget: pd.DataFrame
+    prices: Mapping[tuple, float] = field(default_factory=dict)  # see `prices.read_prices`
 
     @cached_property
     def values(self) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from oso.reporting.headline import headlines, paper_says
 from oso.reporting.load import load
 from oso.reporting.paper import DATASETS, find_table
 from oso.reporting.pictures import Picture
-from oso.reporting.prices import price_table
+from oso.reporting.prices import PRICES, price_table, read_prices
 from oso.reporting.render import Table, text, write_table
 from oso.reporting.tables import (
     RULE_NOTE,
@@ -39,14 +39,15 @@ def build_report(
 
     results: folder with the tables runs and evaluations. budget: JSON with each grid's runs and
     noise multiplier (see `reporting.budget`), so that cohorts that were not run show their price.
-    Every grid is accounted for anew from its ledgers.
+    Every grid is accounted for anew from its ledgers. What searches cost is taken from prices.csv
+    where the results folder has one (see `reporting.prices`), and computed where not.
     Files are replaced one by one and atomically, the page last; files that no report made stay.
     Raises OsoError for results that are missing, empty or of another schema, for a ledger that is
     broken or contradicts its row, for a broken budget, and for an output folder that cannot be
     written.
     """
     runs, evaluations = load(results)
-    study = Study(runs, evaluations, read_budget(budget))
+    study = Study(runs, evaluations, read_budget(budget), read_prices(Path(results) / PRICES))
     accounts = account(runs, read_study_plan(budget))
     comparisons = comparison_tables(study)
     folder = ReportFolder(output)
