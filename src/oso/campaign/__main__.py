@@ -13,6 +13,7 @@ from oso.errors import OsoError
 if TYPE_CHECKING:
     from oso.campaign.loop import Campaign
     from oso.data.arrays import Arrays
+    from oso.study.cohort import Cohort
     from oso.study.plan import Plan
 
 AT_ONCE = {"cpu": 1, "cuda": 64}  # `auto`: to begin with; halved where memory does not suffice
@@ -59,9 +60,11 @@ def _prepare(options: argparse.Namespace, deadline: float) -> "Campaign":
     default = [store] if (store / "runs.parquet").exists() else []
     parts = Parts(options.results, default if options.have is None else options.have)
 
+    users = {cohort.dataset: cohort for cohort in cohorts}  # those of one data set share its file
+
     @cache
     def arrays(dataset: str) -> "Arrays":
-        return _load(options.data / f"{dataset}.npz", dataset)
+        return _load(options.data, users[dataset])
 
     campaign = Campaign(
         plan,
@@ -75,10 +78,11 @@ def _prepare(options: argparse.Namespace, deadline: float) -> "Campaign":
         say=lambda line: print(line, flush=True),
     )
     for dataset in {cohort.dataset for cohort, _ in campaign.left}:
-        if not (options.data / f"{dataset}.npz").exists():
+        path = options.data / users[dataset].data_file
+        if not path.exists():
             raise OsoError(
-                f"{options.data / dataset}.npz: no such file; `oso data {dataset} --output ...` "
-                f"makes it, or leave the data set out with --only"
+                f"{path}: no such file; `oso data {dataset} --output ...` makes it, or leave the "
+                "data set out with --only"
             )
     campaign.say(
         f"{device_name(device)}, {options.minutes:g} minutes: "
@@ -87,12 +91,13 @@ def _prepare(options: argparse.Namespace, deadline: float) -> "Campaign":
     return campaign
 
 
-def _load(path: Path, dataset: str) -> "Arrays":
+def _load(folder: Path, cohort: "Cohort") -> "Arrays":
     from oso.data.arrays import load_arrays
+    from oso.study.preparation import check_prepared
 
+    path = folder / cohort.data_file
     arrays, provenance = load_arrays(path)
-    if provenance.get("dataset") != dataset:
-        raise OsoError(f"{path}: holds data set {provenance.get('dataset')!r}, not {dataset!r}")
+    check_prepared(str(path), provenance, cohort.dataset, cohort.preparation)
     return arrays
 
 
