@@ -19,6 +19,9 @@ if TYPE_CHECKING:  # training reads cohorts without the configuration's checker
     from oso.study.config import StudyConfig
 
 SELECTION = "composition"  # how the grid's search is priced
+# A data set's choices that are part of an identity where they differ from these only, so that runs
+# from before there was a choice keep theirs.
+USUAL = {"loss": "mean", "unknown_words": "zeros"}
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,8 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         "evaluate_every": config.evaluate_every,
         "last_layer_nonlinearity": config.last_layer_nonlinearity,
     }
-    identity |= config.datasets[dataset].unusual
+    chosen = {key: getattr(config.datasets[dataset], key) for key in USUAL}
+    identity |= {key: value for key, value in chosen.items() if value != USUAL[key]}
     if config.randomness != "seeded":
         identity["randomness"] = config.randomness
     if stopping:

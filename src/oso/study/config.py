@@ -74,13 +74,6 @@ class DatasetSection(_Section):
         words = WORDS.get(self.model)
         return {"words": words, "unknown_words": self.unknown_words} if words else {}
 
-    @property
-    def unusual(self) -> dict[str, Any]:
-        """What decides a result and differs from its default: only then is it part of a run's
-        identity, so that runs from before there was a choice keep theirs."""
-        chosen = {name: getattr(self, name) for name in ("loss", "unknown_words")}
-        return {k: v for k, v in chosen.items() if v != type(self).model_fields[k].default}
-
 
 class GridSection(_Section):
     """Ranges of the hyperparameters, in the form in which the paper states them."""
