@@ -48,9 +48,13 @@ class Store:
         diverged_at=None,
         every=50,
         noise_multiplier=None,
+        halves=None,
         **more,
     ):
-        """One run with one test value per evaluation; returns its run_id."""
+        """One run with one test value per evaluation; returns its run_id.
+
+        halves: per evaluation the values on the even- and the odd-numbered test examples.
+        """
         private = method != "no_dp"
         size = SIZES.get(method, lambda k: k)(k)
         # More noise than these budgets ask for, and more of it for a larger grid.
@@ -93,15 +97,16 @@ class Store:
         adapts_c = method in ("online", "fixed_quantile")
         for i, value in enumerate(values):
             step = every * (i + 1)
-            for split in ("test", "test_even", "test_odd"):
+            # The halves are better than the whole: a rule that mixes splits is seen.
+            even, odd = halves[i] if halves else (1.0 - 0.0001 * seed,) * 2
+            for split, of_split in (("test", value), ("test_even", even), ("test_odd", odd)):
                 self.evaluations.append(
                     {
                         "run_id": run["run_id"],
                         "step": step,
                         "split": split,
-                        # The halves are better than the whole: a rule that mixes splits is seen.
                         "metric": metric,
-                        "value": value if split == "test" else 1.0 - 0.0001 * seed,
+                        "value": of_split,
                         "loss": 1.0 / step,
                         "threshold": _walk(threshold, step, adapts_c, method) if private else None,
                         "learning_rate": _walk(learning_rate, step, method == "online", method),

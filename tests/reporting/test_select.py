@@ -10,7 +10,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oso.errors import OsoError
-from oso.reporting.select import best_of_grid, grid_points, run_values, select_best
+from oso.reporting.select import (
+    RULES,
+    add_keys,
+    best_of_grid,
+    checkpoints,
+    choose,
+    cross_of_grid,
+    grid_points,
+    run_values,
+)
+
+
+def select_best(runs, evaluations, rule="best"):
+    """The best grid point of every cell, and the runs that make it up."""
+    values = run_values(runs, evaluations, rule)
+    best = best_of_grid(grid_points(values))
+    return best, values[values["point"].isin(best["point"])].reset_index(drop=True)
+
+
+def cross_selection(runs, evaluations):
+    keyed = add_keys(runs, evaluations)
+    table = checkpoints(keyed, evaluations)
+    return cross_of_grid(choose(keyed, table, "cross"), grid_points(choose(keyed, table, "best")))
 
 
 def test_best_and_last_take_their_step_from_the_whole_test_set(store):
@@ -30,7 +52,7 @@ def test_lower_is_better_for_mse(store):
     assert best[["mean", "learning_rate"]].iloc[0].tolist() == [0.01, 1.0]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     values=st.lists(
         st.lists(st.floats(0, 1).map(lambda v: round(v, 2)), min_size=1, max_size=4),
@@ -145,5 +167,107 @@ def test_two_metrics_on_one_data_set_are_refused(store):
 
 
 def test_an_unknown_rule_is_refused(paper_store):
-    with pytest.raises(OsoError, match=r"^rule 'worst' is unknown; allowed: best, last$"):
+    with pytest.raises(OsoError, match=r"^rule 'worst' is unknown; allowed: best, last, cross$"):
         run_values(*paper_store.frames(), rule="worst")
+
+
+def test_cross_selection_by_hand(store):
+    # On the even half point A's second checkpoint is best (0.9), which the odd half gives 0.6; on
+    # the odd half it is B's first (0.8), which the even half gives 0.7.
+    store.add(learning_rate=1.0, values=(0.5, 0.5), halves=((0.5, 0.5), (0.9, 0.6)))
+    store.add(learning_rate=0.1, values=(0.5, 0.5), halves=((0.7, 0.8), (0.1, 0.1)))
+    row = cross_selection(*store.frames()).iloc[0]
+    assert row["mean"] == pytest.approx((0.6 + 0.7) / 2)
+    assert (row["even_learning_rate"], row["odd_learning_rate"]) == (1.0, 0.1)
+    assert (row["seeds"], row["points"]) == (1, 2)
+    assert math.isnan(row["std"])
+
+
+def test_cross_selection_takes_no_luck_from_the_half_that_chooses(store):
+    """Every checkpoint is worth 0.5; each half is lucky at another one."""
+    for seed in range(3):
+        store.add(seed=seed, values=(0.7, 0.7), halves=((0.9, 0.5), (0.5, 0.9)))
+    assert cross_selection(*store.frames())["mean"].item() == pytest.approx(0.5)
+    assert cross_selection(*store.frames())["std"].item() == pytest.approx(0)
+
+
+def test_cross_selection_of_what_diverged(store):
+    store.add(values=(), diverged_at=3)
+    store.add(method="adam_wosm", threshold=1.0, values=(0.9,), halves=((math.nan, 0.9),))
+    cells = cross_selection(*store.frames()).set_index("method")
+    assert cells["mean"].isna().all()
+    assert cells["seeds"].tolist() == [0, 0]
+
+
+number = st.one_of(st.just(math.nan), st.integers(0, 8).map(lambda v: v / 8))  # exact sums
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    curves=st.lists(
+        st.lists(st.tuples(number, number, number), max_size=3), min_size=1, max_size=6
+    ),
+    metric=st.sampled_from(["accuracy", "mse"]),
+)
+def test_every_rule_is_what_a_slow_reading_of_it_gives(make_store, curves, metric):
+    store = make_store()
+    better = max if metric == "accuracy" else min
+    for i, curve in enumerate(curves):
+        values, halves = tuple(c[0] for c in curve), tuple(c[1:] for c in curve)
+        store.add(
+            seed=i % 2, learning_rate=2.0 ** (i // 2), values=values, halves=halves, metric=metric
+        )
+    frames = store.frames()
+
+    def checkpoint(curve, rule, split):
+        seen = [c for c in curve if math.isfinite(c[split])]
+        if rule == "last" or not seen:
+            return seen[-1] if seen else None
+        return next(c for c in seen if c[split] == better(s[split] for s in seen))
+
+    def grid(rule, by, reported):
+        """Mean over seeds of the best point, chosen by one split and reported on another."""
+        points = {}
+        for i, curve in enumerate(curves):
+            points.setdefault(i // 2, {})[i % 2] = checkpoint(curve, rule, by)
+        means = {
+            point: statistics.mean([c[by] for c in seeds.values() if c])
+            for point, seeds in points.items()
+            if any(seeds.values())
+        }
+        if not means:
+            return {}
+        target = better(means.values())
+        best = min(p for p, mean in means.items() if mean == target)
+        return {s: c[reported] for s, c in points[best].items() if c}
+
+    for rule in ("best", "last"):
+        expected = grid(rule, 0, 0)
+        mean = select_best(*frames, rule)[0]["mean"].item()
+        assert (
+            np.isnan(mean)
+            if not expected
+            else mean == pytest.approx(statistics.mean(expected.values()))
+        )
+    ways = [grid("cross", 1, 2), grid("cross", 2, 1)]
+    both = [(ways[0][s] + ways[1][s]) / 2 for s in set(ways[0]) & set(ways[1])]
+    both = [value for value in both if math.isfinite(value)]
+    mean = cross_selection(*frames)["mean"].item()
+    assert np.isnan(mean) if not both else mean == pytest.approx(statistics.mean(both))
+
+
+def test_a_grid_value_computed_on_another_machine_is_the_same_point(store):
+    store.add(seed=0, learning_rate=10**-2.5, values=(0.9,))
+    store.add(seed=1, learning_rate=np.nextafter(10**-2.5, 1), values=(0.8,))
+    best, _ = select_best(*store.frames())
+    assert (best["points"].item(), best["seeds"].item()) == (1, 2)
+    assert best["mean"].item() == pytest.approx(0.85)
+
+
+def test_no_rule_mixes_the_splits(store):
+    store.add(values=(0.2, 0.3), halves=((0.5, 0.6), (0.4, 0.7)))
+    values = {rule: run_values(*store.frames(), rule).iloc[0] for rule in RULES}
+    assert (values["best"]["value"], values["last"]["value"]) == (0.3, 0.3)
+    cross = values["cross"]
+    assert (cross["chosen_even"], cross["value_even"]) == (0.5, 0.6)
+    assert (cross["chosen_odd"], cross["value_odd"]) == (0.7, 0.4)

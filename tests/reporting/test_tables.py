@@ -10,8 +10,10 @@ import pytest
 from oso.errors import OsoError
 from oso.reporting.budget import read_budget
 from oso.reporting.compare import compare
+from oso.reporting.comparisons import comparison_tables, paper_table
+from oso.reporting.paper import find_table
 from oso.reporting.render import latex, to_csv, to_latex, to_markdown
-from oso.reporting.tables import all_tables, comparison_table, noise_table, runs_table
+from oso.reporting.tables import noise_table, runs_table
 
 
 def row_of(frame, method, epsilon=9.0):
@@ -54,51 +56,121 @@ def test_mse_is_shown_times_100_and_less_is_better(store, study):
     assert cell["difference"] == pytest.approx(0.7 - 0.64)
 
 
+def table_of(study, dataset="mnist", k=9):
+    return paper_table(study, find_table(dataset, k))
+
+
+def lines_of(table):
+    """epsilon -> paper, ours, verdict, each a line of the paper's layout."""
+    return {
+        epsilon: [line for _, line in lines.iterrows()]
+        for epsilon, lines in table.shown.groupby(("", "ε"), sort=False)
+    }
+
+
+def test_the_layout_is_the_papers(paper_store, study):
+    table = table_of(study(paper_store))
+    columns = [c for c in table.shown.columns if c[0]]
+    assert columns == [
+        *(("Online", "ρ"), ("Online", "%")),
+        *(("FixedThreshold", "ρ"), ("FixedThreshold", "C"), ("FixedThreshold", "%")),
+        *(("FixedQuantile", "ρ"), ("FixedQuantile", "γ"), ("FixedQuantile", "%")),
+        *(("AdamWOSM", "C"), ("AdamWOSM", "%")),
+    ]
+    assert list(lines_of(table)) == ["3", "5", "7", "9"]
+    paper, ours, verdict = lines_of(table)["9"]
+    assert paper["Online"].tolist() == ["1", "93.62 ± 0.91"]
+    assert ours["FixedThreshold"].tolist()[:2] == ["0.003162", "10"]
+    assert "±" not in ours["Online", "%"]  # one seed
+    assert verdict["Online", "%"].endswith("(1)")
+    assert len(table.data) == 17  # NoDP, too
+
+
 def test_what_was_not_run_says_so(paper_store, study):
-    table = comparison_table(study(paper_store), "mnist", 9)
-    assert len(table.shown) == 17
-    shown = table.shown.set_index(["ε", "method"])
-    assert shown.loc[("3", "Online"), "ours, %"] == "not run"
-    assert shown.loc[("3", "Online"), "grid points"] == "0 of 9"
-    assert shown.loc[("3", "Online"), "ours − paper"] == "–"
-    assert shown.loc[("9", "Online"), "seeds"] == "1"
-    assert "±" not in shown.loc[("9", "Online"), "ours, %"]
-    assert "1 of 2 runs diverged" in shown.loc[("9", "FixedThreshold"), "grid points"]
-    assert shown.loc[("none", "NoDP"), "paper, %"] == "–"
+    table = table_of(study(paper_store))
+    _, ours, verdict = lines_of(table)["3"]
+    assert ours["Online"].tolist() == ["–", "–"]
+    assert verdict["Online", "%"] == "not run"
+    details = table.details.set_index(["ε", "method"])
+    assert details.loc[("3", "Online"), ["verdict", "grid points", "ours − paper"]].tolist() == [
+        *("not run", "0 of 9", "–")
+    ]
+    assert "1 of 2 runs diverged" in details.loc[("9", "FixedThreshold"), "grid points"]
     assert any("One seed is not five" in note for note in table.notes)
 
 
+def test_no_dp_stands_below_its_table(paper_store, study):
+    (note,) = [n for n in table_of(study(paper_store)).notes if n.startswith("NoDP")]
+    assert note.startswith("NoDP: the paper's best is at ρ = 0.003162, without a value; ours is at")
+    other = table_of(study(paper_store), "fashion_mnist", 7)
+    assert (
+        "NoDP: the paper's best is at ρ = 0.01467, without a value; ours: not run." in other.notes
+    )
+
+
 def test_divergence_is_marked_where_it_happened(store, study):
-    store.add(seed=0, values=(0.9,))
-    store.add(seed=1, values=(0.3,), diverged_at=60)
-    store.add(method="fixed_quantile", quantile=0.5, values=(), diverged_at=2)
-    shown = comparison_table(study(store), "mnist", 9).shown.set_index(["ε", "method"])
+    store.add(dataset="glyphs", seed=0, values=(0.9,))
+    store.add(dataset="glyphs", seed=1, values=(0.3,), diverged_at=60)
+    store.add(dataset="glyphs", method="fixed_quantile", quantile=0.5, values=(), diverged_at=2)
+    (table,) = comparison_tables(study(store))
+    shown = table.shown.set_index(["ε", "method"])
     assert shown.loc[("9", "Online"), "ours, %"].endswith("(1 of its 2 runs diverged)")
     assert shown.loc[("9", "FixedQuantile"), "ours, %"] == "diverged"
     assert shown.loc[("9", "FixedQuantile"), "our best"] == "–"
 
 
-def test_all_nine_tables_of_the_paper_are_written_for_its_data(paper_store, study):
-    names = [t.name for t in all_tables(study(paper_store))]
-    numbers = [2, 3, 4, 8, 9, 10, 11, 12, 13]
-    assert names == [f"table_{n:02d}" for n in numbers] + ["runs", "noise_multipliers"]
+def test_all_nine_tables_of_the_paper_are_there_for_its_data(paper_store, study):
+    names = [t.name for t in comparison_tables(study(paper_store))]
+    assert names == [f"table_{n:02d}" for n in (2, 3, 4, 8, 9, 10, 11, 12, 13)]
 
 
 def test_the_demo_has_its_own_table_and_none_of_the_papers(glyphs_store, study):
-    tables = all_tables(study(glyphs_store))
-    assert [t.name for t in tables] == ["glyphs_k3", "runs", "noise_multipliers"]
-    assert not any("paper" in column for column in tables[0].shown.columns)
-    assert any("not MNIST" in note for note in tables[0].notes)
+    (table,) = comparison_tables(study(glyphs_store))
+    assert table.name == "glyphs_k3"
+    assert not any("paper" in column for column in table.shown.columns)
+    assert any("not MNIST" in note for note in table.notes)
 
 
-def test_another_epsilon_and_method_of_a_user_appear(store, study):
+def test_a_part_of_ag_news_fills_none_of_ag_news_cells(store, study):
+    for method, more in (("online", {}), ("adam_wosm", {"threshold": 0.01})):
+        store.add(dataset="ag_news_partial", method=method, values=(0.86,), **more)
+    store.add(dataset="mnist", values=(0.9,))
+    tables = {t.name: t for t in comparison_tables(study(store))}
+    assert (tables["table_10"].data["status"] == "not run").all()
+    partial = tables["ag_news_partial_k9"]
+    assert partial.data["mean"].tolist() == pytest.approx([86, 86])
+    assert partial.data["paper_mean"].isna().all()
+    assert not any("paper" in column for column in partial.shown.columns)
+    assert any("cannot be compared" in note for note in partial.notes)
+
+
+def test_what_the_paper_does_not_have_goes_to_a_table_of_its_own(store, study):
+    for seed, plus in ((0, 0.0), (1, 0.001)):
+        store.add(seed=seed, values=(0.9 + plus,))
+        store.add(method="my_clipping", seed=seed, threshold=2.0, values=(0.95 + plus,))
+        store.add(method="worse", seed=seed, values=(0.85 + plus,))
     store.add(epsilon=1.0, values=(0.8,))
-    store.add(method="my_clipping", learning_rate=0.5, threshold=2.0, values=(0.85,))
-    table = comparison_table(study(store), "mnist", 9)
-    shown = table.shown.set_index(["ε", "method"])
+    tables = {t.name: t for t in comparison_tables(study(store))}
+    assert set(tables["table_08"].data["method"]) == {
+        *("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
+    }
+    assert 1.0 not in set(tables["table_08"].data["epsilon"])
+    shown = tables["beyond"].shown.set_index(["ε", "method"])
+    assert len(shown) == 3
     assert shown.loc[("1", "Online"), "ours, %"] == "80.00"
-    assert shown.loc[("9", "my_clipping"), "our best"] == "ρ 0.5, C 2"
-    assert shown.loc[("9", "my_clipping"), "grid points"] == "1"  # nobody said how many there are
+    mine = shown.loc[("9", "my_clipping")]
+    assert mine["our best"] == "ρ 1, C 2"
+    assert mine["grid points"] == "1"  # nobody said how many there are
+    assert (mine["against Online"], mine[""]) == ("+5.00", "better")
+    assert shown.loc[("9", "worse"), ["against Online", ""]].tolist() == ["−5.00", "worse"]
+
+
+def test_contradicting_budgets_are_said_beside_the_tables(paper_store, study):
+    """Fashion-MNIST: Tables 3 and 9 have other budgets than Table 12; the others agree."""
+    tables = {t.name: " ".join(t.notes) for t in comparison_tables(study(paper_store))}
+    for name, notes in tables.items():
+        assert ("contradicts itself" in notes) == (name in ("table_03", "table_09", "table_12"))
+    assert "Tables 3 and 9: ε = 1, 2, 3, 4; Table 12: ε = 3, 5, 7, 9" in tables["table_12"]
 
 
 def test_runs_table_counts(paper_store, study):
@@ -160,22 +232,33 @@ def test_a_broken_budget_is_refused_in_one_line(tmp_path, content, culprit):
 
 
 def test_markdown_csv_and_latex_hold_the_same_cells(paper_store, study):
-    table = comparison_table(study(paper_store), "mnist", 9)
+    table = table_of(study(paper_store))
     lines = [line for line in to_markdown(table).splitlines() if line.startswith("| ")]
-    assert len(lines) == 18
+    assert len(lines) == 1 + 4 * 3
     assert {line.count("|") for line in lines} == {len(table.shown.columns) + 1}
+    assert "| FixedQuantile γ |" in lines[0]
     rows = list(csv.DictReader(io.StringIO(to_csv(table))))
     assert len(rows) == 17
     online = next(r for r in rows if (r["epsilon"], r["method"]) == ("9.0", "online"))
     assert float(online["paper_mean"]) == 93.62
-    assert online["seeds"] == "1"
+    assert (online["seeds"], online["verdict"]) == ("1", "reproduced")
     body = to_latex(table)
     assert body.count(r"\begin") == body.count(r"\end")
-    inside = body.split(r"\toprule")[1].split(r"\bottomrule")[0]
-    cells = [line for line in inside.splitlines() if line.endswith(r"\\")]
-    assert len(cells) == 18
-    assert {len(re.findall(r"(?<!\\)&", c)) for c in cells} == {len(table.shown.columns) - 1}
-    assert not re.search("[ρεγ±×−–]", body)
+    groups, names, *cells = [
+        line
+        for line in body.split(r"\toprule")[1].split(r"\bottomrule")[0].splitlines()
+        if line.endswith(r"\\")
+    ]
+    assert len(cells) == 4 * 3
+    assert {len(re.findall(r"(?<!\\)&", c)) for c in (names, *cells)} == {
+        len(table.shown.columns) - 1
+    }
+    spans = re.findall(r"multicolumn\{(\d)\}\{l\}\{(\w*)\}", groups)
+    assert spans == [
+        *(("2", ""), ("2", "Online"), ("3", "FixedThreshold")),
+        *(("3", "FixedQuantile"), ("2", "AdamWOSM")),
+    ]
+    assert not re.search("[ρεγ±×−–“”]", body)
 
 
 def test_latex_escapes_what_would_break_it():

@@ -1,21 +1,33 @@
 """Each cell of the paper's design beside ours, as tidy data in the printed unit.
 
 A cell is one data set, k, epsilon and method. Its row holds the paper's best hyperparameters and
-value, ours under both selection rules, and ours at the paper's own grid point.
+value, ours under each selection rule, ours at the paper's own grid point, and the verdicts.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from oso.errors import OsoError
-from oso.reporting import labels
+from oso.reporting import labels, verdicts
 from oso.reporting.budget import grid_size
 from oso.reporting.paper import SEEDS, find_table, paper_results
-from oso.reporting.select import CELL, POINT, best_of_grid, grid_points, main_variants, run_values
+from oso.reporting.select import (
+    CELL,
+    POINT,
+    add_keys,
+    best_of_grid,
+    checkpoints,
+    choose,
+    cross_of_grid,
+    grid_points,
+    main_variants,
+)
+from oso.reporting.verdicts import Sample
 
 SAME_POINT = 0.02  # the paper prints three or four digits: relative tolerance for its grid points
 
@@ -24,8 +36,9 @@ COLUMNS = [
     *CELL,
     "metric",
     "unit",
+    "in_paper",  # the paper's table holds this cell
     "status",  # run, diverged (no run has a value), or not run
-    *(f"paper_{name}" for name in (*POINT, "mean", "std", "seeds", "note")),
+    *(f"paper_{name}" for name in (*POINT, "mean", "std", "seeds", "diverged", "note")),
     *POINT,
     "mean",
     "std",
@@ -38,17 +51,21 @@ COLUMNS = [
     "grid_size",
     "noise_multiplier",
     "difference",  # mean - paper_mean
+    "verdict",  # on the value: see oso.reporting.verdicts
+    "point_verdict",  # on the hyperparameters
     "at_paper_mean",
     "at_paper_std",
     "at_paper_seeds",
     "last_mean",
     "last_std",
     *(f"last_{name}" for name in POINT),
+    *("cross_mean", "cross_std", "cross_seeds"),
+    *(f"{half}_{name}" for half in ("even", "odd") for name in POINT),  # chosen on this half
 ]
 
 _COUNTS = [
     *("table", "k", "paper_seeds", "seeds", "runs", "diverged", "best_runs", "best_diverged"),
-    *("grid_points", "grid_size", "at_paper_seeds"),
+    *("grid_points", "grid_size", "at_paper_seeds", "cross_seeds"),
 ]
 
 
@@ -59,11 +76,22 @@ class Study:
     runs: pd.DataFrame
     evaluations: pd.DataFrame
     budget: pd.DataFrame
+    prices: Mapping[tuple, float] = field(default_factory=dict)  # see `prices.read_prices`
+
+    @cached_property
+    def keyed(self) -> pd.DataFrame:
+        """The runs with their keys, see `select.add_keys`."""
+        return add_keys(self.runs, self.evaluations)
+
+    @cached_property
+    def checkpoints(self) -> pd.DataFrame:
+        """The splits' values at each evaluated step, see `select.checkpoints`."""
+        return checkpoints(self.keyed, self.evaluations)
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """One row per run under the rule `best`, see `select.run_values`."""
-        return run_values(self.runs, self.evaluations, "best")
+        """One row per run under the rule `best`, see `select.choose`."""
+        return choose(self.keyed, self.checkpoints, "best")
 
     @cached_property
     def points(self) -> pd.DataFrame:
@@ -78,7 +106,12 @@ class Study:
     @cached_property
     def last(self) -> pd.DataFrame:
         """One row per cell that was run under the rule `last`, selection of the point included."""
-        return best_of_grid(grid_points(run_values(self.runs, self.evaluations, "last")))
+        return best_of_grid(grid_points(choose(self.keyed, self.checkpoints, "last")))
+
+    @cached_property
+    def cross(self) -> pd.DataFrame:
+        """One row per cell that was run under the rule `cross`."""
+        return cross_of_grid(choose(self.keyed, self.checkpoints, "cross"), self.points)
 
     @cached_property
     def best_runs(self) -> pd.DataFrame:
@@ -113,18 +146,17 @@ def _compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
     table = find_table(dataset, k)
     paper = paper_results()
     paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
-    best, last = (_of(frame, dataset, k) for frame in (study.best, study.last))
-    points = main_variants(_of(study.points, dataset, k))
+    best, last, cross = (_of(f, dataset, k) for f in (study.best, study.last, study.cross))
     found = best["metric"].dropna().unique()
     metric = table.metric if table else (found[0] if len(found) else "")
-    cells = {(_epsilon(row.epsilon), row.method) for row in paper.itertuples()}
-    cells |= {(_epsilon(row.epsilon), row.method) for row in best.itertuples()}
+    theirs_at, best_at, last_at, cross_at = map(_by_cell, (paper, best, last, cross))
+    points = main_variants(_of(study.points, dataset, k))
+    cells = set(theirs_at) | set(best_at)
     order = labels.method_order({method for _, method in cells})
     rows = []
     for epsilon, method in sorted(cells, key=lambda c: (c[0] is None, c[0], order.index(c[1]))):
-        theirs = _one(paper, epsilon, method)
-        ours = _one(best, epsilon, method)
-        row = {
+        theirs, ours = theirs_at.get((epsilon, method)), best_at.get((epsilon, method))
+        row: dict = {
             "table": table.number if table else None,
             "dataset": dataset,
             "k": k,
@@ -133,22 +165,28 @@ def _compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
             "metric": metric,
             "unit": labels.metric_unit(metric),
             "grid_size": grid_size(dataset, method, k, study.budget),
+            "in_paper": theirs is not None,
+            "paper_diverged": False,
             "status": "not run",
         }
         if theirs is not None:
-            row |= {f"paper_{n}": theirs[n] for n in (*POINT, "mean", "std", "note")}
+            row |= {f"paper_{n}": theirs[n] for n in (*POINT, "mean", "std", "diverged", "note")}
             row["paper_seeds"] = math.nan if pd.isna(theirs["mean"]) else SEEDS
         if ours is not None:
             _refuse_more_than_was_paid(row, ours)
-            row |= _ours(ours, _one(last, epsilon, method), metric)
+            row |= _ours(ours, metric)
+            row |= _by_other_rules(last_at[epsilon, method], cross_at[epsilon, method], metric)
             row["difference"] = row["mean"] - row.get("paper_mean", math.nan)
             if theirs is not None:
-                row |= _at_paper(points, theirs, epsilon, method, metric)
+                mine = points[points["cell"] == ours["cell"]]
+                row |= _at_paper(mine, theirs, metric)
+        if theirs is not None:
+            row["verdict"], row["point_verdict"] = _verdicts(row)
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
 
 
-def _refuse_more_than_was_paid(row: dict, ours: pd.Series) -> None:
+def _refuse_more_than_was_paid(row: dict, ours: dict) -> None:
     """The noise is that of a grid of N runs; the best of more than N points would cost more."""
     size = row["grid_size"]
     if size is not None and not pd.isna(row["epsilon"]) and ours["points"] > size:
@@ -167,20 +205,16 @@ def _epsilon(epsilon: float) -> float | None:
     return None if pd.isna(epsilon) else float(epsilon)
 
 
-def _cell(frame: pd.DataFrame, epsilon: float | None, method: str) -> pd.DataFrame:
-    same = frame["epsilon"].isna() if epsilon is None else frame["epsilon"] == epsilon
-    return frame[same & (frame["method"] == method)]
+def _by_cell(frame: pd.DataFrame) -> dict[tuple[float | None, str], dict]:
+    """(epsilon, method) -> the row; the first where there are several."""
+    rows = reversed(frame.to_dict("records"))
+    return {(_epsilon(row["epsilon"]), row["method"]): row for row in rows}
 
 
-def _one(frame: pd.DataFrame, epsilon: float | None, method: str) -> pd.Series | None:
-    rows = _cell(frame, epsilon, method)
-    return None if rows.empty else rows.iloc[0]
-
-
-def _ours(best: pd.Series, last: pd.Series | None, metric: str) -> dict:
+def _ours(best: dict, metric: str) -> dict:
     factor = labels.scale(metric)
     row = {name: best[name] for name in (*POINT, "seeds", "noise_multiplier")}
-    row |= {
+    return row | {
         "status": "diverged" if pd.isna(best["mean"]) else "run",
         "mean": best["mean"] * factor,
         "std": best["std"] * factor,
@@ -190,17 +224,19 @@ def _ours(best: pd.Series, last: pd.Series | None, metric: str) -> dict:
         "best_diverged": best["diverged"],
         "grid_points": best["points"],
     }
-    if last is not None:
-        row |= {"last_mean": last["mean"] * factor, "last_std": last["std"] * factor}
-        row |= {f"last_{name}": last[name] for name in POINT}
-    return row
 
 
-def _at_paper(
-    points: pd.DataFrame, theirs: pd.Series, epsilon: float | None, method: str, metric: str
-) -> dict:
-    names = [n for n in labels.tuned(method) if not pd.isna(theirs[n])]
-    mine = _cell(points, epsilon, method)
+def _by_other_rules(last: dict, cross: dict, metric: str) -> dict:
+    factor = labels.scale(metric)
+    row = {"last_mean": last["mean"] * factor, "last_std": last["std"] * factor}
+    row |= {f"last_{name}": last[name] for name in POINT}
+    row |= {"cross_mean": cross["mean"] * factor, "cross_std": cross["std"] * factor}
+    row |= {"cross_seeds": cross["seeds"]}
+    return row | {f"{h}_{name}": cross[f"{h}_{name}"] for h in ("even", "odd") for name in POINT}
+
+
+def _at_paper(mine: pd.DataFrame, theirs: dict, metric: str) -> dict:
+    names = [n for n in labels.tuned(theirs["method"]) if not pd.isna(theirs[n])]
     for name in names:
         mine = mine[np.isclose(mine[name], theirs[name], rtol=SAME_POINT, atol=0)]
     if not names or mine.empty:
@@ -212,3 +248,38 @@ def _at_paper(
         "at_paper_std": at["std"] * factor,
         "at_paper_seeds": at["seeds"],
     }
+
+
+def _verdicts(row: dict) -> tuple[str, str]:
+    """On the value, and on the hyperparameters."""
+    if row["status"] == "not run":
+        return verdicts.NOT_RUN, verdicts.NOT_RUN
+    if row["paper_diverged"]:
+        lost = verdicts.REPRODUCED if _whole_grid(row) else verdicts.PART
+        return (verdicts.TRAINS,) * 2 if row["status"] == "run" else (lost,) * 2
+    if row["status"] == "diverged":
+        return verdicts.DIVERGED, verdicts.DIVERGED
+    if pd.isna(row["paper_mean"]):
+        return verdicts.NO_VALUE, _point_verdict(row)
+    ours = Sample(row["mean"], row["std"], row["seeds"])
+    theirs = Sample(row["paper_mean"], row["paper_std"], SEEDS)
+    return verdicts.compared(ours, theirs), _point_verdict(row)
+
+
+def _point_verdict(row: dict) -> str:
+    if not _whole_grid(row):
+        return verdicts.PART
+    names = labels.tuned(row["method"])
+    if all(np.isclose(row[n], row[f"paper_{n}"], rtol=SAME_POINT, atol=0) for n in names):
+        return verdicts.SAME
+    if pd.isna(row.get("at_paper_mean", math.nan)):  # all its runs diverged
+        return verdicts.OTHER
+    there = Sample(row["at_paper_mean"], row["at_paper_std"], row["at_paper_seeds"])
+    found = verdicts.compared(there, Sample(row["mean"], row["std"], row["seeds"]))
+    if found == verdicts.UNDECIDED:
+        return found
+    return verdicts.AS_GOOD if found == verdicts.REPRODUCED else verdicts.OTHER
+
+
+def _whole_grid(row: dict) -> bool:
+    return row["grid_size"] is not None and row["grid_points"] >= row["grid_size"]

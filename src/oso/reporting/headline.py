@@ -4,21 +4,28 @@ import math
 
 import pandas as pd
 
-from oso.reporting import labels
+from oso.reporting import labels, verdicts
+from oso.reporting.claims import claims_sentence
 from oso.reporting.compare import Study, compare
 from oso.reporting.figures import settings
-from oso.reporting.paper import SEEDS, paper_results
+from oso.reporting.paper import DATASETS, SEEDS, paper_results, paper_tables
+from oso.reporting.rules import rules_sentence
 from oso.reporting.select import is_higher_better
 from oso.reporting.tables import noise_table
 
 
-def headlines(study: Study) -> list[str]:
-    """The report's first sentences: scope, the best method, the paper, the price in noise."""
+def headlines(study: Study, claims: pd.DataFrame) -> list[str]:
+    """The report's first sentences: scope, the paper, its claims, selection, the price in noise.
+
+    claims: `claims.judged`.
+    """
     cells = [compare(study, dataset, k) for dataset, k in settings(study)]
+    paper = bool(set(study.datasets) & set(DATASETS))
     return [
         scope(study),
-        *(line for frame in cells for line in [best_method(frame)] if line),
-        *against_paper(cells),
+        *against_paper(study),
+        *([claims_sentence(claims)] if paper else []),
+        rules_sentence(study),
         *coverage(cells),
         *noise_price(study),
     ]
@@ -30,7 +37,7 @@ def scope(study: Study) -> str:
     diverged = int((runs["status"] == "diverged").sum())
     where = _listed([labels.dataset_short(d) for d in study.datasets])
     text = f"{_count(len(runs), 'run')} of {_count(len(study.methods), 'method')} on {where}: "
-    text += f"{len(runs) - diverged} finished, {diverged} diverged. "
+    text += f"{len(runs) - diverged:,} finished, {diverged:,} diverged. "
     fewest, most = study.best["seeds"].min(), study.best["seeds"].max()
     if most <= 1:
         return text + "Every value is one seed, so none says how much chance matters."
@@ -64,22 +71,29 @@ def _winner(rows: pd.DataFrame) -> str:
     return text + (" (within the seeds' spread)" if lead < both else "")
 
 
-def against_paper(cells: list[pd.DataFrame]) -> list[str]:
-    """How far ours are from the paper's printed values, one sentence per unit."""
-    both = pd.concat(cells).dropna(subset="difference")
-    printed = paper_results()["mean"].notna().sum()
-    lines = []
-    for unit, rows in both.groupby("unit"):
+def against_paper(study: Study) -> list[str]:
+    """How many of the paper's printed values are reproduced, and how far off the others are."""
+    cells = pd.concat([compare(study, t.dataset, t.k) for t in paper_tables()])
+    printed = cells[cells["paper_mean"].notna()]
+    counts = printed["verdict"].value_counts()
+    ran = printed[printed["status"] != "not run"]
+    if ran.empty:
+        return []
+    words = [verdicts.REPRODUCED, verdicts.HIGHER, verdicts.LOWER, verdicts.DIVERGED]
+    parts = [f"{counts[word]} {word}" for word in words if word in counts]
+    text = (
+        f"Of the {len(printed)} values that the paper prints, {len(ran)} were run: "
+        f"{_listed(parts)} (95 % intervals from both standard deviations)."
+    )
+    for unit, rows in ran.dropna(subset="difference").groupby("unit"):
         far = rows.iloc[int(rows["difference"].abs().argmax())]
-        lines.append(
-            f"Of the {printed} values that the paper prints, {len(rows)} can be compared in "
-            f"{unit}: "
-            f"the median absolute difference is {rows['difference'].abs().median():.2f}, the "
-            f"largest {labels.signed(far['difference'])} "
-            f"({labels.method_label(far['method'])}, {labels.dataset_short(far['dataset'])}, "
-            f"k = {far['k']}, ε = {far['epsilon']:g}). {_seeds(rows)}"
+        text += (
+            f" In {unit} the median absolute difference is "
+            f"{rows['difference'].abs().median():.2f}, the largest "
+            f"{labels.signed(far['difference'])} ({labels.method_label(far['method'])}, "
+            f"{labels.dataset_short(far['dataset'])}, k = {far['k']}, ε = {far['epsilon']:g})."
         )
-    return lines
+    return [f"{text} {_seeds(ran)}"]
 
 
 def _seeds(rows: pd.DataFrame) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from oso.data.catalogue import DATASETS as CATALOGUE
 from oso.methods import find_method, method_names
 
 # Order of the paper's tables; methods that a user adds follow in alphabetical order.
@@ -15,7 +16,7 @@ DATASETS = {
     "mnist": "MNIST",
     "fashion_mnist": "Fashion-MNIST",
     "ag_news": "AG News",
-    "ag_news_partial": "AG News (part of its training data)",
+    "ag_news_partial": f"AG News partial (n = {CATALOGUE['ag_news_partial'].examples:,})",
     "glyphs": "Glyphs (rendered digits, not MNIST)",
 }
 

@@ -3,29 +3,28 @@
 import base64
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import pandas as pd
 
-from oso.reporting import labels
+from oso.reporting import evidence, labels, verdicts
 from oso.reporting.accounts import accounting_table, statement
 from oso.reporting.budget import read_budget, read_study_plan
-from oso.reporting.compare import Study
+from oso.reporting.claims import claims_tables, judged
+from oso.reporting.compare import Study, compare
+from oso.reporting.comparisons import RULE_NOTE, SEEDS_NOTE, comparison_tables
+from oso.reporting.data_table import data_table, read_facts
 from oso.reporting.figures import settings, write_figures
 from oso.reporting.files import ReportFolder
-from oso.reporting.headline import headlines, paper_says
+from oso.reporting.headline import best_method, headlines, paper_says
 from oso.reporting.load import load
 from oso.reporting.paper import DATASETS, find_table
 from oso.reporting.pictures import Picture
-from oso.reporting.prices import price_table
-from oso.reporting.render import Table, text, write_table
-from oso.reporting.tables import (
-    RULE_NOTE,
-    SEEDS_NOTE,
-    comparison_tables,
-    noise_table,
-    runs_table,
-)
+from oso.reporting.prices import PRICES, price_table, read_prices
+from oso.reporting.render import Table, headings, text, write_table
+from oso.reporting.rules import rules_sentence, rules_table
+from oso.reporting.tables import noise_table, runs_table
 from oso.results.account import account
 
 TITLE = "Online Sensitivity Optimization: the results"
@@ -37,8 +36,10 @@ def build_report(
 ) -> Path:
     """Write tables/, figures/ and index.html below `output`; returns the page's path.
 
-    results: folder with the tables runs and evaluations. budget: JSON with each grid's runs and
-    noise multiplier (see `reporting.budget`), so that cohorts that were not run show their price.
+    results: folder with the tables runs and evaluations, and perhaps data.json (`data_table`) and
+    prices.csv, from which what searches cost is then taken (see `reporting.prices`).
+    budget: JSON with each grid's runs and noise multiplier (see `reporting.budget`), so that
+    cohorts that were not run show their price.
     Every grid is accounted for anew from its ledgers.
     Files are replaced one by one and atomically, the page last; files that no report made stay.
     Raises OsoError for results that are missing, empty or of another schema, for a ledger that is
@@ -46,61 +47,90 @@ def build_report(
     written.
     """
     runs, evaluations = load(results)
-    study = Study(runs, evaluations, read_budget(budget))
+    study = Study(runs, evaluations, read_budget(budget), read_prices(Path(results) / PRICES))
     accounts = account(runs, read_study_plan(budget))
     comparisons = comparison_tables(study)
+    claims = judged(study)
     folder = ReportFolder(output)
     others = {
+        "data": data_table(study, read_facts(results)),
         "ran": runs_table(study),
+        "rules": rules_table(study),
         "noise": noise_table(study),
         "price": price_table(study),
         "accounting": accounting_table(accounts),
     }
-    for table in (*comparisons, *others.values()):
+    claimed = claims_tables(claims) if set(study.datasets) & set(DATASETS) else []
+    for table in (*comparisons, *claimed, *others.values()):
         write_table(table, folder)
     pictures = write_figures(study, folder)
-    page = _render(study, comparisons, others, pictures, title or TITLE, statement(accounts))
+    page = _render(
+        study,
+        comparisons,
+        pictures,
+        title=title or TITLE,
+        headlines=headlines(study, claims),
+        claims=claimed,
+        statement=statement(accounts),
+        **others,
+    )
     written = folder.write(PAGE, page)
     folder.finish()
     return written
 
 
-def _render(
-    study: Study,
-    comparisons: list[Table],
-    others: dict[str, Table],
-    pictures: list[Picture],
-    title: str,
-    accounted: str,
-) -> str:
+def _render(study: Study, comparisons: list[Table], pictures: list[Picture], **parts: Any) -> str:
     source = (files("oso.reporting") / "page.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["cell"] = text
+    environment.filters["headings"] = headings
+    environment.filters["mark"] = _mark
     environment.filters["png"] = lambda png: base64.b64encode(png).decode("ascii")
     sections = _sections(study, comparisons, pictures)
     shown = {section["table"].name for section in sections}
+    beyond = [t for t in comparisons if t.name == "beyond"]
     return environment.from_string(source).render(
-        title=title,
-        headlines=headlines(study),
         notes=[labels.DATASET_NOTES[d] for d in study.datasets if d in labels.DATASET_NOTES],
         datasets=[labels.dataset_label(d) for d in study.datasets],
         paper_says=paper_says(),
-        comparable=bool(set(study.datasets) & set(DATASETS)),
         sections=sections,
+        beyond=beyond,
         unrun=[
             {"table": t, "pictures": [p for p in pictures if not p.ours and _about(p, t)]}
             for t in comparisons
-            if t.name not in shown
+            if t.name not in shown and t not in beyond
         ],
-        said_elsewhere={RULE_NOTE, SEEDS_NOTE, *labels.DATASET_NOTES.values()},
+        said_elsewhere={
+            *(RULE_NOTE, SEEDS_NOTE, verdicts.VALUE_RULE, verdicts.POINT_RULE),
+            *labels.DATASET_NOTES.values(),
+        },
+        value_rule=verdicts.VALUE_RULE,
+        point_rule=verdicts.POINT_RULE,
+        rules_sentence=rules_sentence(study),
         noise_pictures=[p for p in pictures if p.kind == "noise"],
         price_pictures=[p for p in pictures if p.kind == "price"],
+        # Of no data set at one k, and of no kind that has a section.
+        more_pictures=[p for p in pictures if p.k is None and p.kind not in ("noise", "price")],
         provenance=provenance(study.runs),
-        statement=accounted,
-        **others,
+        **parts,
     )
+
+
+def _mark(cell: str) -> str:
+    """How a cell looks: verdicts in colour, what was not run in grey."""
+    word = cell.split(" (")[0]
+    if word == verdicts.NOT_RUN:
+        return "idle"
+    if word in (verdicts.REPRODUCED, verdicts.SAME, verdicts.AS_GOOD, evidence.HOLDS):
+        return "yes"
+    return "no" if word in (*_DIFFERENT, evidence.FAILS) else ""
+
+
+_DIFFERENT = (
+    *(verdicts.HIGHER, verdicts.LOWER, verdicts.DIVERGED, verdicts.TRAINS, verdicts.OTHER),
+)
 
 
 def _sections(study: Study, comparisons: list[Table], pictures: list[Picture]) -> list[dict]:
@@ -110,11 +140,13 @@ def _sections(study: Study, comparisons: list[Table], pictures: list[Picture]) -
     for dataset, k in settings(study):
         reference = find_table(dataset, k)
         name = f"table_{reference.number:02d}" if reference else f"{dataset}_k{k}"
+        cells = compare(study, dataset, k)
         mine = [p for p in pictures if (p.dataset, p.k) == (dataset, k) and p.ours]
         sections.append(
             {
                 "heading": f"{labels.dataset_label(dataset)}, k = {k}",
                 "table": by_name[name],
+                "best": best_method(cells[cells["in_paper"] | (reference is None)]),
                 "first": [p for p in mine if p.kind == "metric"],
                 "rest": [p for p in mine if p.kind != "metric"],
             }

@@ -1,17 +1,16 @@
-"""The paper's results as tidy data: Tables 2-4 (k = 7), 8-10 (k = 9) and 11-13 (k = 5).
+"""The paper's numbers as tidy data: Table 1, 2-4 (k = 7), 8-10 (k = 9) and 11-13 (k = 5).
 
 Means and standard deviations are in the printed unit: accuracy in percent, mean squared error
 times 100. Tables 2-4 print hyperparameters only, and no table prints NoDP's value.
 """
 
-import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from io import StringIO
 
 import pandas as pd
 
-from oso.errors import OsoError
 from oso.study.paper_best import TABLES, all_points
 
 SEEDS = 5  # each of the paper's values is a mean of five seeds
@@ -29,6 +28,7 @@ COLUMNS = [
     "metric",
     "mean",
     "std",
+    "diverged",  # the paper prints '-': no grid point trained
     "printed_learning_rate",
     "printed_threshold",
     "printed_quantile",
@@ -66,45 +66,28 @@ def find_table(dataset: str, k: int) -> PaperTable | None:
     return next((t for t in paper_tables() if (t.dataset, t.k) == (dataset, k)), None)
 
 
-@cache
-def _values() -> dict[tuple[int, float | None, str], tuple[float | None, float | None]]:
-    text = (files("oso.reporting") / "paper_results.csv").read_text(encoding="utf-8")
-
-    def number(printed: str) -> float | None:
-        return None if printed == "-" else float(printed)
-
-    return {
-        (int(row["table"]), float(row["epsilon"]), row["method"]): (
-            number(row["printed_mean"]),
-            number(row["printed_std"]),
-        )
-        for row in csv.DictReader(text.splitlines())
-    }
+def _number(printed: str) -> float | None:
+    return float(printed) if printed not in ("", "-") else None
 
 
 def paper_results() -> pd.DataFrame:
-    """One row per table, epsilon and method; columns `COLUMNS`, a missing number is NaN.
+    """One row per table, epsilon and method; columns `COLUMNS`, a missing number is NaN."""
+    return _results().copy()
 
-    Where the paper prints '-' (every run diverged) hyperparameters and value are NaN.
-    """
+
+@cache
+def _results() -> pd.DataFrame:
     metric = {t.number: t.metric for t in paper_tables()}
     rows = []
     for p in all_points():
-        mean, std = _values().get((p.table, p.epsilon, p.method), (None, None))
         row = {name: getattr(p, name, None) for name in COLUMNS}
-        rows.append(row | {"metric": metric[p.table], "mean": mean, "std": std})
+        row |= {"metric": metric[p.table], "diverged": not p.exists}
+        rows.append(row | {"mean": _number(p.printed_mean), "std": _number(p.printed_std)})
     frame = pd.DataFrame(rows, columns=COLUMNS)
     numbers = ["epsilon", "learning_rate", "threshold", "quantile", "mean", "std"]
     return frame.astype(dict.fromkeys(numbers, "float64"))
 
 
-def best_hyperparameters(table: int) -> pd.DataFrame:
-    """The rows of one table: its best hyperparameters and, where printed, their values.
-
-    Raises OsoError for a table that reports none.
-    """
-    if table not in TABLES:
-        allowed = ", ".join(map(str, TABLES))
-        raise OsoError(f"table {table}: the paper lists best hyperparameters in tables {allowed}")
-    frame = paper_results()
-    return frame[frame["table"] == table].reset_index(drop=True)
+def paper_data() -> pd.DataFrame:
+    """Table 1: dataset, examples, batch_size, parameters, in the paper's order."""
+    return pd.read_csv(StringIO((files("oso.reporting") / "paper_data.csv").read_text("utf-8")))

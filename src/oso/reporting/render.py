@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -30,18 +31,26 @@ _LATEX = {
     "−": r"$-$",
     "–": "--",
     "≥": r"$\geq$",
+    "₀": r"$_0$",
+    "“": "``",
+    "”": "''",
 }
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table twice: `data` for machines (CSV), `shown` for people (text cells), and notes."""
+    """One table twice: `data` for machines (CSV), `shown` for people (text cells), and notes.
+
+    `shown` may have two levels of headings: groups of columns, and columns. `details` are more text
+    cells, for the page only.
+    """
 
     name: str  # file name without its ending
     title: str
     data: pd.DataFrame
     shown: pd.DataFrame
     notes: tuple[str, ...] = field(default=())
+    details: pd.DataFrame | None = None
 
 
 def text(value: Any) -> str:
@@ -49,11 +58,26 @@ def text(value: Any) -> str:
     return NOTHING if pd.isna(value) else str(value)
 
 
+def headings(shown: pd.DataFrame) -> list[list[tuple[str, int]]]:
+    """The lines of a table's head, as pairs of a heading and the number of columns it spans."""
+    lines = []
+    for level in range(shown.columns.nlevels):
+        names = list(shown.columns.get_level_values(level))
+        if level == shown.columns.nlevels - 1:  # columns, each by itself
+            lines.append([(name, 1) for name in names])
+        else:
+            lines.append([(name, len(list(same))) for name, same in groupby(names)])
+    return lines
+
+
 def to_markdown(table: Table) -> str:
+    """Headings of two levels are joined: Markdown has one line for them."""
+
     def line(cells: Iterable[Any]) -> str:
         return "| " + " | ".join(text(c).replace("|", "\\|") for c in cells) + " |"
 
-    lines = [f"### {table.title}", "", line(table.shown.columns)]
+    names = [" ".join(c).strip() if isinstance(c, tuple) else c for c in table.shown.columns]
+    lines = [f"### {table.title}", "", line(names)]
     lines.append("|" + "---|" * len(table.shown.columns))
     lines += [line(row) for row in table.shown.itertuples(index=False)]
     lines += [f"\n{note}" for note in table.notes]
@@ -70,6 +94,11 @@ def to_latex(table: Table) -> str:
     def line(cells: Iterable[Any]) -> str:
         return " & ".join(latex(text(c)) for c in cells) + r" \\"
 
+    def group(names: list[tuple[str, int]]) -> str:
+        cells = (rf"\multicolumn{{{span}}}{{l}}{{{latex(name)}}}" for name, span in names)
+        return " & ".join(cells) + r" \\"
+
+    heads = headings(table.shown)
     lines = [
         "% needs \\usepackage{booktabs,graphicx}",
         r"\begin{table}",
@@ -79,7 +108,8 @@ def to_latex(table: Table) -> str:
         r"\resizebox{\linewidth}{!}{%",
         rf"\begin{{tabular}}{{{'l' * len(table.shown.columns)}}}",
         r"\toprule",
-        line(table.shown.columns),
+        *[group(names) for names in heads[:-1]],
+        line(name for name, _ in heads[-1]),
         r"\midrule",
         *[line(row) for row in table.shown.itertuples(index=False)],
         r"\bottomrule",

@@ -1,91 +1,13 @@
-"""The tables of the report: the paper's beside ours, what was run, and the noise multipliers."""
+"""What was run, and the noise multipliers."""
 
 import pandas as pd
 
 from oso.reporting import labels
 from oso.reporting.budget import grid_size
-from oso.reporting.compare import Study, compare
-from oso.reporting.paper import DATASETS, SEEDS, find_table, paper_tables
+from oso.reporting.compare import Study
+from oso.reporting.paper import DATASETS
 from oso.reporting.render import Table
 from oso.reporting.select import CELL, VARIANT
-
-RULE_NOTE = (
-    "Selection as in the paper: each run's best test value over all evaluations, averaged over "
-    "seeds, then the grid's best point. This looks at the test set, so it is neither private nor "
-    "an honest estimate. The last column takes each run's last evaluation instead."
-)
-SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds. One seed is not five."
-
-
-def comparison_tables(study: Study) -> list[Table]:
-    """The paper's nine tables if any of its data sets was run, and one per other data set and k."""
-    tables = []
-    if set(study.datasets) & set(DATASETS):
-        tables += [comparison_table(study, t.dataset, t.k) for t in paper_tables()]
-    done = {(t.dataset, t.k) for t in paper_tables()}
-    for dataset in study.datasets:
-        for k in sorted(study.runs.loc[study.runs["dataset"] == dataset, "k"].unique()):
-            if (dataset, k) not in done:
-                tables.append(comparison_table(study, dataset, int(k)))
-    return tables
-
-
-def comparison_table(study: Study, dataset: str, k: int) -> Table:
-    """One data set at one k, in the layout of the paper's tables turned to one row per cell."""
-    data = compare(study, dataset, k)
-    reference = find_table(dataset, k)
-    unit = data["unit"].iloc[0]
-    shown = pd.DataFrame([_shown(row, unit, reference is not None) for _, row in data.iterrows()])
-    label = labels.dataset_label(dataset)
-    if reference is None:
-        name, title = f"{dataset}_k{k}", f"{label}, k = {k}: best on test"
-        notes = [labels.DATASET_NOTES.get(dataset, ""), RULE_NOTE]
-    else:
-        name = f"table_{reference.number:02d}"
-        title = f"Table {reference.number} of the paper and ours: {label}, k = {k}"
-        notes = [*_reading_notes(data), RULE_NOTE, SEEDS_NOTE]
-        if (data["status"] == "not run").all():
-            notes.insert(0, "Nothing of this table was run yet.")
-    return Table(name, title, data, shown, tuple(n for n in notes if n))
-
-
-def _shown(row: pd.Series, unit: str, with_paper: bool) -> dict[str, str]:
-    ran = row["status"] != "not run"
-    method = row["method"]
-    ours = labels.spread(row["mean"], row["std"]) if row["status"] == "run" else row["status"]
-    if row["status"] == "run" and row["best_diverged"]:
-        ours += f" ({row['best_diverged']} of its {row['best_runs']} runs diverged)"
-    size = "" if pd.isna(row["grid_size"]) else f" of {row['grid_size']}"
-    lost = f" ({row['diverged']} of {row['runs']} runs diverged)" if ran and row["diverged"] else ""
-    cells = {"ε": labels.epsilon_text(row["epsilon"]), "method": labels.method_label(method)}
-    if with_paper:
-        cells["paper's best"] = labels.point_text(
-            method, *(row[f"paper_{n}"] for n in ("learning_rate", "threshold", "quantile"))
-        )
-        cells[f"paper, {unit}"] = labels.spread(row["paper_mean"], row["paper_std"])
-    cells["our best"] = labels.point_text(
-        method, row["learning_rate"], row["threshold"], row["quantile"]
-    )
-    cells[f"ours, {unit}"] = ours
-    cells["seeds"] = str(row["seeds"]) if ran else labels.NOTHING
-    cells["grid points"] = f"{row['grid_points']}{size}{lost}" if ran else f"0{size}"
-    if with_paper:
-        cells["ours − paper"] = labels.signed(row["difference"])
-        cells["ours at paper's best"] = labels.spread(row["at_paper_mean"], row["at_paper_std"])
-    else:
-        cells["noise multiplier"] = labels.number(row["noise_multiplier"], ".3f")
-    cells["last step"] = labels.spread(row["last_mean"], row["last_std"])
-    return cells
-
-
-def _reading_notes(data: pd.DataFrame) -> list[str]:
-    """One line per reading of the paper that is not the printed text, methods joined."""
-    noted = data[data["paper_note"].fillna("") != ""]
-    lines = []
-    for (method, note), rows in noted.groupby(["method", "paper_note"], sort=False):
-        at = ", ".join(labels.epsilon_text(e) for e in rows["epsilon"])
-        lines.append(f"{labels.method_label(method)}, ε = {at}: {note}.")
-    return lines
 
 
 def runs_table(study: Study) -> Table:
@@ -120,9 +42,9 @@ def runs_table(study: Study) -> Table:
             "seeds": data["seeds"],
             "runs": data["runs"],
             "diverged": data["diverged"],
+            "search priced by": data["selection"].str.replace("_", " "),
             "noise multiplier": [labels.number(v, ".3f") for v in data["noise_multiplier"]],
             "momentum": [labels.number(v) for v in data["momentum"]],
-            "epochs": data["epochs"],
             "device": data["device"],
             "time": [labels.duration(v) for v in data["wall_seconds"]],
         }
@@ -193,8 +115,3 @@ def ordered(data: pd.DataFrame) -> pd.DataFrame:
     by = ["_dataset", "k", "epsilon", "_method"]
     ranked = ranked.sort_values(by, kind="stable", na_position="last")
     return ranked.drop(columns=["_dataset", "_method"]).reset_index(drop=True)
-
-
-def all_tables(study: Study) -> list[Table]:
-    """Every table of the report, the comparisons first."""
-    return [*comparison_tables(study), runs_table(study), noise_table(study)]

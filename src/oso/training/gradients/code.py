@@ -141,7 +141,7 @@ class _Pass:
         """While the model runs, its layers with parameters are called through `_call`."""
         try:
             for name, layer in self.code.layers.items():
-                layer.forward = lambda inputs, name=name: self._call(name, inputs)  # type: ignore[method-assign]
+                layer.forward = lambda inputs, name=name: self._call(name, inputs)
             yield
         finally:
             for layer in self.code.layers.values():
@@ -194,4 +194,3 @@ class _Pass:
                 )
         if missing := self.code.layers.keys() - self.outputs.keys():
             raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
-

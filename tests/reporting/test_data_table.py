@@ -1,0 +1,76 @@
+"""Table 1: counted, not typed."""
+
+import json
+
+import pytest
+
+from oso.data.catalogue import DATASETS
+from oso.errors import OsoError
+from oso.reporting.data_table import data_table, read_facts
+
+
+def lines(table):
+    """(quantity, side) -> data set -> text."""
+    shown = table.shown.copy()
+    shown[""] = shown[""].where(shown[""] != "").ffill()
+    return shown.set_index(["", " "]).T.to_dict()
+
+
+def test_our_networks_and_data_have_the_sizes_of_the_paper_s(store, study):
+    store.add(batch_size=512)
+    table = data_table(study(store), {})
+    cells = lines(table)
+    assert list(table.shown.columns[2:]) == ["AG News", "MNIST", "Fashion-MNIST"]
+    assert cells["Model Size", "ours"] == {
+        "AG News": "113156",
+        "MNIST": "551322",
+        "Fashion-MNIST": "48705",
+    }
+    for quantity in ("Dataset Size", "Batch Size", "Model Size"):
+        assert set(cells[quantity, "verdict"].values()) == {"same"}
+
+
+def test_what_the_runs_really_used_is_shown(store, study):
+    store.add(batch_size=256)
+    cells = lines(data_table(study(store), {}))
+    assert cells["Batch Size", "ours"]["MNIST"] == "256"
+    assert cells["Batch Size", "verdict"]["MNIST"] == "differs by −256"
+    assert cells["Batch Size", "ours"]["AG News"] == "512"  # not run: the configuration's default
+
+
+def test_a_part_of_ag_news_has_a_column_of_its_own(store, study, tmp_path):
+    store.add(dataset="ag_news_partial")
+    (tmp_path / "data.json").write_text(
+        json.dumps({"ag_news_partial": {"known_words": {"train": 0.901, "test": 0.8998}}})
+    )
+    table = data_table(study(store), read_facts(tmp_path))
+    cells = lines(table)
+    assert cells["Dataset Size", "ours"]["AG News"] == "120000"
+    mine = {key: values["AG News partial"] for key, values in cells.items()}
+    assert mine["Dataset Size", "ours"] == str(DATASETS["ag_news_partial"].examples)
+    assert (mine["Dataset Size", "paper"], mine["Dataset Size", "verdict"]) == ("–", "–")
+    assert mine["Words with a vector, train", "ours"] == "90.1 %"
+    assert mine["Words with a vector, test", "ours"] == "90.0 %"
+    assert cells["Words with a vector, test", "ours"]["AG News"] == "–"
+
+
+def test_without_a_file_there_are_no_facts(tmp_path):
+    assert read_facts(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "culprit"),
+    [
+        ("{", "must map each data set to its facts"),
+        ("[]", "must map each data set to its facts"),
+        ('{"ag_news": {"known_words": {"train": "many"}}}', "must map each data set to its facts"),
+        ('{"ag_news": {"known_words": {"train": 90.1}}}', "ag_news, known_words train: 90.1"),
+    ],
+)
+def test_other_facts_are_refused_in_one_line(tmp_path, content, culprit):
+    (tmp_path / "data.json").write_text(content)
+    with pytest.raises(OsoError) as error:
+        read_facts(tmp_path)
+    assert str(tmp_path / "data.json") in str(error.value)
+    assert culprit in str(error.value)
+    assert "\n" not in str(error.value)

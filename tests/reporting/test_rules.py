@@ -1,0 +1,44 @@
+"""How much the paper's rule of selection contributes."""
+
+import pytest
+
+from oso.reporting.rules import rules_sentence, rules_table
+
+
+def test_what_the_paper_s_rule_adds_is_counted_for_it(store, study):
+    store.add(values=(0.95, 0.90), halves=((0.95, 0.93), (0.90, 0.90)))
+    store.add(
+        dataset="fashion_mnist",
+        metric="mse",
+        values=(0.010, 0.014),
+        halves=((0.010, 0.012), (0.014, 0.014)),
+    )
+    table = rules_table(study(store))
+    data = table.data.set_index("dataset")
+    assert data.loc["mnist", "cross_mean"] == pytest.approx((93 + 95) / 2)
+    assert data.loc["mnist", "adds_over_cross"] == pytest.approx(95 - 94)
+    assert data.loc["mnist", "adds_over_last"] == pytest.approx(5)
+    # Lower is better: 1.1 by cross-selection, so 1.0 flatters by 0.1.
+    assert data.loc["fashion_mnist", "adds_over_cross"] == pytest.approx(0.1)
+    assert table.shown["adds over cross-selection"].tolist() == ["+1.00", "+0.10"]
+    assert "adds 1.00 % over cross-selection and 5.00 over the last step" in rules_sentence(
+        study(store)
+    )
+
+
+def test_contests_that_another_method_would_win_are_counted(store, study):
+    for epsilon, online in ((9.0, 0.80), (7.0, 0.95)):
+        store.add(epsilon=epsilon, values=(0.95,), halves=((online, online),))
+        store.add(
+            method="adam_wosm", epsilon=epsilon, threshold=1.0, values=(0.9,), halves=((0.9, 0.9),)
+        )
+    store.add(method="no_dp", values=(0.99,))  # no contest: it pays no budget
+    assert "another private method would be best in 1 of 2 comparisons" in rules_sentence(
+        study(store)
+    )
+
+
+def test_grids_without_a_value_by_every_rule_are_left_out(store, study):
+    store.add(values=(), diverged_at=3)
+    assert rules_table(study(store)).data.empty
+    assert rules_sentence(study(store)) == "No grid has a value by every rule of selection."
