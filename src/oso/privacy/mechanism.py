@@ -84,9 +84,7 @@ class Mechanism:
         self.batch_size = batch_size  # expected; the realised size is private
         self.noise_multiplier = noise_multiplier
         self.sampling = PoissonSampling(batch_size / examples)
-        self.draws = Draws(
-            randomness or Seeded(), self.sampling, examples, torch.device(device)
-        )
+        self.draws = Draws(randomness or Seeded(), self.sampling, examples, torch.device(device))
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)

@@ -194,4 +194,3 @@ class _Pass:
                 )
         if missing := self.code.layers.keys() - self.outputs.keys():
             raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
-
