@@ -19,7 +19,7 @@ INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint mutants audit bench account report spotcheck paper clean FORCE
+.PHONY: help setup demo test lint mutants audit bench account report cosine spotcheck paper clean FORCE
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile \
@@ -58,6 +58,9 @@ account: $(READY) ## Recompute the epsilon of every grid in results/ from its le
 
 report: $(READY) ## Make tables, figures and reports/index.html again from results/
 	$(IN_VENV) oso report --results results --output reports
+
+cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (half an hour)
+	$(STUDY) --configfile config/headline.yaml cosine
 
 spotcheck: $(READY) ## Train only the best settings that the paper reports (hours)
 	$(STUDY) --configfile config/spotcheck.yaml

@@ -19,6 +19,7 @@ include: "workflow/rules/budget.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/results.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/cosine.smk"
 
 
 rule all:

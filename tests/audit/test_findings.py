@@ -15,11 +15,13 @@ from oso.audit.experiments import DELTA, EPSILON, MANY_RUNS, ONE_RUN, asked_by, 
 from oso.audit.faults import FAULTS
 from oso.audit.findings import Finding, audit, find, private_methods
 from oso.errors import OsoError
+from oso.privacy.draws import Draws
 from oso.privacy.ledger import Ledger
 from oso.privacy.mechanism import Mechanism
 from oso.privacy.queries import ClippedDirection, ClippedGradient
+from oso.privacy.sampling import PoissonSampling
 from oso.privacy.streams import Seeded
-from oso.training.gradients.code import BatchGradients, GradientCode
+from oso.training.gradients import BatchGradients
 
 PLACES = (
     Ledger,
@@ -28,7 +30,8 @@ PLACES = (
     ClippedGradient,
     Seeded,
     BatchGradients,
-    GradientCode,
+    Draws,
+    PoissonSampling,
 )
 
 

@@ -44,7 +44,10 @@ def test_one_run_shows_who_was_in_each_batch() -> None:
 def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
     observer = watch("fixed_quantile", lone_canary(True, 8), ["a", "b", "c"], 4)
     mechanism = Mechanism(["a", "b", "c"], 8, 4)
-    expected = [[0 in mechanism.draws.batch(mechanism.run_ids[run], step + 1) for run in range(3)] for step in range(STEPS)]
+    expected = [
+        [0 in mechanism.draws.batch(mechanism.run_ids[run], step + 1) for run in range(3)]
+        for step in range(STEPS)
+    ]
     assert len({tuple(row) for row in expected}) > 1
     assert observer.noise.keys() == {"clipped_gradient", "unclipped_count"}
     np.testing.assert_allclose(observer.seen()["clipped_gradient"], expected, atol=1e-3)

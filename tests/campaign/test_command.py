@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from oso.campaign.__main__ import main
 from oso.cli import main as oso
 from oso.data.arrays import load_arrays, save_arrays
 from oso.results.read import read_results
@@ -167,3 +169,11 @@ def test_another_number_of_examples_is_refused(folder, tmp_path, call) -> None:
     status, _, errors = call("--minutes", 1, "--results", tmp_path / "out", "--data", tmp_path)
     assert status == 2
     assert "planned for 6000 training examples, the data have 500" in errors[0]
+
+
+def test_the_page_for_users_names_every_option(repo, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    options = set(re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    page = (repo / "docs/campaign.md").read_text()
+    assert set(re.findall(r"^\| `(--[a-z-]+)`", page, re.MULTILINE)) == options

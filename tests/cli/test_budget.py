@@ -79,7 +79,8 @@ def test_a_whole_study(oso, repo) -> None:
 
 def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, repo, tmp_path):
     study = tmp_path / "stopping.yaml"
-    study.write_text((repo / "config/smoke.yaml").read_text() + "selection: random_stopping\n")
+    smoke = (repo / "config/smoke.yaml").read_text().replace("[2]", "[9]")
+    study.write_text(smoke + "selection: random_stopping\n")
     (own,) = price(oso, "--config", study)
     assert (own["selection"], own["shape"]) == ("random_stopping", 0)
     (given,) = price(oso, "--config", study, "--selection", "composition")

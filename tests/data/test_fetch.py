@@ -198,7 +198,7 @@ def test_a_check_sees_a_local_file_before_its_checksum_is_taken(tiny, tmp_path):
 
 
 def test_a_source_without_mirrors_is_not_waited_for(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetch, "PAUSE", 60.0)
+    monkeypatch.setattr(fetch.time, "sleep", lambda seconds: pytest.fail("it was waited for"))
     with pytest.raises(OsoError, match=r"tiny: cannot download train_images\.gz \(no mirror\)"):
         obtain(tiny.source, None, tmp_path / "cache")
 

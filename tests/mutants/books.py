@@ -10,19 +10,20 @@ LEDGER = [
     ),
     in_mechanism(
         "only the first query is booked",
-        "for q in queries))\n        gradients",
-        "for q in queries[:1]))\n        gradients",
+        "for q in queries))\n        if isinstance(runs, slice)",
+        "for q in queries[:1]))\n        if isinstance(runs, slice)",
         LOOP,
     ),
     in_mechanism(
         "an empty batch is not booked",
-        "        self.ledgers[run].record(",
-        "        if len(self._batch(run, step)):\n          self.ledgers[run].record(",
+        "            self.ledgers[run].record(",
+        "            if len(self.draws.batch(self.run_ids[run], step)):\n"
+        "              self.ledgers[run].record(",
     ),
     in_mechanism(
         "a step may be released twice",
-        "        if step <= self._last_step[run]:\n",
-        "        if step < self._last_step[run]:\n",
+        "any(step <= self._last_step[run] for run in each)",
+        "any(step < self._last_step[run] for run in each)",
     ),
     in_mechanism(
         "resuming opens the old steps again",
@@ -41,12 +42,9 @@ LEDGER = [
     ),
     in_mechanism(
         "a step is booked after its sums were taken",
-        "        self._last_step[run] = step\n        self.ledgers[run].record(tuple("
-        "SumQuery(q.name, q.noise_multiplier) for q in queries))\n"
-        "        gradients = gradients_of(self._batch(run, step))\n",
-        "        gradients = gradients_of(self._batch(run, step))\n"
-        "        self._last_step[run] = step\n        self.ledgers[run].record(tuple("
-        "SumQuery(q.name, q.noise_multiplier) for q in queries))\n",
+        "        for run in each:\n            self._last_step[run] = step\n",
+        "        gradients_of(self.draws.batches(self.run_ids, step)[0][0])\n"
+        "        for run in each:\n            self._last_step[run] = step\n",
     ),
     Fault(
         "resuming gives a run the books of one that has diverged",

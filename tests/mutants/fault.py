@@ -21,5 +21,9 @@ def in_mechanism(name: str, old: str, new: str, tests: str = MECHANISM) -> Fault
     return Fault(name, "privacy/mechanism.py", old, new, tests)
 
 
+def in_draws(name: str, old: str, new: str, tests: str = P + "test_draws.py") -> Fault:
+    return Fault(name, "privacy/draws.py", old, new, tests)
+
+
 def in_queries(name: str, old: str, new: str, tests: str = QUERIES) -> Fault:
     return Fault(name, "privacy/queries.py", old, new, tests)

@@ -1,12 +1,12 @@
 """Faults in the noise and in the batches."""
 
-from fault import MECHANISM, Fault, P, in_mechanism
+from fault import LOOP, MECHANISM, Fault, P, in_draws, in_mechanism
 
 NOISE = [
     in_mechanism(
         "noise is not scaled with the sensitivity",
-        "query.noise_multiplier * query.sensitivity(run)",
-        "query.noise_multiplier",
+        "noise *= query.noise_multiplier * _columns(query.sensitivity(runs), noise.dim())",
+        "noise *= query.noise_multiplier",
     ),
     in_mechanism(
         "noise is drawn for the mean, not for the sum",
@@ -46,23 +46,67 @@ NOISE = [
     ),
     in_mechanism(
         "the same noise in each step",
-        "normals(self.run_ids[run], purpose, step,",
-        "normals(self.run_ids[run], purpose, 1,",
+        "normals([self.run_ids[runs]], purpose, step,",
+        "normals([self.run_ids[runs]], purpose, 1,",
+    ),
+    in_mechanism(
+        "the same noise in each step of runs together",
+        "normals(self.run_ids[runs], purpose, step,",
+        "normals(self.run_ids[runs], purpose, 1,",
+        LOOP,
     ),
     in_mechanism(
         "the same noise in each run",
-        "normals(self.run_ids[run], purpose,",
-        "normals(self.run_ids[0], purpose,",
+        "normals([self.run_ids[runs]], purpose,",
+        "normals([self.run_ids[0]], purpose,",
+    ),
+    in_mechanism(
+        "the same noise in runs together",
+        "normals(self.run_ids[runs], purpose, step, total.shape[1:])",
+        "normals(self.run_ids[:1], purpose, step, total.shape[1:])",
     ),
     in_mechanism(
         "one number as the noise of all coordinates",
-        "purpose, step, tuple(total.shape))",
-        "purpose, step, ())",
+        "purpose, step, total.shape)[0]",
+        "purpose, step, ())[0]",
+    ),
+    in_draws(
+        "one run's noise for all, drawn on the host",
+        "self.randomness.normals(run_id, purpose, step, shape) for run_id in run_ids",
+        "self.randomness.normals(run_ids[0], purpose, step, shape) for _ in run_ids",
+    ),
+    Fault(
+        "one run's noise for all, drawn on an accelerator",
+        "privacy/philox.py",
+        "for run_id in run_ids]\n    identity",
+        "for run_id in [run_ids[0]] * len(run_ids)]\n    identity",
+        P + "test_philox.py",
+    ),
+    Fault(
+        "the accelerator's noise is the same in each step",
+        "privacy/philox.py",
+        "torch.full_like(places, step)",
+        "torch.full_like(places, 1)",
+        P + "test_philox.py",
+    ),
+    Fault(
+        "the accelerator's streams have keys of 64 bits",
+        "privacy/philox.py",
+        "torch.full_like(places, step), high0, high1)",
+        "torch.full_like(places, step), 0 * high0, 0 * high1)",
+        P + "test_philox.py",
+    ),
+    Fault(
+        "the accelerator's noise has one angle's half only",
+        "privacy/philox.py",
+        "(2 * math.pi * 2.0**-53)",
+        "(math.pi * 2.0**-53)",
+        P + "test_philox.py",
     ),
     in_mechanism(
         "a group's noise is not on its layers' scales",
-        "self._add_noise(total / scales, query, run, step) * scales",
-        "self._add_noise(total, query, run, step)",
+        "self._add_noise(total / scales, query, runs, step) * scales",
+        "self._add_noise(total, query, runs, step)",
         P + "test_groups.py",
     ),
     Fault(
@@ -128,20 +172,37 @@ NOISE = [
 
 
 SAMPLING = [
-    in_mechanism(
+    in_draws(
         "the runs share their batches",
-        "        run_id = self.run_ids[run]\n",
-        '        run_id = "shared"\n',
+        'randomness.uniforms(run_id, "sampling",',
+        'randomness.uniforms("shared", "sampling",',
+        MECHANISM,
     ),
-    in_mechanism(
+    in_draws(
         "the same batch in each step",
         'uniforms(run_id, "sampling", step,',
         'uniforms(run_id, "sampling", 1,',
+        MECHANISM,
+    ),
+    in_draws(
+        "what pads a batch is taken for examples",
+        "sizes[:, None]",
+        "sizes.max()",
+    ),
+    in_mechanism(
+        "what pads a batch has weight",
+        "each.masked_fill(~present, 0.0)",
+        "each",
+    ),
+    in_draws(
+        "a batch that is too long is cut",
+        "_present(sizes, -(-int(sizes.max()) // block) * block)",
+        "_present(sizes.clamp(max=block), block)",
     ),
     Fault(
         "batches of fixed size",
         "privacy/sampling.py",
-        "np.flatnonzero(uniforms < self.rate)",
+        "np.flatnonzero(self.takes(uniforms))",
         "np.sort(np.argsort(uniforms)[: round(len(uniforms) * self.rate)])",
         MECHANISM,
     ),
@@ -154,8 +215,8 @@ SAMPLING = [
     ),
     in_mechanism(
         "sums are divided by the realised batch size",
-        "answers[query.name] = noisy / self.batch_size",
-        "answers[query.name] = noisy / max(1, len(gradients.norms()))",
+        "return noisy / self.batch_size",
+        "return noisy / max(1, gradients.norms().shape[-1])",
     ),
     Fault(
         "sampling is priced at half its rate",

@@ -35,7 +35,7 @@ SENSITIVITY = [
     ),
     in_queries(
         "the direction counts unclipped examples, too",
-        "clipped = norms.isfinite() & (norms > self._threshold(run))",
+        "clipped = norms.isfinite() & (norms > self._threshold(runs))",
         "clipped = norms.isfinite()",
         QUERIES,
     ),
@@ -46,8 +46,8 @@ SENSITIVITY = [
     ),
     in_queries(
         "the count is not centred",
-        "(norms <= self._threshold(run)).to(norms.dtype) - 0.5",
-        "(norms <= self._threshold(run)).to(norms.dtype)",
+        "(norms <= self._threshold(runs)).to(norms.dtype) - 0.5",
+        "(norms <= self._threshold(runs)).to(norms.dtype)",
     ),
     in_queries(
         "an example that is not finite is counted",
@@ -66,8 +66,8 @@ SENSITIVITY = [
     ),
     in_queries(
         "every run is clipped with the first one's threshold",
-        "self.threshold[run].clamp",
-        "self.threshold[0].clamp",
+        "self.threshold[runs].clamp",
+        "self.threshold[:1][0 if isinstance(runs, int) else slice(None)].clamp",
     ),
     in_mechanism(
         "a group is clipped by the norm of its first layer",
@@ -105,15 +105,15 @@ SENSITIVITY = [
     Fault(
         "gradients of the mean loss are clipped",
         "training/gradients/code.py",
-        "torch.autograd.grad(losses.sum(), [seen",
-        "torch.autograd.grad(losses.mean(), [seen",
+        "torch.autograd.grad(losses.sum(), list",
+        "torch.autograd.grad(losses.mean(), list",
         T + "test_gradients.py",
     ),
     Fault(
         "examples that are not finite stay in the sums",
-        "training/gradients/code.py",
-        "                    rule.drop(bad)\n",
-        "                    pass\n",
+        "training/gradients/batch.py",
+        "                rule.drop(bad)\n",
+        "                pass\n",
         T + "test_gradients.py",
     ),
     Fault(
@@ -132,16 +132,16 @@ SENSITIVITY = [
     ),
     Fault(
         "an example that is too long still counts in other groups",
-        "training/gradients/code.py",
+        "training/gradients/batch.py",
         "            each = each.masked_fill(bad, torch.inf)\n",
         "",
         P + "test_groups.py",
     ),
     Fault(
         "an example's parts are clipped one by one",
-        "training/gradients/code.py",
-        "            if each.shape[1] != len(self.inputs):",
-        "            if False:",
+        "training/gradients/batch.py",
+        "        if each.shape[1] != shape.numel():",
+        "        if False:",
         T + "test_gradients.py",
     ),
     Fault(

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 DOCUMENTED = [
     *("setup", "demo", "test", "lint", "mutants", "audit", "bench", "account"),
-    *("report", "spotcheck", "paper", "clean", "help"),
+    *("report", "cosine", "spotcheck", "paper", "clean", "help"),
 ]
 
 STAND_IN = """#!/bin/sh

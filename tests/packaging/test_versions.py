@@ -10,7 +10,7 @@ import yaml
 import oso
 
 # Where conda calls a package otherwise.
-CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib", "seaborn-base": "seaborn"}
+CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
 # In environment.yml for its own sake, with no version of ours.
 UNPINNED_IN_CONDA = {"python", "pip"}
 

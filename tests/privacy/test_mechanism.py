@@ -108,7 +108,9 @@ def test_batches_are_poisson() -> None:
 def test_runs_draw_their_own_batches() -> None:
     """One batch shared by the runs of a grid would break the composition that its budget is for."""
     mechanism = Mechanism(["a", "b"], examples=10_000, batch_size=1000)
-    first, second = (set(mechanism.draws.batch(mechanism.run_ids[run], 1).tolist()) for run in (0, 1))
+    first, second = (
+        set(mechanism.draws.batch(mechanism.run_ids[run], 1).tolist()) for run in (0, 1)
+    )
     assert len(first & second) == pytest.approx(10_000 * 0.1 * 0.1, abs=50)  # 5 deviations
 
 
@@ -127,7 +129,9 @@ def test_resuming_keeps_the_old_steps_closed() -> None:
 
 def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
     mechanism = Mechanism(["run"], examples=10, batch_size=1)
-    step = next(s for s in range(1, 100) if len(mechanism.draws.batch(mechanism.run_ids[0], s)) == 0)
+    step = next(
+        s for s in range(1, 100) if len(mechanism.draws.batch(mechanism.run_ids[0], s)) == 0
+    )
     answer = mechanism.release(
         0, step, [ClippedGradient(2.0, threshold(1.0))], lambda b: Given(torch.zeros(len(b), 5000))
     )

@@ -39,7 +39,9 @@ def test_it_is_the_plan_that_the_checked_configuration_gives(path) -> None:
 def test_the_papers_best_are_those_of_spotcheck(repo) -> None:
     plain = read_plain_plan(repo / "results/plan.json")
     spotcheck = cohorts(load_config(repo / "config/spotcheck.yaml"))
-    assert paper_best_runs(plain.config) == {r.run_id for c in spotcheck for r in c.runs}
+    best, checked = paper_best_runs(plain.config), {r.run_id for c in spotcheck for r in c.runs}
+    assert best
+    assert best < checked  # the grid has not all epsilons of Table 12
 
 
 def test_values_are_replaced_in_a_copy(path) -> None:

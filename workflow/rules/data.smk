@@ -6,6 +6,8 @@ rule data:
         "build/data/{prepared}.log",
     conda:
         "../../environment.yml"
+    resources:
+        mem_mb=4000,
     params:
         dataset=lambda wildcards: PREPARED[wildcards.prepared][0],
         options=lambda wildcards: [

@@ -6,23 +6,24 @@ ledger stays as the faulty code writes it: the claim is what such code would hav
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from oso.audit.canaries import THRESHOLD
 from oso.errors import OsoError
+from oso.privacy.draws import Draws
 from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.mechanism import Mechanism
 from oso.privacy.queries import ClippedDirection, ClippedGradient, Query
+from oso.privacy.sampling import PoissonSampling
 from oso.privacy.streams import Seeded
-from oso.training.gradients.code import BatchGradients, GradientCode
+from oso.training.gradients import BatchGradients
 
 
 @dataclass(frozen=True)
@@ -97,21 +98,22 @@ def _small_norms() -> AbstractContextManager[Any]:
 
 
 def _repeated_examples() -> AbstractContextManager[Any]:
-    right = GradientCode.__call__
+    right = Draws.batches
 
-    def call(self: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> BatchGradients:
-        return right(self, flat, inputs.repeat(4, 1), targets.repeat(4))
+    def batches(self: Draws, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
+        indices, present = right(self, run_ids, step)
+        return indices.repeat(1, 4), present.repeat(1, 4)
 
-    return patch.object(GradientCode, "__call__", call)
+    return patch.object(Draws, "batches", batches)
 
 
 def _whole_batch() -> AbstractContextManager[Any]:
-    return patch.object(Mechanism, "_batch", lambda self, run, step: torch.arange(self.examples))
+    return patch.object(PoissonSampling, "takes", lambda self, uniforms: uniforms < 1.0)
 
 
 def _same_batch() -> AbstractContextManager[Any]:
-    right = Mechanism._batch
-    return patch.object(Mechanism, "_batch", lambda self, run, step: right(self, run, 1))
+    right = Draws.batches
+    return patch.object(Draws, "batches", lambda self, run_ids, step: right(self, run_ids, 1))
 
 
 def _deviation_booked() -> AbstractContextManager[Any]:

@@ -47,7 +47,7 @@ class Pace:
             return
         settled = self.per_step is not None and now - self.first[1] >= SETTLED
         ahead = (self.per_step or 0.0) * (self.steps - step) if settled else 0.0
-        if now >= self.deadline or now + ahead / SLACK > self.deadline:
+        if now + ahead / SLACK > self.deadline:
             raise OutOfTimeError
 
 

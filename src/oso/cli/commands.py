@@ -9,6 +9,7 @@ import typer
 from oso.cli.account import account
 from oso.cli.audit import audit
 from oso.cli.budget import budget
+from oso.cli.cosine import cosine
 from oso.errors import OsoError
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command()(budget)
 app.command()(account)
 app.command()(audit)
+app.command()(cosine)
 
 ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file; - reads stdin.")]
 
@@ -52,6 +54,13 @@ def data(
 def plan(
     config: ConfigFile,
     output: Annotated[Path | None, typer.Option(help="Write the priced plan here (JSON).")] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write here what each search costs by every rule (CSV); takes a minute. A report "
+            "of a folder that holds it as prices.csv is faster by that minute."
+        ),
+    ] = None,
 ) -> None:
     """Say what a study has ahead; with --output, price its cohorts and write the plan."""
     from oso.results.write import finished_runs
@@ -63,6 +72,12 @@ def plan(
     study = load_config(config)
     if output is not None:
         write_plan(make_plan(study), output)
+    if prices is not None:
+        if output is None:
+            raise OsoError("--prices: needs --output, the plan whose searches are priced")
+        from oso.reporting.prices import write_prices
+
+        write_prices(output, prices)
     print(outlook(study, cohorts(study), finished_runs(Path(study.results))))
 
 

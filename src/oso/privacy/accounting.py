@@ -14,7 +14,10 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from oso.errors import OsoError
 from oso.privacy.ledger import Ledger, composed_event
@@ -38,6 +41,8 @@ def epsilon_of(ledgers: Iterable[Ledger], delta: float, accountant: str = "rdp")
         return math.inf
     if accountant == "prv":
         return _prv_epsilon(releases, delta)
+    if accountant == "rdp":
+        return _rdp_epsilon(releases, delta)
     sampling = next(iter(releases))[0]
     return epsilon_of_event(sampling, composed_event(releases), delta, accountant)
 
@@ -65,6 +70,26 @@ def check_delta(delta: float) -> None:
     """OsoError unless 0 < delta < 1."""
     if not 0 < delta < 1:
         raise OsoError(f"delta {delta:g}: must be above 0 and below 1")
+
+
+def _rdp_epsilon(releases: Counter[tuple[PoissonSampling, float]], delta: float) -> float:
+    from oso.privacy.lean import RdpAccountant, compute_epsilon
+
+    check_delta(delta)
+    orders = RdpAccountant().orders
+    spent = sum(n * _step_rdp(sampling, nu) for (sampling, nu), n in releases.items())
+    with _quiet():
+        return float(compute_epsilon(orders, spent, delta)[0])
+
+
+@cache  # a study's grids share few noise multipliers, and composing adds up
+def _step_rdp(sampling: PoissonSampling, noise_multiplier: float) -> np.ndarray:
+    """The Rényi divergences of one step, by the accountant's orders."""
+    from oso.privacy.lean import RdpAccountant
+
+    made = RdpAccountant(neighboring_relation=sampling.relation)
+    with _quiet():
+        return made.compose(composed_event({(sampling, noise_multiplier): 1})).rdp
 
 
 def _prv_epsilon(releases: Counter[tuple[PoissonSampling, float]], delta: float) -> float:

@@ -5,7 +5,8 @@ value, ours under each selection rule, ours at the paper's own grid point, and t
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -75,6 +76,7 @@ class Study:
     runs: pd.DataFrame
     evaluations: pd.DataFrame
     budget: pd.DataFrame
+    prices: Mapping[tuple, float] = field(default_factory=dict)  # see `prices.read_prices`
 
     @cached_property
     def keyed(self) -> pd.DataFrame:

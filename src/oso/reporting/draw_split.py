@@ -2,9 +2,9 @@
 
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
-import seaborn
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -27,8 +27,9 @@ def draw_split(grids: pd.DataFrame, title: str) -> Figure | None:
     figure, (axes,) = canvas.panels(1, title)
     figure.set_size_inches(6.8, 4.6)
     handles = []
-    palette = seaborn.color_palette("viridis", len(grids) + 1)  # the last is too light to read
-    for row, colour in zip(grids.itertuples(), palette, strict=False):
+    # Without the lightest, which is too light to read.
+    palette = matplotlib.colormaps["viridis"](np.linspace(0.1, 0.8, len(grids)))
+    for row, colour in zip(grids.itertuples(), palette, strict=True):
         nu = row.noise_multiplier
         curve = [gradient_noise_multiplier(nu, nu * ratio) for ratio in _RATIOS]
         label = f"ε = {row.epsilon:g}, ν = {nu:.3f}"

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -99,25 +98,13 @@ def _curves(
     present = [m for m in order if m in set(rows["method"])]
     if not present:
         return
-    # Aggregated here: seaborn's own estimators take most of a figure's time.
     over = rows.groupby(["method", "step"])[column].agg(["mean", "min", "max"]).reset_index()
     for method in present:
         band = over[over["method"] == method]
         panel.fill_between(
             band["step"], band["min"], band["max"], color=colour[method], alpha=0.18, linewidth=0
         )
-    seaborn.lineplot(
-        data=over,
-        x="step",
-        y="mean",
-        hue="method",
-        hue_order=present,
-        palette={m: colour[m] for m in present},
-        estimator=None,
-        legend=False,
-        ax=panel,
-        **style,
-    )
+        panel.plot(band["step"], band["mean"], color=colour[method], **style)
     ends = rows[rows["status"] == "diverged"].drop_duplicates("run_id", keep="last")
     for end in ends.itertuples():
         panel.plot(

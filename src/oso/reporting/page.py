@@ -21,7 +21,7 @@ from oso.reporting.headline import best_method, headlines, paper_says
 from oso.reporting.load import load
 from oso.reporting.paper import DATASETS, find_table
 from oso.reporting.pictures import Picture
-from oso.reporting.prices import price_table
+from oso.reporting.prices import PRICES, price_table, read_prices
 from oso.reporting.render import Table, headings, text, write_table
 from oso.reporting.rules import rules_sentence, rules_table
 from oso.reporting.tables import noise_table, runs_table
@@ -36,7 +36,8 @@ def build_report(
 ) -> Path:
     """Write tables/, figures/ and index.html below `output`; returns the page's path.
 
-    results: folder with the tables runs and evaluations, and perhaps data.json (`data_table`).
+    results: folder with the tables runs and evaluations, and perhaps data.json (`data_table`) and
+    prices.csv, from which what searches cost is then taken (see `reporting.prices`).
     budget: JSON with each grid's runs and noise multiplier (see `reporting.budget`), so that
     cohorts that were not run show their price.
     Every grid is accounted for anew from its ledgers.
@@ -46,7 +47,7 @@ def build_report(
     written.
     """
     runs, evaluations = load(results)
-    study = Study(runs, evaluations, read_budget(budget))
+    study = Study(runs, evaluations, read_budget(budget), read_prices(Path(results) / PRICES))
     accounts = account(runs, read_study_plan(budget))
     comparisons = comparison_tables(study)
     claims = judged(study)

@@ -1,19 +1,30 @@
-"""What the study's searches cost in noise, by the paper's accounting and by tighter ones."""
+"""What the study's searches cost in noise, by the paper's accounting and by tighter ones.
+
+Some of these prices take seconds each, a minute for a study. `oso plan --prices FILE` writes them
+down; a report that finds them in its results folder computes only what is not there.
+"""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 
 import pandas as pd
 
 from oso.errors import OsoError
+from oso.files import atomic_write
 from oso.privacy.sampling import PoissonSampling
 from oso.privacy.search import SHAPES, Search
 from oso.reporting import labels
+from oso.reporting.budget import read_budget
 from oso.reporting.compare import Study
 from oso.reporting.render import Table
 from oso.reporting.tables import noise_table
+from oso.results.schema import EVALUATIONS, RUNS
 
+PRICES = "prices.csv"  # in a results folder
 EPSILON = 3.0  # the paper's smallest budget on two of its data sets
 
 
@@ -47,6 +58,13 @@ COLUMNS = [
 ]
 
 
+# What decides a price; the last says whose arithmetic it is.
+_KEY = [
+    *("sampling_rate", "steps", "runs", "epsilon", "delta"),
+    *("selection", "accountant", "distribution", "dp_accounting"),
+]
+
+
 @dataclass(frozen=True)
 class Setting:
     """What decides a data set's prices beside the number of runs."""
@@ -63,7 +81,7 @@ def setting(study: Study, dataset: str) -> Setting | None:
     Where a data set has several, the most frequent. epsilon: the least of the study's that is not
     below `EPSILON`, else the largest.
     """
-    noise = noise_table(study).data
+    noise = _grids(study)
     epsilons = sorted(noise.loc[noise["dataset"] == dataset, "epsilon"].unique())
     budget = study.budget[study.budget["dataset"] == dataset]
     rows = study.runs[study.runs["dataset"] == dataset]
@@ -83,9 +101,17 @@ def setting(study: Study, dataset: str) -> Setting | None:
     return None
 
 
+def _grids(study: Study) -> pd.DataFrame:
+    """Every private grid; of a plan without results those that it holds."""
+    if len(study.runs):
+        return noise_table(study).data
+    planned = study.budget.dropna(subset=["epsilon", "noise_multiplier"])
+    return planned.rename(columns={"runs": "grid_size"})
+
+
 def grids(study: Study, dataset: str) -> dict[int, dict[int, list[str]]]:
     """N -> k -> the methods whose grid of a data set has that size."""
-    noise = noise_table(study).data
+    noise = _grids(study)
     noise = noise[noise["dataset"] == dataset]
     sizes: dict[int, dict[int, list[str]]] = {}
     for row in noise.drop_duplicates(["k", "method"]).itertuples():
@@ -107,7 +133,7 @@ def search_prices(study: Study) -> pd.DataFrame:
     meets the budget.
     """
     rows = []
-    for dataset in labels.dataset_order(noise_table(study).data["dataset"].unique()):
+    for dataset in labels.dataset_order(_grids(study)["dataset"].unique()):
         at, sizes = setting(study, dataset), grids(study, dataset)
         if at is None:
             continue
@@ -128,10 +154,56 @@ def search_prices(study: Study) -> pd.DataFrame:
                         "selection": rule.selection,
                         "accountant": rule.accountant,
                         "distribution": rule.distribution or None,
-                        "noise_multiplier": _price(search, at.epsilon, at.delta, rule.accountant),
                     }
                 )
+                known = study.prices.get(_key(rows[-1]))
+                rows[-1]["noise_multiplier"] = (
+                    _price(search, at.epsilon, at.delta, rule.accountant)
+                    if known is None
+                    else known
+                )
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _key(row: Mapping[str, object]) -> tuple[object, ...]:
+    library = {"dp_accounting": version("dp-accounting"), "distribution": row["distribution"] or ""}
+    return tuple({**row, **library}[name] for name in _KEY)
+
+
+def write_prices(plan: Path, path: Path) -> None:
+    """Price every search of a plan by every rule, into a CSV file that `read_prices` reads."""
+    runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
+    prices = search_prices(Study(runs, evaluations, read_budget(plan)))
+    prices = prices.assign(dp_accounting=version("dp-accounting"))
+    prices = prices[[*_KEY, "noise_multiplier"]].drop_duplicates()
+    with atomic_write(path) as file:
+        file.write(prices.to_csv(index=False, lineterminator="\n").encode())
+
+
+def read_prices(path: Path) -> dict[tuple[object, ...], float]:
+    """What `write_prices` wrote; empty where there is no file.
+
+    NaN where no noise meets the budget. Prices by another version of dp_accounting are never asked
+    for, since the version is part of their key. Raises OsoError for a file that is none of ours.
+    """
+    if not path.exists():
+        return {}
+    numbers = dict.fromkeys(("sampling_rate", "epsilon", "delta", "noise_multiplier"), "float64")
+    try:
+        stored = pd.read_csv(
+            path,
+            dtype={**dict.fromkeys(_KEY, "str"), **numbers, "steps": "int64", "runs": "int64"},
+            keep_default_na=False,
+            na_values={"noise_multiplier": [""]},
+            float_precision="round_trip",
+        )
+        rows = stored[[*_KEY, "noise_multiplier"]].itertuples(index=False, name=None)
+    except (OSError, ValueError, KeyError) as error:
+        raise OsoError(
+            f"{path}: not a table of prices ({' '.join(str(error).split())}); "
+            "`oso plan --prices` writes one"
+        ) from None
+    return {tuple(key): nu for *key, nu in rows}
 
 
 @cache  # a study's data sets share prices, and so do the table and the figures

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -43,12 +44,17 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
 def ledger_of(row: Row) -> Ledger:
     """The row's ledger; OsoError if it is broken, or not what the row says."""
     try:
-        ledger = Ledger.from_json(row["ledger"])
+        ledger = _ledger(row["ledger"])
     except OsoError as error:
         raise OsoError(f"run {row['run_id']}: {error}") from None
     for complaint in _contradictions(row, ledger):
         raise OsoError(f"run {row['run_id']}: its ledger {complaint}")
     return ledger
+
+
+@lru_cache(maxsize=10_000)  # the runs of a grid wrote the same text
+def _ledger(text: str) -> Ledger:
+    return Ledger.from_json(text)
 
 
 def _complaints(row: Row) -> Iterator[str]:

@@ -1,0 +1,172 @@
+"""True and sanitized gradients: what clip and noise alone do to the cosine."""
+
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from oso.cli.cosine import cosine
+from oso.data.arrays import Arrays, save_arrays
+from oso.errors import OsoError
+from oso.methods import find_method
+from oso.models import build_model
+from oso.privacy.streams import Seeded
+from oso.probe.cosine import Similarity, _Probe, similarities
+from oso.study.config import load_config
+from oso.study.plan import make_plan, write_plan
+from oso.training.loop import Start, Task, initial_parameters, train
+from oso.training.provenance import code_hash
+
+EXAMPLES = 60
+HUGE, TINY = 1e6, 1e-3
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    draw = np.random.default_rng(1)
+    inputs = draw.random((EXAMPLES, 1, 14, 14), dtype=np.float32)
+    targets = draw.integers(0, 10, EXAMPLES)
+    return Arrays(inputs, targets, inputs[:10], targets[:10])
+
+
+def task(noise_multiplier=0.0, batch_size=30):
+    method = find_method("fixed_threshold")
+    return Task(
+        method(method.Settings(), 0.9), "small_cnn", "accuracy", noise_multiplier, batch_size, 9, 9
+    )
+
+
+def start(learning_rate=0.1):
+    return Start("r", 0, learning_rate, 1.0, None)
+
+
+def test_without_clip_and_noise_the_batch_hides_nothing(arrays):
+    rows = similarities(task(), start(), arrays, (1, 2), (TINY, HUGE), realisations=3)
+    assert [(row.step, row.threshold) for row in rows] == [
+        *((1, TINY), (1, HUGE), (2, TINY), (2, HUGE))
+    ]
+    for row in rows:
+        assert row.realisations == 3
+        assert row.run_threshold == 1.0
+        if row.threshold == HUGE:
+            assert row.batch_mean == pytest.approx(1, abs=1e-5)
+            assert row.batch_std == pytest.approx(0, abs=1e-5)
+        else:  # every example counts alike, whatever its gradient's length
+            assert 0.5 < row.batch_mean < 0.99999
+        # A batch is a sample of the data.
+        assert 0 < row.data_mean < 0.9999
+        assert row.data_std > 1e-4
+
+
+def test_a_batch_of_all_examples_is_the_data(arrays):
+    (row,) = similarities(task(batch_size=EXAMPLES), start(), arrays, (1,), (HUGE,), 2)
+    assert row.data_mean == pytest.approx(row.batch_mean, abs=1e-5)
+
+
+def test_noise_leaves_nothing_but_chance_and_differs_each_time(arrays):
+    (row,) = similarities(task(1e6), start(1e-9), arrays, (1,), (1.0,), realisations=30)
+    size = 1 / math.sqrt(parameter_count())
+    assert abs(row.batch_mean) < 4 * size / math.sqrt(30)
+    assert 0.5 * size < row.batch_std < 2 * size
+
+
+def parameter_count():
+    return sum(p.numel() for p in build_model("small_cnn", False).parameters())
+
+
+def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
+    """No step of an identity is released twice, and none is the run's own."""
+    used = []
+    drawn = Seeded.normals
+
+    def spy(self, run_id, purpose, step, shape):
+        used.append((run_id, purpose, step))
+        return drawn(self, run_id, purpose, step, shape)
+
+    monkeypatch.setattr(Seeded, "normals", spy)
+    similarities(task(1.0), start(), arrays, (1, 2), (0.1, 1.0), realisations=2)
+    assert len(used) == 2 + 2 * 2 * 2  # the run's steps, and steps x thresholds x realisations
+    assert len(set(used)) == len(used)
+
+
+def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
+    """theta_t is what the gradient of step t was taken at: at t = 1 the initial weights."""
+    at = []
+    compare = _Probe.compare
+    monkeypatch.setattr(
+        _Probe,
+        "compare",
+        lambda self, step, parameters, *more: (
+            at.append((step, parameters)) or compare(self, step, parameters, *more)
+        ),
+    )
+    similarities(task(), start(), arrays, (1, 3), (1.0,), realisations=1)
+    assert [step for step, _ in at] == [1, 3]
+    assert torch.equal(at[0][1], initial_parameters(task(), 0))
+    states = {}
+    train(
+        task(),
+        [start()],
+        arrays,
+        watch=lambda state, _: states.setdefault(state.step, state.parameters[0].clone()),
+    )
+    assert torch.equal(at[1][1], states[3])
+
+
+def test_a_run_that_diverges_is_named(arrays):
+    with pytest.raises(OsoError, match="run r: diverged at step 1 of 2"):
+        similarities(task(1.0), start(math.inf), arrays, (2,), (1.0,), realisations=1)
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory, repo):
+    """A plan, and data that fit it."""
+    folder = tmp_path_factory.mktemp("planned")
+    plan, data = folder / "plan.json", folder / "data.npz"
+    write_plan(make_plan(load_config(repo / "config/smoke.yaml")), plan)
+    inputs, targets = np.zeros((6000, 1, 14, 14), np.float32), np.zeros(6000, np.int64)
+    save_arrays(data, Arrays(inputs, targets, inputs[:9], targets[:9]), {"dataset": "glyphs"})
+    return plan, data
+
+
+def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monkeypatch):
+    asked = []
+    row = Similarity(1, 0.1, 0.2, 20, 0.5, 0.01, 0.4, 0.02)
+    monkeypatch.setattr(
+        "oso.probe.cosine.similarities", lambda *given: asked.append(given) or [row]
+    )
+    cosine(*planned[:1], "glyphs.online.k2.eps3", planned[1], tmp_path / "out/x.csv", steps=[1])
+    ((given, at, _, steps),) = asked
+    assert (given.model, given.batch_size, at.threshold, steps) == ("small_cnn", 600, 0.1, (1,))
+    (stored,) = pd.read_csv(tmp_path / "out/x.csv").to_dict("records")
+    assert stored["run_id"] == at.run_id
+    assert stored["noise_multiplier"] == pytest.approx(given.noise_multiplier)
+    assert stored.items() >= asdict(row).items()
+    assert stored["code_hash"] == code_hash()
+
+
+@pytest.mark.parametrize(
+    ("cohort", "steps", "message"),
+    [
+        ("glyphs.online.k2.eps3", [10**6], "--steps .*: each once, and at most the run's 10"),
+        ("glyphs.online.k2.eps3", [1, 1], "--steps .*: each once"),
+        ("glyphs.no_dp.k2.nonprivate", [1], "has no privacy"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(planned, tmp_path, cohort, steps, message):
+    with pytest.raises(OsoError, match=message):
+        cosine(planned[0], cohort, planned[1], tmp_path / "x.csv", steps=steps)
+
+
+def test_other_data_than_planned_are_refused(planned, arrays, tmp_path):
+    plan, data = planned[0], tmp_path / "other.npz"
+    for provenance, message in (
+        ({"dataset": "mnist"}, "holds data set 'mnist'"),
+        ({"dataset": "glyphs"}, "has 60 training examples; .* planned for 6000"),
+    ):
+        save_arrays(data, arrays, provenance)
+        with pytest.raises(OsoError, match=message):
+            cosine(plan, "glyphs.online.k2.eps3", data, tmp_path / "x.csv", steps=[1])

@@ -1,0 +1,19 @@
+rule cosine:
+    """The true gradient beside the sanitized one, in one run of the study (the paper's Figure 1)."""
+    input:
+        plan=BUILD / "plan.json",
+        data=ancient("build/data/mnist.npz"),
+    output:
+        BUILD / "cosine.csv",
+    log:
+        LOGS / "cosine.log",
+    conda:
+        "../../environment.yml"
+    threads: STUDY.threads_per_job
+    params:
+        cohort="mnist.online.k9.eps9",
+        target=STORE / "cosine.csv",
+    shell:
+        "oso cosine --plan {input.plan} --cohort {params.cohort} --data {input.data}"
+        " --output {output} --threads {threads} 2> >(tee {log} >&2)"
+        " && cp {output} {params.target}"
