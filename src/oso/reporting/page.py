@@ -11,6 +11,8 @@ from oso.reporting import labels
 from oso.reporting.accounts import accounting_table, statement
 from oso.reporting.budget import read_budget, read_study_plan
 from oso.reporting.compare import Study
+from oso.reporting.cosine import COSINE, read_cosine
+from oso.reporting.figure_list import figures_table
 from oso.reporting.figures import settings, write_figures
 from oso.reporting.files import ReportFolder
 from oso.reporting.headline import headlines, paper_says
@@ -19,6 +21,7 @@ from oso.reporting.paper import DATASETS, find_table
 from oso.reporting.pictures import Picture
 from oso.reporting.prices import PRICES, price_table, read_prices
 from oso.reporting.render import Table, text, write_table
+from oso.reporting.stopping import outcome_table
 from oso.reporting.tables import (
     RULE_NOTE,
     SEEDS_NOTE,
@@ -47,7 +50,13 @@ def build_report(
     written.
     """
     runs, evaluations = load(results)
-    study = Study(runs, evaluations, read_budget(budget), read_prices(Path(results) / PRICES))
+    study = Study(
+        runs,
+        evaluations,
+        read_budget(budget),
+        read_prices(Path(results) / PRICES),
+        read_cosine(Path(results) / COSINE),
+    )
     accounts = account(runs, read_study_plan(budget))
     comparisons = comparison_tables(study)
     folder = ReportFolder(output)
@@ -55,11 +64,14 @@ def build_report(
         "ran": runs_table(study),
         "noise": noise_table(study),
         "price": price_table(study),
+        "outcome": outcome_table(study),
         "accounting": accounting_table(accounts),
     }
     for table in (*comparisons, *others.values()):
         write_table(table, folder)
     pictures = write_figures(study, folder)
+    others["figures"] = figures_table(study, pictures)
+    write_table(others["figures"], folder)
     page = _render(study, comparisons, others, pictures, title or TITLE, statement(accounts))
     written = folder.write(PAGE, page)
     folder.finish()
@@ -98,6 +110,7 @@ def _render(
         said_elsewhere={RULE_NOTE, SEEDS_NOTE, *labels.DATASET_NOTES.values()},
         noise_pictures=[p for p in pictures if p.kind == "noise"],
         price_pictures=[p for p in pictures if p.kind == "price"],
+        cosine_pictures=[p for p in pictures if p.kind == "cosine"],
         provenance=provenance(study.runs),
         statement=accounted,
         **others,
