@@ -60,7 +60,7 @@ def _prepare(options: argparse.Namespace, deadline: float) -> "Campaign":
     default = sorted(store for store in stores if (store / "runs.parquet").exists())
     parts = Parts(options.results, default if options.have is None else options.have)
 
-    users = {cohort.dataset: cohort for cohort in cohorts}  # those of one data set share its file
+    users = {work.cohort.dataset: work.cohort for work in everything}  # each data set has one file
 
     @cache
     def arrays(dataset: str) -> "Arrays":
