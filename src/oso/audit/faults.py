@@ -13,7 +13,6 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from oso.audit.canaries import THRESHOLD

@@ -2,8 +2,9 @@
 
 The same idea as `oso.privacy.streams.Seeded`, whose numbers are drawn on the host: 128 bits of the
 identity's hash say whose stream it is (64 are the key, 64 stand in the counter), the counter's
-second word holds the step and its first the place within the step. The integers are the same on any
-device; they are other numbers than the host's, so a run's realisation depends on the kind of device.
+second word holds the step and its first the place within the step. The integers are the same on
+any device; they are other numbers than the host's, so that a run's realisation depends on the kind
+of device.
 """
 
 import hashlib

@@ -139,7 +139,7 @@ class _Probe:
         total = torch.zeros_like(parameters, dtype=torch.float64)
         for first in range(0, len(inputs), _BATCH):
             part = slice(first, first + _BATCH)
-            total += self.code(parameters, inputs[part], targets[part]).plain_sum()
+            total += self.code(parameters, inputs[part], targets[part]).plain_sums()
         return total
 
 

@@ -141,7 +141,7 @@ class _Pass:
         """While the model runs, its layers with parameters are called through `_call`."""
         try:
             for name, layer in self.code.layers.items():
-                layer.forward = lambda inputs, name=name: self._call(name, inputs)  # type: ignore[method-assign]
+                layer.forward = lambda inputs, name=name: self._call(name, inputs)
             yield
         finally:
             for layer in self.code.layers.values():

@@ -1,4 +1,4 @@
-"""Conv2d and ConvTranspose2d layers: the per-example kernels are small, so they are formed and kept.
+"""Conv2d and ConvTranspose2d: the per-example kernels are small, so they are formed and kept.
 
 A convolution's kernel sees, for each pixel of its small side, a patch of its large side; the
 gradient of example i's kernel is U_i^T S_i, where the rows of U_i are the patches and those of S_i

@@ -39,7 +39,7 @@ class LinearGradients:
 
 
 def linear_outputs(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """inputs [R B, I], weight [R, O, I], bias [R, O]: each run's layer on its own part, [R B, O]."""
+    """Each run's layer on its own part: inputs [R B, I], weight [R, O, I], bias [R, O]."""
     parts = inputs.unflatten(0, (len(weight), -1))
     if bias is None:
         return torch.bmm(parts, weight.transpose(1, 2)).flatten(0, 1)
