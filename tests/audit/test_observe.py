@@ -66,7 +66,7 @@ def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
 def test_other_sums_show_a_canary_as_one_too(name, query) -> None:
     observer = watch(name, lone_canary(True, 8), ["a"], 4)
     mechanism = Mechanism(["a"], 8, 4)
-    expected = [[0 in mechanism._batch(0, step + 1)] for step in range(STEPS)]
+    expected = [[0 in mechanism.draws.batch("a", step + 1)] for step in range(STEPS)]
     assert [True] in expected
     np.testing.assert_allclose(observer.seen()[query], expected, atol=1e-3)
 
