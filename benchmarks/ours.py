@@ -4,8 +4,6 @@ Unlike the peers it is charged for all that a job does in a step: drawing each r
 from the whole data set, gathering it, seeded noise, the ledger, and the test for divergence.
 """
 
-import copy
-
 import numpy as np
 import torch
 from competitor import Competitor, Setting, flat_parameters, fresh_model
@@ -43,7 +41,9 @@ class Ours(Competitor):
         candidate = {"learning_rate": setting.learning_rate, "threshold": setting.threshold}
         point = method.starting_point({**candidate, "quantile": 0.5})
         starts = [Start(run_id=f"run {seed}", seed=seed, **point) for seed in range(setting.runs)]
-        self.training = _Training(task, starts, _arrays(setting, data))
+        tested = data.first(_TESTED)
+        arrays = Arrays(data.inputs, data.targets, tested.inputs, tested.targets)
+        self.training = _Training(task, starts, arrays)
         self.training.state.parameters.copy_(flat_parameters(fresh_model(setting, plain=False)))
 
     def step(self) -> None:
@@ -61,14 +61,3 @@ class Ours(Competitor):
 
     def version(self) -> str:
         return f"oso-dp {oso.__version__}, torch {torch.__version__.partition('+')[0]}"
-
-
-def _arrays(setting: Setting, data: Data) -> Arrays:
-    tested = data.first(_TESTED)
-    arrays = Arrays(data.inputs, data.targets, tested.inputs, tested.targets)
-    if setting.workload.metric != "mse":
-        return arrays
-    arrays = copy.copy(arrays)  # an autoencoder's targets are its inputs
-    object.__setattr__(arrays, "train_targets", data.inputs)
-    object.__setattr__(arrays, "test_targets", tested.inputs)
-    return arrays

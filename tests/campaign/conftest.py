@@ -11,6 +11,7 @@ import pytest
 from oso.campaign import loop
 from oso.campaign.__main__ import main
 from oso.campaign.loop import Campaign
+from oso.campaign.order import all_work
 from oso.campaign.parts import Parts
 from oso.data.arrays import Arrays, save_arrays
 from oso.study.cohort import cohorts
@@ -31,14 +32,35 @@ STUDY = {
 }
 
 
+def write_study(study: dict[str, Any], path: Path) -> None:
+    """A plan without the time that pricing takes."""
+    config = parse_config(study, path.name)
+    every = cohorts(config)
+    noise = {cohort.name: 1.0 if cohort.private else 0.0 for cohort in every}
+    write_plan(Plan(config, every, noise), path)
+
+
+@pytest.fixture(scope="session")
+def mnist(tmp_path_factory) -> Plan:
+    """The paper's study of MNIST: 51 cohorts, 6,145 runs."""
+    methods = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
+    study = {
+        "name": "mnist",
+        "datasets": {"mnist": {"model": "cnn", "epsilons": [3, 5, 7, 9], "seconds_per_step": 0.4}},
+        "methods": {name: {} for name in methods},
+        "granularities": [5, 7, 9],
+        "seeds": [0, 1, 2, 3, 4],
+    }
+    path = tmp_path_factory.mktemp("mnist") / "plan.json"
+    write_study(study, path)
+    return read_plain_plan(path)
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
     """plan.json and data/glyphs.npz."""
     folder: Path = tmp_path_factory.mktemp("campaign")
-    config = parse_config(STUDY, "mini")
-    every = cohorts(config)
-    noise = {cohort.name: 1.0 if cohort.private else 0.0 for cohort in every}
-    write_plan(Plan(config, every, noise), folder / "plan.json")
+    write_study(STUDY, folder / "plan.json")
     rng = np.random.default_rng(0)
     inputs = rng.random((7000, 1, 14, 14), dtype=np.float32)
     targets = rng.integers(0, 10, 7000)
@@ -126,8 +148,7 @@ def campaign(plan, machine, tmp_path) -> Callable[..., Campaign]:
 
     def make(seconds: float = 1e9, only: str = "", **other: Any) -> Campaign:
         shared: dict[str, Any] = {
-            "plan": plan,
-            "cohorts": [cohort for cohort in plan.cohorts if only in cohort.name],
+            "everything": [work for work in all_work([plan]) if only in work.cohort.name],
             "best": (),
             "parts": other.get("parts") or Parts(tmp_path / "out"),
             "arrays": lambda dataset: None,

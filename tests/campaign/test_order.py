@@ -4,73 +4,84 @@ from dataclasses import replace
 
 import pytest
 
-from oso.campaign.order import portions, select
+from oso.campaign.order import all_work, portions
 from oso.campaign.speed import Speed
 from oso.errors import OsoError
-from oso.study.plain import paper_best_runs, read_plain_plan
-
-
-@pytest.fixture(scope="module")
-def paper(repo):
-    return read_plain_plan(repo / "results/plan.json")
+from oso.study.plain import paper_best_runs, with_values
 
 
 @pytest.fixture
-def speed(paper) -> Speed:
-    datasets = paper.config.datasets
+def speed(mnist) -> Speed:
+    datasets = mnist.config.datasets
     return Speed({name: section.seconds_per_step for name, section in datasets.items()})
 
 
-def test_first_the_papers_best_of_every_cohort(paper, speed) -> None:
-    best = paper_best_runs(paper.config)
-    found = portions(paper.cohorts, best, (), speed)
-    first = found[: -len(paper.cohorts)]
+def test_first_the_papers_best_of_every_cohort(mnist, speed) -> None:
+    best = paper_best_runs(mnist.config)
+    found = portions(all_work([mnist]), best, (), speed)
+    first = found[: -len(mnist.cohorts)]
     assert {run.run_id for each in first for run in each.runs} == best
-    assert [each.cohort.name for each in first if len(each.runs) != 5] == []
-    tables = {(each.cohort.dataset, each.cohort.k) for each in first}
-    assert tables == {(each.dataset, each.k) for each in paper.cohorts}
+    assert [each.work.cohort.name for each in first if len(each.runs) != 5] == []
+    tables = {(each.work.cohort.dataset, each.work.cohort.k) for each in first}
+    assert tables == {(each.dataset, each.k) for each in mnist.cohorts}
 
 
-def test_then_whole_grids_the_smallest_first(paper, speed) -> None:
-    sizes = [len(each.runs) for each in portions(paper.cohorts, (), (), speed)]
-    assert sizes == sorted(len(cohort.runs) for cohort in paper.cohorts)
+def test_then_whole_grids_the_smallest_first(mnist, speed) -> None:
+    sizes = [len(each.runs) for each in portions(all_work([mnist]), (), (), speed)]
+    assert sizes == sorted(len(cohort.runs) for cohort in mnist.cohorts)
     assert (sizes[0], sizes[-1]) == (25, 405)
 
 
-def test_what_is_done_is_not_there(paper, speed) -> None:
-    done = {run.run_id for run in paper.cohorts[0].runs} | {paper.cohorts[1].runs[3].run_id}
-    found = {each.cohort.name: each.runs for each in portions(paper.cohorts, (), done, speed)}
-    assert paper.cohorts[0].name not in found
-    assert len(found[paper.cohorts[1].name]) == len(paper.cohorts[1].runs) - 1
+def test_what_is_done_is_not_there(mnist, speed) -> None:
+    done = {run.run_id for run in mnist.cohorts[0].runs} | {mnist.cohorts[1].runs[3].run_id}
+    found = {
+        each.work.cohort.name: each.runs for each in portions(all_work([mnist]), (), done, speed)
+    }
+    assert mnist.cohorts[0].name not in found
+    assert len(found[mnist.cohorts[1].name]) == len(mnist.cohorts[1].runs) - 1
 
 
-def test_measured_speeds_change_the_order(paper, speed) -> None:
+def test_measured_speeds_change_the_order(mnist, speed) -> None:
     """A method that turns out to be slow goes behind a larger grid of a quick one."""
-    slow = next(cohort for cohort in paper.cohorts if cohort.method == "online")
-    quick = next(cohort for cohort in paper.cohorts if cohort.method == "fixed_threshold")
+    slow = next(cohort for cohort in mnist.cohorts if cohort.method == "online")
+    quick = next(cohort for cohort in mnist.cohorts if cohort.method == "fixed_threshold")
     speed.note(slow, 10, 10.0)
     speed.note(quick, 10, 0.1)
-    methods = [each.cohort.method for each in portions(paper.cohorts, (), (), speed)]
+    methods = [each.work.cohort.method for each in portions(all_work([mnist]), (), (), speed)]
     last_quick = len(methods) - methods[::-1].index("fixed_threshold")
     assert methods.index("online") >= last_quick
 
 
-def test_patterns(paper) -> None:
+def test_patterns(mnist) -> None:
     names = {"online/mnist": 12, "*/mnist": 51, "fixed_*/*": 24, "no_dp/mnist": 3}
     for pattern, count in names.items():
-        assert len(select(paper.cohorts, [pattern])) == count
-    assert len(select(paper.cohorts, ["online/*", "no_dp/*", "online/mnist"])) == 15
-    assert select(paper.cohorts, []) == paper.cohorts
+        assert len(all_work([mnist], [pattern])) == count
+    assert len(all_work([mnist], ["online/*", "no_dp/*", "online/mnist"])) == 15
+    assert [work.cohort for work in all_work([mnist])] == mnist.cohorts
 
 
 @pytest.mark.parametrize("pattern", ["online", "mnist/online", "online/ag_news", ""])
-def test_a_pattern_without_a_cohort_is_refused(paper, pattern) -> None:
+def test_a_pattern_without_a_cohort_is_refused(mnist, pattern) -> None:
     with pytest.raises(OsoError, match=r"--only .*: names nothing in the plan, .* online/mnist"):
-        select(paper.cohorts, ["*/*", pattern])
+        all_work([mnist], ["*/*", pattern])
 
 
-def test_speeds_are_taken_from_what_is_most_alike(paper) -> None:
-    one, other = paper.cohorts[0], next(c for c in paper.cohorts if c.method == "no_dp")
+def test_a_run_of_two_plans_is_there_once(mnist) -> None:
+    """Table 12 asks for budgets that the paper's other tables do not have."""
+    first = replace(mnist, cohorts=mnist.cohorts[:2])
+    both = all_work([first, mnist])
+    run_ids = [run.run_id for work in both for run in work.cohort.runs]
+    assert sorted(run_ids) == sorted(run.run_id for each in mnist.cohorts for run in each.runs)
+    assert [work.plan is first for work in both] == [True] * 2 + [False] * 51
+
+
+def test_other_ranges_have_no_best(mnist) -> None:
+    grid = type(mnist.config.grid)(**{**vars(mnist.config.grid), "log10_threshold": [-3, 0.5]})
+    assert paper_best_runs(with_values(mnist.config, grid=grid)) == set()
+
+
+def test_speeds_are_taken_from_what_is_most_alike(mnist) -> None:
+    one, other = mnist.cohorts[0], next(c for c in mnist.cohorts if c.method == "no_dp")
     speed = Speed({"mnist": 0.4})
     assert speed.group_seconds(one, 8) is None  # nothing measured: no promise
     assert speed.run_seconds(one) == pytest.approx(0.4 * 1172)  # but a guess for the order
@@ -87,8 +98,8 @@ def test_speeds_are_taken_from_what_is_most_alike(paper) -> None:
     assert speed.run_seconds(one) == pytest.approx(0.05 * 1172)
 
 
-def test_other_data_sets_are_guessed_by_their_planned_proportions(paper) -> None:
-    one = paper.cohorts[0]
+def test_other_data_sets_are_guessed_by_their_planned_proportions(mnist) -> None:
+    one = mnist.cohorts[0]
     another = replace(one, dataset="fashion_mnist")
     speed = Speed({"mnist": 0.4, "fashion_mnist": 0.8})
     speed.note(one, 10, 0.1)  # 40 times as fast as planned

@@ -59,18 +59,6 @@ def test_every_key_is_explained_to_people(repo) -> None:
     assert not missing
 
 
-def test_the_words_of_a_text_are_the_models(base) -> None:
-    texts = {"epsilons": [3], "seconds_per_step": 1}
-    for model, words in {"bag_of_words": 15, "bag_of_words_25": 25}.items():
-        base["datasets"] = {"ag_news": {"model": model, "unknown_words": "skipped", **texts}}
-        prepared = parse_config(base, "x").datasets["ag_news"].preparation
-        assert prepared == {"words": words, "unknown_words": "skipped"}
-
-
-def test_images_are_prepared_in_one_way(base) -> None:
-    assert parse_config(base, "x").datasets["mnist"].preparation == {}
-
-
 def test_the_papers_constants_are_the_defaults(repo) -> None:
     config = load_config(repo / "config/paper.yaml")
     online = config.method("online").settings

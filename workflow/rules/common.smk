@@ -21,11 +21,7 @@ try:
 except OsoError as error:
     sys.exit(f"oso: error: {error}")
 
-# One file per data set and way of preparing it: studies share them.
-PREPARED = {
-    "-".join([name, *map(str, section.preparation.values())]): (name, section.preparation)
-    for name, section in STUDY.datasets.items()
-}
+PREPARED = {cohort.data_file: cohort for cohort in COHORTS.values()}
 STARTED = time.time()
 BUILD = Path("build") / STUDY.name
 LOGS = BUILD / "logs"
@@ -56,7 +52,7 @@ if workflow.is_main_process:
 
 wildcard_constraints:
     cohort="|".join(COHORTS) or "none",
-    prepared="|".join(PREPARED),
+    prepared="|".join(Path(name).stem for name in PREPARED) or "none",
     shard=r"\d+",
 
 
@@ -68,12 +64,6 @@ onerror:
             for line in path.read_text().splitlines():
                 if line.startswith("oso: error:"):
                     print(line, file=sys.stderr)
-
-
-def data_file(wildcards):
-    """The file that a cohort trains on."""
-    dataset = COHORTS[wildcards.cohort].dataset
-    return next(f"build/data/{name}.npz" for name, (it, _) in PREPARED.items() if it == dataset)
 
 
 def shard_runs(wildcards):

@@ -9,10 +9,10 @@ rule data:
     resources:
         mem_mb=4000,
     params:
-        dataset=lambda wildcards: PREPARED[wildcards.prepared][0],
+        dataset=lambda wildcards: PREPARED[f"{wildcards.prepared}.npz"].dataset,
         options=lambda wildcards: [
-            f"--{key.replace('_', '-')}={value}"
-            for key, value in PREPARED[wildcards.prepared][1].items()
+            f"--{name.replace('_', '-')}={value}"
+            for name, value in PREPARED[f"{wildcards.prepared}.npz"].preparation.items()
         ],
     shell:
         "oso data {params.dataset} {params.options} --output {output} > {log} 2> >(tee -a {log} >&2)"

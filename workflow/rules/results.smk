@@ -4,6 +4,7 @@ rule collect:
         runs=[part / "runs.parquet" for part in all_parts()],
         evaluations=[part / "evaluations.parquet" for part in all_parts()],
         plan=BUILD / "plan.json",
+        texts=ancient([f"build/data/{name}" for name in PREPARED if PREPARED[name].preparation]),
     output:
         BUILD / "collected.txt",
     log:
@@ -13,6 +14,7 @@ rule collect:
     params:
         parts=lambda wildcards, input: [Path(path).parent for path in input.runs],
         store=STORE,
+        data=lambda wildcards, input: [f"--data={path}" for path in input.texts],
     shell:
-        "oso collect {params.parts} --store {params.store} --plan {input.plan} > {output}.tmp 2> >(tee {log} >&2)"
+        "oso collect {params.parts} --store {params.store} --plan {input.plan} {params.data} > {output}.tmp 2> >(tee {log} >&2)"
         " && mv {output}.tmp {output}"

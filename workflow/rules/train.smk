@@ -3,7 +3,7 @@ rule train:
     input:
         # A new plan starts every job again; it skips the runs that the store already holds.
         plan=BUILD / "plan.json",
-        data=lambda wildcards: ancient(data_file(wildcards)),
+        data=lambda wildcards: ancient(f"build/data/{COHORTS[wildcards.cohort].data_file}"),
     output:
         runs=BUILD / "parts/{cohort}/shard{shard}/runs.parquet",
         evaluations=BUILD / "parts/{cohort}/shard{shard}/evaluations.parquet",

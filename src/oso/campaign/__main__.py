@@ -13,6 +13,7 @@ from oso.errors import OsoError
 if TYPE_CHECKING:
     from oso.campaign.loop import Campaign
     from oso.data.arrays import Arrays
+    from oso.study.cohort import Cohort
     from oso.study.plan import Plan
 
 AT_ONCE = {"cpu": 1, "cuda": 64}  # `auto`: to begin with; halved where memory does not suffice
@@ -44,29 +45,30 @@ def _prepare(options: argparse.Namespace, deadline: float) -> "Campaign":
     import torch
 
     from oso.campaign.loop import Campaign
-    from oso.campaign.order import select
+    from oso.campaign.order import all_work
     from oso.campaign.parts import Parts
     from oso.study.plain import paper_best_runs, read_plain_plan
     from oso.training.provenance import device_name
 
-    plan = read_plain_plan(options.plan)
-    _check_randomness(plan)
+    plans = [read_plain_plan(path) for path in options.plan]
+    _check_randomness(plans)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise OsoError("--device cuda: no CUDA device is visible here; allowed is cpu")
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    cohorts = select(plan.cohorts, options.only)
-    store = options.plan.parent
-    default = [store] if (store / "runs.parquet").exists() else []
+    everything = all_work(plans, options.only)
+    stores = {path.parent for path in options.plan}
+    default = sorted(store for store in stores if (store / "runs.parquet").exists())
     parts = Parts(options.results, default if options.have is None else options.have)
+
+    users = {work.cohort.dataset: work.cohort for work in everything}  # each data set has one file
 
     @cache
     def arrays(dataset: str) -> "Arrays":
-        return _load(options.data / f"{dataset}.npz", dataset)
+        return _load(options.data, users[dataset])
 
     campaign = Campaign(
-        plan,
-        cohorts,
-        paper_best_runs(plan.config),
+        everything,
+        {run_id for plan in plans for run_id in paper_best_runs(plan.config)},
         parts,
         arrays,
         deadline=deadline,
@@ -75,29 +77,32 @@ def _prepare(options: argparse.Namespace, deadline: float) -> "Campaign":
         say=lambda line: print(line, flush=True),
     )
     for dataset in {cohort.dataset for cohort, _ in campaign.left}:
-        if not (options.data / f"{dataset}.npz").exists():
+        path = options.data / users[dataset].data_file
+        if not path.exists():
             raise OsoError(
-                f"{options.data / dataset}.npz: no such file; `oso data {dataset} --output ...` "
-                f"makes it, or leave the data set out with --only"
+                f"{path}: no such file; `oso data {dataset} --output ...` makes it, or leave the "
+                "data set out with --only"
             )
+    names = ", ".join(plan.config.name for plan in plans)
     campaign.say(
         f"{device_name(device)}, {options.minutes:g} minutes: "
-        f"{sum(runs for _, runs in campaign.left):,} runs of {plan.config.name} to do"
+        f"{sum(runs for _, runs in campaign.left):,} runs of {names} to do"
     )
     return campaign
 
 
-def _load(path: Path, dataset: str) -> "Arrays":
+def _load(folder: Path, cohort: "Cohort") -> "Arrays":
     from oso.data.arrays import load_arrays
+    from oso.study.preparation import check_prepared
 
+    path = folder / cohort.data_file
     arrays, provenance = load_arrays(path)
-    if provenance.get("dataset") != dataset:
-        raise OsoError(f"{path}: holds data set {provenance.get('dataset')!r}, not {dataset!r}")
+    check_prepared(str(path), provenance, cohort.dataset, cohort.preparation)
     return arrays
 
 
-def _check_randomness(plan: "Plan") -> None:
-    if plan.config.randomness == "system":
+def _check_randomness(plans: "Sequence[Plan]") -> None:
+    if any(plan.config.randomness == "system" for plan in plans):
         try:
             import scipy.special  # noqa: F401
         except ImportError:
@@ -144,7 +149,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "nargs": "+",
         "metavar": "FOLDER",
         "help": "results stores or other campaigns' folders; their runs are not trained again "
-        "(the plan's folder, if it is a results store)",
+        "(the plans' folders, if they are results stores)",
     },
     "data": {
         "type": Path,
@@ -154,9 +159,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "plan": {
         "type": Path,
-        "default": Path("results/plan.json"),
+        "nargs": "+",
+        "default": [Path("results/plan.json")],
         "metavar": "FILE",
-        "help": "what `oso plan --output` wrote (%(default)s)",
+        "help": "what `oso plan --output` wrote, once or more often (results/plan.json)",
     },
     "device": {
         "choices": ("cpu", "cuda"),

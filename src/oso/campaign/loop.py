@@ -5,14 +5,13 @@ from collections.abc import Callable, Container, Iterator, Sequence
 
 import torch
 
-from oso.campaign.order import portions, sizes
+from oso.campaign.order import Work, portions, sizes
 from oso.campaign.parts import Parts
 from oso.campaign.speed import Speed
 from oso.data.arrays import Arrays
 from oso.errors import OsoError
 from oso.study.cohort import Cohort, Run
 from oso.study.plain import with_values
-from oso.study.plan import Plan
 from oso.training.job import run_job
 
 SETTLED = 1.0  # seconds of steps before their speed is believed
@@ -52,12 +51,11 @@ class Pace:
 
 
 class Campaign:
-    """Trains what a plan has and `parts` lack, until `deadline` on `clock`."""
+    """Trains the work that `parts` lack, until `deadline` on `clock`."""
 
     def __init__(
         self,
-        plan: Plan,
-        cohorts: Sequence[Cohort],
+        everything: Sequence[Work],
         best: Container[str],
         parts: Parts,
         arrays: Callable[[str], Arrays],
@@ -68,14 +66,17 @@ class Campaign:
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None] = print,
     ) -> None:
-        """`cohorts`: those of the plan that are wanted; `best`: run_ids to go first."""
-        self.plan, self.cohorts, self.best = plan, cohorts, best
+        """`best`: run_ids to go first; `arrays` loads a data set by name."""
+        self.everything, self.best = everything, best
         self.parts, self.arrays, self.device = parts, arrays, device
         self.deadline, self.clock, self.say = deadline, clock, say
-        self.at_once = dict.fromkeys(plan.config.datasets, runs_at_once)
-        self.speed = Speed(
-            {name: each.seconds_per_step for name, each in plan.config.datasets.items()}
-        )
+        planned = {
+            name: section.seconds_per_step
+            for work in everything
+            for name, section in work.plan.config.datasets.items()
+        }
+        self.at_once = dict.fromkeys(planned, runs_at_once)
+        self.speed = Speed(planned)
         self.given_up: set[tuple[Run, ...]] = set()
         self.runs, self.groups = 0, 0  # done here
 
@@ -88,8 +89,8 @@ class Campaign:
     @property
     def left(self) -> list[tuple[Cohort, int]]:
         """Cohorts that are not complete, and how many runs they lack."""
-        whole = portions(self.cohorts, (), self.parts.done, self.speed)
-        return [(portion.cohort, len(portion.runs)) for portion in whole]
+        whole = portions(self.everything, (), self.parts.done, self.speed)
+        return [(portion.work.cohort, len(portion.runs)) for portion in whole]
 
     @property
     def hours_left(self) -> float:
@@ -98,15 +99,15 @@ class Campaign:
 
     def _next(self) -> bool:
         """Train the first group that is free and ends in time; False if there is none."""
-        for portion in portions(self.cohorts, self.best, self.parts.done, self.speed):
-            cohort = portion.cohort
+        for portion in portions(self.everything, self.best, self.parts.done, self.speed):
+            cohort = portion.work.cohort
             with self.parts.claim(cohort.name) as ours:
                 if not ours:
                     continue
                 runs = [run for run in portion.runs if run.run_id not in self.parts.done]
                 group = next(self._groups(cohort, runs), None)
                 if group is not None:
-                    self._train(cohort, group)
+                    self._train(portion.work, group)
                     return True
         return False
 
@@ -121,9 +122,10 @@ class Campaign:
             if group not in self.given_up and self.clock() + SLACK * seconds <= self.deadline:
                 yield group
 
-    def _train(self, cohort: Cohort, group: tuple[Run, ...]) -> None:
-        config = with_values(self.plan.config, device=self.device, runs_at_once=len(group))
-        noise = self.plan.noise_multipliers[cohort.name]
+    def _train(self, work: Work, group: tuple[Run, ...]) -> None:
+        cohort, plan = work.cohort, work.plan
+        config = with_values(plan.config, device=self.device, runs_at_once=len(group))
+        noise = plan.noise_multipliers[cohort.name]
         arrays = self.arrays(cohort.dataset)
         resumed = self.parts.has_checkpoint(cohort, group)
         pace = Pace(cohort.steps, self.deadline, self.clock)

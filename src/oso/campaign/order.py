@@ -1,24 +1,56 @@
 """What to run, the most valuable first."""
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from oso.campaign.speed import Speed
 from oso.errors import OsoError
 from oso.study.cohort import Cohort, Run
+from oso.study.plan import Plan
+
+
+@dataclass(frozen=True)
+class Work:
+    """A cohort, and the plan that says how to train it."""
+
+    plan: Plan
+    cohort: Cohort
 
 
 @dataclass(frozen=True)
 class Portion:
     """Runs of one cohort that are worth the same."""
 
-    cohort: Cohort
+    work: Work
     runs: tuple[Run, ...]
 
 
+def all_work(plans: Sequence[Plan], patterns: Sequence[str] = ()) -> list[Work]:
+    """What the plans hold, each run once, in so far as a METHOD/DATASET pattern names it.
+
+    Without patterns, everything. OsoError for a pattern that names nothing.
+    """
+    found, seen = [], set[str]()
+    for plan in plans:
+        for cohort in plan.cohorts:
+            runs = tuple(run for run in cohort.runs if run.run_id not in seen)
+            seen |= {run.run_id for run in runs}
+            found.append(Work(plan, replace(cohort, runs=runs)))
+    names = [f"{work.cohort.method}/{work.cohort.dataset}" for work in found]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            known = ", ".join(sorted(set(names)))
+            raise OsoError(f"--only {pattern}: names nothing in the plan, which has {known}")
+    return [
+        work
+        for work, name in zip(found, names, strict=True)
+        if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+    ]
+
+
 def portions(
-    cohorts: Sequence[Cohort], best: Container[str], done: Container[str], speed: Speed
+    everything: Sequence[Work], best: Container[str], done: Container[str], speed: Speed
 ) -> list[Portion]:
     """All that is left to do, in order.
 
@@ -27,32 +59,17 @@ def portions(
     """
 
     def cost(portion: Portion) -> float:
-        return len(portion.runs) * speed.run_seconds(portion.cohort)
+        return len(portion.runs) * speed.run_seconds(portion.work.cohort)
 
     grids = [
-        Portion(cohort, tuple(run for run in cohort.runs if run.run_id not in done))
-        for cohort in cohorts
+        Portion(work, tuple(run for run in work.cohort.runs if run.run_id not in done))
+        for work in everything
     ]
     tables = [
-        Portion(grid.cohort, tuple(run for run in grid.runs if run.run_id in best))
-        for grid in grids
+        Portion(grid.work, tuple(run for run in grid.runs if run.run_id in best)) for grid in grids
     ]
     return [
         portion for each in (tables, grids) for portion in sorted(each, key=cost) if portion.runs
-    ]
-
-
-def select(cohorts: Sequence[Cohort], patterns: Sequence[str]) -> list[Cohort]:
-    """The cohorts that one of the METHOD/DATASET patterns names; OsoError if one names none."""
-    names = {cohort.name: f"{cohort.method}/{cohort.dataset}" for cohort in cohorts}
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names.values()):
-            known = ", ".join(sorted(set(names.values())))
-            raise OsoError(f"--only {pattern}: names nothing in the plan, which has {known}")
-    return [
-        cohort
-        for cohort in cohorts
-        if not patterns or any(fnmatchcase(names[cohort.name], each) for each in patterns)
     ]
 
 

@@ -95,6 +95,7 @@ def train(
     from oso.cli.progress import Progress
     from oso.results.write import finished_runs, write_table
     from oso.study.plan import read_plan
+    from oso.study.preparation import check_prepared
 
     priced = read_plan(plan)
     chosen = priced.cohort(cohort)
@@ -113,14 +114,7 @@ def train(
         raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
     torch.set_num_threads(threads)
     arrays, provenance = load_arrays(data)
-    if provenance.get("dataset") != chosen.dataset:
-        raise OsoError(
-            f"{data}: holds data set {provenance.get('dataset')!r}; {cohort} needs "
-            f"{chosen.dataset!r}"
-        )
-    wanted = priced.config.datasets[chosen.dataset].preparation
-    if (found := provenance.get("preparation", {})) != wanted:
-        raise OsoError(f"{data}: prepared with {found}, but {cohort} needs {wanted}")
+    check_prepared(str(data), provenance, chosen.dataset, chosen.preparation)
     rows = run_job(
         priced.config,
         chosen,
@@ -139,13 +133,18 @@ def collect(
     parts: Annotated[list[Path], typer.Argument(help="Folders that `oso train` wrote.")],
     store: Annotated[Path, typer.Option(help="Results folder to add them to.")],
     plan: Annotated[Path | None, typer.Option(help="Fail unless all its runs are there.")] = None,
+    data: Annotated[
+        list[Path] | None, typer.Option(help="Prepared texts, for the share of words known.")
+    ] = None,
 ) -> None:
     """Add parts to the results store, each run once."""
+    from oso.results.facts import keep_facts
     from oso.results.write import collect as collect_parts
     from oso.study.plan import read_plan
 
     expected = () if plan is None else read_plan(plan).run_ids()
     results = collect_parts(parts, store, expected)
+    keep_facts(store, data or [])
     print(f"{store}: {len(results.runs):,} runs, {len(results.evaluations):,} evaluations")
 
 

@@ -104,6 +104,15 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
     return arrays, provenance
 
 
+def read_provenance(path: Path) -> dict:
+    """Only a data file's provenance; OsoError as by `load_arrays`."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(json.loads(file["provenance"].item()))
+    except Exception as error:  # as above
+        raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
+
+
 def is_arrays_file(path: Path) -> bool:
     """Whether `path` is an archive with the entries of a data file (its content unread)."""
     try:

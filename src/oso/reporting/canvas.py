@@ -56,13 +56,20 @@ def panels(count: int, title: str, abreast: int = 2) -> tuple[Figure, list[Axes]
     columns = min(abreast, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(_WIDTHS[columns], 0.9 + 2.9 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     axes = list(grid.flat)
     for spare in axes[count:]:
         spare.set_axis_off()
     figure.suptitle(title)
     return figure, axes[:count]
+
+
+def panel_grid(rows: int, columns: int, title: str) -> tuple[Figure, list[list[Axes]]]:
+    """A figure of rows x columns small panels; those of a row share their y scale."""
+    figure = Figure(figsize=(1.8 + 2.3 * columns, 1.0 + 2.5 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, sharey="row", squeeze=False)
+    figure.suptitle(title)
+    return figure, [list(row) for row in axes]
 
 
 def legend(figure: Figure, handles: list[Any]) -> None:

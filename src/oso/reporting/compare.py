@@ -77,6 +77,7 @@ class Study:
     evaluations: pd.DataFrame
     budget: pd.DataFrame
     prices: Mapping[tuple, float] = field(default_factory=dict)  # see `prices.read_prices`
+    cosine: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `cosine.read_cosine`
 
     @cached_property
     def keyed(self) -> pd.DataFrame:

@@ -12,9 +12,8 @@ from oso.reporting import labels
 from oso.reporting.compare import Study
 from oso.reporting.paper import paper_data
 from oso.reporting.render import Table
+from oso.results.facts import FACTS
 from oso.study.config import MODELS, StudyConfig
-
-FACTS = "data.json"  # in the results folder, where the data's preparation leaves it
 
 QUANTITIES = {"examples": "Dataset Size", "batch_size": "Batch Size", "parameters": "Model Size"}
 

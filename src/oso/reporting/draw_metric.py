@@ -18,7 +18,7 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
     Ours filled with solid lines and the standard deviation over seeds; the paper's hollow with
     dashed lines. None where there is no value at all. methods: all of the report, for colours.
     """
-    private = cells.dropna(subset="epsilon")
+    private = cells.dropna(subset="epsilon") if len(cells) else cells
     valued = private[private["mean"].notna() | private["paper_mean"].notna()]
     reference = cells[cells["epsilon"].isna() & cells["mean"].notna()]
     if valued.empty and reference.empty:

@@ -10,6 +10,7 @@ from oso.reporting.draw_metric import draw_metric
 from oso.reporting.draw_noise import draw_noise
 from oso.reporting.draw_steps import draw_adapted, draw_curves, trajectories
 from oso.reporting.files import ReportFolder
+from oso.reporting.grid_figures import cosine_plans, grid_plan, noise_plan, outcome_plans
 from oso.reporting.paper import DATASETS, find_table, paper_tables
 from oso.reporting.pictures import Picture, PicturePlan
 from oso.reporting.price_figures import price_plans
@@ -27,6 +28,9 @@ def write_figures(study: Study, folder: ReportFolder) -> list[Picture]:
             png = canvas.to_png(figure)
             folder.write(f"figures/{plan.name}.png", png)
             folder.write(f"figures/{plan.name}.pdf", canvas.to_pdf(figure))
+            if plan.data is not None:
+                numbers = plan.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+                folder.write(f"figures/{plan.name}.csv", numbers)
             pictures.append(
                 Picture(plan.name, plan.dataset, plan.k, plan.kind, plan.caption, png, plan.ours)
             )
@@ -42,13 +46,18 @@ def settings(study: Study) -> list[tuple[str, int]]:
 
 def _plans(study: Study) -> Iterator[PicturePlan]:
     ran = settings(study)
+    yield from cosine_plans(study)
     for dataset, k in ran:
         yield _metric_plan(study, dataset, k, ours=True)
+        yield _beyond_plan(study, dataset, k)
+        yield grid_plan(study, dataset, k)
         yield from _step_plans(study, dataset, k)
     noise = noise_table(study).data
     for dataset in labels.dataset_order(noise["dataset"].unique()):
         yield _noise_plan(study, dataset, noise[noise["dataset"] == dataset])
+        yield noise_plan(study, dataset)
     yield from price_plans(study)
+    yield from outcome_plans(study)
     if set(study.datasets) & set(DATASETS):
         for table in paper_tables():
             if (table.dataset, table.k) not in ran:
@@ -58,6 +67,7 @@ def _plans(study: Study) -> Iterator[PicturePlan]:
 def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
     table = find_table(dataset, k)
     cells = compare(study, dataset, k)
+    cells = cells[cells["method"].isin(labels.METHODS)]
     short = labels.dataset_short(dataset)
     name = f"figure_{table.figure:02d}" if table else f"metric_over_epsilon_{dataset}_k{k}"
     title = f"{short}, k = {k}" if ours else f"{short}, k = {k}: the paper's values, none of ours"
@@ -84,6 +94,26 @@ def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
         caption.strip(),
         lambda: draw_metric(cells, title, study.methods),
         ours,
+    )
+
+
+def _beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
+    """Methods that the paper does not have, beside Online and FixedThreshold."""
+    cells = compare(study, dataset, k)
+    paper = [name for name in cells if name.startswith("paper_")]
+    cells = cells.assign(**dict.fromkeys(paper))  # theirs are in the paper's own figure
+    beyond = ~cells["method"].isin(labels.METHODS) & cells["mean"].notna()
+    kept = ("online", "fixed_threshold", "no_dp", *cells.loc[beyond, "method"])
+    cells = cells[cells["method"].isin(kept) & beyond.any()]
+    where = f"{labels.dataset_short(dataset)}, k = {k}"
+    return PicturePlan(
+        f"beyond_{dataset}_k{k}",
+        dataset,
+        k,
+        "beyond",
+        f"{where}: methods that the paper does not compare, with Online and FixedThreshold for "
+        "reference; best on test over the budget of the whole grid. The table has each N.",
+        lambda: draw_metric(cells, f"{where}: beyond the paper's methods", study.methods),
     )
 
 

@@ -47,8 +47,11 @@ _MARKERS = {
     "adam_wosm": "^",
     "no_dp": "P",
 }
-_MORE_COLOURS = ("#E69F00", "#56B4E9", "#8C6D31", "#000000")
-_MORE_MARKERS = ("v", "<", ">", "h")
+_MORE_COLOURS = (
+    *("#E69F00", "#56B4E9", "#8C6D31", "#000000"),
+    *("#332288", "#882255", "#999933", "#44AA99"),  # from Tol's muted palette
+)
+_MORE_MARKERS = ("v", "<", ">", "h", "X", "*", "d")
 
 # metric -> (factor to the printed unit, axis label, short unit for tables)
 _METRICS = {
@@ -87,17 +90,18 @@ def dataset_short(dataset: str) -> str:
 
 
 def colours(methods: Iterable[str]) -> dict[str, str]:
-    """One colour per method, the paper's five always the same."""
+    """One colour per method, the same in every report for all that this package has."""
     return _assign(methods, _COLOURS, _MORE_COLOURS)
 
 
 def markers(methods: Iterable[str]) -> dict[str, str]:
-    """One marker per method, the paper's five always the same."""
+    """One marker per method, the same in every report for all that this package has."""
     return _assign(methods, _MARKERS, _MORE_MARKERS)
 
 
 def _assign(methods: Iterable[str], known: dict[str, str], more: tuple[str, ...]) -> dict[str, str]:
-    extra = sorted(set(methods) - set(known))
+    registered = sorted(set(method_names()) - set(known))  # whether or not this study has them
+    extra = registered + sorted(set(methods) - set(known) - set(registered))
     return known | {m: more[i % len(more)] for i, m in enumerate(extra)}
 
 

@@ -14,7 +14,9 @@ from oso.reporting.budget import read_budget, read_study_plan
 from oso.reporting.claims import claims_tables, judged
 from oso.reporting.compare import Study, compare
 from oso.reporting.comparisons import RULE_NOTE, SEEDS_NOTE, comparison_tables
+from oso.reporting.cosine import COSINE, read_cosine
 from oso.reporting.data_table import data_table, read_facts
+from oso.reporting.figure_list import figures_table
 from oso.reporting.figures import settings, write_figures
 from oso.reporting.files import ReportFolder
 from oso.reporting.headline import best_method, headlines, paper_says
@@ -24,6 +26,7 @@ from oso.reporting.pictures import Picture
 from oso.reporting.prices import PRICES, price_table, read_prices
 from oso.reporting.render import Table, headings, text, write_table
 from oso.reporting.rules import rules_sentence, rules_table
+from oso.reporting.stopping import outcome_table
 from oso.reporting.tables import noise_table, runs_table
 from oso.results.account import account
 
@@ -47,7 +50,13 @@ def build_report(
     written.
     """
     runs, evaluations = load(results)
-    study = Study(runs, evaluations, read_budget(budget), read_prices(Path(results) / PRICES))
+    study = Study(
+        runs,
+        evaluations,
+        read_budget(budget),
+        read_prices(Path(results) / PRICES),
+        read_cosine(Path(results) / COSINE),
+    )
     accounts = account(runs, read_study_plan(budget))
     comparisons = comparison_tables(study)
     claims = judged(study)
@@ -58,12 +67,15 @@ def build_report(
         "rules": rules_table(study),
         "noise": noise_table(study),
         "price": price_table(study),
+        "outcome": outcome_table(study),
         "accounting": accounting_table(accounts),
     }
     claimed = claims_tables(claims) if set(study.datasets) & set(DATASETS) else []
     for table in (*comparisons, *claimed, *others.values()):
         write_table(table, folder)
     pictures = write_figures(study, folder)
+    others["figures"] = figures_table(study, pictures)
+    write_table(others["figures"], folder)
     page = _render(
         study,
         comparisons,
@@ -111,8 +123,11 @@ def _render(study: Study, comparisons: list[Table], pictures: list[Picture], **p
         rules_sentence=rules_sentence(study),
         noise_pictures=[p for p in pictures if p.kind == "noise"],
         price_pictures=[p for p in pictures if p.kind == "price"],
+        cosine_pictures=[p for p in pictures if p.kind == "cosine"],
         # Of no data set at one k, and of no kind that has a section.
-        more_pictures=[p for p in pictures if p.k is None and p.kind not in ("noise", "price")],
+        more_pictures=[
+            p for p in pictures if p.k is None and p.kind not in ("noise", "price", "cosine")
+        ],
         provenance=provenance(study.runs),
         **parts,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 
@@ -13,10 +14,11 @@ class PicturePlan:
     name: str  # file name without its ending
     dataset: str  # empty where it is about none
     k: int | None  # None: over all k
-    kind: str  # metric, curves, threshold, learning_rate, noise, price
+    kind: str  # metric, beyond, curves, threshold, learning_rate, grid, noise, price, cosine
     caption: str
     draw: Callable[[], Figure | None]
     ours: bool = True  # False where only the paper's values are in it
+    data: pd.DataFrame | None = None  # its numbers, where no table of the report has them
 
 
 @dataclass(frozen=True)

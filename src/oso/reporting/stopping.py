@@ -10,6 +10,7 @@ E[(j / M)^K], the distribution's generating function at j / M.
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +21,21 @@ from oso.privacy.search import SHAPES
 from oso.reporting import labels
 from oso.reporting.budget import grid_size
 from oso.reporting.compare import Study
-from oso.reporting.select import CELL, grid_points, is_higher_better, main_variants
+from oso.reporting.render import Table
+from oso.reporting.select import CELL, best_of_grid, grid_points, is_higher_better, main_variants
+from oso.reporting.tables import ordered
 
-STOPPING = "random_stopping"
-DISTRIBUTION = "geometric"  # what the study prices
+COMPOSITION, STOPPING = "composition", "random_stopping"
+DISTRIBUTION = "geometric"  # of K: what the study prices
 COLUMNS = [
     *CELL,
+    "selection",
     "metric",
-    "value",  # expected over K, the draws, and seeds; printed unit
-    "std",  # of the expectation, over seeds
-    "luck",  # standard deviation over K and the draws, of the value over seeds
-    "nothing",  # probability that no draw has a value
-    *("seeds", "points", "grid_size", "mean_runs", "distribution", "noise_multiplier"),
+    "value",  # of the grid's best, or expected over K, the draws and seeds; printed unit
+    "std",  # of that over seeds
+    "luck",  # under random stopping: deviation over K and the draws
+    "nothing",  # under random stopping: probability that no draw has a value
+    *("seeds", "points", "grid_size", "distribution", "noise_multiplier"),
 ]
 
 Values = npt.NDArray[np.float64]
@@ -79,35 +83,89 @@ def chances(values: Values, higher_is_better: bool, mean: float, shape: float) -
 
 
 def outcomes(study: Study) -> pd.DataFrame:
-    """A row per cell that was run under random stopping, columns `COLUMNS`.
+    """Two rows per cell that was run under random stopping, one per price; columns `COLUMNS`.
 
     Points are drawn and compared as elsewhere in the report: a point's value is its mean over seeds
-    under the paper's rule. Draws without any value are left out of `value`, and counted in
-    `nothing`. Where not every point of the grid was run there is no value: the best of a part says
-    nothing of the whole.
+    under the paper's rule. Draws without a value are left out of `value` and counted in `nothing`.
+    Where not every point of the grid was run, random stopping has no value: the best of some points
+    says nothing of the whole. The mean of K is the size of the grid.
     """
-    mine = study.values[study.values["selection"] == STOPPING]
-    if mine.empty:
+    values = study.values
+    stopped = values[values["selection"] == STOPPING]
+    if stopped.empty:
         return pd.DataFrame(columns=COLUMNS)
-    points = main_variants(grid_points(mine))
-    by_point = mine.pivot_table(index="point", columns="seed", values="value")
-    rows = [_outcome(study, cell, by_point) for _, cell in points.groupby("cell", sort=False)]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    points = main_variants(grid_points(stopped))
+    by_point = stopped.pivot_table(index="point", columns="seed", values="value")
+    rows = [_stopped(study, cell, by_point) for _, cell in points.groupby("cell", sort=False)]
+    composed = values[(values["selection"] == COMPOSITION) & values["epsilon"].notna()]
+    if len(composed):
+        best = best_of_grid(grid_points(composed))
+        best = best[best["cell"].isin(points["cell"])]
+        rows += [_composed(study, row) for row in best.to_dict("records")]
+    return ordered(pd.DataFrame(rows, columns=COLUMNS))
 
 
-def _outcome(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[str, object]:
+def outcome_table(study: Study) -> Table:
+    """`outcomes`, a row per cell, with both prices side by side."""
+    data = outcomes(study)
+    shown = []
+    for _, pair in data.groupby(CELL, sort=False):
+        at = {row["selection"]: row for row in pair.to_dict("records")}
+        first = pair.iloc[0]
+        cells = {
+            "data set": labels.dataset_short(first["dataset"]),
+            "k": str(first["k"]),
+            "ε": labels.epsilon_text(first["epsilon"]),
+            "method": labels.method_label(first["method"]),
+            "N": labels.number(first["grid_size"], ".0f"),
+        }
+        for name, heading in ((COMPOSITION, "all N"), (STOPPING, "random stopping")):
+            row = at.get(name, {})
+            cells[f"ν, {heading}"] = labels.number(row.get("noise_multiplier"), ".3f")
+            cells[heading] = labels.spread(row.get("value"), row.get("std"))
+        stopped = at.get(STOPPING, {})
+        cells["luck"] = labels.number(stopped.get("luck"), ".2f")
+        cells["grid points"] = labels.number(stopped.get("points"), ".0f")
+        shown.append(cells)
+    notes = (
+        "Values are in the unit of the other tables. All N: the grid's best point. Random "
+        "stopping: the expected best of K points drawn with replacement, where K is "
+        f"{DISTRIBUTION} with a mean of N; ± is over seeds, luck the deviation over K and the "
+        "draws. A dash stands where only a part of the grid was run.",
+        "Computed from the stored runs of the grid's points, each with the noise of its price.",
+    )
+    return Table(
+        "search_outcome",
+        "What comes out of a search, by its price",
+        data,
+        pd.DataFrame(shown),
+        notes if len(data) else ("Nothing was run under random stopping yet.",),
+    )
+
+
+def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
+    factor = labels.scale(best["metric"])
+    return {
+        **{name: best[name] for name in (*CELL, "metric", "noise_multiplier", "seeds", "points")},
+        "selection": COMPOSITION,
+        "value": best["mean"] * factor,
+        "std": best["std"] * factor,
+        "grid_size": grid_size(best["dataset"], best["method"], best["k"], study.budget),
+    }
+
+
+def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[str, object]:
     first = cell.iloc[0]
     size = grid_size(first["dataset"], first["method"], first["k"], study.budget)
     row = {
         **{name: first[name] for name in (*CELL, "metric", "noise_multiplier")},
-        **dict.fromkeys(("value", "std", "luck", "nothing"), math.nan),
+        "selection": STOPPING,
         "seeds": int(cell["seeds"].max()),
         "points": len(cell),
         "grid_size": size,
-        "mean_runs": size,
         "distribution": DISTRIBUTION,
     }
-    if size != len(cell) or size < 2:
+    if size is None or size != len(cell) or size < 2:
         return row
     values = cell["mean"].to_numpy(dtype=float)
     if np.isnan(values).all():
@@ -116,14 +174,15 @@ def _outcome(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
     chance = chances(values, higher, size, SHAPES[DISTRIBUTION])
     there = ~np.isnan(values)
     some = chance[there].sum()
-    weights, values = chance[there] / some, values[there] * labels.scale(first["metric"])
+    factor = labels.scale(first["metric"])
+    weights, values = chance[there] / some, values[there] * factor
     mean = float(weights @ values)
     # Which point is best is decided over seeds; each seed then says what came of that.
-    seeds = by_point.reindex(cell["point"][there]).to_numpy() * labels.scale(first["metric"])
-    whole = seeds[:, ~np.isnan(seeds).any(axis=0)]
+    seeds = by_point.reindex(cell["point"][there]).to_numpy() * factor
+    whole = weights @ seeds[:, ~np.isnan(seeds).any(axis=0)]
     return row | {
         "value": mean,
-        "std": float(np.std(weights @ whole, ddof=1)) if whole.shape[1] > 1 else math.nan,
+        "std": float(np.std(whole, ddof=1)) if len(whole) > 1 else math.nan,
         "luck": float(np.sqrt(max(0.0, weights @ (values - mean) ** 2))),
         "nothing": float(1 - some),
     }

@@ -14,6 +14,7 @@ from oso.errors import OsoError
 from oso.methods import find_method
 from oso.study.grid import candidates
 from oso.study.paper_best import best_points
+from oso.study.preparation import file_name, preparation
 
 if TYPE_CHECKING:  # training reads cohorts without the configuration's checker
     from oso.study.config import StudyConfig
@@ -54,6 +55,7 @@ class Cohort:
     batch_size: int
     epochs: int
     loss: str  # over the pixels of an image: mean or sum
+    unknown_words: str  # of a text: zeros or skipped
     runs: tuple[Run, ...]
 
     @property
@@ -64,6 +66,16 @@ class Cohort:
     def steps(self) -> int:
         """T = ceil(epochs n / B) steps per run."""
         return math.ceil(self.epochs * self.examples / self.batch_size)
+
+    @property
+    def preparation(self) -> dict[str, Any]:
+        """How its data are prepared."""
+        return preparation(self.model, self.unknown_words)
+
+    @property
+    def data_file(self) -> str:
+        """Name of its prepared data, under build/data/."""
+        return f"{file_name(self.dataset, self.preparation)}.npz"
 
     def shards(self, runs_per_job: int) -> list[tuple[Run, ...]]:
         """The runs in portions of one job each, in a fixed order."""
@@ -134,6 +146,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         name=f"{dataset}.{name}.k{k}.{budget}" + ".random_stopping" * stopping,
         stopping_shape=config.stopping_shape if stopping else None,
         loss=config.datasets[dataset].loss,
+        unknown_words=config.datasets[dataset].unknown_words,
         runs=tuple(_run(identity, start, seed) for start in starts for seed in config.seeds),
         **shared,
     )

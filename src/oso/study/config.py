@@ -23,6 +23,7 @@ from pydantic import (
 from oso.data.catalogue import DATASETS, DIMENSIONS
 from oso.errors import OsoError
 from oso.methods import Method, find_method, method_names
+from oso.study.preparation import WORDS
 
 
 def _number(value: Any) -> Any:
@@ -36,9 +37,6 @@ Real = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Epsilon = Annotated[Real, Field(gt=0, le=1000)]
 Interval = tuple[Real, Real]
-
-# How many words of a text each network takes.
-WORDS = {"bag_of_words": 15, "bag_of_words_25": 25}
 
 # What each network takes, and what it is trained for.
 MODELS: dict[str, tuple[tuple[int, ...], str]] = {
@@ -67,12 +65,6 @@ class DatasetSection(_Section):
     unknown_words: Literal["zeros", "skipped"] = Field(
         "zeros", description="What becomes of a text's words without a vector."
     )
-
-    @property
-    def preparation(self) -> dict[str, Any]:
-        """How the model wants texts prepared (see `oso.data.prepare`); empty for images."""
-        words = WORDS.get(self.model)
-        return {"words": words, "unknown_words": self.unknown_words} if words else {}
 
 
 class GridSection(_Section):

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from oso.errors import OsoError
 from oso.methods import Method, find_method
 from oso.study.cohort import cohorts
 from oso.study.plan import Plan, read_plan
@@ -36,8 +37,14 @@ def with_values(config: "StudyConfig", **values: Any) -> "StudyConfig":
 
 
 def paper_best_runs(config: "StudyConfig") -> set[str]:
-    """Identities of a PlainConfig's runs with the best hyperparameters that the paper reports."""
-    best = cohorts(with_values(config, select="paper_best"))
+    """Identities of a PlainConfig's runs with the best hyperparameters that the paper reports.
+
+    None for a grid of other ranges than the paper's.
+    """
+    try:
+        best = cohorts(with_values(config, select="paper_best"))
+    except OsoError:
+        return set()
     return {run.run_id for cohort in best for run in cohort.runs}
 
 

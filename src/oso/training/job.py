@@ -68,7 +68,9 @@ def run_job(
     )
     code = code_hash()
     ids = [run.run_id for run in runs]
-    fingerprint = _fingerprint(code, _data_hash(arrays), str(noise_multiplier), *ids)
+    # An accelerator's streams are not the host's: half a run of each would be neither.
+    kind = torch.device(task.device).type
+    fingerprint = _fingerprint(code, _data_hash(arrays), str(noise_multiplier), kind, *ids)
     rows = Rows()
     if content := load_checkpoint(folder / "rows.pt", fingerprint):
         rows = Rows(content["runs"], content["evaluations"])

@@ -1,0 +1,151 @@
+"""Random stopping: exact expectations, against enumeration of every draw."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oso.privacy.search import SHAPES
+from oso.reporting.stopping import chances, generating_function, outcome_table, outcomes
+
+STOP = {"selection": "random_stopping"}
+SHAPED = (*SHAPES.values(), 0.5, 3.0)
+
+
+def probabilities(mean, shape, most):
+    """P[K = k] for k = 0 to `most`, from the distribution's own formula (Definition 1)."""
+    if math.isinf(shape):
+        return [math.exp(-mean) * mean**k / math.factorial(k) for k in range(most + 1)]
+    low, high = 1e-12, 1.0
+    for _ in range(200):  # the mean falls with gamma
+        gamma = (low + high) / 2
+        if shape == 0:
+            at = (1 / gamma - 1) / math.log(1 / gamma)
+        else:
+            at = shape * (1 / gamma - 1) / (1 - gamma**shape)
+        low, high = (gamma, high) if at > mean else (low, gamma)
+    if shape == 0:
+        return [0.0] + [(1 - gamma) ** k / (k * math.log(1 / gamma)) for k in range(1, most + 1)]
+    weight, found = 1.0, [0.0]
+    for k in range(1, most + 1):
+        weight *= (1 - gamma) * (k - 1 + shape) / k
+        found.append(weight / (gamma**-shape - 1))
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPED)
+def test_the_number_of_runs_has_its_distribution_and_mean(shape):
+    chance = probabilities(4.0, shape, 150)
+    assert sum(chance) == pytest.approx(1, abs=1e-6)
+    assert sum(k * p for k, p in enumerate(chance)) == pytest.approx(4, abs=1e-4)
+    made = generating_function(4.0, shape)
+    for x in (0.0, 0.2, 0.7, 1.0):
+        expected = sum(p * x**k for k, p in enumerate(chance))
+        assert made(np.array(x)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPED)
+def test_chances_are_those_of_all_draws_enumerated(shape):
+    """Every sequence of up to 7 draws from 3 points; longer ones are left out of both."""
+    values, mean, most = np.array([0.3, 0.9, 0.5]), 1.2, 7
+    weights = probabilities(mean, shape, most)
+    counted = np.zeros(3)
+    for k in range(1, most + 1):
+        for draws in itertools.product(range(3), repeat=k):
+            counted[max(draws, key=lambda i: values[i])] += weights[k] / 3**k
+    assert sum(weights) > 0.998
+    assert chances(values, True, mean, shape) == pytest.approx(counted, abs=2.5e-3)
+    turned = chances(-values, False, mean, shape)
+    assert turned == pytest.approx(counted, abs=2.5e-3)
+
+
+@given(
+    st.lists(st.one_of(st.floats(-1, 1), st.just(math.nan)), min_size=2, max_size=30),
+    st.floats(1.1, 100),
+    st.sampled_from(SHAPED),
+)
+def test_chances_add_up_and_grow_with_the_value(values, mean, shape):
+    found = chances(np.array(values), True, mean, shape)
+    none = math.exp(-mean) if math.isinf(shape) else 0.0
+    assert found.sum() == pytest.approx(1 - none, abs=1e-9)
+    ranked = [-math.inf if math.isnan(v) else v for v in values]
+    for (one, p), (other, q) in itertools.combinations(zip(ranked, found, strict=True), 2):
+        if one == other:
+            assert p == pytest.approx(q)
+        elif shape == 1 or mean > 1.5:
+            assert (p < q) == (one < other) or p == pytest.approx(q, abs=1e-12)
+
+
+def whole_grid(store, values, k=3, **more):
+    """Online's k points; values[point][seed] are what each run reached."""
+    for point, seeds in enumerate(values):
+        for seed, value in enumerate(seeds):
+            store.add(
+                k=k, learning_rate=10.0**point, seed=seed, values=(value,), **{**STOP, **more}
+            )
+    return store
+
+
+def test_the_outcome_is_the_expectation_over_draws_and_seeds(store, study):
+    """K geometric with mean 3: the best of three is among the first j with (j/3) / (3 - 2j/3)."""
+    grid = [[0.50, 0.54], [0.90, 0.86], [0.70, 0.70]]
+    (row,) = outcomes(study(whole_grid(store, grid))).to_dict("records")
+    at_most = [(j / 3) / (3 - 2 * j / 3) for j in range(4)]
+    worst, middle, best = np.diff(at_most)
+    by_seed = [
+        100 * (worst * low + middle * mid + best * high)
+        for low, mid, high in ((0.50, 0.70, 0.90), (0.54, 0.70, 0.86))
+    ]
+    assert row["value"] == pytest.approx(np.mean(by_seed))
+    assert row["std"] == pytest.approx(np.std(by_seed, ddof=1))
+    means = np.array([52, 70, 88])
+    spread = np.array([worst, middle, best]) @ (means - row["value"]) ** 2
+    assert row["luck"] == pytest.approx(math.sqrt(spread))
+    assert (row["nothing"], row["points"], row["grid_size"]) == (pytest.approx(0), 3, 3)
+
+
+def test_both_prices_stand_side_by_side_and_are_never_mixed(store, study):
+    whole_grid(store, [[0.5], [0.9], [0.7]], noise_multiplier=200.0)
+    whole_grid(store, [[0.4], [0.8], [0.6]], noise_multiplier=300.0, selection="composition")
+    s = study(store)
+    rows = outcomes(s).set_index("selection")
+    assert rows.loc["composition", "value"] == pytest.approx(80)
+    assert rows.loc["composition", "noise_multiplier"] == 300
+    assert 70 < rows.loc["random_stopping", "value"] < 90
+    assert rows.loc["random_stopping", "noise_multiplier"] == 200
+    shown = outcome_table(s).shown
+    assert shown[["all N", "ν, all N", "ν, random stopping"]].to_numpy().tolist() == [
+        ["80.00", "300.000", "200.000"]
+    ]
+
+
+def test_a_part_of_a_grid_has_no_outcome(store, study):
+    whole_grid(store, [[0.5], [0.9]])
+    s = study(store)
+    assert outcomes(s)["value"].isna().all()
+    assert outcome_table(s).shown["random stopping"].tolist() == ["–"]
+
+
+def test_points_that_diverged_at_once_are_draws_without_a_value(store, study):
+    whole_grid(store, [[0.9], [0.7]])
+    store.add(k=3, learning_rate=100.0, values=(), diverged_at=3, **STOP)
+    (row,) = outcomes(study(store)).to_dict("records")
+    at_most = [(j / 3) / (3 - 2 * j / 3) for j in range(4)]
+    assert row["nothing"] == pytest.approx(at_most[1])
+    middle, best = np.diff(at_most)[1:]
+    assert row["value"] == pytest.approx(100 * (0.7 * middle + 0.9 * best) / (middle + best))
+
+
+def test_the_least_error_is_the_best(store, study):
+    whole_grid(store, [[0.5], [0.1], [0.2]], dataset="fashion_mnist", metric="mse")
+    (row,) = outcomes(study(store)).to_dict("records")
+    assert 10 < row["value"] < 20
+
+
+def test_without_random_stopping_the_table_says_so(paper_store, study):
+    table = outcome_table(study(paper_store))
+    assert table.data.empty
+    assert table.notes == ("Nothing was run under random stopping yet.",)

@@ -1,0 +1,65 @@
+"""What a report shows of prepared texts goes into the store; paths of a machine do not."""
+
+import json
+
+import numpy as np
+import pytest
+
+from oso.data.arrays import Arrays, save_arrays
+from oso.errors import OsoError
+from oso.results.facts import FACTS, keep_facts
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """Write a data file with this provenance."""
+
+    def write(name, **provenance):
+        inputs, targets = np.zeros((1, 3), np.float32), np.zeros(1, np.int64)
+        path = tmp_path / f"{name}.npz"
+        save_arrays(path, Arrays(inputs, targets, inputs, targets), provenance)
+        return path
+
+    return write
+
+
+def texts(dataset, share):
+    origin = "/home/me/glove.6B.50d.txt"
+    return {
+        "dataset": dataset,
+        "files": {"train.csv": {"origin": "/home/me/train.csv"}},
+        "known_words": {"train": share, "test": share},
+        "preparation": {"words": 15, "unknown_words": "zeros"},
+        "vectors": {"origin": origin, "words": 4, "sha256": "00", "complete": False},
+    }
+
+
+def test_texts_facts_are_kept_and_others_stay(prepared, tmp_path) -> None:
+    store = tmp_path / "store"
+    files = [prepared("a", **texts("ag_news", 0.9)), prepared("m", dataset="mnist")]
+    keep_facts(store, files)
+    keep_facts(store, [prepared("b", **texts("ag_news_partial", 0.8))])
+    stored = json.loads((store / FACTS).read_text())
+    assert {name: facts["known_words"]["test"] for name, facts in stored.items()} == {
+        "ag_news": 0.9,
+        "ag_news_partial": 0.8,
+    }
+    assert stored["ag_news"]["vectors"] == {"words": 4, "sha256": "00", "complete": False}
+    assert "/home" not in (store / FACTS).read_text()
+
+
+def test_images_leave_nothing(prepared, tmp_path) -> None:
+    keep_facts(tmp_path / "store", [prepared("m", dataset="mnist")])
+    keep_facts(tmp_path / "store", [])
+    assert not (tmp_path / "store").exists()
+
+
+def test_broken_files_are_named_and_left_alone(prepared, tmp_path) -> None:
+    good = prepared("a", **texts("ag_news", 0.9))
+    (tmp_path / FACTS).write_text("{")
+    with pytest.raises(OsoError, match=rf"^{tmp_path / FACTS}: not the facts"):
+        keep_facts(tmp_path, [good])
+    assert (tmp_path / FACTS).read_text() == "{"
+    (tmp_path / "x.npz").write_bytes(b"cut")
+    with pytest.raises(OsoError, match=r"x\.npz: not a sound data file"):
+        keep_facts(tmp_path, [tmp_path / "x.npz"])
