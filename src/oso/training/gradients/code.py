@@ -7,8 +7,9 @@ parameters see all their examples in a row, [R B, ...]; a layer with parameters 
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -96,20 +97,8 @@ class GradientCode:
                 f"loss: has shape {list(losses.shape)} for {len(inputs)} examples; must be one each"
             )
         this.check()
-        gradients = torch.autograd.grad(losses.sum(), list(this.outputs.values()))
-        return {
-            name: self._rule(name, this, gradient)
-            for name, gradient in zip(this.outputs, gradients, strict=True)
-        }
-
-    def _rule(self, name: str, this: "_Pass", gradient: Tensor) -> LayerGradients:
-        layer, inputs = self.layers[name], this.inputs[name]
-        rule = rule_for(layer, inputs)
-        if rule is not FunctionalGradients:
-            return rule(layer, inputs, gradient)
-        parameters = this.parameters(name)
-        own = {key: parameters.pop(key) for key in self.layer_parameters[name]}
-        return FunctionalGradients(layer, inputs, gradient, own, parameters)
+        torch.autograd.grad(losses.sum(), this.leaves)
+        return this.rules()
 
     def check_independence(self, flat: Tensor, shape: tuple[int, ...]) -> None:
         """OsoError if an example's output depends on the others in its batch.
@@ -126,14 +115,19 @@ class GradientCode:
 
 
 class _Pass:
-    """One forward pass of R runs: the layers' inputs and outputs, by the layer's name."""
+    """One pass of R runs, forward and backward.
+
+    A layer's rule takes the gradient of its output as soon as the backward pass has it, so that
+    neither that nor the layer's input is kept longer than in ordinary training.
+    """
 
     def __init__(self, code: GradientCode, views: dict[str, Tensor]) -> None:
         self.code, self.views = code, views
         self.runs = len(next(iter(views.values())))
-        self.inputs: dict[str, Tensor] = {}
-        self.outputs: dict[str, Tensor] = {}
-        self._versions: dict[str, int] = {}
+        self.leaves: list[Tensor] = []  # the outputs where the graph begins
+        self._outputs: dict[str, tuple[Tensor, int]] = {}  # with their versions; until `check`
+        self._inputs: dict[str, Tensor] = {}
+        self._rules: dict[str, LayerGradients] = {}
         self._plain = {name: copy.copy(layer) for name, layer in code.layers.items()}
 
     @contextmanager
@@ -147,7 +141,49 @@ class _Pass:
             for layer in self.code.layers.values():
                 layer.__dict__.pop("forward", None)
 
-    def parameters(self, name: str) -> dict[str, Tensor]:
+    def check(self) -> None:
+        """OsoError if the outputs are not what the layers returned, or a layer was left out."""
+        for name, (output, version) in self._outputs.items():
+            if output._version != version:
+                raise OsoError(
+                    f"model: the output of a {type(self._plain[name]).__name__} is changed in "
+                    "place; use inplace=False"
+                )
+        self._outputs.clear()
+        self._require(self._inputs)
+
+    def rules(self) -> dict[str, LayerGradients]:
+        """After the backward pass, by the layer's name."""
+        self._require(self._rules)
+        return {name: self._rules[name] for name in self.code.layers}
+
+    def _require(self, found: Mapping[str, object]) -> None:
+        if missing := self.code.layers.keys() - found.keys():
+            raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
+
+    def _call(self, name: str, inputs: Tensor) -> Tensor:
+        layer = self._plain[name]
+        if name in self._inputs:
+            raise OsoError(f"model: a {type(layer).__name__} is used twice in one pass")
+        self._inputs[name] = inputs.detach()
+        output = self._output(name, layer, inputs)
+        if not output.requires_grad:  # the first layer's: here the graph begins
+            self.leaves.append(output.requires_grad_(True))
+        output.register_hook(partial(self._take, name))
+        self._outputs[name] = output, output._version
+        return output
+
+    def _take(self, name: str, gradient: Tensor) -> None:
+        layer, inputs = self._plain[name], self._inputs.pop(name)
+        rule = rule_for(layer, inputs)
+        if rule is not FunctionalGradients:
+            self._rules[name] = rule(layer, inputs, gradient)
+            return
+        parameters = self._parameters(name)
+        own = {key: parameters.pop(key) for key in self.code.layer_parameters[name]}
+        self._rules[name] = FunctionalGradients(layer, inputs, gradient, own, parameters)
+
+    def _parameters(self, name: str) -> dict[str, Tensor]:
         """The layer's own, each [R, ...]; and those of layers inside it."""
         prefix = f"{name}." if name else ""
         return {
@@ -156,22 +192,12 @@ class _Pass:
             if key.startswith(prefix)
         }
 
-    def _call(self, name: str, inputs: Tensor) -> Tensor:
-        layer = self._plain[name]
-        if name in self.inputs:
-            raise OsoError(f"model: a {type(layer).__name__} is used twice in one pass")
-        self.inputs[name] = inputs.detach()
-        output = self._output(name, layer, inputs)
-        if not output.requires_grad:  # the first layer's: here the graph begins
-            output.requires_grad_(True)
-        self.outputs[name], self._versions[name] = output, output._version
-        return output
-
     def _output(self, name: str, layer: nn.Module, inputs: Tensor) -> Tensor:
-        own = {key: self.parameters(name)[key] for key in self.code.layer_parameters[name]}
+        parameters = self._parameters(name)
+        own = {key: parameters[key] for key in self.code.layer_parameters[name]}
         if type(layer) is nn.Linear and inputs.dim() == 2:
             return linear_outputs(inputs, own["weight"], own.get("bias"))
-        if self.runs > 1 and len(own) < len(self.parameters(name)):
+        if self.runs > 1 and len(own) < len(parameters):
             raise OsoError(
                 f"model: {type(layer).__name__} has parameters beside layers with parameters; "
                 "such a model can train one run at a time only"
@@ -183,14 +209,3 @@ class _Pass:
             for run, part in enumerate(inputs.chunk(self.runs))
         ]
         return parts[0] if self.runs == 1 else torch.cat(parts)
-
-    def check(self) -> None:
-        """OsoError if the outputs are not what the layers returned, or a layer was left out."""
-        for name, output in self.outputs.items():
-            if output._version != self._versions[name]:
-                raise OsoError(
-                    f"model: the output of a {type(self._plain[name]).__name__} is changed in "
-                    "place; use inplace=False"
-                )
-        if missing := self.code.layers.keys() - self.outputs.keys():
-            raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
