@@ -1,0 +1,89 @@
+"""docs/artifact.md names every claim, table and figure, and commands that exist."""
+
+import re
+
+import pytest
+
+from oso.reporting.claims import CLAIMS, judged
+from oso.reporting.evidence import NOT_RUN, NOTHING
+from oso.study.cohort import cohorts
+from oso.study.config import load_config
+from oso.study.outlook import outlook
+
+
+@pytest.fixture(scope="module")
+def page(repo):
+    return (repo / "docs" / "artifact.md").read_text(encoding="utf-8")
+
+
+def rows(page, heading):
+    """The table below a heading: its lines, as lists of cells."""
+    section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def names(page, heading):
+    """The names of a table's rows, with `<dataset>` and `<k>` as patterns."""
+    patterns = []
+    for row in rows(page, heading):
+        name = re.escape(row[0].strip("`"))
+        name = name.replace("<dataset>", r"[a-z0-9_]+").replace("<k>", r"\d+")
+        patterns.append(re.compile(name))
+    return patterns
+
+
+def test_every_claim_is_there_and_no_other(page):
+    assert [row[0] for row in rows(page, "Claims")] == [claim.name for claim in CLAIMS]
+
+
+def test_what_is_expected_is_what_the_paper_s_numbers_give(page, store, study):
+    store.add(dataset="glyphs", k=3)
+    data = judged(study(store))
+    for name, _, _, expected in rows(page, "Claims"):
+        found = data.loc[data["claim"] == name, "verdict_paper"]
+        if set(found) == {NOTHING}:
+            assert expected in ("", "the paper gives no numbers"), name
+        else:
+            assert NOT_RUN not in set(found)
+            assert set(found) == set(re.findall("holds|undecided|does not hold", expected)), name
+
+
+@pytest.mark.parametrize("report", ["paper_report", "glyphs_report"])
+@pytest.mark.parametrize(
+    ("heading", "files"), [("Tables", "tables/*.csv"), ("Figures", "figures/*.png")]
+)
+def test_every_table_and_figure_of_a_report_is_there(page, request, report, heading, files):
+    known = names(page, heading)
+    made = {path.stem for path in request.getfixturevalue(report).glob(files)}
+    assert made
+    for name in made:
+        assert any(pattern.fullmatch(name) for pattern in known), name
+
+
+def test_no_row_names_another_table_that_is_gone(page, paper_report, glyphs_report):
+    """But for those that need other runs than these two reports have."""
+    elsewhere = {"beyond", "figures", "search_outcome"}
+    made = {p.stem for r in (paper_report, glyphs_report) for p in r.glob("tables/*.csv")}
+    for pattern in names(page, "Tables"):
+        if pattern.pattern not in elsewhere:
+            assert any(pattern.fullmatch(name) for name in made), pattern.pattern
+
+
+def test_every_command_exists(page, repo):
+    targets = re.findall(r"^([a-z]+):", (repo / "Makefile").read_text(), re.MULTILINE)
+    for target in re.findall(r"`make ([a-z]+)`", page) + re.findall(r"^    make (\w+)", page, re.M):
+        assert target in targets, target
+    for name in re.findall(r"config/\w+\.yaml", page):
+        assert (repo / name).exists(), name
+
+
+def test_runs_and_hours_are_those_of_the_configurations(page, repo):
+    stated = rows(page, "The full way")
+    assert len(stated) >= 6
+    for _, command, private, plain, hours in stated:
+        config = load_config(repo / re.search(r"config/\w+\.yaml", command)[0])
+        ahead = outlook(config, cohorts(config), ())
+        assert (private, plain) == (f"{ahead.private_runs:,}", f"{ahead.plain_runs:,}"), command
+        digits = 1 if ahead.hours < 1 else 0
+        assert hours == f"{ahead.hours:,.{digits}f}", command
