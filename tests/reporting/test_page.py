@@ -111,7 +111,14 @@ def test_the_title_is_text_not_markup(paper_report):
 def test_every_table_is_written_three_times(paper_report):
     names = {p.name for p in (paper_report / "tables").iterdir()}
     tables = [f"table_{n:02d}" for n in (2, 3, 4, 8, 9, 10, 11, 12, 13)]
-    tables += ["runs", "noise_multipliers", "search_price", "accounting"]
+    tables += [
+        "runs",
+        "noise_multipliers",
+        "search_price",
+        "search_outcome",
+        "accounting",
+        "figures",
+    ]
     assert names == {f"{t}.{e}" for t in tables for e in ("md", "csv", "tex")}
 
 

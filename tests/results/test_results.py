@@ -175,7 +175,7 @@ def test_a_missing_part_is_named(write, tmp_path, kind) -> None:
             part.parent.mkdir(parents=True, exist_ok=True)
             (write(name, f"r-{name}") / f"{each}.parquet").rename(part)
     (tmp_path / "store" / f"{kind}.parquet" / "b.parquet").unlink()
-    with pytest.raises(OsoError, match="run r-b .*no row in") as error:
+    with pytest.raises(OsoError, match=r"run r-b .*no row in") as error:
         read_results(tmp_path / "store")
     assert "\n" not in str(error.value)
 
