@@ -137,7 +137,7 @@ def outcome_plans(study: Study) -> Iterator[PicturePlan]:
             None,
             "price",
             f"{where}: what comes out of a search under either price, from runs with the noise "
-            "that each one asks for. Left, the grid's best point; right, the expected best of K random "
+            "that each one asks for. Left, the best point; right, the expected best of K random "
             "points, K geometric with the grid's size as its mean. Bars are the deviation over "
             "seeds. The paper has composition only.",
             lambda rows=rows, metric=metric, where=where: draw_outcomes(  # type: ignore[misc]
