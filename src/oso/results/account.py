@@ -9,6 +9,7 @@ that are not stored are charged as whole runs with the least noise of those that
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -77,7 +78,9 @@ def account(runs: pd.DataFrame, plan: Plan | None = None) -> list[GridAccount]:
             check_planned(row, *planned[row["run_id"]])
     private = runs[runs["epsilon"].notna()]
     sizes = [
-        planned[row["run_id"]][0].grid_runs if row["run_id"] in planned else _default_size(row)
+        planned[row["run_id"]][0].grid_runs
+        if row["run_id"] in planned
+        else _default_size(row["method"], int(row["k"]))
         for row in _records(private)
     ]
     groups = private.assign(grid_runs=sizes).groupby(
@@ -166,8 +169,9 @@ def _whole_run(ledgers: Sequence[Ledger], steps: int) -> Ledger:
     return Ledger(ledgers[0].sampling, [((SumQuery("not_stored", least),), steps)])
 
 
-def _default_size(row: dict[str, Any]) -> int:
-    return len(candidates(find_method(row["method"]).search, GridSection(), int(row["k"])))
+@cache
+def _default_size(method: str, k: int) -> int:
+    return len(candidates(find_method(method).search, GridSection(), k))
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
