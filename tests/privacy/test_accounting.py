@@ -5,9 +5,9 @@ import math
 import pytest
 
 from oso.errors import OsoError
-from oso.privacy.accounting import epsilon_of
+from oso.privacy.accounting import epsilon_of, epsilon_of_event
 from oso.privacy.joint import gradient_noise_multiplier
-from oso.privacy.ledger import Ledger, SumQuery
+from oso.privacy.ledger import Ledger, SumQuery, composed_event
 from oso.privacy.sampling import PoissonSampling
 from oso.privacy.search import Search
 
@@ -54,6 +54,18 @@ def test_ledgers_of_different_runs_add_up() -> None:
     whole, half = Ledger(MNIST, [(step, 100)]), Ledger(MNIST, [(step, 50)])
     assert epsilon_of([whole, half], DELTA) == epsilon_of([Ledger(MNIST, [(step, 150)])], DELTA)
     assert epsilon_of([], DELTA) == 0.0
+
+
+def test_steps_that_are_priced_once_and_multiplied_cost_what_the_library_says() -> None:
+    """Two kinds of steps, in two ledgers: composed by dp_accounting as one event."""
+    kinds = {1.1: 300, 2.5: 40}
+    ledgers = [
+        Ledger(PoissonSampling(0.01), [((SumQuery("clipped_gradient", nu),), count)])
+        for nu, count in kinds.items()
+    ]
+    event = composed_event({(PoissonSampling(0.01), nu): 2 * n for nu, n in kinds.items()})
+    expected = epsilon_of_event(PoissonSampling(0.01), event, 1e-5, "rdp")
+    assert epsilon_of([*ledgers, *ledgers], 1e-5) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])

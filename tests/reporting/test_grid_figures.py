@@ -1,6 +1,7 @@
 """Heat maps, the metric at equal noise, both prices, Figure 1: drawn from the right cells."""
 
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from oso.reporting.draw_against_noise import draw_against_noise
 from oso.reporting.draw_cosine import draw_cosine
 from oso.reporting.draw_outcomes import draw_outcomes
 from oso.reporting.figure_list import figures_table
-from oso.reporting.figures import _plans
+from oso.reporting.figures import _beyond_plan, _metric_plan, _plans
 from oso.reporting.grid_figures import against_noise, grid_plan
 from oso.reporting.stopping import outcomes
 
@@ -162,22 +163,22 @@ def test_a_file_of_cosines_that_is_none_is_named(tmp_path, content, message):
 def test_methods_beyond_the_paper_have_a_figure_of_their_own(paper_store, study):
     paper_store.add(method="magic", values=(0.99,))
     s = study(paper_store)
-    plans = {plan.name: plan for plan in _plans(s)}
-    paper, beyond = (plans[name].draw() for name in ("figure_06", "beyond_mnist_k9"))
+    paper, beyond = (
+        _metric_plan(s, "mnist", 9, ours=True).draw(),
+        _beyond_plan(s, "mnist", 9).draw(),
+    )
     said = [[t.get_text() for t in figure.legends[0].get_texts()] for figure in (paper, beyond)]
     assert "magic" not in said[0]
     assert said[1] == ["Online", "FixedThreshold", "magic", "NoDP, ours"]
-    assert plans["learning_curves_mnist_k9"].draw() is not None
 
 
 def test_without_others_there_is_no_figure_beyond(paper_store, study):
-    plans = {plan.name: plan for plan in _plans(study(paper_store))}
-    assert plans["beyond_mnist_k9"].draw() is None
+    assert _beyond_plan(study(paper_store), "mnist", 9).draw() is None
 
 
 def test_the_list_of_figures_says_what_was_run(paper_store, study):
     s = study(paper_store)
-    drawn = [p for p in _plans(s) if p.name in ("figure_02", "figure_06", "figure_08")]
+    drawn = [SimpleNamespace(name=f"figure_{n:02d}") for n in (2, 6, 8)]
     shown = figures_table(s, drawn).shown.set_index("figure")
     assert shown.index.tolist() == list(range(1, 12))
     assert shown.loc[6, ["status", "cells run", "runs"]].tolist() == ["drawn", "4 of 16", "6"]

@@ -1,10 +1,24 @@
 """The price of a search: known values, the right grids, the right setting."""
 
 import json
+from importlib.metadata import version
 
 import pytest
 
-from oso.reporting.prices import RULES, grids_at_largest_k, price_table, search_prices, setting
+from oso.errors import OsoError
+from oso.privacy.sampling import PoissonSampling
+from oso.reporting import prices as prices_module
+from oso.reporting.budget import read_budget
+from oso.reporting.compare import Study
+from oso.reporting.prices import (
+    RULES,
+    grids_at_largest_k,
+    price_table,
+    read_prices,
+    search_prices,
+    setting,
+    write_prices,
+)
 
 MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
 
@@ -101,3 +115,81 @@ def test_a_budget_that_no_noise_meets_has_no_price(store, study):
     table = price_table(study(store))
     assert table.shown.set_index("N").loc["9", "all N, RDP"] == "–"
     assert any("no noise meets" in note for note in table.notes)
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """A plan of two grids of one data set; q = 1, where prices come at once."""
+    entry = {"dataset": "mnist", "k": 9, "epsilon": 3.0, "noise_multiplier": 9.0, "delta": 1e-5}
+    entry |= {"steps": 600, "sampling_rate": 1.0}
+    plan = tmp_path / "plan.json"
+    grids = [{"method": "online", "runs": 9}, {"method": "fixed_threshold", "runs": 81}]
+    plan.write_text(json.dumps([entry | grid for grid in grids]))
+    write_prices(plan, tmp_path / "prices.csv")
+    return plan, tmp_path / "prices.csv"
+
+
+def test_prices_that_were_written_down_are_not_computed_again(planned, store, monkeypatch):
+    plan, path = planned
+    store.add(epsilon=3.0)
+    fresh = search_prices(Study(*store.frames(), read_budget(plan)))
+    monkeypatch.setattr(prices_module, "_price", lambda *_: pytest.fail("computed again"))
+    known = read_prices(path)
+    again = search_prices(Study(*store.frames(), read_budget(plan), known))
+    assert len(again) == 12
+    assert again.equals(fresh)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("1.0,600,", "1.0,601,"),
+        (",3.0,1e-05,", ",3.0,1e-06,"),
+        (f",{version('dp-accounting')},", ",0.0.1,"),
+    ],
+    ids=["steps", "delta", "library"],
+)
+def test_a_price_of_something_else_is_not_used(planned, store, change, monkeypatch):
+    plan, path = planned
+    assert change[0] in path.read_text()
+    path.write_text(path.read_text().replace(*change))
+    monkeypatch.setattr(prices_module, "_price", lambda *_: 123.0)
+    store.add(epsilon=3.0)
+    prices = search_prices(Study(*store.frames(), read_budget(plan), read_prices(path)))
+    assert set(prices["noise_multiplier"]) == {123.0}
+
+
+def test_a_file_of_prices_that_is_none_is_named(tmp_path):
+    path = tmp_path / "prices.csv"
+    assert read_prices(path) == {}
+    for content in ("", "a,b\n1,2\n", "sampling_rate,steps\n0.1,many\n"):
+        path.write_text(content)
+        with pytest.raises(OsoError, match=r"prices\.csv: not a table of prices") as error:
+            read_prices(path)
+        assert "\n" not in str(error.value)
+
+
+def test_the_stored_prices_are_those_of_the_stored_plan(repo):
+    """What results/ holds, computed once more where that is quick."""
+    stored = read_prices(repo / "results" / "prices.csv")
+    assert stored
+    for (
+        rate,
+        steps,
+        runs,
+        epsilon,
+        delta,
+        selection,
+        accountant,
+        distribution,
+        _,
+    ), nu in stored.items():
+        rule = next(
+            rule
+            for rule in RULES
+            if (rule.selection, rule.accountant, rule.distribution)
+            == (selection, accountant, distribution)
+        )
+        if accountant == "rdp" and runs in (1, 9):
+            search = rule.search(PoissonSampling(rate), steps, runs)
+            assert search.epsilon(nu, delta) == pytest.approx(epsilon, rel=1e-5)

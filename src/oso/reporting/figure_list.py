@@ -39,7 +39,7 @@ def figures_table(study: Study, pictures: Iterable[Picture]) -> Table:
                 for row in data.itertuples()
             ],
             "runs": [labels.number(n, ",.0f") for n in data["runs"]],
-            "file": [name or labels.NOTHING for name in data["file"]],
+            "file": [labels.NOTHING if pd.isna(name) else name for name in data["file"]],
         }
     )
     note = "A cell is a method at an ε. Where nothing was run there is no picture with empty axes."

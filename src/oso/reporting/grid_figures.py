@@ -138,7 +138,7 @@ def outcome_plans(study: Study) -> Iterator[PicturePlan]:
             "price",
             f"{where}: what comes out of a search under either price, from runs with the noise "
             "that each one asks for. Left, the best point; right, the expected best of K random "
-            f"points, K {DISTRIBUTION} with the grid's size as its mean. Bars are the deviation over "
+            f"points, K {DISTRIBUTION} with the grid's size as its mean. Bars are deviations over "
             "seeds. The paper has composition only.",
             lambda rows=rows, metric=metric, where=where: draw_outcomes(  # type: ignore[misc]
                 rows, metric, f"{where}: two prices of a search", study.methods

@@ -4,6 +4,7 @@ Some of these prices take seconds each, a minute for a study. `oso plan --prices
 down; a report that finds them in its results folder computes only what is not there.
 """
 
+import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -188,22 +189,22 @@ def read_prices(path: Path) -> dict[tuple[object, ...], float]:
     """
     if not path.exists():
         return {}
-    numbers = dict.fromkeys(("sampling_rate", "epsilon", "delta", "noise_multiplier"), "float64")
     try:
-        stored = pd.read_csv(
-            path,
-            dtype={**dict.fromkeys(_KEY, "str"), **numbers, "steps": "int64", "runs": "int64"},
-            keep_default_na=False,
-            na_values={"noise_multiplier": [""]},
-            float_precision="round_trip",
-        )
-        rows = stored[[*_KEY, "noise_multiplier"]].itertuples(index=False, name=None)
-    except (OSError, ValueError, KeyError) as error:
+        rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines(), strict=True)
+        found = {_stored_key(row): float(row["noise_multiplier"] or "nan") for row in rows}
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise OsoError(
-            f"{path}: not a table of prices ({' '.join(str(error).split())}); "
+            f"{path}: not a table of prices ({' '.join(repr(error).split())}); "
             "`oso plan --prices` writes one"
         ) from None
-    return {tuple(key): nu for *key, nu in rows}
+    if not found:
+        raise OsoError(f"{path}: not a table of prices (no rows); `oso plan --prices` writes one")
+    return found
+
+
+def _stored_key(row: Mapping[str, str]) -> tuple[object, ...]:
+    kinds = {**dict.fromkeys(("sampling_rate", "epsilon", "delta"), float), "steps": int}
+    return tuple({**kinds, "runs": int}.get(name, str)(row[name]) for name in _KEY)
 
 
 @cache  # a study's data sets share prices, and so do the table and the figures

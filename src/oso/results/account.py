@@ -14,6 +14,7 @@ computed instead of drawn. Each run is charged as a whole run with the least noi
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -192,8 +193,13 @@ def _terms(row: dict[str, Any], cohort: Cohort | None, run: Run | None) -> tuple
     """The size of a row's grid and the shape of its search, as planned or by default."""
     if cohort is not None:
         return cohort.grid_runs, cohort.stopping_shape
-    size = len(candidates(find_method(row["method"]).search, GridSection(), int(row["k"])))
+    size = _default_size(row["method"], int(row["k"]))
     return size, None if row["selection"] == SELECTION else STOPPING_SHAPE
+
+
+@cache
+def _default_size(method: str, k: int) -> int:
+    return len(candidates(find_method(method).search, GridSection(), k))
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
