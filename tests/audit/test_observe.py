@@ -55,6 +55,22 @@ def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
     assert observer.seen()["unclipped_count"].shape == (STEPS, 3)
 
 
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("auto_s", "automatic_gradient"),
+        ("psac", "adaptive_gradient"),
+        ("fixed_quantile_per_layer", "clipped_gradient/"),  # the model is its one layer
+    ],
+)
+def test_other_sums_show_a_canary_as_one_too(name, query) -> None:
+    observer = watch(name, lone_canary(True, 8), ["a"], 4)
+    mechanism = Mechanism(["a"], 8, 4)
+    expected = [[0 in mechanism.draws.batch("a", step + 1)] for step in range(STEPS)]
+    assert [True] in expected
+    np.testing.assert_allclose(observer.seen()[query], expected, atol=1e-3)
+
+
 def test_a_count_belongs_to_the_canary_only_if_it_is_alone() -> None:
     observer = watch("fixed_quantile", many_canaries(0), ["a"], 64)
     assert observer.seen().keys() == {"clipped_gradient"}

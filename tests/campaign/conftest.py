@@ -70,6 +70,17 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
+def two_texts(tmp_path) -> list[Path]:
+    """Plans of two studies on AG News, which read 25 and 15 words of a text."""
+    paths = []
+    for model in ("bag_of_words_25", "bag_of_words"):
+        section = {"model": model, "epsilons": [3], "seconds_per_step": 1}
+        paths.append(tmp_path / f"{model}.json")
+        write_study({**STUDY, "name": model, "datasets": {"ag_news": section}}, paths[-1])
+    return paths
+
+
+@pytest.fixture
 def plan(folder) -> Plan:
     return read_plain_plan(folder / "plan.json")
 

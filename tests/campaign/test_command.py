@@ -171,6 +171,15 @@ def test_another_number_of_examples_is_refused(folder, tmp_path, call) -> None:
     assert "planned for 6000 training examples, the data have 500" in errors[0]
 
 
+def test_plans_that_prepare_texts_differently_need_a_file_each(two_texts, tmp_path, call) -> None:
+    """One reads 25 words, the other 15: neither may train on the other's file."""
+    (tmp_path / "ag_news.npz").touch()
+    options = ["--minutes", 1, "--results", tmp_path / "out", "--data", tmp_path]
+    status, _, errors = call(*options, "--plan", *two_texts)
+    assert status == 2
+    assert f"{tmp_path}/ag_news-25.npz: no such file; `oso data ag_news --output" in errors[0]
+
+
 def test_the_page_for_users_names_every_option(repo, capsys) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])

@@ -131,20 +131,6 @@ PRICE = [
         "tests/results/test_account.py",
     ),
     Fault(
-        "a plan's noise may be that of another selection",
-        "study/plan.py",
-        '        "selection": cohort.selection,\n',
-        "",
-        "tests/study/test_plan.py",
-    ),
-    Fault(
-        "a plan's noise may be that of another shape",
-        "study/plan.py",
-        '        "stopping_shape": cohort.stopping_shape,\n',
-        "",
-        "tests/study/test_plan.py",
-    ),
-    Fault(
         "a row may claim another selection than was planned",
         "results/claims.py",
         '        "selection": cohort.selection,\n',

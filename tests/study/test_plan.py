@@ -107,21 +107,6 @@ def test_a_search_that_stops_at_random_is_priced_as_such(stopping, tmp_path) -> 
     assert read_plan(tmp_path / "plan.json") == stopping
 
 
-def test_a_plan_of_before_there_was_a_choice_is_of_composition(plan, stopping, tmp_path) -> None:
-    path = tmp_path / "plan.json"
-    for each in (plan, stopping):
-        write_plan(each, path)
-        content = json.loads(path.read_text())
-        for entry in content["cohorts"]:
-            del entry["selection"], entry["stopping_shape"]
-        path.write_text(json.dumps(content))
-        if each is plan:
-            assert read_plan(path) == plan
-        else:
-            with pytest.raises(OsoError, match=r"random_stopping was priced for"):
-                read_plan(path)
-
-
 @pytest.mark.parametrize("key", ["selection", "stopping_shape"])
 def test_noise_of_another_selection_is_refused(stopping, tmp_path, key) -> None:
     """A composition's runs with random stopping's noise would cost far more than their budget."""

@@ -60,11 +60,11 @@ def _prepare(options: argparse.Namespace, deadline: float) -> "Campaign":
     default = sorted(store for store in stores if (store / "runs.parquet").exists())
     parts = Parts(options.results, default if options.have is None else options.have)
 
-    users = {work.cohort.dataset: work.cohort for work in everything}  # each data set has one file
+    users = {work.cohort.data_file: work.cohort for work in everything}
 
     @cache
-    def arrays(dataset: str) -> "Arrays":
-        return _load(options.data, users[dataset])
+    def arrays(data_file: str) -> "Arrays":
+        return _load(options.data, users[data_file])
 
     campaign = Campaign(
         everything,
@@ -76,12 +76,11 @@ def _prepare(options: argparse.Namespace, deadline: float) -> "Campaign":
         runs_at_once=options.runs_at_once or AT_ONCE[device],
         say=lambda line: print(line, flush=True),
     )
-    for dataset in {cohort.dataset for cohort, _ in campaign.left}:
-        path = options.data / users[dataset].data_file
-        if not path.exists():
+    for name in {cohort.data_file for cohort, _ in campaign.left}:
+        if not (options.data / name).exists():
             raise OsoError(
-                f"{path}: no such file; `oso data {dataset} --output ...` makes it, or leave the "
-                "data set out with --only"
+                f"{options.data / name}: no such file; `oso data {users[name].dataset} --output "
+                "...` makes it, or leave the data set out with --only"
             )
     names = ", ".join(plan.config.name for plan in plans)
     campaign.say(

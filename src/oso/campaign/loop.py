@@ -66,7 +66,7 @@ class Campaign:
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None] = print,
     ) -> None:
-        """`best`: run_ids to go first; `arrays` loads a data set by name."""
+        """`best`: run_ids to go first; `arrays` loads a prepared file by name."""
         self.everything, self.best = everything, best
         self.parts, self.arrays, self.device = parts, arrays, device
         self.deadline, self.clock, self.say = deadline, clock, say
@@ -126,7 +126,7 @@ class Campaign:
         cohort, plan = work.cohort, work.plan
         config = with_values(plan.config, device=self.device, runs_at_once=len(group))
         noise = plan.noise_multipliers[cohort.name]
-        arrays = self.arrays(cohort.dataset)
+        arrays = self.arrays(cohort.data_file)
         resumed = self.parts.has_checkpoint(cohort, group)
         pace = Pace(cohort.steps, self.deadline, self.clock)
         began = self.clock()

@@ -24,8 +24,8 @@ from oso.privacy.accounting import epsilon_of
 from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.search import SHAPES, epsilon_of_stopped
 from oso.results.claims import check_claim, check_planned, ledger_of
-from oso.study.cohort import SELECTION, Cohort, Run
-from oso.study.config import GridSection, StudyConfig
+from oso.study.cohort import SELECTION, STOPPING_SHAPE, Cohort, Run
+from oso.study.config import GridSection
 from oso.study.grid import candidates
 from oso.study.plan import Plan
 
@@ -193,8 +193,7 @@ def _terms(row: dict[str, Any], cohort: Cohort | None, run: Run | None) -> tuple
     if cohort is not None:
         return cohort.grid_runs, cohort.stopping_shape
     size = len(candidates(find_method(row["method"]).search, GridSection(), int(row["k"])))
-    shape = StudyConfig.model_fields["stopping_shape"].default
-    return size, None if row["selection"] == SELECTION else shape
+    return size, None if row["selection"] == SELECTION else STOPPING_SHAPE
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from oso.data.catalogue import DATASETS
 from oso.errors import OsoError
@@ -19,7 +19,10 @@ from oso.study.preparation import file_name, preparation
 if TYPE_CHECKING:  # training reads cohorts without the configuration's checker
     from oso.study.config import StudyConfig
 
-SELECTION = "composition"  # how the grid's search is priced
+# How a grid's search is priced unless the configuration says otherwise, and the distribution of the
+# number of runs if it is by random stopping: the one that asks for the least noise.
+SELECTION: Final = "composition"
+STOPPING_SHAPE: Final = "logarithmic"
 # A data set's choices that are part of an identity where they differ from these only, so that runs
 # from before there was a choice keep theirs.
 USUAL = {"loss": "mean", "unknown_words": "zeros"}

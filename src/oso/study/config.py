@@ -23,6 +23,7 @@ from pydantic import (
 from oso.data.catalogue import DATASETS, DIMENSIONS
 from oso.errors import OsoError
 from oso.methods import Method, find_method, method_names
+from oso.study.cohort import SELECTION, STOPPING_SHAPE
 from oso.study.preparation import WORDS
 
 
@@ -103,10 +104,10 @@ class StudyConfig(_Section):
     epochs: Annotated[Whole, Field(ge=1)] = 10
     evaluate_every: Annotated[Whole, Field(ge=1)] = 50
     selection: Literal["composition", "random_stopping"] = Field(
-        "composition", description="How the search of a grid is priced."
+        SELECTION, description="How the search of a grid is priced."
     )
     stopping_shape: Literal["logarithmic", "geometric", "poisson"] = Field(
-        "logarithmic", description="Distribution of the number of runs under random_stopping."
+        STOPPING_SHAPE, description="Distribution of the number of runs under random_stopping."
     )
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     last_layer_nonlinearity: bool = False

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from oso.errors import OsoError
 from oso.files import atomic_write
-from oso.study.cohort import SELECTION, Cohort, cohorts
+from oso.study.cohort import Cohort, cohorts
 
 if TYPE_CHECKING:
     from oso.study.config import StudyConfig
@@ -90,8 +90,7 @@ def read_plan(
                 "write it anew with `oso plan`"
             )
         config = (parse or _checked)(content, str(path))
-        # Plans of before there was a choice do not name it.
-        stored = {entry["name"]: {"selection": SELECTION, **entry} for entry in content["cohorts"]}
+        stored = {entry["name"]: entry for entry in content["cohorts"]}
         noise = {name: entry["noise_multiplier"] for name, entry in stored.items()}
         every = cohorts(config)
     except OSError as error:

@@ -97,8 +97,7 @@ class GradientCode:
                 f"loss: has shape {list(losses.shape)} for {len(inputs)} examples; must be one each"
             )
         this.check()
-        torch.autograd.grad(losses.sum(), this.leaves)
-        return this.rules()
+        return this.rules(losses.sum())
 
     def check_independence(self, flat: Tensor, shape: tuple[int, ...]) -> None:
         """OsoError if an example's output depends on the others in its batch.
@@ -124,7 +123,7 @@ class _Pass:
     def __init__(self, code: GradientCode, views: dict[str, Tensor]) -> None:
         self.code, self.views = code, views
         self.runs = len(next(iter(views.values())))
-        self.leaves: list[Tensor] = []  # the outputs where the graph begins
+        self._leaves: list[Tensor] = []  # the outputs where the graph begins
         self._outputs: dict[str, tuple[Tensor, int]] = {}  # with their versions; until `check`
         self._inputs: dict[str, Tensor] = {}
         self._rules: dict[str, LayerGradients] = {}
@@ -152,8 +151,10 @@ class _Pass:
         self._outputs.clear()
         self._require(self._inputs)
 
-    def rules(self) -> dict[str, LayerGradients]:
-        """After the backward pass, by the layer's name."""
+    def rules(self, loss: Tensor) -> dict[str, LayerGradients]:
+        """Each layer's rule, by the layer's name; this takes the backward pass."""
+        torch.autograd.grad(loss, self._leaves)
+        self._leaves.clear()  # an output, its hook and this pass would keep one another
         self._require(self._rules)
         return {name: self._rules[name] for name in self.code.layers}
 
@@ -168,7 +169,7 @@ class _Pass:
         self._inputs[name] = inputs.detach()
         output = self._output(name, layer, inputs)
         if not output.requires_grad:  # the first layer's: here the graph begins
-            self.leaves.append(output.requires_grad_(True))
+            self._leaves.append(output.requires_grad_(True))
         output.register_hook(partial(self._take, name))
         self._outputs[name] = output, output._version
         return output
