@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from oso.cli import main
 from oso.errors import OsoError
 from oso.results.read import read_results
 from oso.results.schema import EVALUATIONS, RUNS, SCHEMAS
@@ -163,6 +164,60 @@ def test_evaluations_without_their_run_are_named(write) -> None:
     write_table(folder / "runs.parquet", "runs", runs[runs["run_id"] == "r1"])
     with pytest.raises(OsoError, match="run r2 have no row"):
         read_results(folder)
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_missing_part_is_named(write, tmp_path, kind) -> None:
+    """Of a store in parts, one of the two tables lacks a part: its runs are not dropped."""
+    for name in ("a", "b"):
+        for each in SCHEMAS:
+            part = tmp_path / "store" / f"{each}.parquet" / f"{name}.parquet"
+            part.parent.mkdir(parents=True, exist_ok=True)
+            (write(name, f"r-{name}") / f"{each}.parquet").rename(part)
+    (tmp_path / "store" / f"{kind}.parquet" / "b.parquet").unlink()
+    with pytest.raises(OsoError, match=r"run r-b .*no row in") as error:
+        read_results(tmp_path / "store")
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_that_diverged_at_once_needs_no_evaluations(write) -> None:
+    folder = write("a", "r1")
+    runs = read_results(folder).runs.assign(status="diverged", diverged_at=3)
+    write_table(folder / "evaluations.parquet", "evaluations", [])
+    write_table(folder / "runs.parquet", "runs", runs)
+    assert names(read_results(folder)) == ["r1"]
+
+
+def test_a_row_without_identity_is_named(write) -> None:
+    folder = write("a", "r1", "r2")
+    runs = pq.read_table(folder / "runs.parquet").to_pandas()
+    write_table(folder / "runs.parquet", "runs", runs.assign(run_id=["r1", None]))
+    with pytest.raises(OsoError, match=r"runs\.parquet: 1 rows without run_id"):
+        read_results(folder)
+
+
+def test_the_same_run_in_two_parts_is_named(write, tmp_path) -> None:
+    for name in ("a", "b"):
+        for kind in SCHEMAS:
+            part = tmp_path / "store" / f"{kind}.parquet" / f"{name}.parquet"
+            part.parent.mkdir(parents=True, exist_ok=True)
+            (write(name, "r1") / f"{kind}.parquet").rename(part)
+    with pytest.raises(OsoError, match=r"runs\.parquet: run r1 stands there more than once \(1 "):
+        read_results(tmp_path / "store")
+
+
+def test_the_commands_end_with_one_line(write, tmp_path, monkeypatch, capsys) -> None:
+    folder = write("a", "r1")
+    path = folder / "runs.parquet"
+    pq.write_table(pq.read_table(path).replace_schema_metadata({"oso_schema_version": "9"}), path)
+    arguments = ["oso", "report", "--results", str(folder), "--output", str(tmp_path / "report")]
+    monkeypatch.setattr("sys.argv", arguments)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"oso: error: {path}: schema version 9; this package reads 1"
+    assert not (tmp_path / "report").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path) -> None:

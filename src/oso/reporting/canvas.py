@@ -34,6 +34,7 @@ _SETTINGS: dict[Any, Any] = {
     "axes.edgecolor": "#9A9A9A",
     "lines.linewidth": 1.6,
     "lines.markersize": 5.5,
+    "lines.markeredgewidth": 1.0,
     "pdf.fonttype": 3,  # the other kind, 42, takes as long as drawing
     "figure.facecolor": "white",
     "text.hinting": "none",  # hinting makes some strokes twice as thick at this resolution
@@ -133,7 +134,9 @@ def to_png(figure: Figure) -> bytes:
     canvas.draw()
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())[:, :, :3])
     small = io.BytesIO()
-    picture.quantize(128).save(small, format="png", optimize=True)
+    # The usual method, median cut, gives thin lines the colour of something larger.
+    palette = picture.quantize(256, method=Image.Quantize.MAXCOVERAGE)
+    palette.save(small, format="png", optimize=True)
     return small.getvalue()
 
 

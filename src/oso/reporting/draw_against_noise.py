@@ -38,10 +38,10 @@ def draw_against_noise(
                     capsize=2,
                     **style,
                 )
-    handles = [canvas.handle(method, methods, linestyle="-") for method in shown]
+    handles = [canvas.handle(method, methods, linestyle="") for method in shown]
     if (cells["source"] == "paper").any():
         grey: dict[str, Any] = {"color": "#555555", "marker": "o"}
-        handles.append(Line2D([], [], label="ours", **grey))
+        handles.append(Line2D([], [], label="ours", linestyle="", **grey))
         handles.append(Line2D([], [], label="paper", linestyle="", mfc="white", **grey))
     axes.set_xscale("log")
     canvas.plain_ticks(axes.xaxis)
@@ -55,5 +55,5 @@ def draw_against_noise(
 
 _STYLES: dict[str, dict[str, Any]] = {
     "paper": {"linestyle": "", "mfc": "white", "elinewidth": 0.8, "markersize": 4.5, "zorder": 2},
-    "ours": {"linestyle": "-", "elinewidth": 1.2, "linewidth": 1.1, "zorder": 3},
+    "ours": {"linestyle": "", "elinewidth": 1.0, "zorder": 3},
 }

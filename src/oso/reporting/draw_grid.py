@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colors
+from matplotlib import colors, patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -17,10 +17,11 @@ from oso.reporting import canvas, labels
 AXES = {"fixed_threshold": "threshold", "fixed_quantile": "quantile"}
 _NAMES = {"threshold": "threshold C", "quantile": "quantile γ"}
 _NOT_RUN, _NO_VALUE = "#F2F2F2", "#B8B8B8"
-_RING: dict[str, Any] = {"linestyle": "", "mfc": "none"}
-# One inside the other where they meet.
-_OURS = {"marker": "o", "color": "#D55E00", "markersize": 7, "markeredgewidth": 2.2, **_RING}
-_PAPERS = {"marker": "s", "color": "#FFFFFF", "markersize": 11, "markeredgewidth": 1.8, **_RING}
+# One fits into the other where they meet; the dark rim shows them on bright cells and on white.
+_RIM = [patheffects.withStroke(linewidth=3.4, foreground="#222222")]
+_RING: dict[str, Any] = {"linestyle": "", "mfc": "none", "color": "#FFFFFF", "path_effects": _RIM}
+_OURS = {"marker": "o", "markersize": 6, "markeredgewidth": 1.6, **_RING}
+_PAPERS = {"marker": "s", "markersize": 11, "markeredgewidth": 1.6, **_RING}
 
 
 def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str) -> Figure | None:
@@ -102,9 +103,13 @@ def _panel(
         panel.plot(right, up, **_OURS)
     for point in theirs.dropna(subset=["learning_rate", upward]).to_dict("records"):
         panel.plot(_place(x, point["learning_rate"]), _place(y, point[upward]), **_PAPERS)
-    panel.set_xticks(range(len(x)), [f"{v:.2g}" for v in x], rotation=90, fontsize=7)
-    panel.set_yticks(range(len(y)), [f"{v:.2g}" for v in y], fontsize=7)
+    panel.set_xticks(range(len(x)), [_tick(v) for v in x], rotation=90, fontsize=7)
+    panel.set_yticks(range(len(y)), [_tick(v) for v in y], fontsize=7)
     return image
+
+
+def _tick(value: float) -> str:
+    return f"{float(f'{value:.2g}'):g}"
 
 
 def _place(values: list[float], value: float) -> float:

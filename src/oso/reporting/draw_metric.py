@@ -48,6 +48,7 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
         handles.append(Line2D([], [], label="paper", linestyle="--", mfc="white", **grey))
     if cells["metric"].iloc[0] == "mse":  # spans more than a factor ten
         canvas.log_axis(axes)
+    axes.margins(y=0.08)
     axes.set_xticks(list(places.values()), [f"{e:g}" for e in places])
     if places:
         axes.set_xlim(-0.5, len(places) - 0.5)

@@ -38,8 +38,8 @@ def figures_table(study: Study, pictures: Iterable[Picture]) -> Table:
                 labels.NOTHING if pd.isna(row.cells) else f"{row.cells_run} of {row.cells}"
                 for row in data.itertuples()
             ],
-            "runs": data["runs"],
-            "file": data["file"],
+            "runs": [labels.number(n, ",.0f") for n in data["runs"]],
+            "file": [name or labels.NOTHING for name in data["file"]],
         }
     )
     note = "A cell is a method at an ε. Where nothing was run there is no picture with empty axes."

@@ -120,6 +120,7 @@ def _beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
 def _step_plans(study: Study, dataset: str, k: int) -> Iterator[PicturePlan]:
     best = study.best_runs
     runs = best[(best["dataset"] == dataset) & (best["k"] == k)]
+    runs = runs[runs["method"].isin(labels.METHODS)]
     steps = trajectories(runs, study.evaluations)
     metric = runs["metric"].iloc[0] if len(runs) else ""
     where = f"{labels.dataset_short(dataset)}, k = {k}"

@@ -74,8 +74,9 @@ def build_report(
     for table in (*comparisons, *claimed, *others.values()):
         write_table(table, folder)
     pictures = write_figures(study, folder)
-    others["figures"] = figures_table(study, pictures)
-    write_table(others["figures"], folder)
+    if set(study.datasets) & set(DATASETS):
+        others["figures"] = figures_table(study, pictures)
+        write_table(others["figures"], folder)
     page = _render(
         study,
         comparisons,

@@ -24,9 +24,10 @@ from oso.reporting.compare import Study
 from oso.reporting.render import Table
 from oso.reporting.select import CELL, best_of_grid, grid_points, is_higher_better, main_variants
 from oso.reporting.tables import ordered
+from oso.study.cohort import STOPPING_SHAPE
 
 COMPOSITION, STOPPING = "composition", "random_stopping"
-DISTRIBUTION = "geometric"  # of K: what the study prices
+DISTRIBUTION = STOPPING_SHAPE  # of K: what a study prices unless it says otherwise
 COLUMNS = [
     *CELL,
     "selection",

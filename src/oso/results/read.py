@@ -20,21 +20,42 @@ class Results:
 
 
 def read_results(folder: Path) -> Results:
-    """Read a folder. OsoError names a file that is missing, cut off or of another schema."""
+    """Read a folder, all of it or nothing.
+
+    OsoError names a file that is missing, cut off or of another schema; a run that stands there
+    twice, has no identity, or lacks its row or its evaluations, as where a part is missing.
+    """
     runs = read_table(folder / "runs.parquet", "runs")
     evaluations = read_table(folder / "evaluations.parquet", "evaluations")
     for kind, frame in (("runs", runs), ("evaluations", evaluations)):
-        repeated = frame.duplicated(KEYS[kind])
-        if repeated.any():
-            run = frame.loc[repeated, "run_id"].iloc[0]
-            raise OsoError(f"{folder / kind}.parquet: run {run} stands there more than once")
+        _refuse_unclear(folder / f"{kind}.parquet", frame, KEYS[kind])
     unknown = set(evaluations["run_id"]) - set(runs["run_id"])
     if unknown:
         raise OsoError(
             f"{folder}: evaluations of run {min(unknown)} have no row in runs.parquet; "
             "one of the two files is older or incomplete"
         )
+    finished = set(runs.loc[runs["status"] == "finished", "run_id"])
+    if unseen := finished - set(evaluations["run_id"]):  # one that diverged may have had none
+        raise OsoError(
+            f"{folder}: run {min(unseen)} is finished, but has no row in evaluations.parquet; "
+            f"{len(unseen)} such runs: a part is missing, or one of the two files is older"
+        )
     return Results(runs, evaluations)
+
+
+def _refuse_unclear(path: Path, frame: pd.DataFrame, key: list[str]) -> None:
+    """Each row must say what it is about, and no two the same."""
+    unnamed = int(frame[key].isna().any(axis=1).sum())
+    if unnamed:
+        raise OsoError(f"{path}: {unnamed} rows without {' or '.join(key)}")
+    repeated = frame.duplicated(key)
+    if repeated.any():
+        run = frame.loc[repeated, "run_id"].iloc[0]
+        raise OsoError(
+            f"{path}: run {run} stands there more than once "
+            f"({int(repeated.sum())} rows repeat another's {', '.join(key)})"
+        )
 
 
 def read_table(path: Path, kind: str) -> pd.DataFrame:

@@ -1,0 +1,220 @@
+"""Heat maps, the metric at equal noise, both prices, Figure 1: drawn from the right cells."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex, to_rgb
+from PIL import Image
+
+from oso.errors import OsoError
+from oso.reporting import canvas, labels
+from oso.reporting.cosine import read_cosine
+from oso.reporting.draw_against_noise import draw_against_noise
+from oso.reporting.draw_cosine import draw_cosine
+from oso.reporting.draw_outcomes import draw_outcomes
+from oso.reporting.figure_list import figures_table
+from oso.reporting.figures import _plans
+from oso.reporting.grid_figures import against_noise, grid_plan
+from oso.reporting.stopping import outcomes
+
+
+@pytest.fixture
+def grid_store(store):
+    """FixedThreshold's nine points at k = 3; one diverged at once, seven ran twice, one not."""
+    for i, rate in enumerate((0.1, 1.0, 10.0)):
+        for j, threshold in enumerate((0.01, 1.0, 100.0)):
+            point = {"method": "fixed_threshold", "learning_rate": rate, "threshold": threshold}
+            if (i, j) == (2, 2):
+                store.add(k=3, **point, values=(), diverged_at=2)
+            elif (i, j) != (0, 0):
+                for seed in (0, 1):
+                    value = 0.1 * (1 + 3 * i + j) + 0.02 * seed
+                    store.add(k=3, **point, seed=seed, values=(value,))
+    return store
+
+
+def test_a_heat_map_has_each_point_at_its_place(grid_store, study):
+    plan = grid_plan(study(grid_store), "mnist", 3)
+    figure = plan.draw()
+    panel = figure.axes[0]
+    cells = panel.images[0].get_array()
+    mask = np.ma.getmaskarray(cells)
+    assert [tuple(at) for at in np.argwhere(mask)] == [(0, 0), (2, 2)]
+    for i in range(3):  # the learning rate to the right, C upward
+        for j in range(3):
+            if not mask[j, i]:
+                assert cells[j, i] == pytest.approx(100 * (0.1 * (1 + 3 * i + j) + 0.01))
+    (ours,) = [line for line in panel.lines if line.get_marker() == "o"]
+    assert (ours.get_xdata()[0], ours.get_ydata()[0]) == (2, 1)
+    assert [t.get_text() for t in panel.get_xticklabels()] == ["0.1", "1", "10"]
+    assert [t.get_text() for t in panel.get_yticklabels()] == ["0.01", "1", "100"]
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert said == ["our best", "diverged without a value", "not run"]
+    assert len(plan.data) == 8
+
+
+def test_the_least_error_is_the_brightest(store, study):
+    for i, value in enumerate((0.1, 0.01, 0.5)):
+        point = {"learning_rate": 10.0**i, "threshold": 1.0, "method": "fixed_threshold"}
+        store.add(dataset="fashion_mnist", metric="mse", k=2, **point, values=(value,))
+    panel = grid_plan(study(store), "fashion_mnist", 2).draw().axes[0]
+    (ours,) = [line for line in panel.lines if line.get_marker() == "o"]
+    assert ours.get_xdata()[0] == 1
+    image = panel.images[0]
+    shades = image.cmap(image.norm(image.get_array()))[0, :, :3].sum(axis=1)
+    assert shades.argmax() == 1
+
+
+def test_a_few_points_of_a_grid_are_no_map(paper_store, study):
+    assert grid_plan(study(paper_store), "mnist", 9).draw() is None
+
+
+def test_each_grid_stands_at_its_own_noise(store, study):
+    for epsilon, nu, value in ((3.0, 4.0, 0.8), (9.0, 2.0, 0.9)):
+        store.add(epsilon=epsilon, noise_multiplier=nu, values=(value,))
+    store.add(epsilon=9.0, noise_multiplier=1.0, values=(0.95,), selection="random_stopping")
+    s = study(store)
+    cells = against_noise(s, "mnist")
+    ours = cells[cells["source"] == "ours"].set_index("noise_multiplier")["mean"]
+    assert ours.to_dict() == {
+        4.0: pytest.approx(80),
+        2.0: pytest.approx(90),
+        1.0: pytest.approx(95),
+    }
+    theirs = cells[cells["source"] == "paper"].set_index("noise_multiplier")["mean"]
+    assert theirs.to_dict() == {4.0: 90.69, 2.0: 93.62}  # of Table 8, at the same grids
+    axes = draw_against_noise(cells, "accuracy", "", s.methods).axes[0]
+    drawn = {x for line in axes.lines for x in line.get_xdata() if line.get_marker() == "o"}
+    assert drawn == {1.0, 2.0, 4.0}
+
+
+def test_nothing_of_ours_is_no_figure_of_noise(store, study):
+    store.add(method="no_dp")
+    s = study(store)
+    assert draw_against_noise(against_noise(s, "mnist"), "accuracy", "", s.methods) is None
+
+
+def test_both_prices_have_a_panel_and_share_their_scale(store, study):
+    for selection, best in (("composition", 0.8), ("random_stopping", 0.9)):
+        for point in range(3):
+            store.add(
+                k=3, learning_rate=10.0**point, values=(best - 0.1 * point,), selection=selection
+            )
+    s = study(store)
+    figure = draw_outcomes(outcomes(s), "accuracy", "", s.methods)
+    left, right = figure.axes
+    assert left.lines[0].get_ydata() == pytest.approx([80])
+    assert 80 < right.lines[0].get_ydata()[0] < 90
+    assert left.get_ylim() == right.get_ylim()
+    only = outcomes(s)
+    only = only[only["selection"] == "random_stopping"]
+    assert draw_outcomes(only, "accuracy", "", s.methods) is None
+
+
+def cosines(**more):
+    rows = [
+        {
+            **{"dataset": "mnist", "method": "online", "k": 9, "epsilon": 9.0},
+            **{"learning_rate": 1.0, "noise_multiplier": 0.8, "realisations": 20},
+            **{"step": step, "threshold": c, "run_threshold": 0.1 if step == 100 else None},
+            **{"batch_mean": mean, "batch_std": 0.1, "data_mean": mean / 2, "data_std": 0.1},
+        }
+        for step in (100, 950)
+        for c, mean in ((0.01, 0.1), (1.0, 0.7), (100.0, -0.1))
+    ]
+    return pd.DataFrame([row | more for row in rows])
+
+
+def test_figure_1_has_a_line_per_step_and_marks_the_best_threshold(tmp_path):
+    cosines().to_csv(tmp_path / "cosine.csv", index=False)
+    axes = draw_cosine(read_cosine(tmp_path / "cosine.csv"), "").axes
+    for panel, peak in zip(axes, (0.7, 0.35), strict=True):
+        curves = [line for line in panel.lines if len(line.get_xdata()) == 3]
+        assert [max(curve.get_ydata()) for curve in curves] == [peak, peak]
+        best = [line for line in panel.lines if line.get_marker() == "o"]
+        assert [line.get_xdata()[0] for line in best] == [1.0, 1.0]
+        (own,) = [line for line in panel.lines if line.get_marker() == "D"]
+        assert own.get_xdata()[0] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not a table of cosines"),
+        ("a,b\n1,2\n", "not a table of cosines"),
+        (cosines(batch_mean=None).to_csv(index=False), "rows or numbers are missing"),
+        (cosines(threshold="x").to_csv(index=False), "not a table of cosines"),
+        (cosines().iloc[:0].to_csv(index=False), "rows or numbers are missing"),
+        (cosines().assign(k=[7, 9] * 3).to_csv(index=False), "more than one run"),
+    ],
+)
+def test_a_file_of_cosines_that_is_none_is_named(tmp_path, content, message):
+    path = tmp_path / "cosine.csv"
+    path.write_text(content)
+    with pytest.raises(OsoError, match=message) as error:
+        read_cosine(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_methods_beyond_the_paper_have_a_figure_of_their_own(paper_store, study):
+    paper_store.add(method="magic", values=(0.99,))
+    s = study(paper_store)
+    plans = {plan.name: plan for plan in _plans(s)}
+    paper, beyond = (plans[name].draw() for name in ("figure_06", "beyond_mnist_k9"))
+    said = [[t.get_text() for t in figure.legends[0].get_texts()] for figure in (paper, beyond)]
+    assert "magic" not in said[0]
+    assert said[1] == ["Online", "FixedThreshold", "magic", "NoDP, ours"]
+    assert plans["learning_curves_mnist_k9"].draw() is not None
+
+
+def test_without_others_there_is_no_figure_beyond(paper_store, study):
+    plans = {plan.name: plan for plan in _plans(study(paper_store))}
+    assert plans["beyond_mnist_k9"].draw() is None
+
+
+def test_the_list_of_figures_says_what_was_run(paper_store, study):
+    s = study(paper_store)
+    drawn = [p for p in _plans(s) if p.name in ("figure_02", "figure_06", "figure_08")]
+    shown = figures_table(s, drawn).shown.set_index("figure")
+    assert shown.index.tolist() == list(range(1, 12))
+    assert shown.loc[6, ["status", "cells run", "runs"]].tolist() == ["drawn", "4 of 16", "6"]
+    assert shown.loc[8, "status"] == "not run: the paper's values only"
+    assert shown.loc[3, ["status", "cells run", "file"]].tolist() == ["not run", "0 of 16", "–"]
+    assert shown.loc[1, "status"] == "not run"
+    assert shown.loc[2, ["status", "file"]].tolist() == ["drawn", "figures/figure_02.png"]
+
+
+def test_part_of_ag_news_is_never_the_papers(store, study):
+    store.add(dataset="ag_news_partial", values=(0.8,))
+    s = study(store)
+    cells = against_noise(s, "ag_news_partial")
+    assert set(cells["source"]) == {"ours"}
+    names = [plan.name for plan in _plans(s) if plan.ours]
+    assert not [name for name in names if name.startswith("figure_") and name != "figure_02"]
+    assert "metric_over_epsilon_ag_news_partial_k9" in names
+
+
+def test_a_small_file_keeps_every_methods_colour():
+    """Thin lines beside a heat map: the palette must not give them another method's colour."""
+    with canvas.theme():
+        figure, (axes,) = canvas.panels(1, "")
+        axes.imshow(np.arange(400).reshape(20, 20), extent=(0, 20, 0, 20), cmap="viridis")
+        for i, method in enumerate(labels.METHODS):
+            axes.axhline(i + 1, color=labels.colours([])[method])
+        data = canvas.to_png(figure)
+    with Image.open(io.BytesIO(data)) as picture:
+        seen = np.array(picture.convert("RGB").getcolors(2**20), dtype=object)
+    shades = np.array([colour for _, colour in seen], dtype=float)
+    for method in labels.METHODS:
+        wanted = 255 * np.array(to_rgb(labels.colours([])[method]))
+        assert np.abs(shades - wanted).max(axis=1).min() <= 10, method
+
+
+def test_known_methods_keep_their_colours_in_every_report():
+    assert to_hex(labels.colours([])["online"]) == "#0072b2"
+    few, many = labels.colours([]), labels.colours(["aaa", "zzz"])
+    assert all(many[name] == few[name] for name in few)
+    assert len(set(few.values())) == len(few)
