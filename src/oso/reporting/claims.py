@@ -24,7 +24,7 @@ from oso.reporting.evidence import (
 )
 from oso.reporting.paper import DATASETS, SEEDS, paper_results
 from oso.reporting.render import Table
-from oso.reporting.stopping import outcomes
+from oso.reporting.stopping import STOPPING, outcomes
 
 # The controls: FixedThreshold with C given beforehand; Online without adapting C, or rho.
 PRESET = "fixed_threshold_preset"
@@ -209,6 +209,7 @@ def _papers_cells() -> pd.DataFrame:
 def _stopped_cells(study: Study) -> pd.DataFrame:
     """The expected outcome of random stopping, as cells."""
     cells = outcomes(study).rename(columns={"value": "mean"})
+    cells = cells[cells["selection"] == STOPPING]
     return cells.assign(status=cells["mean"].notna().map({True: "run", False: "not run"}))
 
 
