@@ -79,6 +79,12 @@ def test_chances_add_up_and_grow_with_the_value(values, mean, shape):
             assert (p < q) == (one < other) or p == pytest.approx(q, abs=1e-12)
 
 
+@pytest.fixture
+def geometric(monkeypatch):
+    """K geometric, whose sums can be written down."""
+    monkeypatch.setattr("oso.reporting.stopping.DISTRIBUTION", "geometric")
+
+
 def whole_grid(store, values, k=3, **more):
     """Online's k points; values[point][seed] are what each run reached."""
     for point, seeds in enumerate(values):
@@ -89,7 +95,7 @@ def whole_grid(store, values, k=3, **more):
     return store
 
 
-def test_the_outcome_is_the_expectation_over_draws_and_seeds(store, study):
+def test_the_outcome_is_the_expectation_over_draws_and_seeds(store, study, geometric):
     """K geometric with mean 3: the best of three is among the first j with (j/3) / (3 - 2j/3)."""
     grid = [[0.50, 0.54], [0.90, 0.86], [0.70, 0.70]]
     (row,) = outcomes(study(whole_grid(store, grid))).to_dict("records")
@@ -129,7 +135,7 @@ def test_a_part_of_a_grid_has_no_outcome(store, study):
     assert outcome_table(s).shown["random stopping"].tolist() == ["–"]
 
 
-def test_points_that_diverged_at_once_are_draws_without_a_value(store, study):
+def test_points_that_diverged_at_once_are_draws_without_a_value(store, study, geometric):
     whole_grid(store, [[0.9], [0.7]])
     store.add(k=3, learning_rate=100.0, values=(), diverged_at=3, **STOP)
     (row,) = outcomes(study(store)).to_dict("records")

@@ -49,7 +49,7 @@ _MARKERS = {
 }
 _MORE_COLOURS = (
     *("#E69F00", "#56B4E9", "#8C6D31", "#000000"),
-    *("#332288", "#882255", "#999933", "#44AA99"),  # from Tol's muted palette
+    *("#332288", "#882255", "#999933", "#44AA99", "#DDCC77"),  # from Tol's muted palette
 )
 _MORE_MARKERS = ("v", "<", ">", "h", "X", "*", "d")
 
