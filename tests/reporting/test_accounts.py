@@ -15,7 +15,7 @@ from oso.reporting.budget import read_study_plan
 from oso.reporting.page import build_report
 from oso.results.account import account
 from oso.study.config import parse_config
-from oso.study.plan import make_plan, write_plan
+from oso.study.plan import PLAN_VERSION, make_plan, write_plan
 
 
 def accounts_of(store):
@@ -129,6 +129,6 @@ def test_a_bare_list_is_no_plan_and_a_broken_plan_is_refused(tmp_path):
     assert read_study_plan(path) is None
     path.write_text(json.dumps({"cohorts": []}))
     assert read_study_plan(path) is None
-    path.write_text(json.dumps({"config": {}, "cohorts": []}))
+    path.write_text(json.dumps({"version": PLAN_VERSION, "config": {}, "cohorts": []}))
     with pytest.raises(OsoError, match=r"budget\.json: name"):
         read_study_plan(path)

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oso.privacy.search import SHAPES
+from oso.reporting import stopping
 from oso.reporting.stopping import chances, generating_function, outcome_table, outcomes
+from oso.study.cohort import STOPPING_SHAPE
 
 STOP = {"selection": "random_stopping"}
 SHAPED = (*SHAPES.values(), 0.5, 3.0)
@@ -79,12 +81,6 @@ def test_chances_add_up_and_grow_with_the_value(values, mean, shape):
             assert (p < q) == (one < other) or p == pytest.approx(q, abs=1e-12)
 
 
-@pytest.fixture
-def geometric(monkeypatch):
-    """K geometric, whose sums can be written down."""
-    monkeypatch.setattr("oso.reporting.stopping.DISTRIBUTION", "geometric")
-
-
 def whole_grid(store, values, k=3, **more):
     """Online's k points; values[point][seed] are what each run reached."""
     for point, seeds in enumerate(values):
@@ -95,7 +91,13 @@ def whole_grid(store, values, k=3, **more):
     return store
 
 
-def test_the_outcome_is_the_expectation_over_draws_and_seeds(store, study, geometric):
+@pytest.fixture
+def geometric(monkeypatch):
+    monkeypatch.setattr(stopping, "DISTRIBUTION", "geometric")
+
+
+@pytest.mark.usefixtures("geometric")
+def test_the_outcome_is_the_expectation_over_draws_and_seeds(store, study):
     """K geometric with mean 3: the best of three is among the first j with (j/3) / (3 - 2j/3)."""
     grid = [[0.50, 0.54], [0.90, 0.86], [0.70, 0.70]]
     (row,) = outcomes(study(whole_grid(store, grid))).to_dict("records")
@@ -135,7 +137,16 @@ def test_a_part_of_a_grid_has_no_outcome(store, study):
     assert outcome_table(s).shown["random stopping"].tolist() == ["–"]
 
 
-def test_points_that_diverged_at_once_are_draws_without_a_value(store, study, geometric):
+def test_draws_follow_what_a_study_prices(store, study):
+    """Noise for one distribution and draws from another would be nobody's search."""
+    whole_grid(store, [[0.5], [0.9], [0.7]])
+    (row,) = outcomes(study(store)).to_dict("records")
+    chance = chances(np.array([50.0, 90.0, 70.0]), True, 3, SHAPES[STOPPING_SHAPE])
+    assert row["value"] == pytest.approx(chance @ [50.0, 90.0, 70.0])
+
+
+@pytest.mark.usefixtures("geometric")
+def test_points_that_diverged_at_once_are_draws_without_a_value(store, study):
     whole_grid(store, [[0.9], [0.7]])
     store.add(k=3, learning_rate=100.0, values=(), diverged_at=3, **STOP)
     (row,) = outcomes(study(store)).to_dict("records")

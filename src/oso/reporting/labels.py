@@ -49,9 +49,10 @@ _MARKERS = {
 }
 _MORE_COLOURS = (
     *("#E69F00", "#56B4E9", "#8C6D31", "#000000"),
-    *("#332288", "#882255", "#999933", "#44AA99", "#DDCC77"),  # from Tol's muted palette
+    *("#332288", "#882255", "#999933", "#44AA99"),  # from Tol's muted palette
+    *("#AA4499", "#117733", "#CC6677", "#661100"),
 )
-_MORE_MARKERS = ("v", "<", ">", "h", "X", "*", "d")
+_MORE_MARKERS = ("v", "<", ">", "h", "X", "*", "d", "p", "8", "H", "$+$", "$=$")
 
 # metric -> (factor to the printed unit, axis label, short unit for tables)
 _METRICS = {

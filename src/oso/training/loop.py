@@ -121,6 +121,7 @@ class _Training:
         self.task = task
         self.watch = watch
         device = torch.device(task.device)
+        torch.backends.cudnn.allow_tf32 = False  # as for matrix products: float32 means float32
         model = build_model(task.model, task.last_layer_nonlinearity)
         self.code = GradientCode(model, training_loss(task.metric, task.loss))
         self.inputs, self.targets = _examples(
