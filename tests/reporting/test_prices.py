@@ -140,6 +140,21 @@ def test_prices_that_were_written_down_are_not_computed_again(planned, store, mo
     assert again.equals(fresh)
 
 
+def test_prices_of_another_plan_are_added(planned, monkeypatch):
+    plan, path = planned
+    before = path.read_text()
+    entries = [entry | {"steps": 700} for entry in json.loads(plan.read_text())]
+    plan.write_text(json.dumps(entries))
+    monkeypatch.setattr(prices_module, "_price", lambda *_: 5.0)
+    write_prices(plan, path)
+    assert path.read_text().startswith(before)
+    assert len(read_prices(path)) == 2 * len(before.splitlines()[1:])
+    monkeypatch.setattr(prices_module, "_price", lambda *_: pytest.fail("computed again"))
+    after = path.read_text()
+    write_prices(plan, path)
+    assert path.read_text() == after
+
+
 @pytest.mark.parametrize(
     "change",
     [

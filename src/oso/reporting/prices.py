@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -64,6 +65,7 @@ _KEY = [
     *("sampling_rate", "steps", "runs", "epsilon", "delta"),
     *("selection", "accountant", "distribution", "dp_accounting"),
 ]
+_PRICE = "noise_multiplier"
 
 
 @dataclass(frozen=True)
@@ -166,19 +168,24 @@ def search_prices(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _key(row: Mapping[str, object]) -> tuple[object, ...]:
-    library = {"dp_accounting": version("dp-accounting"), "distribution": row["distribution"] or ""}
+def _key(row: Mapping[Any, Any]) -> tuple[object, ...]:
+    distribution = "" if pd.isna(row["distribution"]) else row["distribution"]
+    library = {"dp_accounting": version("dp-accounting"), "distribution": distribution}
     return tuple({**row, **library}[name] for name in _KEY)
 
 
 def write_prices(plan: Path, path: Path) -> None:
-    """Price every search of a plan by every rule, into a CSV file that `read_prices` reads."""
+    """Price every search of a plan by every rule, into a CSV file that `read_prices` reads.
+
+    What the file holds already is not computed again, and stays.
+    """
+    known = read_prices(path)
     runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
-    prices = search_prices(Study(runs, evaluations, read_budget(plan)))
-    prices = prices.assign(dp_accounting=version("dp-accounting"))
-    prices = prices[[*_KEY, "noise_multiplier"]].drop_duplicates()
+    prices = search_prices(Study(runs, evaluations, read_budget(plan), known))
+    found = known | {_key(row): row["noise_multiplier"] for row in prices.to_dict("records")}
+    table = pd.DataFrame([(*key, nu) for key, nu in found.items()], columns=[*_KEY, _PRICE])
     with atomic_write(path) as file:
-        file.write(prices.to_csv(index=False, lineterminator="\n").encode())
+        file.write(table.to_csv(index=False, lineterminator="\n").encode())
 
 
 def read_prices(path: Path) -> dict[tuple[object, ...], float]:
