@@ -30,9 +30,10 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
     colour, marker = labels.colours(methods), labels.markers(methods)
     shown = labels.method_order(valued["method"].unique())
     handles = []
+    dodge = min(DODGE, 0.7 / max(1, len(shown)))
     for i, method in enumerate(shown):
         rows = private[private["method"] == method]
-        x = rows["epsilon"].map(places) + DODGE * (i - (len(shown) - 1) / 2)
+        x = rows["epsilon"].map(places) + dodge * (i - (len(shown) - 1) / 2)
         look = {"color": colour[method], "marker": marker[method], "capsize": 2.5}
         _line(axes, x, rows["paper_mean"], rows["paper_std"], look, paper=True)
         _line(axes, x, rows["mean"], rows["std"], look, paper=False)

@@ -27,11 +27,12 @@ def draw_outcomes(
     epsilons = sorted(valued["epsilon"].unique())
     colour, marker = labels.colours(methods), labels.markers(methods)
     shown = labels.method_order(valued["method"].unique())
+    dodge = min(DODGE, 0.7 / len(shown))
     for panel, (selection, heading) in zip(axes, _HEADINGS.items(), strict=True):
         for i, method in enumerate(shown):
             rows = valued[(valued["method"] == method) & (valued["selection"] == selection)]
             rows = rows.sort_values("epsilon")
-            x = rows["epsilon"].map(epsilons.index) + DODGE * (i - (len(shown) - 1) / 2)
+            x = rows["epsilon"].map(epsilons.index) + dodge * (i - (len(shown) - 1) / 2)
             panel.errorbar(
                 x,
                 rows["value"],

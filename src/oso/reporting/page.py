@@ -105,7 +105,6 @@ def _render(study: Study, comparisons: list[Table], pictures: list[Picture], **p
     shown = {section["table"].name for section in sections}
     beyond = [t for t in comparisons if t.name == "beyond"]
     return environment.from_string(source).render(
-        comparable=bool(set(study.datasets) & set(DATASETS)),
         notes=[labels.DATASET_NOTES[d] for d in study.datasets if d in labels.DATASET_NOTES],
         datasets=[labels.dataset_label(d) for d in study.datasets],
         paper_says=paper_says(),
