@@ -56,6 +56,29 @@ def test_a_heat_map_has_each_point_at_its_place(grid_store, study):
     assert len(plan.data) == 8
 
 
+def test_panels_share_their_scales_even_if_one_lacks_a_row(store, study):
+    """At epsilon = 3, C = 0.01 and one learning rate were not run: the others stay in place."""
+    rates = (0.1, 1.0, 10.0)
+    for epsilon in (3.0, 9.0):
+        cell = {"k": 3, "epsilon": epsilon, "values": (0.5,)}
+        for rate in rates:
+            for threshold in (0.01, 1.0, 100.0)[epsilon == 3 :]:
+                point = {"learning_rate": rate, "threshold": threshold}
+                store.add(method="fixed_threshold", **cell, **point)
+        for rate in rates[epsilon == 3 :]:
+            for quantile in (0.1, 0.3, 0.5, 0.7, 0.9):
+                point = {"learning_rate": rate, "quantile": quantile}
+                store.add(method="fixed_quantile", **cell, **point)
+    figure = grid_plan(study(store), "mnist", 3).draw()
+    first, second, third, _, _ = figure.axes  # the last is the colours' scale
+    missing = [np.ma.getmaskarray(p.images[0].get_array()).tolist() for p in (first, second, third)]
+    assert missing[0] == [[True] * 3, [False] * 3, [False] * 3]
+    assert missing[1] == [[False] * 3] * 3
+    assert missing[2] == [[True, False, False]] * 5
+    assert [t.get_text() for t in third.get_xticklabels()] == ["0.1", "1", "10"]
+    assert [t.get_text() for t in first.get_yticklabels()] == ["0.01", "1", "100"]
+
+
 def test_the_least_error_is_the_brightest(store, study):
     for i, value in enumerate((0.1, 0.01, 0.5)):
         point = {"learning_rate": 10.0**i, "threshold": 1.0, "method": "fixed_threshold"}

@@ -52,13 +52,21 @@ def theme() -> Iterator[None]:
 _WIDTHS = {1: 6.4, 2: 8.4, 3: 10.0}  # inches, by panels abreast
 
 
-def panels(count: int, title: str, abreast: int = 2) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels with one y scale, at most `abreast` (3 or less) in a row."""
+def panels(
+    count: int, title: str, abreast: int = 2, sharex: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels with one y scale, at most `abreast` (3 or less) in a row.
+
+    sharex: one x scale, too, written below the lowest panels only.
+    """
     columns = min(abreast, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(_WIDTHS[columns], 0.9 + 2.9 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    grid = figure.subplots(rows, columns, sharex=sharex, sharey=True, squeeze=False)
     axes = list(grid.flat)
+    if sharex and count < len(axes):  # the last row is short: the one above ends some columns
+        for above in axes[count - columns : len(axes) - columns]:
+            above.tick_params(labelbottom=True)
     for spare in axes[count:]:
         spare.set_axis_off()
     figure.suptitle(title)
@@ -66,9 +74,9 @@ def panels(count: int, title: str, abreast: int = 2) -> tuple[Figure, list[Axes]
 
 
 def panel_grid(rows: int, columns: int, title: str) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of rows x columns small panels; those of a row share their y scale."""
+    """A figure of rows x columns small panels with one x scale, and one y scale in each row."""
     figure = Figure(figsize=(1.8 + 2.3 * columns, 1.0 + 2.5 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, sharey="row", squeeze=False)
+    axes = figure.subplots(rows, columns, sharex=True, sharey="row", squeeze=False)
     figure.suptitle(title)
     return figure, [list(row) for row in axes]
 

@@ -38,14 +38,22 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
     epsilons = sorted(points["epsilon"].unique())
     figure, axes = canvas.panel_grid(len(methods), len(epsilons), title)
     scale, looks = _scale(points["mean"].dropna(), metric)
+    x = _values(points, "learning_rate")  # one scale for all panels, a column for each value
+    whole = 0  # cells of the panels, run or not
     for row, method in zip(axes, methods, strict=True):
+        upward = AXES[method]
+        mine = points[points["method"] == method]
+        y = _values(mine, upward)
+        whole += len(x) * len(y) * len(epsilons)
         for panel, epsilon in zip(row, epsilons, strict=True):
-            here = points[(points["method"] == method) & (points["epsilon"] == epsilon)]
+            here = mine[mine["epsilon"] == epsilon]
             theirs = best[(best["method"] == method) & (best["epsilon"] == epsilon)]
-            image = _panel(panel, here, theirs, AXES[method], scale, looks)
+            image = _panel(panel, here, theirs, (x, y, upward), scale, looks)
             panel.set_title(f"{labels.method_label(method)}, ε = {epsilon:g}")
-        row[0].set_ylabel(_NAMES[AXES[method]])
+        row[0].set_yticks(range(len(y)), [_tick(value) for value in y], fontsize=7)
+        row[0].set_ylabel(_NAMES[upward])
     for panel in axes[-1]:
+        panel.set_xticks(range(len(x)), [_tick(value) for value in x], rotation=90, fontsize=7)
         panel.set_xlabel("learning rate ρ")
     bar = figure.colorbar(image, ax=[panel for row in axes for panel in row], shrink=0.8, pad=0.02)
     bar.set_label(labels.metric_label(metric))
@@ -56,10 +64,7 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
         handles.append(Line2D([], [], label="paper's best", **_PAPERS))
     if points["mean"].isna().any():
         handles.append(Patch(color=_NO_VALUE, label="diverged without a value"))
-    if any(
-        len(p) < len(_values(p, "learning_rate")) * len(_values(p, AXES[method]))
-        for (method, _), p in points.groupby(["method", "epsilon"])
-    ):
+    if len(points) < whole:
         handles.append(Patch(facecolor=_NOT_RUN, edgecolor="#9A9A9A", label="not run"))
     canvas.legend(figure, handles)
     return figure
@@ -83,11 +88,11 @@ def _panel(
     panel: Axes,
     points: pd.DataFrame,
     theirs: pd.DataFrame,
-    upward: str,
+    axes: tuple[list[float], list[float], str],
     scale: colors.Normalize,
     looks: str,
 ) -> AxesImage:
-    x, y = _values(points, "learning_rate"), _values(points, upward)
+    x, y, upward = axes
     cells = np.full((len(y), len(x)), np.nan)
     panel.set_facecolor(_NOT_RUN)
     panel.grid(False)
@@ -103,8 +108,6 @@ def _panel(
         panel.plot(right, up, **_OURS)
     for point in theirs.dropna(subset=["learning_rate", upward]).to_dict("records"):
         panel.plot(_place(x, point["learning_rate"]), _place(y, point[upward]), **_PAPERS)
-    panel.set_xticks(range(len(x)), [_tick(v) for v in x], rotation=90, fontsize=7)
-    panel.set_yticks(range(len(y)), [_tick(v) for v in y], fontsize=7)
     return image
 
 

@@ -20,7 +20,8 @@ _ADAPTED = {
 def trajectories(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     """The evaluations on `test` of some runs, with each run's method, epsilon, seed and status."""
     keep = ["run_id", "method", "epsilon", "seed", "status"]
-    seen = evaluations[evaluations["split"] == "test"]
+    seen = evaluations[evaluations["run_id"].isin(runs["run_id"])]
+    seen = seen[seen["split"] == "test"]
     return seen.merge(runs[keep], on="run_id").sort_values(["run_id", "step"])
 
 
@@ -39,7 +40,7 @@ def draw_adapted(steps: pd.DataFrame, column: str, title: str, methods: list[str
     fixed = [m for m in constants if m in set(rows["method"]) and m not in adapting]
     rows = rows[rows["method"].isin(adapting + fixed)]
     epsilons = sorted(rows.loc[rows["method"].isin(adapting), "epsilon"].unique())
-    figure, axes = canvas.panels(len(epsilons), title)
+    figure, axes = canvas.panels(len(epsilons), title, sharex=True)
     colour = labels.colours(methods)
     for panel, epsilon in zip(axes, epsilons, strict=True):
         here = rows[rows["epsilon"] == epsilon]
@@ -68,7 +69,7 @@ def draw_curves(steps: pd.DataFrame, metric: str, title: str, methods: list[str]
         return None
     free = rows[rows["epsilon"].isna()]
     epsilons = sorted(rows["epsilon"].dropna().unique())
-    figure, axes = canvas.panels(max(1, len(epsilons)), title)
+    figure, axes = canvas.panels(max(1, len(epsilons)), title, sharex=True)
     colour = labels.colours(methods)
     order = labels.method_order(rows["method"].unique())
     for panel, epsilon in zip(axes, epsilons or [None], strict=True):
@@ -134,4 +135,5 @@ def _finish(panel: Axes, epsilon: float | None, label: str) -> None:
     panel.set_title("" if epsilon is None else f"ε = {epsilon:g}")
     panel.set_xlabel("step")
     panel.set_ylabel(label)
+    panel.label_outer(remove_inner_ticks=False)
     panel.set_xlim(left=0)

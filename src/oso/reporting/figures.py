@@ -47,11 +47,12 @@ def settings(study: Study) -> list[tuple[str, int]]:
 def _plans(study: Study) -> Iterator[PicturePlan]:
     ran = settings(study)
     yield from cosine_plans(study)
+    steps = trajectories(study.best_runs, study.evaluations)
     for dataset, k in ran:
         yield _metric_plan(study, dataset, k, ours=True)
         yield _beyond_plan(study, dataset, k)
         yield grid_plan(study, dataset, k)
-        yield from _step_plans(study, dataset, k)
+        yield from _step_plans(study, steps, dataset, k)
     noise = noise_table(study).data
     for dataset in labels.dataset_order(noise["dataset"].unique()):
         yield _noise_plan(study, dataset, noise[noise["dataset"] == dataset])
@@ -117,11 +118,11 @@ def _beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
     )
 
 
-def _step_plans(study: Study, dataset: str, k: int) -> Iterator[PicturePlan]:
+def _step_plans(study: Study, steps: pd.DataFrame, dataset: str, k: int) -> Iterator[PicturePlan]:
     best = study.best_runs
     runs = best[(best["dataset"] == dataset) & (best["k"] == k)]
     runs = runs[runs["method"].isin(labels.METHODS)]
-    steps = trajectories(runs, study.evaluations)
+    steps = steps[steps["run_id"].isin(runs["run_id"])]
     metric = runs["metric"].iloc[0] if len(runs) else ""
     where = f"{labels.dataset_short(dataset)}, k = {k}"
     band = " Bands span the seeds." if runs["seed"].nunique() > 1 else ""
