@@ -1,6 +1,6 @@
 """Faults in the noise and in the batches."""
 
-from fault import LOOP, MECHANISM, Fault, P, in_draws, in_mechanism
+from fault import MECHANISM, Fault, P, in_draws, in_mechanism
 
 NOISE = [
     in_mechanism(
@@ -53,7 +53,6 @@ NOISE = [
         "the same noise in each step of runs together",
         "normals(self.run_ids[runs], purpose, step,",
         "normals(self.run_ids[runs], purpose, 1,",
-        LOOP,
     ),
     in_mechanism(
         "the same noise in each run",

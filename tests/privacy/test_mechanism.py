@@ -34,6 +34,22 @@ class Given:
         return self.gradients.sum(dim=0)
 
 
+class GivenRuns:
+    """Per-example gradients of several runs, [R, B, P]."""
+
+    def __init__(self, gradients: torch.Tensor) -> None:
+        self.gradients = gradients
+
+    def norms(self) -> torch.Tensor:
+        return self.gradients.norm(dim=2)
+
+    def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
+        return weights @ self.gradients
+
+    def plain_sums(self, present: torch.Tensor) -> torch.Tensor:
+        return (present[..., None] * self.gradients).sum(dim=1)
+
+
 def threshold(value: float) -> torch.Tensor:
     return torch.tensor([value])
 
@@ -64,16 +80,21 @@ def test_the_counts_noise_is_half_its_multiplier() -> None:
     assert (values * 10).std().item() == pytest.approx(8.0 * 0.5, rel=0.06)
 
 
-def test_noise_is_fresh_for_each_query_step_and_run() -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_noise_is_fresh_for_each_query_step_and_run(together: bool) -> None:
     mechanism = Mechanism(["a", "b"], examples=100, batch_size=10)
     zeros = torch.zeros(100, 1000)
     queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
-    answers = [
-        mechanism.release(run, step, queries, lambda batch: Given(zeros[batch]))
-        for run in (0, 1)
-        for step in (1, 2)
-    ]
-    vectors = torch.stack([vector for answer in answers for vector in answer.values()])
+    answers = []
+    for step in (1, 2):
+        if together:
+            both = mechanism.release(slice(0, 2), step, queries, lambda b: GivenRuns(zeros[b]))
+            answers += [vector for vectors in both.values() for vector in vectors]
+            continue
+        for run in (0, 1):
+            one = mechanism.release(run, step, queries, lambda batch: Given(zeros[batch]))
+            answers += one.values()
+    vectors = torch.stack(answers)
     assert len(vectors) == 8
     correlation = torch.corrcoef(vectors) - torch.eye(8)
     assert correlation.abs().max() < 0.15  # 5 deviations of 1000 independent pairs
@@ -235,22 +256,6 @@ def test_an_infinite_threshold_does_not_tell_an_empty_batch(value: float) -> Non
         query = [ClippedGradient(1.0, threshold(value))]
         answer = mechanism.release(0, step, query, lambda _, size=size: Given(torch.ones(size, 4)))
         assert answer["clipped_gradient"].isfinite().all()
-
-
-class GivenRuns:
-    """Per-example gradients of several runs, [R, B, P]."""
-
-    def __init__(self, gradients: torch.Tensor) -> None:
-        self.gradients = gradients
-
-    def norms(self) -> torch.Tensor:
-        return self.gradients.norm(dim=2)
-
-    def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
-        return weights @ self.gradients
-
-    def plain_sums(self, present: torch.Tensor) -> torch.Tensor:
-        return (present[..., None] * self.gradients).sum(dim=1)
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -8,7 +8,7 @@ from torch import Tensor
 from oso.models.losses import LOSSES, METRICS
 from oso.training.gradients import GradientCode
 
-BATCH = 1000  # examples per forward pass
+BATCH = 500  # examples per forward pass: about as many as a training step holds
 
 
 @dataclass(frozen=True)
