@@ -60,7 +60,7 @@ report: $(READY) ## Make tables, figures and reports/index.html again from resul
 	$(IN_VENV) oso report --results results --output reports
 
 cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (half an hour)
-	$(STUDY) --configfile config/headline.yaml cosine
+	$(STUDY) --configfile config/headline.yaml -- cosine
 
 spotcheck: $(READY) ## Train only the best settings that the paper reports (hours)
 	$(STUDY) --configfile config/spotcheck.yaml
