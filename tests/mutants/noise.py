@@ -195,8 +195,8 @@ SAMPLING = [
     ),
     in_draws(
         "a batch that is too long is cut",
-        "_present(sizes, -(-int(sizes.max()) // block) * block)",
-        "_present(sizes.clamp(max=block), block)",
+        "_present(taken.sum(dim=1))",
+        "_present(taken.sum(dim=1).clamp(max=BLOCK))",
     ),
     Fault(
         "batches of fixed size",

@@ -22,8 +22,7 @@ def test_batches_together_are_each_runs_own(draws: Draws) -> None:
     for run, run_id in enumerate(RUNS):
         assert torch.equal(indices[run][present[run]], draws.batch(run_id, 3))
     assert not indices[~present].any()
-    if draws._there:
-        assert indices.shape[1] % BLOCK == 0
+    assert indices.shape[1] % BLOCK == 0
 
 
 def test_nobody_is_left_out_of_a_long_batch(draws: Draws) -> None:

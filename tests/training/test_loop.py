@@ -49,6 +49,22 @@ def test_a_run_does_not_depend_on_its_neighbours(name, arrays, make_task, make_s
             assert a["threshold"] == pytest.approx(b["threshold"], rel=1e-5)
 
 
+def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_start) -> None:
+    """Batches are padded with the first example: its values may not show where it was not drawn."""
+    left_out = next(
+        name for name in "abcdefgh" if 0 not in Mechanism([name], 200, 20).draws.batch(name, 1)
+    )
+    found = []
+    for value in (0.5, 1e30):  # the second one's gradient is not finite
+        inputs = arrays.train_inputs.copy()
+        inputs[0] = value
+        changed = Arrays(inputs, arrays.train_targets, arrays.test_inputs, arrays.test_targets)
+        training = _Training(make_task("online"), [make_start(left_out)], changed)
+        training.take_step()
+        found.append(training.state.parameters)
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("name", ["fixed_quantile", "online", "fixed_threshold"])
 def test_a_batch_is_clipped_with_the_threshold_of_before_it(
     name, arrays, make_task, make_start

@@ -13,7 +13,9 @@ from oso.privacy import philox
 from oso.privacy.sampling import PoissonSampling
 from oso.privacy.streams import Randomness, Seeded
 
-BLOCK = 64  # an accelerator's batches are padded to a multiple of it, so that few shapes occur
+# Batches are padded to a multiple of this, so that few shapes occur: what is freed by one step then
+# fits the next. With every size different, the heap of a long run on a CPU grew fivefold.
+BLOCK = 64
 
 
 class Draws:
@@ -46,11 +48,13 @@ class Draws:
         """
         if self._there:
             uniforms = philox.uniforms(run_ids, "sampling", step, self.examples, self.device)
-            return padded(self.sampling.takes(uniforms), BLOCK)
+            return padded(self.sampling.takes(uniforms))
         each = [self.batch(run_id, step) for run_id in run_ids]
         sizes = torch.tensor([len(batch) for batch in each], device=self.device)
-        indices = torch.nn.utils.rnn.pad_sequence(each, batch_first=True)
-        return indices, _present(sizes, indices.shape[1])
+        present = _present(sizes)
+        indices = torch.zeros(present.shape, dtype=torch.int64, device=self.device)
+        indices[present] = torch.cat(each)
+        return indices, present
 
     def normals(
         self, run_ids: Sequence[str], purpose: str, step: int, shape: tuple[int, ...]
@@ -64,14 +68,14 @@ class Draws:
         return torch.from_numpy(each[0][None] if len(each) == 1 else np.stack(each)).to(self.device)
 
 
-def padded(taken: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    """From who takes part, bool [R, n]: indices and presence, [R, a multiple of block]."""
-    sizes = taken.sum(dim=1)
-    present = _present(sizes, -(-int(sizes.max()) // block) * block)
+def padded(taken: Tensor) -> tuple[Tensor, Tensor]:
+    """From who takes part, bool [R, n]: indices and presence, [R, a multiple of BLOCK]."""
+    present = _present(taken.sum(dim=1))
     indices = torch.zeros(present.shape, dtype=torch.int64, device=taken.device)
     indices[present] = taken.nonzero()[:, 1]  # one run's after the other's
     return indices, present
 
 
-def _present(sizes: Tensor, width: int) -> Tensor:
+def _present(sizes: Tensor) -> Tensor:
+    width = -(-int(sizes.max()) // BLOCK) * BLOCK
     return torch.arange(width, device=sizes.device) < sizes[:, None]
