@@ -214,8 +214,8 @@ SAMPLING = [
     ),
     in_mechanism(
         "sums are divided by the realised batch size",
-        "return noisy / self.batch_size",
-        "return noisy / max(1, gradients.norms().shape[-1])",
+        "answers[query.name] = noisy / self.batch_size",
+        "answers[query.name] = noisy / max(1, gradients.norms().shape[-1])",
     ),
     Fault(
         "sampling is priced at half its rate",

@@ -15,7 +15,7 @@ from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.mechanism import Mechanism, _sums
 from oso.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
 from oso.privacy.sampling import PoissonSampling
-from oso.privacy.streams import Seeded, SystemEntropy
+from oso.privacy.streams import SystemEntropy
 
 
 class Given:
@@ -281,22 +281,6 @@ def test_runs_together_are_answered_as_each_alone(plain: bool) -> None:
     with pytest.raises(ValueError, match="released before"):
         together.release(slice(0, 2), 1, queries, lambda b: GivenRuns(gradients[b]))
     assert together.ledgers[0].step_count == 0
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_noise_does_not_depend_on_the_number_of_threads(threads: int) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        mechanism = Mechanism(["a"], 100, 10)
-        queries = [ClippedGradient(1.0, threshold(1.0)), ClippedDirection(2.0, threshold(1.0))]
-        answers = mechanism.release(0, 1, queries, lambda b: Given(torch.zeros(len(b), 5)))
-    finally:
-        torch.set_num_threads(before)
-    for query in queries:
-        purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
-        noise = query.noise_multiplier * Seeded().normals("a", purpose, 1, (5,))
-        np.testing.assert_allclose(answers[query.name] * 10, noise, rtol=1e-6)
 
 
 def test_ended_runs_take_their_books_with_them() -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Protocol
 
 import torch
@@ -119,18 +117,15 @@ class Mechanism:
         else:
             indices, present = self.draws.batch(self.run_ids[runs], step), None
         gradients = gradients_of(indices)
-        sums = _sums(queries, runs, gradients, present)
-
-        def sanitized(query: Query, total: Tensor) -> Tensor:
+        answers = {}
+        for query, total in zip(queries, _sums(queries, runs, gradients, present), strict=True):
             scales = _coordinate_scales(query, gradients)
             if scales is None:
                 noisy = self._add_noise(total, query, runs, step)
             else:  # the vector that was clipped is the scaled one
                 noisy = self._add_noise(total / scales, query, runs, step) * scales
-            return noisy / self.batch_size
-
-        answers = _side_by_side(sanitized, queries, sums)
-        return {query.name: answer for query, answer in zip(queries, answers, strict=True)}
+            answers[query.name] = noisy / self.batch_size
+        return answers
 
     def keep(self, runs: Sequence[int]) -> None:
         """Go on with these runs only (the others have ended), renumbered from 0."""
@@ -175,21 +170,6 @@ class Mechanism:
         noise *= query.noise_multiplier * _columns(query.sensitivity(runs), noise.dim())
         # Added in float64: a sum of two float32 numbers would show which noise was possible.
         return noise.add_(total).to(total.dtype)
-
-
-def _side_by_side(
-    sanitized: Callable[[Query, Tensor], Tensor], queries: Sequence[Query], sums: Sequence[Tensor]
-) -> list[Tensor]:
-    """A CPU draws the noise of several queries on several cores: that is half of a small step."""
-    workers = min(len(queries), torch.get_num_threads())
-    if workers < 2 or sums[0].is_cuda:
-        return [sanitized(*both) for both in zip(queries, sums, strict=True)]
-    return list(_pool(workers).map(sanitized, queries, sums))
-
-
-@cache
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers)
 
 
 def _columns(values: float | Tensor, dims: int) -> float | Tensor:
