@@ -24,6 +24,7 @@ from oso.models import build_model
 from oso.models.losses import LOSSES
 from oso.privacy.mechanism import Mechanism
 from oso.privacy.queries import ClippedGradient
+from oso.privacy.streams import source
 from oso.training.gradients import GradientCode
 from oso.training.loop import Start, Task, train
 
@@ -92,6 +93,8 @@ class _Probe:
             len(self.inputs),
             task.batch_size,
             task.noise_multiplier,
+            source(task.randomness),
+            device,
         )
         self.released = 0  # releases so far: each has a step of its own
         self.whole: tuple[int, Tensor] | None = None

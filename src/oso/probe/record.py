@@ -30,6 +30,7 @@ def task_of(plan: Plan, cohort: Cohort) -> Task:
         evaluate_every=config.evaluate_every,
         last_layer_nonlinearity=config.last_layer_nonlinearity,
         device=config.device,
+        loss=cohort.loss,
         randomness=config.randomness,
     )
 
