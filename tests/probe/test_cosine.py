@@ -43,6 +43,25 @@ def start(learning_rate=0.1):
     return Start("r", 0, learning_rate, 1.0, None)
 
 
+@pytest.mark.parametrize("loss", ["mean", "sum"])
+def test_an_autoencoder_is_probed_with_its_own_loss_and_targets(loss):
+    images = np.random.default_rng(2).random((12, 1, 28, 28), dtype=np.float32)
+    labels = np.zeros(12, dtype=np.int64)
+    arrays = Arrays(images, labels, images[:2], labels[:2])
+    method = find_method("fixed_threshold")
+    task = Task(method(method.Settings(), 0.9), "autoencoder", "mse", 0.0, 6, 2, 2, loss=loss)
+    probe = _Probe(task, start(), arrays, 1)
+    found = probe._sum(initial_parameters(task, 0), slice(None))
+    model = build_model("autoencoder", False)
+    torch.nn.utils.vector_to_parameters(initial_parameters(task, 0), model.parameters())
+    torch.nn.functional.mse_loss(
+        model(torch.from_numpy(images)), torch.from_numpy(images)
+    ).backward()
+    pixels = 1 if loss == "mean" else 28 * 28
+    true = torch.cat([p.grad.flatten() for p in model.parameters()]) * 12 * pixels
+    assert torch.allclose(found.float(), true, rtol=1e-3, atol=1e-5 * pixels)
+
+
 def test_without_clip_and_noise_the_batch_hides_nothing(arrays):
     rows = similarities(task(), start(), arrays, (1, 2), (TINY, HUGE), realisations=3)
     assert [(row.step, row.threshold) for row in rows] == [

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from oso.data.catalogue import DATASETS
 from oso.privacy.joint import gradient_noise_multiplier
 from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.sampling import PoissonSampling
+from oso.privacy.search import SHAPES, Search
 from oso.reporting.budget import read_budget
 from oso.reporting.compare import Study
 from oso.reporting.page import build_report
@@ -49,16 +51,20 @@ class Store:
         every=50,
         noise_multiplier=None,
         halves=None,
+        shape="logarithmic",
         **more,
     ):
         """One run with one test value per evaluation; returns its run_id.
 
         halves: per evaluation the values on the even- and the odd-numbered test examples.
+        shape: of a search by random stopping, for its noise.
         """
         private = method != "no_dp"
         size = SIZES.get(method, lambda k: k)(k)
         # More noise than these budgets ask for, and more of it for a larger grid.
         ample = 100 * size**0.3 * max(1.0, 3.0 / epsilon)
+        if more.get("selection") == "random_stopping" and size > 1:
+            ample = stopped_noise(size, epsilon, shape)
         nu = (noise_multiplier or ample) if private else None
         examples = DATASETS[dataset].examples if dataset in DATASETS else 60_000
         run = {
@@ -130,6 +136,12 @@ class Store:
         for name, table in zip(("runs", "evaluations"), self.tables(), strict=True):
             pq.write_table(table, folder / f"{name}.parquet")
         return folder
+
+
+@cache
+def stopped_noise(runs, epsilon, shape):
+    search = Search(PoissonSampling(1.0), 600, runs, "random_stopping", SHAPES[shape])
+    return 1.00001 * search.noise_multiplier(epsilon, 1e-5)
 
 
 def _ledger(run):

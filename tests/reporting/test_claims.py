@@ -273,7 +273,7 @@ def test_cross_selection_can_overturn_a_claim(store, study):
 
 def test_random_stopping_is_judged_by_its_own_outcome(store, study):
     """Under composition Online leads; of a random number of random draws it is the worse one."""
-    shared = {"epsilon": 9.0, "noise_multiplier": 900.0}
+    shared = {"epsilon": 9.0}
     for seed in range(2):
         for i in range(9):
             online = {"seed": seed, "learning_rate": 2.0**i, **shared}

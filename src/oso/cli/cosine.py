@@ -27,8 +27,9 @@ def cosine(
     from oso.data.arrays import load_arrays
     from oso.files import make_folder
     from oso.probe.cosine import STEPS, similarities
-    from oso.probe.record import start_of, task_of, write_similarities
+    from oso.probe.record import write_similarities
     from oso.study.plan import read_plan
+    from oso.training.job import start_of, task_of
 
     priced = read_plan(plan)
     chosen = priced.cohort(cohort)
@@ -52,5 +53,6 @@ def cosine(
         )
     make_folder(output.parent)  # before half an hour of work
     torch.set_num_threads(threads)
-    task, start = task_of(priced, chosen), start_of(chosen)
+    task = task_of(priced.config, chosen, priced.noise_multipliers[chosen.name])
+    start = start_of(chosen.runs[0])
     write_similarities(output, chosen, task, similarities(task, start, arrays, at))

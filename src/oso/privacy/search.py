@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from oso.errors import OsoError
@@ -123,6 +123,22 @@ def epsilon_of_stopped(one: Ledger, mean_runs: int, shape: float, delta: float) 
     if mean_runs == 1:
         raise OsoError("runs 1: random stopping needs a mean of more than one run")
     return epsilon_of_event(one.sampling, _stopped(one.event(), mean_runs, shape), delta, "rdp")
+
+
+def shape_paid_for(
+    search: Search, noise_multiplier: float, budget: float, delta: float
+) -> str | None:
+    """The name of the shape (`SHAPES`) that a search by random stopping bought with this noise.
+
+    The one whose cost comes nearest to the budget from below; None where none comes within a
+    thousandth of it: the noise is that of no such search. The search's own shape is not looked at.
+    """
+    found: tuple[float, str] | None = None
+    for name, shape in SHAPES.items():
+        spent = replace(search, shape=shape).epsilon(noise_multiplier, delta)
+        if budget * 0.999 <= spent <= budget * (1 + 1e-9):
+            found = max(found or (spent, name), (spent, name))
+    return found[1] if found else None
 
 
 def _stopped(one: DpEvent, mean_runs: int, shape: float) -> DpEvent:

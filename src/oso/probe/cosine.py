@@ -21,12 +21,12 @@ from oso.data.arrays import Arrays
 from oso.errors import OsoError
 from oso.methods import State
 from oso.models import build_model
-from oso.models.losses import LOSSES
+from oso.models.losses import training_loss
 from oso.privacy.mechanism import Mechanism
 from oso.privacy.queries import ClippedGradient
 from oso.privacy.streams import source
 from oso.training.gradients import GradientCode
-from oso.training.loop import Start, Task, train
+from oso.training.loop import Start, Task, examples_on_device, train
 
 STEPS = (100, 250, 500, 750, 950)  # the paper's t
 REALISATIONS = 20  # the paper's
@@ -85,9 +85,10 @@ class _Probe:
         device = torch.device(task.device)
         self.noise_multiplier = task.noise_multiplier
         model = build_model(task.model, task.last_layer_nonlinearity)
-        self.code = GradientCode(model, LOSSES[task.metric])
-        self.inputs = torch.from_numpy(arrays.train_inputs).to(device)
-        self.targets = torch.from_numpy(arrays.train_targets).to(device)
+        self.code = GradientCode(model, training_loss(task.metric, task.loss))
+        self.inputs, self.targets = examples_on_device(
+            arrays.train_inputs, arrays.train_targets, task.metric, device
+        )
         self.mechanism = Mechanism(
             [f"{start.run_id} cosine {i}" for i in range(realisations)],
             len(self.inputs),

@@ -1,4 +1,4 @@
-"""From a plan to a probe, and from a probe to a CSV file that says where it comes from."""
+"""From a probe to a CSV file that says where it comes from."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,37 +8,11 @@ import pandas as pd
 import torch
 
 import oso
-from oso.data.catalogue import DATASETS
 from oso.files import atomic_write
 from oso.probe.cosine import Similarity
 from oso.study.cohort import Cohort
-from oso.study.plan import Plan
-from oso.training.loop import Start, Task
+from oso.training.loop import Task
 from oso.training.provenance import code_hash, device_name
-
-
-def task_of(plan: Plan, cohort: Cohort) -> Task:
-    """The cohort's training, as a job of the study has it."""
-    config = plan.config
-    return Task(
-        method=config.method(cohort.method),
-        model=cohort.model,
-        metric=DATASETS[cohort.dataset].metric,
-        noise_multiplier=plan.noise_multipliers[cohort.name],
-        batch_size=cohort.batch_size,
-        steps=cohort.steps,
-        evaluate_every=config.evaluate_every,
-        last_layer_nonlinearity=config.last_layer_nonlinearity,
-        device=config.device,
-        loss=cohort.loss,
-        randomness=config.randomness,
-    )
-
-
-def start_of(cohort: Cohort) -> Start:
-    """The cohort's first run."""
-    run = cohort.runs[0]
-    return Start(run.run_id, run.seed, run.learning_rate, run.threshold, run.quantile)
 
 
 def write_similarities(path: Path, cohort: Cohort, task: Task, found: Sequence[Similarity]) -> None:

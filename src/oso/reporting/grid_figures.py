@@ -15,7 +15,7 @@ from oso.reporting.draw_outcomes import draw_outcomes
 from oso.reporting.paper import paper_results
 from oso.reporting.pictures import PicturePlan
 from oso.reporting.select import CELL, best_of_grid, main_variants
-from oso.reporting.stopping import DISTRIBUTION, outcomes
+from oso.reporting.stopping import distributions, outcomes
 from oso.reporting.tables import noise_table
 
 _ENOUGH = 0.5  # of a grid's points: with fewer, a heat map is mostly blank
@@ -138,8 +138,8 @@ def outcome_plans(study: Study) -> Iterator[PicturePlan]:
             "price",
             f"{where}: what comes out of a search under either price, from runs with the noise "
             "that each one asks for. Left, the best point; right, the expected best of K random "
-            f"points, K {DISTRIBUTION} with the grid's size as its mean. Bars are deviations over "
-            "seeds. The paper has composition only.",
+            f"points, K {distributions(rows)} with the grid's size as its mean. Bars are "
+            "deviations over seeds. The paper has composition only.",
             lambda rows=rows, metric=metric, where=where: draw_outcomes(  # type: ignore[misc]
                 rows, metric, f"{where}: two prices of a search", study.methods
             ),

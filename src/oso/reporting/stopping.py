@@ -17,17 +17,16 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import brentq
 
-from oso.privacy.search import SHAPES
+from oso.privacy.sampling import PoissonSampling
+from oso.privacy.search import SHAPES, Search, shape_paid_for
 from oso.reporting import labels
 from oso.reporting.budget import grid_size
 from oso.reporting.compare import Study
 from oso.reporting.render import Table
 from oso.reporting.select import CELL, best_of_grid, grid_points, is_higher_better, main_variants
 from oso.reporting.tables import ordered
-from oso.study.cohort import STOPPING_SHAPE
 
 COMPOSITION, STOPPING = "composition", "random_stopping"
-DISTRIBUTION = STOPPING_SHAPE  # of K: what a study prices unless it says otherwise
 COLUMNS = [
     *CELL,
     "selection",
@@ -36,7 +35,8 @@ COLUMNS = [
     "std",  # of that over seeds
     "luck",  # under random stopping: deviation over K and the draws
     "nothing",  # under random stopping: probability that no draw has a value
-    *("seeds", "points", "grid_size", "distribution", "noise_multiplier"),
+    *("seeds", "points", "grid_size", "noise_multiplier"),
+    "distribution",  # under random stopping: of K; null where the noise is that of none
 ]
 
 Values = npt.NDArray[np.float64]
@@ -89,7 +89,8 @@ def outcomes(study: Study) -> pd.DataFrame:
     Points are drawn and compared as elsewhere in the report: a point's value is its mean over seeds
     under the paper's rule. Draws without a value are left out of `value` and counted in `nothing`.
     Where not every point of the grid was run, random stopping has no value: the best of some points
-    says nothing of the whole. The mean of K is the size of the grid.
+    says nothing of the whole. The mean of K is the size of the grid; its distribution is the one
+    that the runs' noise was bought for, and there is no value without one.
     """
     values = study.values
     stopped = values[values["selection"] == STOPPING]
@@ -131,8 +132,9 @@ def outcome_table(study: Study) -> Table:
     notes = (
         "Values are in the unit of the other tables. All N: the grid's best point. Random "
         "stopping: the expected best of K points drawn with replacement, where K is "
-        f"{DISTRIBUTION} with a mean of N; ± is over seeds, luck the deviation over K and the "
-        "draws. A dash stands where only a part of the grid was run.",
+        f"{distributions(data)} with a mean of N; ± is over seeds, luck the deviation over K and "
+        "the draws. A dash stands where only a part of the grid was run, or where the noise is "
+        "that of no known distribution.",
         "Computed from the stored runs of the grid's points, each with the noise of its price.",
     )
     return Table(
@@ -142,6 +144,11 @@ def outcome_table(study: Study) -> Table:
         pd.DataFrame(shown),
         notes if len(data) else ("Nothing was run under random stopping yet.",),
     )
+
+
+def distributions(data: pd.DataFrame) -> str:
+    """Those of K in `outcomes`, in words."""
+    return " or ".join(sorted(data["distribution"].dropna().unique())) or "random"
 
 
 def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
@@ -155,7 +162,7 @@ def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[str, object]:
+def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[str, Any]:
     first = cell.iloc[0]
     size = grid_size(first["dataset"], first["method"], first["k"], study.budget)
     row = {
@@ -164,15 +171,22 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
         "seeds": int(cell["seeds"].max()),
         "points": len(cell),
         "grid_size": size,
-        "distribution": DISTRIBUTION,
     }
     if size is None or size != len(cell) or size < 2:
+        return row
+    sampling = PoissonSampling(first["batch_size"] / first["examples"])
+    steps = math.ceil(first["epochs"] * first["examples"] / first["batch_size"])
+    search = Search(sampling, steps, size, STOPPING)
+    row["distribution"] = shape_paid_for(
+        search, first["noise_multiplier"], first["epsilon"], first["delta"]
+    )
+    if row["distribution"] is None:
         return row
     values = cell["mean"].to_numpy(dtype=float)
     if np.isnan(values).all():
         return row | {"nothing": 1.0}
     higher = is_higher_better(first["metric"])
-    chance = chances(values, higher, size, SHAPES[DISTRIBUTION])
+    chance = chances(values, higher, size, SHAPES[row["distribution"]])
     there = ~np.isnan(values)
     some = chance[there].sum()
     factor = labels.scale(first["metric"])

@@ -33,6 +33,27 @@ class Rows:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 
+def task_of(config: StudyConfig, cohort: Cohort, noise_multiplier: float) -> Task:
+    """What the cohort's runs have in common."""
+    return Task(
+        method=config.method(cohort.method),
+        model=cohort.model,
+        metric=DATASETS[cohort.dataset].metric,
+        noise_multiplier=noise_multiplier,
+        batch_size=cohort.batch_size,
+        steps=cohort.steps,
+        evaluate_every=config.evaluate_every,
+        last_layer_nonlinearity=config.last_layer_nonlinearity,
+        loss=cohort.loss,
+        device=config.device,
+        randomness=config.randomness,
+    )
+
+
+def start_of(run: Run) -> Start:
+    return Start(run.run_id, run.seed, run.learning_rate, run.threshold, run.quantile)
+
+
 def run_job(
     config: StudyConfig,
     cohort: Cohort,
@@ -53,19 +74,7 @@ def run_job(
             f"{cohort.name}: planned for {cohort.examples} training examples, "
             f"the data have {len(arrays.train_inputs)}"
         )
-    task = Task(
-        method=config.method(cohort.method),
-        model=cohort.model,
-        metric=DATASETS[cohort.dataset].metric,
-        noise_multiplier=noise_multiplier,
-        batch_size=cohort.batch_size,
-        steps=cohort.steps,
-        evaluate_every=config.evaluate_every,
-        last_layer_nonlinearity=config.last_layer_nonlinearity,
-        loss=cohort.loss,
-        device=config.device,
-        randomness=config.randomness,
-    )
+    task = task_of(config, cohort, noise_multiplier)
     code = code_hash()
     ids = [run.run_id for run in runs]
     # An accelerator's streams are not the host's: half a run of each would be neither.
@@ -79,10 +88,7 @@ def run_job(
         group = runs[done : done + config.runs_at_once]
         outcomes = train(
             task,
-            [
-                Start(run.run_id, run.seed, run.learning_rate, run.threshold, run.quantile)
-                for run in group
-            ],
+            [start_of(run) for run in group],
             arrays,
             checkpoint=folder / "state.pt",
             fingerprint=_fingerprint(fingerprint, *(run.run_id for run in group)),

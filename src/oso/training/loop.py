@@ -124,10 +124,10 @@ class _Training:
         torch.backends.cudnn.allow_tf32 = False  # as for matrix products: float32 means float32
         model = build_model(task.model, task.last_layer_nonlinearity)
         self.code = GradientCode(model, training_loss(task.metric, task.loss))
-        self.inputs, self.targets = _examples(
+        self.inputs, self.targets = examples_on_device(
             arrays.train_inputs, arrays.train_targets, task.metric, device
         )
-        test = _examples(arrays.test_inputs, arrays.test_targets, task.metric, device)
+        test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
         self.evaluator = Evaluator(self.code, *test, task.metric)
         self.mechanism = Mechanism(
             [start.run_id for start in starts],
@@ -255,7 +255,7 @@ def initial_parameters(task: Task, seed: int) -> Tensor:
     return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def _examples(
+def examples_on_device(
     inputs: np.ndarray, targets: np.ndarray, metric: str, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Inputs and targets; an autoencoder's targets are its inputs, whatever the labels say."""
