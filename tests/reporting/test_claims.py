@@ -5,7 +5,13 @@ import math
 import pandas as pd
 import pytest
 
-from oso.reporting.claims import CLAIMS, claims_sentence, claims_tables, judged
+from oso.reporting.claims import (
+    CLAIMS,
+    FROZEN_THRESHOLD,
+    claims_sentence,
+    claims_tables,
+    judged,
+)
 from oso.reporting.compare import compare
 from oso.reporting.evidence import (
     FAILS,
@@ -225,6 +231,18 @@ def test_the_second_query_s_price_follows_from_the_rows(make_store, study):
     assert found(7.124).verdict == HOLDS
     assert found(7.124).text.startswith("1.00 % more")
     assert found(3.0).verdict == FAILS
+
+
+def test_what_the_paper_does_not_ask_is_judged_on_other_data_too(store, study):
+    for seed in range(2):
+        more = {"dataset": "ag_news_partial", "k": 5, "seed": seed}
+        store.add(**more, values=(0.9 + 0.001 * seed,))
+        for method in (FROZEN_THRESHOLD, "fixed_threshold"):
+            store.add(**more, method=method, values=(0.8 + 0.001 * seed,))
+    data = judged(study(store))
+    others = data[data["dataset"] == "ag_news_partial"]
+    assert others[["claim", "verdict_best"]].to_numpy().tolist() == [["Q2", HOLDS]]
+    assert (data.loc[data["claim"].str.startswith("C"), "verdict_best"] == NOT_RUN).all()
 
 
 def test_nothing_but_the_paper_s_numbers_is_known_before_anything_is_run(store, study):

@@ -11,8 +11,9 @@ from html.parser import HTMLParser
 import pytest
 
 from oso.errors import OsoError
+from oso.reporting.comparisons import comparison_tables
 from oso.reporting.files import MANIFEST, ReportFolder
-from oso.reporting.page import build_report
+from oso.reporting.page import _sections, build_report
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -103,6 +104,14 @@ def test_headlines_are_computed(paper_report, paper_store, study):
     assert f"{ours['online'] - ours[ranked[-2]]:.2f} ahead of AdamWOSM" in text
     # The budget file has a grid that was not run: 4.008 / 1.498.
     assert "81 runs needs 2.68 times the noise of Online's grid of 9" in text
+
+
+def test_a_k_that_the_paper_does_not_have_has_a_section(store, study):
+    store.add(k=1, values=(0.6,))
+    store.add(k=9, values=(0.9,))
+    s = study(store)
+    sections = _sections(s, comparison_tables(s), [])
+    assert [section["table"].name for section in sections] == ["mnist_k1", "table_08"]
 
 
 def test_the_title_is_text_not_markup(paper_report):

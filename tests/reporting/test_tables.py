@@ -165,6 +165,25 @@ def test_what_the_paper_does_not_have_goes_to_a_table_of_its_own(store, study):
     assert shown.loc[("9", "worse"), ["against Online", ""]].tolist() == ["−5.00", "worse"]
 
 
+def test_a_k_that_the_paper_does_not_have_has_a_table_and_says_how_long_it_ran(store, study):
+    store.add(k=1, epochs=1, steps=1, values=(0.6,))
+    store.add(k=9, epochs=10, steps=10, values=(0.9,))
+    tables = {t.name: t for t in comparison_tables(study(store))}
+    assert tables["mnist_k1"].data["mean"].tolist() == pytest.approx([60])
+    assert "Runs of 1 epoch; the paper's have 10." in tables["mnist_k1"].notes
+    assert tables["beyond"].shown["epochs"].tolist() == ["1"]
+
+
+def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
+    more = {"dataset": "ag_news_partial", "k": 5}
+    store.add(**more, values=(0.8,))
+    store.add(**more, method="fixed_threshold", values=(0.7,))
+    store.add(**more, method="auto_s", values=(0.75,))
+    tables = {t.name: t for t in comparison_tables(study(store))}
+    shown = tables["beyond"].shown
+    assert shown[["method", "against Online"]].to_numpy().tolist() == [["AUTO-S", "−5.00"]]
+
+
 def test_contradicting_budgets_are_said_beside_the_tables(paper_store, study):
     """Fashion-MNIST: Tables 3 and 9 have other budgets than Table 12; the others agree."""
     tables = {t.name: " ".join(t.notes) for t in comparison_tables(study(paper_store))}

@@ -50,6 +50,7 @@ COLUMNS = [
     "grid_points",
     "grid_size",
     "noise_multiplier",
+    "epochs",
     "difference",  # mean - paper_mean
     "verdict",  # on the value: see oso.reporting.verdicts
     "point_verdict",  # on the hyperparameters
@@ -65,7 +66,7 @@ COLUMNS = [
 
 _COUNTS = [
     *("table", "k", "paper_seeds", "seeds", "runs", "diverged", "best_runs", "best_diverged"),
-    *("grid_points", "grid_size", "at_paper_seeds", "cross_seeds"),
+    *("grid_points", "grid_size", "at_paper_seeds", "cross_seeds", "epochs"),
 ]
 
 
@@ -214,7 +215,7 @@ def _by_cell(frame: pd.DataFrame) -> dict[tuple[float | None, str], dict]:
 
 def _ours(best: dict, metric: str) -> dict:
     factor = labels.scale(metric)
-    row = {name: best[name] for name in (*POINT, "seeds", "noise_multiplier")}
+    row = {name: best[name] for name in (*POINT, "seeds", "noise_multiplier", "epochs")}
     return row | {
         "status": "diverged" if pd.isna(best["mean"]) else "run",
         "mean": best["mean"] * factor,

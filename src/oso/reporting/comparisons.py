@@ -8,7 +8,14 @@ import pandas as pd
 from oso.reporting import labels, verdicts
 from oso.reporting.compare import Study, compare
 from oso.reporting.figures import settings
-from oso.reporting.paper import DATASETS, SEEDS, PaperTable, paper_results, paper_tables
+from oso.reporting.paper import (
+    DATASETS,
+    SEEDS,
+    PaperTable,
+    find_table,
+    paper_results,
+    paper_tables,
+)
 from oso.reporting.render import Table
 from oso.reporting.select import CELL, POINT, is_higher_better
 from oso.reporting.verdicts import POINT_RULE, VALUE_RULE, Sample
@@ -37,7 +44,7 @@ def comparison_tables(study: Study) -> list[Table]:
     if set(study.datasets) & set(DATASETS):
         tables += [paper_table(study, table) for table in paper_tables()]
     for dataset, k in settings(study):
-        if dataset not in DATASETS:
+        if find_table(dataset, k) is None:
             tables.append(cells_table(study, dataset, k))
     return [*tables, *beyond_table(study)]
 
@@ -155,7 +162,7 @@ def _details(row: pd.Series) -> dict[str, str]:
 
 
 def cells_table(study: Study, dataset: str, k: int) -> Table:
-    """A data set that the paper does not have, at one k: a line per cell."""
+    """A data set, or a k of one, that the paper does not have: a line per cell."""
     data = compare(study, dataset, k)
     shown = pd.DataFrame(
         [
@@ -164,19 +171,27 @@ def cells_table(study: Study, dataset: str, k: int) -> Table:
         ]
     )
     title = f"{labels.dataset_label(dataset)}, k = {k}: best on test"
-    notes = (labels.DATASET_NOTES.get(dataset, ""), RULE_NOTE)
+    notes = (
+        labels.DATASET_NOTES.get(dataset, ""),
+        labels.epochs_note(data["epochs"]) if dataset in DATASETS else "",
+        RULE_NOTE,
+    )
     return Table(f"{dataset}_k{k}", title, data, shown, tuple(n for n in notes if n))
 
 
 def beyond_table(study: Study) -> list[Table]:
-    """On the paper's data sets, the cells that were run and stand in none of its tables.
+    """The cells that were run and stand in none of the paper's tables, each against Online.
 
-    Further methods, controls, other k and budgets. An empty list where there is none.
+    Further methods, controls, other k and budgets; on data sets that the paper does not have, which
+    have a table of their own, further methods and controls only. Empty where there is none.
     """
     frames = []
     for dataset, k in settings(study):
         cells = compare(study, dataset, k)
-        further = cells[~cells["in_paper"]] if dataset in DATASETS else cells[:0]
+        further = ~cells["in_paper"]
+        if dataset not in DATASETS:
+            further &= ~cells["method"].isin(labels.METHODS)
+        further = cells[further]
         if len(further):
             online = cells[(cells["method"] == "online") & (cells["status"] == "run")]
             frames.append(
@@ -193,7 +208,7 @@ def beyond_table(study: Study) -> list[Table]:
         {"data set": labels.dataset_short(row["dataset"]), "k": str(row["k"])}
         | _name(row)
         | _own(row, "ours")
-        | {"in": row["unit"]}
+        | {"in": row["unit"], "epochs": labels.number(row["epochs"])}
         | {
             "against Online": labels.signed(row["against_online"]),
             "": row["verdict"],
@@ -202,7 +217,7 @@ def beyond_table(study: Study) -> list[Table]:
         for _, row in data.iterrows()
     ]
     keep = [*CELL, "metric", "unit", "status", *POINT, "mean", "std", "seeds", "runs", "diverged"]
-    keep += ["grid_points", "grid_size", "noise_multiplier", "against_online", "verdict"]
+    keep += ["grid_points", "grid_size", "noise_multiplier", "epochs", "against_online", "verdict"]
     keep += ["last_mean", "last_std", "cross_mean", "cross_std"]
     title = "Beyond the paper: further methods, controls and budgets"
     return [Table("beyond", title, data[keep], pd.DataFrame(shown), _BEYOND_NOTES)]

@@ -76,6 +76,8 @@ def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
     caption = (
         f"{short}, k = {k}: best on test over the budget of the whole grid. {better} is better. "
     )
+    if dataset in DATASETS and (note := labels.epochs_note(cells["epochs"])):
+        caption += f"{note} "
     seeds = cells.loc[cells["status"] == "run", "seeds"]
     if ours and (seeds > 1).any():
         caption += "Filled markers are ours, with the standard deviation over seeds. "
@@ -113,7 +115,8 @@ def _beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
         k,
         "beyond",
         f"{where}: methods that the paper does not compare, with Online and FixedThreshold for "
-        "reference; best on test over the budget of the whole grid. The table has each N.",
+        "reference; best on test over the budget of the whole grid. The table has each N. "
+        + (labels.epochs_note(cells["epochs"]) if dataset in DATASETS else ""),
         lambda: draw_metric(cells, f"{where}: beyond the paper's methods", study.methods),
     )
 

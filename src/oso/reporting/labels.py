@@ -64,6 +64,8 @@ SYMBOLS = {"learning_rate": "ρ", "threshold": "C", "quantile": "γ"}
 
 NOTHING = "–"
 
+PAPER_EPOCHS = 10
+
 
 def method_order(methods: Iterable[str]) -> list[str]:
     """The methods in the paper's order, unknown ones last and sorted."""
@@ -131,6 +133,16 @@ def number(value: Any, digits: str = ".4g") -> str:
 def signed(value: Any) -> str:
     """A difference with its sign, two decimals."""
     return number(value, "+.2f").replace("-", "−")
+
+
+def epochs_note(epochs: Iterable[Any]) -> str:
+    """A sentence where runs are not of the paper's length, else nothing."""
+    found = sorted({int(value) for value in epochs if not missing(value)} - {PAPER_EPOCHS})
+    if not found:
+        return ""
+    listed = " and ".join(str(value) for value in found)
+    unit = "epoch" if found == [1] else "epochs"
+    return f"Runs of {listed} {unit}; the paper's have {PAPER_EPOCHS}."
 
 
 def epsilon_text(epsilon: Any) -> str:
