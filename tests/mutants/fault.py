@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 P, M, T = "tests/privacy/", "tests/methods/test_methods.py", "tests/training/"
-MECHANISM, QUERIES, LOOP = P + "test_mechanism.py", P + "test_queries.py", T + "test_loop.py"
+MECHANISM = f"{P}test_mechanism.py {P}test_mechanism_books.py"
+GRADIENTS = f"{T}test_gradients.py {T}test_gradients_refused.py"
+QUERIES, LOOP = P + "test_queries.py", T + "test_loop.py"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Faults that let one example move a sum by more than its sensitivity."""
 
-from fault import LOOP, MECHANISM, QUERIES, Fault, P, T, in_mechanism, in_queries
+from fault import GRADIENTS, LOOP, MECHANISM, QUERIES, Fault, P, in_mechanism, in_queries
 
 SENSITIVITY = [
     in_queries(
@@ -86,49 +86,49 @@ SENSITIVITY = [
         "training/gradients/linear.py",
         "inputs.hypot(inputs.new_tensor(self.has_bias))",
         "inputs",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     Fault(
         "the norms leave a convolution's bias out",
         "training/gradients/conv2d.py",
         "return kernels if self.bias is None else kernels.hypot(row_norms(self.bias))",
         "return kernels",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     Fault(
         "norms underflow to zero",
         "training/gradients/rules.py",
         "    if odd.any():\n",
         "    if False:\n",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     Fault(
         "gradients of the mean loss are clipped",
         "training/gradients/code.py",
         "this.rules(losses.sum())",
         "this.rules(losses.mean())",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     Fault(
         "examples that are not finite stay in the sums",
         "training/gradients/batch.py",
         "                rule.drop(bad)\n",
         "                pass\n",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     Fault(
         "a long row's norm is summed in float32",
         "training/gradients/rules.py",
         "    if rows.shape[1] > _LONG:\n",
         "    if False:\n",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     Fault(
         "an example with a huge factor is kept",
         "training/gradients/linear.py",
         "norms.masked_fill(~usable, torch.inf)",
         "norms",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     Fault(
         "an example that is too long still counts in other groups",
@@ -142,14 +142,14 @@ SENSITIVITY = [
         "training/gradients/batch.py",
         "        if each.shape[1] != shape.numel():",
         "        if False:",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     Fault(
         "the mean of the losses is taken for a loss per example",
         "training/gradients/code.py",
         "        if losses.shape != (len(inputs),):",
         "        if False:",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     Fault(
         "models are trained without a look at whether they mix examples",
@@ -163,14 +163,14 @@ SENSITIVITY = [
         "training/gradients/code.py",
         "rtol=1e-4, atol=1e-5 *",
         "rtol=1e-2, atol=1e-1 *",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     Fault(
         "layers may share a parameter",
         "training/gradients/code.py",
         "        if sum(self.layer_sizes.values()) != self.size:\n",
         "        if False:\n",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
     in_queries(
         "an infinite threshold tells an empty batch",
@@ -183,6 +183,6 @@ SENSITIVITY = [
         "training/gradients/code.py",
         'if batch_norm or getattr(layer, "track_running_stats", False):',
         "if batch_norm:",
-        T + "test_gradients.py",
+        GRADIENTS,
     ),
 ]

@@ -1,4 +1,4 @@
-"""The mechanism: its noise, its sampling, its books; and that neighbours stay hidden."""
+"""The mechanism: its noise and its sampling; and that neighbours stay hidden."""
 
 import math
 
@@ -9,12 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oso.errors import OsoError
 from oso.privacy.accounting import epsilon_of
-from oso.privacy.ledger import Ledger, SumQuery
+from oso.privacy.ledger import SumQuery
 from oso.privacy.mechanism import Mechanism, _sums
 from oso.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
-from oso.privacy.sampling import PoissonSampling
 from oso.privacy.streams import SystemEntropy
 
 
@@ -100,20 +98,6 @@ def test_noise_is_fresh_for_each_query_step_and_run(together: bool) -> None:
     assert correlation.abs().max() < 0.15  # 5 deviations of 1000 independent pairs
 
 
-def test_a_step_is_answered_once() -> None:
-    mechanism = Mechanism(["run"], examples=10, batch_size=5)
-    query = [ClippedGradient(1.0, threshold(1.0))]
-    mechanism.release(0, 3, query, lambda batch: Given(torch.zeros(len(batch), 2)))
-    for step in (3, 2):
-        with pytest.raises(ValueError, match="released before"):
-            mechanism.release(0, step, query, lambda batch: Given(torch.zeros(len(batch), 2)))
-
-
-def test_runs_of_one_identity_are_refused() -> None:
-    with pytest.raises(OsoError, match="share their noise"):
-        Mechanism(["same", "same"], examples=10, batch_size=5)
-
-
 def test_batches_are_poisson() -> None:
     """Each example with probability q, independently: sizes vary as a binomial's do."""
     mechanism = Mechanism(["run"], examples=1000, batch_size=100)
@@ -133,19 +117,6 @@ def test_runs_draw_their_own_batches() -> None:
         set(mechanism.draws.batch(mechanism.run_ids[run], 1).tolist()) for run in (0, 1)
     )
     assert len(first & second) == pytest.approx(10_000 * 0.1 * 0.1, abs=50)  # 5 deviations
-
-
-def test_resuming_keeps_the_old_steps_closed() -> None:
-    """A step of before the kill would draw its noise again, on other parameters."""
-    mechanism = Mechanism(["a"], examples=10, batch_size=5)
-    mechanism.resume(
-        [Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 1.0),), 4)])], last_step=4
-    )
-    query = [ClippedGradient(1.0, threshold(1.0))]
-    with pytest.raises(ValueError, match="released before"):
-        mechanism.release(0, 4, query, lambda batch: Given(torch.zeros(len(batch), 2)))
-    mechanism.release(0, 5, query, lambda batch: Given(torch.zeros(len(batch), 2)))
-    assert mechanism.ledgers[0].steps[0][1] == 5
 
 
 def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
@@ -223,32 +194,6 @@ def test_noise_is_added_before_the_sum_is_rounded() -> None:
     assert ((small * 2.0**24) % 1 != 0).double().mean() > 0.9
 
 
-def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
-    """Whether it fails may depend on the batch, and its noise would be drawn a second time."""
-    mechanism = Mechanism(["run"], examples=10, batch_size=5)
-    query = [ClippedGradient(1.0, threshold(1.0))]
-
-    def fail(batch: torch.Tensor) -> Given:
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        mechanism.release(0, 1, query, fail)
-    assert mechanism.ledgers[0].step_count == 1
-    with pytest.raises(ValueError, match="released before"):
-        mechanism.release(0, 1, query, lambda batch: Given(torch.zeros(len(batch), 2)))
-
-
-@pytest.mark.parametrize("nu", [-1.0, math.inf, math.nan])
-def test_a_budget_that_is_none_is_refused(nu: float) -> None:
-    with pytest.raises(OsoError, match="must be 0 or above, and finite"):
-        Mechanism(["run"], 10, 5, noise_multiplier=nu)
-
-
-def test_an_identity_that_ends_early_is_refused() -> None:
-    with pytest.raises(OsoError, match="zero character"):
-        Mechanism(["run\0noise"], 10, 5)
-
-
 @pytest.mark.parametrize("value", [math.inf, 1e38])
 def test_an_infinite_threshold_does_not_tell_an_empty_batch(value: float) -> None:
     mechanism = Mechanism(["run"], examples=10, batch_size=5)
@@ -283,17 +228,6 @@ def test_runs_together_are_answered_as_each_alone(plain: bool) -> None:
     assert together.ledgers[0].step_count == 0
 
 
-def test_ended_runs_take_their_books_with_them() -> None:
-    mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
-    query = [ClippedGradient(1.0, torch.ones(2))]
-    mechanism.release(1, 1, query, lambda batch: Given(torch.zeros(len(batch), 2)))
-    mechanism.keep([1])
-    assert mechanism.run_ids == ["b"]
-    assert mechanism.ledgers[0].steps[0][1] == 1
-    with pytest.raises(ValueError, match="released before"):
-        mechanism.release(0, 1, query, lambda batch: Given(torch.zeros(len(batch), 2)))
-
-
 def test_noise_differs_where_its_multiplier_does() -> None:
     """Else two answers of one run, priced differently, would give the exact sum away."""
     noise = []
@@ -305,46 +239,6 @@ def test_noise_differs_where_its_multiplier_does() -> None:
     assert torch.corrcoef(torch.stack(noise))[0, 1].abs() < 0.15
 
 
-class TestABudgetedStep:
-    """What a method asks for may not cost more than what was priced."""
-
-    @staticmethod
-    def ask(*queries) -> None:
-        mechanism = Mechanism(["run"], 10, 5, noise_multiplier=1.0)
-        mechanism.release(0, 1, queries, lambda batch: Given(torch.zeros(len(batch), 2)))
-
-    def test_is_answered_within_its_price(self) -> None:
-        self.ask(ClippedGradient(1.0, threshold(1.0)))
-        self.ask(ClippedGradient(1.25, threshold(1.0)), ClippedDirection(5 / 3, threshold(1.0)))
-
-    @pytest.mark.parametrize(
-        "queries",
-        [
-            [ClippedGradient(0.99, torch.ones(1))],
-            [ClippedGradient(1.0, torch.ones(1)), ClippedDirection(100.0, torch.ones(1))],
-            [PlainGradient()],
-        ],
-    )
-    def test_is_refused_beyond_its_price(self, queries) -> None:
-        with pytest.raises(OsoError, match="the budget of a step asks for 1"):
-            self.ask(*queries)
-
-    @pytest.mark.parametrize("nu", [-1.0, math.nan, math.inf])
-    def test_is_refused_with_noise_that_is_none(self, nu: float) -> None:
-        with pytest.raises(OsoError, match="noise multiplier"):
-            self.ask(ClippedGradient(nu, threshold(1.0)))
-
-    def test_is_refused_with_a_query_from_elsewhere(self) -> None:
-        """A method that brought its own sensitivity could state any."""
-
-        class Mine(ClippedGradient):
-            def sensitivity(self, run: int) -> float:
-                return 1e-9
-
-        with pytest.raises(OsoError, match=r"not one of oso\.privacy\.queries"):
-            self.ask(Mine(1.0, threshold(1.0)))
-
-
 def test_noise_is_gaussian() -> None:
     """Its deviation alone would pass for uniform or rounded noise, too."""
     mechanism = Mechanism(["run"], examples=10, batch_size=1)
@@ -353,21 +247,6 @@ def test_noise_is_gaussian() -> None:
     noise = answer["clipped_gradient"].double().numpy()
     assert scipy.stats.kstest(noise, "norm").pvalue > 1e-4
     assert len(np.unique(noise)) > 49_000
-
-
-def test_two_queries_of_one_name_are_refused() -> None:
-    mechanism = Mechanism(["run"], examples=10, batch_size=5)
-    twice = [ClippedGradient(1.0, threshold(1.0)), ClippedGradient(2.0, threshold(1.0))]
-    with pytest.raises(ValueError, match="share their noise"):
-        mechanism.release(0, 1, twice, lambda batch: Given(torch.zeros(len(batch), 2)))
-
-
-@pytest.mark.parametrize(("steps", "rate"), [(3, 0.5), (5, 0.5), (4, 0.4)])
-def test_books_of_other_steps_or_batches_are_not_taken_up(steps: int, rate: float) -> None:
-    mechanism = Mechanism(["a"], examples=10, batch_size=5)
-    ledger = Ledger(PoissonSampling(rate), [((SumQuery("clipped_gradient", 1.0),), steps)])
-    with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
-        mechanism.resume([ledger], last_step=4)
 
 
 def test_with_the_systems_entropy_nothing_repeats() -> None:

@@ -1,7 +1,6 @@
 """The gradient code against torch.func's per-example gradients of the whole model, in float64."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -199,69 +198,6 @@ def test_an_empty_batch_sums_to_zero(name: str) -> None:
     assert torch.equal(empty.plain_sums(), torch.zeros(code.size).double())
 
 
-class Reused(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(self.layer(x))
-
-
-class Mixing(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x - x.mean(dim=0))
-
-
-class Unused(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.used, self.spare = nn.Linear(3, 3), nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.used(x)
-
-
-class Unmixed(nn.Module):
-    """Treats each example by itself, but keeps averages over all of them in its buffers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.norm = nn.Linear(3, 4), nn.InstanceNorm2d(1, track_running_stats=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.norm(self.layer(x).view(-1, 1, 2, 2)).flatten(1)
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), "mixes examples"),
-        (
-            nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)),
-            "mixes examples",
-        ),
-        (Mixing(), "mixes examples"),
-        (Unmixed(), "InstanceNorm2d, which mixes examples"),
-        (Reused(), "used twice"),
-        (Unused(), "not used"),
-        (nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(inplace=True)), "in place"),
-    ],
-)
-def test_models_whose_gradients_would_be_wrong_are_refused(model, message) -> None:
-    def norms() -> torch.Tensor:
-        code = GradientCode(model, cross_entropy)
-        code.check_independence(torch.rand(code.size), (3,))
-        return code(torch.rand(code.size), torch.rand(2, 3), torch.tensor([0, 1])).norms()
-
-    with pytest.raises(OsoError, match=message):
-        norms()
-
-
 class OwnParameterAndChild(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -316,58 +252,6 @@ def test_norms_of_long_rows_are_not_too_small() -> None:
     assert row_norms(torch.full((1, 10_000_000), 0.1)).item() == pytest.approx(
         0.1 * math.sqrt(1e7), rel=5e-5
     )
-
-
-class Tokens(nn.Module):
-    """Each example's twelve inputs as four rows of three, through one layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x.reshape(-1, 3)).reshape(len(x), -1, 3).sum(dim=1)
-
-
-def test_an_example_spread_over_several_rows_is_refused() -> None:
-    """Each row would be clipped by itself, and the example contribute four times the threshold."""
-    code = GradientCode(Tokens(), cross_entropy)
-    with pytest.raises(OsoError, match="one row each"):
-        code(torch.rand(code.size), torch.rand(5, 12), torch.zeros(5, dtype=torch.long)).norms()
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_a_loss_that_is_not_per_example_is_refused(reduction: str) -> None:
-    """A mean's gradients are B times too small for the clip: all would pass it."""
-    loss = partial(nn.functional.cross_entropy, reduction=reduction)
-    code = GradientCode(nn.Sequential(nn.Linear(3, 3)), loss)
-    with pytest.raises(OsoError, match=r"loss: has shape \[\] for 5 examples"):
-        code(torch.rand(code.size), torch.rand(5, 3), torch.zeros(5, dtype=torch.long)).norms()
-
-
-@pytest.mark.parametrize("share", [1.0, 0.004, 1e-6])
-def test_a_little_mixing_is_refused_like_much(share: float) -> None:
-    """One example with huge inputs would move the others' gradients by much."""
-
-    class Little(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(3, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(x + share * x.mean(dim=0))
-
-    code = GradientCode(Little(), cross_entropy)
-    with pytest.raises(OsoError, match="mixes examples"):
-        code.check_independence(torch.rand(code.size), (3,))
-
-
-def test_a_parameter_of_two_layers_is_refused() -> None:
-    """Its gradient would be that of one of them only."""
-    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
-    model[2].weight = model[0].weight
-    with pytest.raises(OsoError, match="two layers share a parameter"):
-        GradientCode(model, cross_entropy)
 
 
 def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:

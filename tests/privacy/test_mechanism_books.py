@@ -1,0 +1,151 @@
+"""The mechanism's books: each step once, paid for as it was priced, also after a kill."""
+
+import math
+
+import pytest
+import torch
+
+from oso.errors import OsoError
+from oso.privacy.ledger import Ledger, SumQuery
+from oso.privacy.mechanism import Mechanism
+from oso.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient
+from oso.privacy.sampling import PoissonSampling
+
+
+class Zeros:
+    """Per-example gradients of a batch, all zero: only what is asked and booked matters here."""
+
+    def __init__(self, batch: torch.Tensor) -> None:
+        self.size = len(batch)
+
+    def norms(self) -> torch.Tensor:
+        return torch.zeros(self.size)
+
+    def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
+        return torch.zeros(*weights.shape[:-1], 2)
+
+    def plain_sums(self, present: None = None) -> torch.Tensor:
+        return torch.zeros(2)
+
+
+def threshold(value: float) -> torch.Tensor:
+    return torch.tensor([value])
+
+
+def test_a_step_is_answered_once() -> None:
+    mechanism = Mechanism(["run"], examples=10, batch_size=5)
+    query = [ClippedGradient(1.0, threshold(1.0))]
+    mechanism.release(0, 3, query, Zeros)
+    for step in (3, 2):
+        with pytest.raises(ValueError, match="released before"):
+            mechanism.release(0, step, query, Zeros)
+
+
+def test_runs_of_one_identity_are_refused() -> None:
+    with pytest.raises(OsoError, match="share their noise"):
+        Mechanism(["same", "same"], examples=10, batch_size=5)
+
+
+def test_resuming_keeps_the_old_steps_closed() -> None:
+    """A step of before the kill would draw its noise again, on other parameters."""
+    mechanism = Mechanism(["a"], examples=10, batch_size=5)
+    mechanism.resume(
+        [Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 1.0),), 4)])], last_step=4
+    )
+    query = [ClippedGradient(1.0, threshold(1.0))]
+    with pytest.raises(ValueError, match="released before"):
+        mechanism.release(0, 4, query, Zeros)
+    mechanism.release(0, 5, query, Zeros)
+    assert mechanism.ledgers[0].steps[0][1] == 5
+
+
+def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
+    """Whether it fails may depend on the batch, and its noise would be drawn a second time."""
+    mechanism = Mechanism(["run"], examples=10, batch_size=5)
+    query = [ClippedGradient(1.0, threshold(1.0))]
+
+    def fail(batch: torch.Tensor) -> Zeros:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        mechanism.release(0, 1, query, fail)
+    assert mechanism.ledgers[0].step_count == 1
+    with pytest.raises(ValueError, match="released before"):
+        mechanism.release(0, 1, query, Zeros)
+
+
+@pytest.mark.parametrize("nu", [-1.0, math.inf, math.nan])
+def test_a_budget_that_is_none_is_refused(nu: float) -> None:
+    with pytest.raises(OsoError, match="must be 0 or above, and finite"):
+        Mechanism(["run"], 10, 5, noise_multiplier=nu)
+
+
+def test_an_identity_that_ends_early_is_refused() -> None:
+    with pytest.raises(OsoError, match="zero character"):
+        Mechanism(["run\0noise"], 10, 5)
+
+
+def test_ended_runs_take_their_books_with_them() -> None:
+    mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
+    query = [ClippedGradient(1.0, torch.ones(2))]
+    mechanism.release(1, 1, query, Zeros)
+    mechanism.keep([1])
+    assert mechanism.run_ids == ["b"]
+    assert mechanism.ledgers[0].steps[0][1] == 1
+    with pytest.raises(ValueError, match="released before"):
+        mechanism.release(0, 1, query, Zeros)
+
+
+class TestABudgetedStep:
+    """What a method asks for may not cost more than what was priced."""
+
+    @staticmethod
+    def ask(*queries) -> None:
+        mechanism = Mechanism(["run"], 10, 5, noise_multiplier=1.0)
+        mechanism.release(0, 1, queries, Zeros)
+
+    def test_is_answered_within_its_price(self) -> None:
+        self.ask(ClippedGradient(1.0, threshold(1.0)))
+        self.ask(ClippedGradient(1.25, threshold(1.0)), ClippedDirection(5 / 3, threshold(1.0)))
+
+    @pytest.mark.parametrize(
+        "queries",
+        [
+            [ClippedGradient(0.99, torch.ones(1))],
+            [ClippedGradient(1.0, torch.ones(1)), ClippedDirection(100.0, torch.ones(1))],
+            [PlainGradient()],
+        ],
+    )
+    def test_is_refused_beyond_its_price(self, queries) -> None:
+        with pytest.raises(OsoError, match="the budget of a step asks for 1"):
+            self.ask(*queries)
+
+    @pytest.mark.parametrize("nu", [-1.0, math.nan, math.inf])
+    def test_is_refused_with_noise_that_is_none(self, nu: float) -> None:
+        with pytest.raises(OsoError, match="noise multiplier"):
+            self.ask(ClippedGradient(nu, threshold(1.0)))
+
+    def test_is_refused_with_a_query_from_elsewhere(self) -> None:
+        """A method that brought its own sensitivity could state any."""
+
+        class Mine(ClippedGradient):
+            def sensitivity(self, run: int) -> float:
+                return 1e-9
+
+        with pytest.raises(OsoError, match=r"not one of oso\.privacy\.queries"):
+            self.ask(Mine(1.0, threshold(1.0)))
+
+
+def test_two_queries_of_one_name_are_refused() -> None:
+    mechanism = Mechanism(["run"], examples=10, batch_size=5)
+    twice = [ClippedGradient(1.0, threshold(1.0)), ClippedGradient(2.0, threshold(1.0))]
+    with pytest.raises(ValueError, match="share their noise"):
+        mechanism.release(0, 1, twice, Zeros)
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(3, 0.5), (5, 0.5), (4, 0.4)])
+def test_books_of_other_steps_or_batches_are_not_taken_up(steps: int, rate: float) -> None:
+    mechanism = Mechanism(["a"], examples=10, batch_size=5)
+    ledger = Ledger(PoissonSampling(rate), [((SumQuery("clipped_gradient", 1.0),), steps)])
+    with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
+        mechanism.resume([ledger], last_step=4)
