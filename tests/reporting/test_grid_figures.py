@@ -11,6 +11,7 @@ from PIL import Image
 
 from oso.errors import OsoError
 from oso.reporting import canvas, labels
+from oso.reporting.compare import compare
 from oso.reporting.cosine import read_cosine
 from oso.reporting.draw_against_noise import draw_against_noise
 from oso.reporting.draw_cosine import draw_cosine
@@ -250,3 +251,14 @@ def test_known_methods_keep_their_colours_in_every_report():
     few, many = labels.colours([]), labels.colours(["aaa", "zzz"])
     assert all(many[name] == few[name] for name in few)
     assert len(set(few.values())) == len(few)
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "ag_news_partial"])
+def test_a_whole_grid_is_known_as_such_without_a_plan(store, study, dataset):
+    for rate in (0.1, 1.0, 10.0):
+        for threshold in (0.1, 1.0, 10.0):
+            more = {"learning_rate": rate, "threshold": threshold, "values": (0.5,)}
+            store.add(dataset=dataset, method="fixed_threshold", k=3, **more)
+    s = study(store)
+    assert grid_plan(s, dataset, 3).draw() is not None
+    assert compare(s, dataset, 3)["grid_size"].dropna().tolist() == [9]

@@ -15,7 +15,6 @@ import pandas as pd
 
 from oso.errors import OsoError
 from oso.methods import find_method, method_names
-from oso.reporting.paper import DATASETS
 from oso.study.config import GridSection
 from oso.study.grid import candidates
 from oso.study.plan import Plan, read_plan
@@ -94,6 +93,6 @@ def grid_size(dataset: str, method: str, k: int, budget: pd.DataFrame) -> int | 
     ]
     if len(known):
         return int(known["runs"].max())
-    if dataset in DATASETS and method in method_names():
+    if method in method_names():
         return len(candidates(find_method(method).search, GridSection(), int(k)))
     return None
