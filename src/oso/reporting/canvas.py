@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -77,7 +78,8 @@ def panel_grid(rows: int, columns: int, title: str) -> tuple[Figure, list[list[A
     """A figure of rows x columns small panels with one x scale, and one y scale in each row."""
     figure = Figure(figsize=(1.8 + 2.3 * columns, 1.0 + 2.5 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey="row", squeeze=False)
-    figure.suptitle(title)
+    letters = int(10 * figure.get_figwidth())  # that fit beside each other
+    figure.suptitle("\n".join(textwrap.wrap(title, letters)))
     return figure, [list(row) for row in axes]
 
 

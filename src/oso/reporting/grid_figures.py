@@ -62,6 +62,7 @@ def grid_plan(study: Study, dataset: str, k: int) -> PicturePlan:
     shown = points.assign(mean=points["mean"] * labels.scale(metric))
     paper = paper_results()
     paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
+    theirs = ", the square the paper's" if len(paper) else ""
     where = f"{labels.dataset_short(dataset)}, k = {k}"
     return PicturePlan(
         f"grid_{dataset}_k{k}",
@@ -69,7 +70,7 @@ def grid_plan(study: Study, dataset: str, k: int) -> PicturePlan:
         k,
         "grid",
         f"{where}: the test metric over the whole grid, mean over seeds; brighter is better. The "
-        "ring is our best point, the square the paper's. Each panel's runs share one budget.",
+        f"ring is our best point{theirs}. Each panel's runs share one budget.",
         lambda: draw_grid(shown, paper, metric, f"{where}: the metric over the whole grid"),
         data=shown[[*CELL, "learning_rate", "threshold", "quantile", "mean", "seeds", "diverged"]],
     )

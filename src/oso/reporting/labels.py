@@ -132,7 +132,8 @@ def number(value: Any, digits: str = ".4g") -> str:
 
 def signed(value: Any) -> str:
     """A difference with its sign, two decimals."""
-    return number(value, "+.2f").replace("-", "−")
+    text = number(value, "+.2f").replace("-", "−")
+    return "0.00" if text in ("+0.00", "−0.00") else text
 
 
 def epochs_note(epochs: Iterable[Any]) -> str:

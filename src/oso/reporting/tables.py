@@ -43,7 +43,7 @@ def runs_table(study: Study) -> Table:
             "runs": data["runs"],
             "diverged": data["diverged"],
             "search priced by": data["selection"].str.replace("_", " "),
-            "noise multiplier": [labels.number(v, ".3f") for v in data["noise_multiplier"]],
+            "ν": [labels.number(v, ".3f") for v in data["noise_multiplier"]],
             "momentum": [labels.number(v) for v in data["momentum"]],
             "device": data["device"],
             "time": [labels.duration(v) for v in data["wall_seconds"]],
