@@ -245,7 +245,7 @@ def study():
     """From a store to what the report is computed from, without files."""
 
     def make(store, budget=None):
-        return Study(*store.frames(), read_budget(budget))
+        return Study(*store.frames(), read_budget(*([budget] if budget else [])))
 
     return make
 
@@ -274,7 +274,7 @@ def paper_report(tmp_path_factory):
         )
     )
     results = fill_paper(Store()).write(folder / "results")
-    page = build_report(results, folder / "report", budget, title="A <title> & more")
+    page = build_report(results, folder / "report", [budget], title="A <title> & more")
     return page.parent
 
 

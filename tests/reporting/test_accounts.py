@@ -11,7 +11,7 @@ from oso.privacy.accounting import epsilon_of
 from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.sampling import PoissonSampling
 from oso.reporting.accounts import accounting_table, statement
-from oso.reporting.budget import read_study_plan
+from oso.reporting.budget import read_study_plans
 from oso.reporting.page import build_report
 from oso.results.account import account
 from oso.study.config import parse_config
@@ -119,16 +119,16 @@ def test_a_plan_says_how_large_a_grid_is(tmp_path, store):
     store.add(dataset="glyphs", method="fixed_quantile", k=2, **point)
     store.runs[0]["run_id"] = run.run_id
     runs = store.frames()[0]
-    assert [grid.runs for grid in account(runs, read_study_plan(path))] == [2]
-    assert [grid.runs for grid in account(runs, read_study_plan(None))] == [10]
+    assert [grid.runs for grid in account(runs, *read_study_plans([path]))] == [2]
+    assert [grid.runs for grid in account(runs, *read_study_plans([]))] == [10]
 
 
 def test_a_bare_list_is_no_plan_and_a_broken_plan_is_refused(tmp_path):
     path = Path(tmp_path) / "budget.json"
     path.write_text("[]")
-    assert read_study_plan(path) is None
+    assert read_study_plans([path]) == []
     path.write_text(json.dumps({"cohorts": []}))
-    assert read_study_plan(path) is None
+    assert read_study_plans([path]) == []
     path.write_text(json.dumps({"version": PLAN_VERSION, "config": {}, "cohorts": []}))
     with pytest.raises(OsoError, match=r"budget\.json: name"):
-        read_study_plan(path)
+        read_study_plans([path])

@@ -13,6 +13,7 @@ from oso.results.write import finished_runs
 from oso.study.cohort import cohorts
 from oso.study.config import parse_config
 from oso.study.outlook import outlook
+from oso.study.plan import plans_of
 
 try:
     STUDY = parse_config(dict(config), ", ".join(map(str, workflow.configfiles)) or "--config")
@@ -71,9 +72,9 @@ def shard_runs(wildcards):
     return COHORTS[wildcards.cohort].shards(STUDY.runs_per_job)[int(wildcards.shard)]
 
 
-def whole_plan(wildcards, input):
-    """The store's own plan, if it has one, is of the whole study, not of a piece of it."""
-    return STORE / "plan.json" if (STORE / "plan.json").exists() else input.plan
+def plans(wildcards, input):
+    """Options that name the store's own plan, if it has one, and that of this study."""
+    return [f"--plan {path}" for path in (*plans_of(STORE), input.plan)]
 
 
 def all_parts():

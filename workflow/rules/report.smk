@@ -11,9 +11,9 @@ rule account:
         "../../environment.yml"
     params:
         store=STORE,
-        plan=whole_plan,
+        plans=plans,
     shell:
-        "oso account {params.store} --plan {params.plan} --output {output}"
+        "oso account {params.store} {params.plans} --output {output}"
         " > {log} 2> >(tee -a {log} >&2)"
 
 
@@ -48,9 +48,9 @@ rule report_page:
     params:
         store=STORE,
         folder=lambda wildcards, output: Path(output.page).parent,
-        plan=whole_plan,
+        plans=plans,
     shell:
-        "oso report --results {params.store} --output {params.folder} --plan {params.plan}"
+        "oso report --results {params.store} --output {params.folder} {params.plans}"
         " > {log} 2> >(tee -a {log} >&2)"
 
 

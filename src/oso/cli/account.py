@@ -9,7 +9,8 @@ import typer
 def account(
     results: Annotated[Path, typer.Argument(help="Results folder.")],
     plan: Annotated[
-        Path | None, typer.Option(help="Priced plan with the grids' sizes [RESULTS/plan.json].")
+        list[Path] | None,
+        typer.Option(help="Priced plan with grids' sizes; may be repeated [RESULTS/plan.json]."),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the table here (CSV), too.")] = None,
     cross_check_all: Annotated[
@@ -26,11 +27,10 @@ def account(
     from oso.results.account import account as account_runs
     from oso.results.account import accounts_table, require_within
     from oso.results.read import read_results
-    from oso.study.plan import read_plan
+    from oso.study.plan import plans_of, read_plan
 
-    stored = results / "plan.json"
-    source = plan or (stored if stored.exists() else None)
-    grids = account_runs(read_results(results).runs, read_plan(source) if source else None)
+    plans = [read_plan(path) for path in plans_of(results, plan)]
+    grids = account_runs(read_results(results).runs, *plans)
     table = accounts_table(grids, cross_check_all)
     print_table(table.columns, table.itertuples(index=False))
     print(

@@ -155,15 +155,18 @@ def report(
         "reports"
     ),
     plan: Annotated[
-        Path | None,
-        typer.Option(help="A priced plan, for the noise figure [RESULTS/plan.json if there]."),
+        list[Path] | None,
+        typer.Option(
+            help="A priced plan with grids' sizes and noise; may be repeated "
+            "[RESULTS/plan.json if there]."
+        ),
     ] = None,
 ) -> None:
     """Make tables, figures and index.html from a results folder alone."""
     from oso.reporting.page import build_report
+    from oso.study.plan import plans_of
 
-    stored = results / "plan.json"
-    print(build_report(results, output, plan or (stored if stored.exists() else None)))
+    print(build_report(results, output, plans_of(results, plan)))
 
 
 @app.command()

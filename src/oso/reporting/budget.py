@@ -8,6 +8,7 @@ well: it holds that list under `cohorts`.
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +20,44 @@ from oso.study.config import GridSection
 from oso.study.grid import candidates
 from oso.study.plan import Plan, read_plan
 
-KEYS = ("dataset", "method", "k", "epsilon", "runs", "noise_multiplier")
+GRID = ("dataset", "method", "k", "epsilon")
+KEYS = (*GRID, "runs", "noise_multiplier")
 OPTIONAL = ("delta", "steps", "sampling_rate", "query_noise_multiplier")
 
 
-def read_budget(path: Path | None) -> pd.DataFrame:
-    """The budget file as a table with columns `KEYS` and `OPTIONAL`; empty without a file.
+def read_budget(*paths: Path) -> pd.DataFrame:
+    """Budget files as one table with columns `KEYS` and `OPTIONAL`; empty without a file.
 
-    epsilon and noise_multiplier are NaN for no_dp, an optional key where it is left out. Raises
-    OsoError for a file that is missing, no JSON, or lacks a key.
+    Of files that hold the same grid the first counts. epsilon and noise_multiplier are NaN for
+    no_dp, an optional key where it is left out. Raises OsoError for a file that is missing, no
+    JSON, or lacks a key.
     """
-    columns = [*KEYS, *OPTIONAL]
-    if path is None:
-        return pd.DataFrame(columns=columns)
+    rows = [row for path in paths for row in _rows(path)]
+    return pd.DataFrame(rows, columns=[*KEYS, *OPTIONAL]).drop_duplicates(
+        [*GRID], ignore_index=True
+    )
+
+
+def _rows(path: Path) -> list[dict]:
     stored = _stored(path)
     if isinstance(stored, dict):
         stored = stored.get("cohorts")
     if not isinstance(stored, list) or not all(isinstance(row, dict) for row in stored):
         raise OsoError(f"{path}: the budget must be a list of objects with {', '.join(KEYS)}")
-    rows = [_row(path, index, row) for index, row in enumerate(stored)]
-    return pd.DataFrame(rows, columns=columns)
+    return [_row(path, index, row) for index, row in enumerate(stored)]
 
 
-def read_study_plan(path: Path | None) -> Plan | None:
-    """The plan that the budget file is; None for a bare list, and without a file.
+def read_study_plans(paths: Iterable[Path]) -> list[Plan]:
+    """The plans that the budget files are, without those that are a bare list.
 
     Raises OsoError for a plan that does not fit its own configuration.
     """
-    stored = None if path is None else _stored(path)
-    if path is None or not isinstance(stored, dict) or "config" not in stored:
-        return None
-    return read_plan(Path(path))
+    stored = [(path, _stored(path)) for path in paths]
+    return [
+        read_plan(path)
+        for path, content in stored
+        if isinstance(content, dict) and "config" in content
+    ]
 
 
 def _stored(path: Path) -> Any:

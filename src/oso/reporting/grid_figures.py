@@ -96,8 +96,8 @@ def noise_plan(study: Study, dataset: str) -> PicturePlan:
         None,
         "noise",
         f"{short}: each grid's best value over the noise multiplier of its runs, for every k and "
-        "ε of the paper's methods. At equal ν, methods differ by what they make of the noise; what is left of a "
-        "difference at equal ε is the price of the grid's size."
+        "ε of the paper's methods. At equal ν, methods differ by what they make of the noise; what "
+        "is left of a difference at equal ε is the price of the grid's size."
         + (paper if (cells["source"] == "paper").any() else ""),
         lambda: draw_against_noise(
             drawn, metric, f"{short}: the metric at equal noise", study.methods

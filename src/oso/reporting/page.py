@@ -1,6 +1,7 @@
 """The report: tables, figures and one self-contained page, from a results folder alone."""
 
 import base64
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pandas as pd
 
 from oso.reporting import evidence, labels, verdicts
 from oso.reporting.accounts import accounting_table, statement
-from oso.reporting.budget import read_budget, read_study_plan
+from oso.reporting.budget import read_budget, read_study_plans
 from oso.reporting.claims import claims_tables, judged
 from oso.reporting.compare import Study, compare
 from oso.reporting.comparisons import RULE_NOTE, SEEDS_NOTE, comparison_tables
@@ -35,14 +36,14 @@ PAGE = "index.html"
 
 
 def build_report(
-    results: Path, output: Path, budget: Path | None = None, title: str | None = None
+    results: Path, output: Path, budgets: Sequence[Path] = (), title: str | None = None
 ) -> Path:
     """Write tables/, figures/ and index.html below `output`; returns the page's path.
 
     results: folder with the tables runs and evaluations, and perhaps data.json (`data_table`) and
     prices.csv, from which what searches cost is then taken (see `reporting.prices`).
-    budget: JSON with each grid's runs and noise multiplier (see `reporting.budget`), so that
-    cohorts that were not run show their price.
+    budgets: JSON files with each grid's runs and noise multiplier (see `reporting.budget`), so that
+    cohorts that were not run show their price; of two that hold one grid the first counts.
     Every grid is accounted for anew from its ledgers.
     Files are replaced one by one and atomically, the page last; files that no report made stay.
     Raises OsoError for results that are missing, empty or of another schema, for a ledger that is
@@ -53,11 +54,11 @@ def build_report(
     study = Study(
         runs,
         evaluations,
-        read_budget(budget),
+        read_budget(*budgets),
         read_prices(Path(results) / PRICES),
         read_cosine(Path(results) / COSINE),
     )
-    accounts = account(runs, read_study_plan(budget))
+    accounts = account(runs, *read_study_plans(budgets))
     comparisons = comparison_tables(study)
     claims = judged(study)
     folder = ReportFolder(output)

@@ -13,6 +13,7 @@ from oso.reporting.compare import Study, compare
 from oso.reporting.figures import settings
 from oso.reporting.load import load
 from oso.reporting.select import is_higher_better
+from oso.study.plan import plans_of
 
 
 def summary_table(results: Path) -> Table:
@@ -21,7 +22,7 @@ def summary_table(results: Path) -> Table:
     Raises OsoError for results that are missing, empty or of another schema.
     """
     runs, evaluations = load(results)
-    study = Study(runs, evaluations, read_budget(None))
+    study = Study(runs, evaluations, read_budget(*plans_of(results)))
     ran = settings(study)
     title = "Best on test, mean ± standard deviation over seeds"
     if len(ran) == 1:

@@ -3,8 +3,9 @@
 Nothing is taken on trust but the ledgers and the terms of the search (the grid's size, how a random
 number of runs is distributed): epsilon is computed anew from them. A grid's budget pays for N runs
 of one seed each; seeds repeat a grid for statistics and are not charged (as in the paper), so that
-a grid costs what its dearest seed costs. Runs of the grid that are not stored are charged as whole
-runs with the least noise of those that are.
+a grid costs what its dearest seed costs. Every run is charged for all its steps, also one that
+diverged before: when it would was not known, and epsilon must hold however it had gone. Runs of the
+grid that are not stored are charged with the least noise of those that are.
 
 Under random stopping a search makes N runs on average and releases the best. Its price holds for
 that release, not for whoever reads all the rows: they are there so that the search's outcome can be
@@ -13,7 +14,7 @@ computed instead of drawn. Each run is charged as a whole run with the least noi
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -23,9 +24,10 @@ from oso.errors import OsoError
 from oso.methods import find_method
 from oso.privacy.accounting import epsilon_of
 from oso.privacy.ledger import Ledger, SumQuery
-from oso.privacy.search import SHAPES, epsilon_of_stopped
+from oso.privacy.sampling import PoissonSampling
+from oso.privacy.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso.results.claims import check_claim, check_planned, ledger_of
-from oso.study.cohort import SELECTION, STOPPING_SHAPE, Cohort, Run
+from oso.study.cohort import SELECTION, Cohort, Run
 from oso.study.config import GridSection
 from oso.study.grid import candidates
 from oso.study.plan import Plan
@@ -72,17 +74,18 @@ class GridAccount:
         return epsilon_of(self.ledgers, self.delta, accountant)
 
 
-def account(runs: pd.DataFrame, plan: Plan | None = None) -> list[GridAccount]:
+def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     """Every private grid of the table `runs`, in its order.
 
-    `plan` says how large each grid is, and how a random number of runs is distributed; without one,
-    or for runs that it does not hold, the defaults are taken: the whole grid for the method and k,
-    `stopping_shape` of a configuration that does not set it. Raises OsoError for a row that
-    contradicts itself, its ledger or the plan.
+    `plans` say how large each grid is, and how a random number of runs is distributed. For runs
+    that none holds it is the whole grid for the method and k, and the distribution that the noise
+    was bought for (`shape_paid_for`), or the dearest if it is that of none. Raises OsoError for a
+    row that contradicts itself, its ledger or a plan.
     """
     planned = {
         run.run_id: (cohort, run)
-        for cohort in (plan.cohorts if plan is not None else [])
+        for plan in plans
+        for cohort in plan.cohorts
         for run in cohort.runs
     }
     for row in _records(runs):
@@ -163,7 +166,7 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         stopped = epsilon_of_stopped(filler, size, SHAPES[first["stopping_shape"]], delta)
     charged: list[tuple[float, int, tuple[Ledger, ...]]] = []
     for _, seed in rows.groupby("seed"):
-        stored = [ledgers[run_id] for run_id in seed["run_id"]]
+        stored = [_completed(ledgers[run_id], filler) for run_id in seed["run_id"]]
         whole = (*stored, *[filler] * (size - len(stored)))
         spent = epsilon_of(whole, delta) if stopped is None else stopped
         charged.append((spent, len(stored), whole))
@@ -189,12 +192,33 @@ def _whole_run(ledgers: Sequence[Ledger], steps: int) -> Ledger:
     return Ledger(ledgers[0].sampling, [((SumQuery("not_stored", least),), steps)])
 
 
+def _completed(ledger: Ledger, whole: Ledger) -> Ledger:
+    """The ledger with as many steps as a whole run, also where the run diverged before its last."""
+    missing = whole.step_count - ledger.step_count
+    if missing <= 0:
+        return ledger
+    least = min(nu for nu, _ in ledger.releases())
+    return Ledger(ledger.sampling, [*ledger.steps, ((SumQuery("not_run", least),), missing)])
+
+
 def _terms(row: dict[str, Any], cohort: Cohort | None, run: Run | None) -> tuple[int, str | None]:
-    """The size of a row's grid and the shape of its search, as planned or by default."""
+    """The size of a row's grid and the shape of its search, as planned or as `account` says."""
     if cohort is not None:
         return cohort.grid_runs, cohort.stopping_shape
     size = _default_size(row["method"], int(row["k"]))
-    return size, None if row["selection"] == SELECTION else STOPPING_SHAPE
+    if row["selection"] == SELECTION:
+        return size, None
+    sampling = PoissonSampling(row["batch_size"] / row["examples"])
+    search = Search(sampling, int(row["steps"]), size, row["selection"])
+    return size, _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"])
+
+
+@cache
+def _shape(search: Search, nu: float, epsilon: float, delta: float) -> str:
+    found = shape_paid_for(search, nu, epsilon, delta)
+    return found or max(
+        SHAPES, key=lambda name: replace(search, shape=SHAPES[name]).epsilon(nu, delta)
+    )
 
 
 @cache

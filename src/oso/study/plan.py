@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from oso.study.cohort import Cohort, cohorts
 if TYPE_CHECKING:
     from oso.study.config import StudyConfig
 
+STORED_PLAN = "plan.json"  # in a results store
 PLAN_VERSION = 2  # 2: with each method's settings, and each cohort's runs
 
 
@@ -114,6 +115,12 @@ def read_plan(
             f"{'a number above 0' if cohort.private else 'null, it has no privacy'}"
         )
     return Plan(config, every, {name: nu or 0.0 for name, nu in noise.items()})
+
+
+def plans_of(store: Path, named: Sequence[Path] | None = None) -> list[Path]:
+    """The plan files that are named, else a results store's own if it has one."""
+    own = store / STORED_PLAN
+    return [*named] if named else [own] * own.exists()
 
 
 def _checked(content: dict[str, Any], source: str) -> StudyConfig:
