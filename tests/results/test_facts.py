@@ -48,6 +48,14 @@ def test_texts_facts_are_kept_and_others_stay(prepared, tmp_path) -> None:
     assert "/home" not in (store / FACTS).read_text()
 
 
+def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
+    """Their share of known words is exact: it would tell of each text whether it is among them."""
+    facts = texts("ag_news", 0.9)
+    facts["known_words"]["train"] = 0.123456
+    keep_facts(tmp_path, [prepared("a", **facts)])
+    assert json.loads((tmp_path / FACTS).read_text())["ag_news"]["known_words"] == {"test": 0.9}
+
+
 def test_images_leave_nothing(prepared, tmp_path) -> None:
     keep_facts(tmp_path / "store", [prepared("m", dataset="mnist")])
     keep_facts(tmp_path / "store", [])

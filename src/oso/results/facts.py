@@ -1,8 +1,9 @@
 """`data.json` in a results store: what a report shows of texts' preparation.
 
 With a subset of the word vectors fewer words are known, and results are worse; so the share of
-known words stands beside the results. Nothing else of a data file's provenance goes there: it
-names folders of the machine at hand.
+known words stands beside the results. It is that of the test texts, which are public: the training
+texts' share would be a release without noise, and in no ledger. Nothing else of a data file's
+provenance goes there: it names folders of the machine at hand.
 """
 
 import json
@@ -19,7 +20,7 @@ FACTS = "data.json"
 def keep_facts(store: Path, data_files: Iterable[Path]) -> None:
     """Add the prepared texts' facts to the store, by data set; those of other data sets stay.
 
-    Per data set: `known_words` (the share that has a vector, by part), `preparation`, and of the
+    Per data set: `known_words` (test: the share that has a vector), `preparation`, and of the
     `vectors` their number, checksum, and whether they are complete. Images have none. Raises
     OsoError for a file that is not what it is taken for; nothing is written then.
     """
@@ -29,7 +30,8 @@ def keep_facts(store: Path, data_files: Iterable[Path]) -> None:
         if "known_words" in made:
             vectors = {key: made["vectors"][key] for key in ("words", "sha256", "complete")}
             new[made["dataset"]] = {
-                **{key: made[key] for key in ("known_words", "preparation")},
+                "known_words": {"test": made["known_words"]["test"]},
+                "preparation": made["preparation"],
                 "vectors": vectors,
             }
     if not new:
