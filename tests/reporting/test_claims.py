@@ -233,6 +233,16 @@ def test_the_second_query_s_price_follows_from_the_rows(make_store, study):
     assert found(3.0).verdict == FAILS
 
 
+def test_divergence_under_another_price_does_not_count(store, study):
+    more = {"dataset": "fashion_mnist", "method": "fixed_quantile", "epsilon": 1.0}
+    more |= {"metric": "mse", "k": 9}
+    for i in range(25):
+        store.add(**more, learning_rate=2.0**i, quantile=0.1, values=(), diverged_at=3)
+    store.add(**more, learning_rate=1.0, quantile=0.1, values=(0.1,), selection=STOPPING)
+    data = judged(study(store)).set_index(["claim", "dataset"])
+    assert data.loc[("C6", "fashion_mnist"), "evidence"].startswith("25 of 25 runs diverged")
+
+
 def test_what_the_paper_does_not_ask_is_judged_on_other_data_too(store, study):
     for seed in range(2):
         more = {"dataset": "ag_news_partial", "k": 5, "seed": seed}

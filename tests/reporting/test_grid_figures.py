@@ -123,6 +123,20 @@ def test_runs_of_another_length_are_not_held_against_their_noise(store, study):
     assert set(cells.loc[cells["source"] == "ours", "k"]) == {9}
 
 
+def test_the_last_bit_of_a_grid_value_makes_no_column_of_its_own(grid_store, study):
+    more = {"k": 3, "method": "fixed_threshold", "threshold": 1.0, "values": (0.5,)}
+    grid_store.add(**more, epsilon=3.0, learning_rate=float(np.nextafter(10.0, 11.0)))
+    points = study(grid_store).points
+    assert points["learning_rate"].nunique() == 3
+
+
+def test_a_store_of_further_methods_alone_is_drawn(store, study):
+    store.add(dataset="glyphs", k=3, method="auto_s", values=(0.5,))
+    names = {plan.name for plan in _plans(study(store)) if plan.draw() is not None}
+    assert "beyond_glyphs_k3" in names
+    assert "metric_over_epsilon_glyphs_k3" not in names
+
+
 def test_nothing_of_ours_is_no_figure_of_noise(store, study):
     store.add(method="no_dp")
     s = study(store)

@@ -124,7 +124,9 @@ def test_both_prices_stand_side_by_side_and_are_never_mixed(store, study):
 
 def test_a_part_of_a_grid_has_no_outcome(store, study):
     whole_grid(store, [[0.5], [0.9]])
+    whole_grid(store, [[0.5], [0.9]], selection="composition")
     s = study(store)
+    assert sorted(outcomes(s)["selection"]) == ["composition", "random_stopping"]
     assert outcomes(s)["value"].isna().all()
     assert outcome_table(s).shown["random stopping"].tolist() == ["–"]
 
@@ -160,6 +162,12 @@ def test_the_least_error_is_the_best(store, study):
     whole_grid(store, [[0.5], [0.1], [0.2]], dataset="fashion_mnist", metric="mse")
     (row,) = outcomes(study(store)).to_dict("records")
     assert 10 < row["value"] < 20
+
+
+def test_seeds_are_those_that_every_point_has(store, study):
+    whole_grid(store, [[0.5, 0.51, 0.52], [0.9, 0.91, 0.92], [0.7, 0.71]])
+    (row,) = outcomes(study(store)).to_dict("records")
+    assert row["seeds"] == 2
 
 
 def test_without_random_stopping_the_table_says_so(paper_store, study):

@@ -5,9 +5,11 @@ import io
 import json
 import re
 
+import numpy as np
 import pytest
 
 from oso.errors import OsoError
+from oso.reporting import verdicts
 from oso.reporting.budget import read_budget
 from oso.reporting.compare import compare
 from oso.reporting.comparisons import comparison_tables, paper_table
@@ -182,6 +184,38 @@ def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
     tables = {t.name: t for t in comparison_tables(study(store))}
     shown = tables["beyond"].shown
     assert shown[["method", "against Online"]].to_numpy().tolist() == [["AUTO-S", "−5.00"]]
+
+
+def test_searches_by_random_stopping_are_no_cells_of_the_paper(store, study):
+    """Their best point is not what such a search gives, and their noise is not composition's."""
+    for seed in range(2):
+        store.add(seed=seed, values=(0.9 + 0.001 * seed,))
+        for rate in (0.1, 1.0):
+            more = {"learning_rate": rate, "threshold": 1.0, "selection": "random_stopping"}
+            store.add(method="fixed_threshold", seed=seed, values=(0.99,), **more)
+    s = study(store)
+    cells = compare(s, "mnist", 9).set_index("method")
+    assert cells.loc["fixed_threshold", "status"].tolist() == ["not run"] * 4
+    assert (cells.loc["online", "status"] == "run").sum() == 1
+    assert len(runs_table(s).data) == 2  # but they were run
+
+
+def test_runs_that_diverged_later_have_diverged_all_the_same(store, study):
+    """The paper's FixedQuantile on Fashion-MNIST at epsilon = 1; ours have early values."""
+    more = {"dataset": "fashion_mnist", "method": "fixed_quantile", "epsilon": 1.0}
+    more |= {"metric": "mse", "values": (0.2, 0.1)}
+    for i, rate in enumerate(np.geomspace(10**-2.5, 10**1.5, 9)):
+        for quantile in (0.1, 0.3, 0.5, 0.7, 0.9):
+            ended = {} if (i, quantile) == (0, 0.1) else {"diverged_at": 120}
+            store.add(learning_rate=float(rate), quantile=quantile, **more, **ended)
+
+    def verdict():
+        cells = compare(study(store), "fashion_mnist", 9).set_index(["epsilon", "method"])
+        return cells.loc[(1.0, "fixed_quantile"), "verdict"]
+
+    assert verdict() == verdicts.TRAINS
+    store.runs[0] |= {"status": "diverged", "diverged_at": 120}
+    assert verdict() == verdicts.REPRODUCED
 
 
 def test_contradicting_budgets_are_said_beside_the_tables(paper_store, study):

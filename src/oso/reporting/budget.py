@@ -15,9 +15,8 @@ from typing import Any
 import pandas as pd
 
 from oso.errors import OsoError
-from oso.methods import find_method, method_names
-from oso.study.config import GridSection
-from oso.study.grid import candidates
+from oso.methods import method_names
+from oso.results.account import default_grid_size
 from oso.study.plan import Plan, read_plan
 
 GRID = ("dataset", "method", "k", "epsilon")
@@ -102,5 +101,5 @@ def grid_size(dataset: str, method: str, k: int, budget: pd.DataFrame) -> int | 
     if len(known):
         return int(known["runs"].max())
     if method in method_names():
-        return len(candidates(find_method(method).search, GridSection(), int(k)))
+        return default_grid_size(method, int(k))
     return None

@@ -175,7 +175,7 @@ def judged(study: Study) -> pd.DataFrame:
     others = [dataset for dataset in study.datasets if dataset not in DATASETS]
     ran = [pair for pair in settings(study) if pair[0] in others]
     cells = pd.concat([compare(study, dataset, k) for dataset, k in [*_designed(), *ran]])
-    sources["best"] = Evidence(cells, study.runs)
+    sources["best"] = Evidence(cells, study.main_runs)
     crossed = cells.assign(
         mean=cells["cross_mean"], std=cells["cross_std"], seeds=cells["cross_seeds"].fillna(0)
     )

@@ -97,8 +97,13 @@ class Study:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """One row per grid point under the rule `best`."""
-        return grid_points(self.values)
+        """One row per grid point under the rule `best`, of searches by composition."""
+        return grid_points(_composed(self.values))
+
+    @cached_property
+    def main_runs(self) -> pd.DataFrame:
+        """The runs that cells are made of: `values` of the setting that stands for its cell."""
+        return self.values[self.values["variant"].isin(main_variants(self.points)["variant"])]
 
     @cached_property
     def best(self) -> pd.DataFrame:
@@ -108,12 +113,13 @@ class Study:
     @cached_property
     def last(self) -> pd.DataFrame:
         """One row per cell that was run under the rule `last`, selection of the point included."""
-        return best_of_grid(grid_points(choose(self.keyed, self.checkpoints, "last")))
+        return best_of_grid(grid_points(_composed(choose(self.keyed, self.checkpoints, "last"))))
 
     @cached_property
     def cross(self) -> pd.DataFrame:
         """One row per cell that was run under the rule `cross`."""
-        return cross_of_grid(choose(self.keyed, self.checkpoints, "cross"), self.points)
+        values = _composed(choose(self.keyed, self.checkpoints, "cross"))
+        return cross_of_grid(values, self.points)
 
     @cached_property
     def best_runs(self) -> pd.DataFrame:
@@ -132,6 +138,14 @@ class Study:
     @cached_property
     def methods(self) -> list[str]:
         return labels.method_order(self.runs["method"].unique())
+
+
+def _composed(values: pd.DataFrame) -> pd.DataFrame:
+    """Without searches by random stopping, whose best point is not what such a search gives.
+
+    What it gives, `oso.reporting.stopping` computes.
+    """
+    return values[values["selection"] != "random_stopping"]
 
 
 def compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
@@ -258,7 +272,7 @@ def _verdicts(row: dict) -> tuple[str, str]:
         return verdicts.NOT_RUN, verdicts.NOT_RUN
     if row["paper_diverged"]:
         lost = verdicts.REPRODUCED if _whole_grid(row) else verdicts.PART
-        return (verdicts.TRAINS,) * 2 if row["status"] == "run" else (lost,) * 2
+        return (verdicts.TRAINS if row["diverged"] < row["runs"] else lost,) * 2
     if row["status"] == "diverged":
         return verdicts.DIVERGED, verdicts.DIVERGED
     if pd.isna(row["paper_mean"]):

@@ -66,6 +66,7 @@ def paper_table(study: Study, table: PaperTable) -> Table:
         *(_no_dp_note(row) for _, row in data[data["epsilon"].isna()].iterrows()),
         *_epsilons_note(table),
         *_reading_notes(data),
+        *filter(None, [labels.epochs_note(data["epochs"])]),
         VALUE_RULE if printed else POINT_RULE,
         RULE_NOTE,
         SEEDS_NOTE,

@@ -186,7 +186,10 @@ def diverges(method: str, epsilon: float) -> Judge:
         if cells.empty:
             return Finding(NOT_RUN, f"no grid of {labels.method_label(method)} at this budget")
         if evidence.runs is None:
-            lost = int((cells["status"] == "diverged").sum())
+            gone = cells["status"] == "diverged"
+            if "runs" in cells:  # of ours also those whose runs had values before they diverged
+                gone |= cells["diverged"] == cells["runs"]
+            lost = int(gone.sum())
             return Finding(
                 HOLDS if lost == len(cells) else FAILS, f"diverged in {lost} of {len(cells)} grids"
             )
@@ -229,7 +232,8 @@ def step_time(method: str, rival: str, at_most: float) -> Judge:
         found = difference(pairs)
         assert found is not None
         ratio, low, high = (math.exp(v) for v in (found.mean, found.low, found.high))
-        text = f"{ratio:.2f} times the time per step [{low:.2f}, {high:.2f}], {len(runs)} runs"
+        compared = int(sum(sample.seeds for pair in pairs for sample in pair))
+        text = f"{ratio:.2f} times the time per step [{low:.2f}, {high:.2f}], {compared} runs"
         numbers = {"advantage": ratio, "low": low, "high": high, "margin": at_most}
         return Finding(within(found, -math.inf, math.log(at_most)), text, numbers)
 

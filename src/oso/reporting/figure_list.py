@@ -48,7 +48,7 @@ def figures_table(study: Study, pictures: Iterable[Picture]) -> Table:
 
 def _row(number: int, what: str, drawn: set[str], ran: bool) -> dict[str, object]:
     name = f"figure_{number:02d}"
-    status = "drawn" if ran else NOT_RUN
+    status = NOT_RUN if not ran else "drawn" if name in drawn else "run, without a value"
     if name in drawn and not ran:
         status = f"{NOT_RUN}: the paper's values only"
     file = f"figures/{name}.png" if name in drawn else None

@@ -38,8 +38,8 @@ def write_figures(study: Study, folder: ReportFolder) -> list[Picture]:
 
 
 def settings(study: Study) -> list[tuple[str, int]]:
-    """The pairs of data set and k that have rows, in the paper's order."""
-    pairs = study.runs[["dataset", "k"]].drop_duplicates().itertuples(index=False)
+    """The pairs of data set and k that have a cell, in the paper's order."""
+    pairs = study.best[["dataset", "k"]].drop_duplicates().itertuples(index=False)
     order = [*labels.DATASETS, *study.datasets]
     return sorted(((d, int(k)) for d, k in pairs), key=lambda p: (order.index(p[0]), p[1]))
 
@@ -68,11 +68,11 @@ def _plans(study: Study) -> Iterator[PicturePlan]:
 def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
     table = find_table(dataset, k)
     cells = compare(study, dataset, k)
+    better = "Lower" if cells["metric"].iloc[0] == "mse" else "Higher"
     cells = cells[cells["method"].isin(labels.METHODS)]
     short = labels.dataset_short(dataset)
     name = f"figure_{table.figure:02d}" if table else f"metric_over_epsilon_{dataset}_k{k}"
     title = f"{short}, k = {k}" if ours else f"{short}, k = {k}: the paper's values, none of ours"
-    better = "Lower" if cells["metric"].iloc[0] == "mse" else "Higher"
     caption = (
         f"{short}, k = {k}: best on test over the budget of the whole grid. {better} is better. "
     )

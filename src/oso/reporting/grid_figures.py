@@ -14,7 +14,7 @@ from oso.reporting.draw_grid import AXES, draw_grid
 from oso.reporting.draw_outcomes import draw_outcomes
 from oso.reporting.paper import paper_results
 from oso.reporting.pictures import PicturePlan
-from oso.reporting.select import CELL, best_of_grid, main_variants
+from oso.reporting.select import CELL, best_of_grid, grid_points, main_variants
 from oso.reporting.stopping import distributions, outcomes
 from oso.reporting.tables import noise_table
 
@@ -113,7 +113,8 @@ def against_noise(study: Study, dataset: str) -> pd.DataFrame:
     only runs of one length, the most frequent: at equal noise longer training gives more.
     """
     columns = [*CELL, "selection", "metric", "noise_multiplier", "mean", "std", "source"]
-    points = study.points[(study.points["dataset"] == dataset) & study.points["epsilon"].notna()]
+    points = grid_points(study.values)
+    points = points[(points["dataset"] == dataset) & points["epsilon"].notna()]
     points = points[points["epochs"].isin(points["epochs"].mode().tail(1))]
     frames = [best_of_grid(mine) for _, mine in points.groupby("selection") if len(mine)]
     rows = []

@@ -38,11 +38,12 @@ def scope(study: Study) -> str:
     where = _listed([labels.dataset_short(d) for d in study.datasets])
     text = f"{_count(len(runs), 'run')} of {_count(len(study.methods), 'method')} on {where}: "
     text += f"{len(runs) - diverged:,} finished, {diverged:,} diverged. "
-    fewest, most = study.best["seeds"].min(), study.best["seeds"].max()
+    seeds = study.best.loc[study.best["seeds"] > 0, "seeds"]  # without a cell that has no value
+    fewest, most = (seeds.min(), seeds.max()) if len(seeds) else (0, 0)
     if most <= 1:
         return text + "Every value is one seed, so none says how much chance matters."
-    seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    return text + f"Values are means of {seeds} seeds."
+    span = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    return text + f"Values are means of {span} seeds."
 
 
 def best_method(cells: pd.DataFrame) -> str | None:
@@ -97,7 +98,8 @@ def against_paper(study: Study) -> list[str]:
 
 
 def _seeds(rows: pd.DataFrame) -> str:
-    fewest = rows["seeds"].min()
+    seeds = rows.loc[rows["seeds"] > 0, "seeds"]
+    fewest = seeds.min() if len(seeds) else 0
     if fewest >= SEEDS:
         return f"Both are means of {SEEDS} seeds or more."
     return f"The paper's are means of {SEEDS} seeds, ours of as few as {fewest}."

@@ -8,6 +8,7 @@ import pandas as pd
 
 from oso.data.catalogue import DATASETS as CATALOGUE
 from oso.methods import find_method, method_names
+from oso.reporting.select import DEFAULT_EPOCHS
 
 # Order of the paper's tables; methods that a user adds follow in alphabetical order.
 METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
@@ -63,8 +64,6 @@ _METRICS = {
 SYMBOLS = {"learning_rate": "ρ", "threshold": "C", "quantile": "γ"}
 
 NOTHING = "–"
-
-PAPER_EPOCHS = 10
 
 
 def method_order(methods: Iterable[str]) -> list[str]:
@@ -138,12 +137,12 @@ def signed(value: Any) -> str:
 
 def epochs_note(epochs: Iterable[Any]) -> str:
     """A sentence where runs are not of the paper's length, else nothing."""
-    found = sorted({int(value) for value in epochs if not missing(value)} - {PAPER_EPOCHS})
+    found = sorted({int(value) for value in epochs if not missing(value)} - {DEFAULT_EPOCHS})
     if not found:
         return ""
     listed = " and ".join(str(value) for value in found)
     unit = "epoch" if found == [1] else "epochs"
-    return f"Runs of {listed} {unit}; the paper's have {PAPER_EPOCHS}."
+    return f"Runs of {listed} {unit}; the paper's have {DEFAULT_EPOCHS}."
 
 
 def epsilon_text(epsilon: Any) -> str:

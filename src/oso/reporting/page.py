@@ -71,7 +71,8 @@ def build_report(
         "outcome": outcome_table(study),
         "accounting": accounting_table(accounts),
     }
-    claimed = claims_tables(claims) if set(study.datasets) & set(DATASETS) else []
+    any_judged = (claims["verdict_best"] != evidence.NOT_RUN).any()
+    claimed = claims_tables(claims) if any_judged or set(study.datasets) & set(DATASETS) else []
     for table in (*comparisons, *claimed, *others.values()):
         write_table(table, folder)
     pictures = write_figures(study, folder)

@@ -88,9 +88,10 @@ def outcomes(study: Study) -> pd.DataFrame:
 
     Points are drawn and compared as elsewhere in the report: a point's value is its mean over seeds
     under the paper's rule. Draws without a value are left out of `value` and counted in `nothing`.
-    Where not every point of the grid was run, random stopping has no value: the best of some points
-    says nothing of the whole. The mean of K is the size of the grid; its distribution is the one
-    that the runs' noise was bought for, and there is no value without one.
+    Where not every point of the grid was run, there is no value: the best of some points says
+    nothing of the whole. The mean of K is the size of the grid; its distribution is the one that
+    the runs' noise was bought for, and there is no value without one. seeds: under random stopping,
+    those that every point with a value has.
     """
     values = study.values
     stopped = values[values["selection"] == STOPPING]
@@ -152,13 +153,14 @@ def distributions(data: pd.DataFrame) -> str:
 
 
 def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
-    factor = labels.scale(best["metric"])
+    size = grid_size(best["dataset"], best["method"], best["k"], study.budget)
+    factor = labels.scale(best["metric"]) if size == best["points"] else math.nan
     return {
         **{name: best[name] for name in (*CELL, "metric", "noise_multiplier", "seeds", "points")},
         "selection": COMPOSITION,
         "value": best["mean"] * factor,
         "std": best["std"] * factor,
-        "grid_size": grid_size(best["dataset"], best["method"], best["k"], study.budget),
+        "grid_size": size,
     }
 
 
@@ -196,6 +198,7 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
     seeds = by_point.reindex(cell["point"][there]).to_numpy() * factor
     whole = weights @ seeds[:, ~np.isnan(seeds).any(axis=0)]
     return row | {
+        "seeds": len(whole),
         "value": mean,
         "std": float(np.std(whole, ddof=1)) if len(whole) > 1 else math.nan,
         "luck": float(np.sqrt(max(0.0, weights @ (values - mean) ** 2))),

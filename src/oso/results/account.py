@@ -205,7 +205,7 @@ def _terms(row: dict[str, Any], cohort: Cohort | None, run: Run | None) -> tuple
     """The size of a row's grid and the shape of its search, as planned or as `account` says."""
     if cohort is not None:
         return cohort.grid_runs, cohort.stopping_shape
-    size = _default_size(row["method"], int(row["k"]))
+    size = default_grid_size(row["method"], int(row["k"]))
     if row["selection"] == SELECTION:
         return size, None
     sampling = PoissonSampling(row["batch_size"] / row["examples"])
@@ -222,7 +222,8 @@ def _shape(search: Search, nu: float, epsilon: float, delta: float) -> str:
 
 
 @cache
-def _default_size(method: str, k: int) -> int:
+def default_grid_size(method: str, k: int) -> int:
+    """N of a method's grid with the paper's ranges and quantiles."""
     return len(candidates(find_method(method).search, GridSection(), k))
 
 
