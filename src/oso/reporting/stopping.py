@@ -39,6 +39,13 @@ COLUMNS = [
     "distribution",  # under random stopping: of K; null where the noise is that of none
 ]
 
+_PRICES = {COMPOSITION: "all N", STOPPING: "random stopping"}
+_HEADINGS = [
+    *("data set", "k", "ε", "method", "N"),
+    *(column for heading in _PRICES.values() for column in (f"ν, {heading}", heading)),
+    *("luck", "grid points"),
+]
+
 Values = npt.NDArray[np.float64]
 
 
@@ -122,7 +129,7 @@ def outcome_table(study: Study) -> Table:
             "method": labels.method_label(first["method"]),
             "N": labels.number(first["grid_size"], ".0f"),
         }
-        for name, heading in ((COMPOSITION, "all N"), (STOPPING, "random stopping")):
+        for name, heading in _PRICES.items():
             row = at.get(name, {})
             cells[f"ν, {heading}"] = labels.number(row.get("noise_multiplier"), ".3f")
             cells[heading] = labels.spread(row.get("value"), row.get("std"))
@@ -142,7 +149,7 @@ def outcome_table(study: Study) -> Table:
         "search_outcome",
         "What comes out of a search, by its price",
         data,
-        pd.DataFrame(shown),
+        pd.DataFrame(shown, columns=_HEADINGS),
         notes if len(data) else ("Nothing was run under random stopping yet.",),
     )
 
