@@ -13,6 +13,7 @@ from oso.reporting.compare import compare
 from oso.reporting.draw_metric import draw_metric
 from oso.reporting.draw_noise import draw_noise
 from oso.reporting.draw_steps import draw_adapted, draw_curves, trajectories
+from oso.reporting.figures import _plans
 from oso.reporting.tables import noise_table
 
 
@@ -162,3 +163,14 @@ def test_figures_of_the_paper_are_numbered_like_its_own(paper_report):
     numbered = {p.stem for p in (paper_report / "figures").glob("figure_*.png")}
     # k = 7 has values of ours or none; the other six also where only the paper has values.
     assert numbered == {f"figure_{n:02d}" for n in (2, 6, 7, 8, 9, 10, 11)}
+
+
+def test_noise_is_drawn_of_the_papers_grids(store, study):
+    """Other methods and k would leave no room for the bars that the paper is about."""
+    store.add(values=(0.9,))
+    store.add(method="auto_s", values=(0.9,))
+    store.add(k=1, values=(0.9,))
+    (plan,) = [p for p in _plans(study(store)) if p.name == "noise_multipliers_mnist"]
+    figure = plan.draw()
+    assert [axes.get_title() for axes in figure.axes] == ["k = 9"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Online"]

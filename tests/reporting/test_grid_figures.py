@@ -116,9 +116,9 @@ def test_each_grid_stands_at_its_own_noise(store, study):
 
 
 def test_runs_of_another_length_are_not_held_against_their_noise(store, study):
+    store.add(values=(0.9,))
     for epsilon in (3.0, 9.0):
-        store.add(epsilon=epsilon, values=(0.9,))
-    store.add(k=1, values=(0.5,), epochs=1, steps=1)
+        store.add(k=1, epsilon=epsilon, values=(0.5,), epochs=1, steps=1)
     cells = against_noise(study(store), "mnist")
     assert set(cells.loc[cells["source"] == "ours", "k"]) == {9}
 

@@ -111,7 +111,7 @@ def test_a_k_that_the_paper_does_not_have_has_a_section(store, study):
     store.add(k=9, values=(0.9,))
     s = study(store)
     sections = _sections(s, comparison_tables(s), [])
-    assert [section["table"].name for section in sections] == ["mnist_k1", "table_08"]
+    assert [section["table"].name for section in sections] == ["table_08", "mnist_k1"]
 
 
 def test_the_title_is_text_not_markup(paper_report):

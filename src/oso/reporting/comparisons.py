@@ -29,6 +29,7 @@ RULE_NOTE = (
 SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds. One seed is not five."
 
 _BEYOND_NOTES = (
+    "Values are in the unit of the data set's other tables.",
     "Same budgets, same grid ranges, none of the paper's numbers: it has no such cells. "
     "“Against Online” is the difference to our own Online at the same data set, k and ε, with the "
     "same interval as the verdicts: better, worse, or no different.",
@@ -207,9 +208,9 @@ def beyond_table(study: Study) -> list[Table]:
     data["verdict"] = [_against_online(row) for _, row in data.iterrows()]
     shown = [
         {"data set": labels.dataset_short(row["dataset"]), "k": str(row["k"])}
+        | {"epochs": labels.number(row["epochs"])}
         | _name(row)
         | _own(row, "ours")
-        | {"in": row["unit"], "epochs": labels.number(row["epochs"])}
         | {
             "against Online": labels.signed(row["against_online"]),
             "": row["verdict"],
@@ -257,7 +258,7 @@ def _own(row: pd.Series, heading: str) -> dict[str, str]:
         ),
         heading: ours,
         **_counts(row),
-        "noise multiplier": labels.number(row["noise_multiplier"], ".3f"),
+        "ν": labels.number(row["noise_multiplier"], ".3f"),
     }
 
 

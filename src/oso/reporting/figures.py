@@ -38,10 +38,13 @@ def write_figures(study: Study, folder: ReportFolder) -> list[Picture]:
 
 
 def settings(study: Study) -> list[tuple[str, int]]:
-    """The pairs of data set and k that have a cell, in the paper's order."""
+    """The pairs of data set and k that have a cell: data sets in the paper's order, its k first."""
     pairs = study.best[["dataset", "k"]].drop_duplicates().itertuples(index=False)
     order = [*labels.DATASETS, *study.datasets]
-    return sorted(((d, int(k)) for d, k in pairs), key=lambda p: (order.index(p[0]), p[1]))
+    return sorted(
+        ((dataset, int(k)) for dataset, k in pairs),
+        key=lambda pair: (order.index(pair[0]), find_table(*pair) is None, pair[1]),
+    )
 
 
 def _plans(study: Study) -> Iterator[PicturePlan]:
@@ -78,7 +81,8 @@ def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
     )
     if dataset in DATASETS and (note := labels.epochs_note(cells["epochs"])):
         caption += f"{note} "
-    seeds = cells.loc[cells["status"] == "run", "seeds"]
+    ran = cells.loc[cells["status"] == "run", "method"]
+    seeds = cells.loc[ran.index, "seeds"]
     if ours and (seeds > 1).any():
         caption += "Filled markers are ours, with the standard deviation over seeds. "
     elif ours:
@@ -95,7 +99,8 @@ def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
         k,
         "metric",
         caption.strip(),
-        lambda: draw_metric(cells, title, study.methods),
+        # Where the paper has no figure, one method alone makes none.
+        lambda: draw_metric(cells, title, study.methods) if table or ran.nunique() > 1 else None,
         ours,
     )
 
@@ -162,8 +167,13 @@ def _step_plans(study: Study, steps: pd.DataFrame, dataset: str, k: int) -> Iter
 
 
 def _noise_plan(study: Study, dataset: str, noise: pd.DataFrame) -> PicturePlan:
+    """Of the paper's methods, and on its data sets of its k: others' numbers are in the table."""
     short = labels.dataset_short(dataset)
-    methods = labels.method_order({*study.methods, *noise["method"]})
+    shown = noise["method"].isin(labels.METHODS)
+    if dataset in DATASETS:
+        shown &= noise["k"].map(lambda k: find_table(dataset, k) is not None)
+    noise = noise[shown]
+    methods = labels.method_order(noise["method"])
     caption = (
         f"{short}: the noise multiplier of each run when the budget covers the whole grid. The "
         "figure above a bar is N, the number of runs in the grid: a method with one "
@@ -176,5 +186,5 @@ def _noise_plan(study: Study, dataset: str, noise: pd.DataFrame) -> PicturePlan:
         None,
         "noise",
         caption,
-        lambda: draw_noise(noise, title, methods),
+        lambda: draw_noise(noise, title, methods) if len(noise) else None,
     )
