@@ -9,7 +9,14 @@ from oso.methods import PAPER_METHODS, method_names
 from oso.study.config import StudyConfig, json_schema, load_config, parse_config
 
 SHIPPED = ["paper", "spotcheck", "headline", "ag_news_partial", "demo", "smoke"]
-SHIPPED += ["beyond", "controls", "stopping"]
+SHIPPED += [
+    "beyond",
+    "controls",
+    "stopping",
+    "one_epoch",
+    "open_points",
+    "ag_news_partial_stopping",
+]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
