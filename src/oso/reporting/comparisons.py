@@ -29,7 +29,7 @@ RULE_NOTE = (
 SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds. One seed is not five."
 
 _BEYOND_NOTES = (
-    "Values are in the unit of the data set's other tables.",
+    "Values are in the unit of the other tables, which have the other rules of selection, too.",
     "Same budgets, same grid ranges, none of the paper's numbers: it has no such cells. "
     "“Against Online” is the difference to our own Online at the same data set, k and ε, with the "
     "same interval as the verdicts: better, worse, or no different.",
@@ -214,7 +214,6 @@ def beyond_table(study: Study) -> list[Table]:
         | {
             "against Online": labels.signed(row["against_online"]),
             "": row["verdict"],
-            "cross-selection": labels.spread(row["cross_mean"], row["cross_std"]),
         }
         for _, row in data.iterrows()
     ]
