@@ -208,6 +208,27 @@ PRICE = [
         "tests/results/test_account.py",
     ),
     Fault(
+        "a run that diverged is charged for the steps it took only",
+        "results/account.py",
+        "_completed(ledgers[run_id], filler)",
+        "ledgers[run_id]",
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "a search of unknown shape is priced by the cheapest",
+        "results/account.py",
+        "found or max(",
+        "found or min(",
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "the training texts' share of known words is published",
+        "results/facts.py",
+        '{"test": made["known_words"]["test"]}',
+        'made["known_words"]',
+        "tests/results/test_facts.py",
+    ),
+    Fault(
         "a row may claim more noise than its ledger has",
         "results/claims.py",
         'if nu < row["noise_multiplier"] * (1 - 1e-6):',
