@@ -1,9 +1,6 @@
 """Tables: cells equal to a hand computation, honest about what was not run."""
 
-import csv
-import io
 import json
-import re
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from oso.reporting.budget import read_budget
 from oso.reporting.compare import compare
 from oso.reporting.comparisons import comparison_tables, paper_table
 from oso.reporting.paper import find_table
-from oso.reporting.render import latex, to_csv, to_latex, to_markdown
 from oso.reporting.tables import noise_table, runs_table
 
 
@@ -282,42 +278,6 @@ def test_a_broken_budget_is_refused_in_one_line(tmp_path, content, culprit):
     assert str(path) in str(error.value)
     assert culprit in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_markdown_csv_and_latex_hold_the_same_cells(paper_store, study):
-    table = table_of(study(paper_store))
-    lines = [line for line in to_markdown(table).splitlines() if line.startswith("| ")]
-    assert len(lines) == 1 + 4 * 3
-    assert {line.count("|") for line in lines} == {len(table.shown.columns) + 1}
-    assert "| FixedQuantile γ |" in lines[0]
-    rows = list(csv.DictReader(io.StringIO(to_csv(table))))
-    assert len(rows) == 17
-    online = next(r for r in rows if (r["epsilon"], r["method"]) == ("9.0", "online"))
-    assert float(online["paper_mean"]) == 93.62
-    assert (online["seeds"], online["verdict"]) == ("1", "reproduced")
-    body = to_latex(table)
-    assert body.count(r"\begin") == body.count(r"\end")
-    groups, names, *cells = [
-        line
-        for line in body.split(r"\toprule")[1].split(r"\bottomrule")[0].splitlines()
-        if line.endswith(r"\\")
-    ]
-    assert len(cells) == 4 * 3
-    assert {len(re.findall(r"(?<!\\)&", c)) for c in (names, *cells)} == {
-        len(table.shown.columns) - 1
-    }
-    spans = re.findall(r"multicolumn\{(\d)\}\{l\}\{(\w*)\}", groups)
-    assert spans == [
-        *(("2", ""), ("2", "Online"), ("3", "FixedThreshold")),
-        *(("3", "FixedQuantile"), ("2", "AdamWOSM")),
-    ]
-    assert not re.search("[ρεγ±×−–“”]", body)
-
-
-def test_latex_escapes_what_would_break_it():
-    assert latex("a_b & 5 % of $x^2$ {±}") == (
-        r"a\_b \& 5 \% of \$x\textasciicircum{}2\$ \{$\pm$\}"
-    )
 
 
 def test_a_best_of_more_points_than_were_paid_for_is_refused(store, study):
