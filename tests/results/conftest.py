@@ -28,6 +28,9 @@ def run_row(run_id: str, **other: Any) -> dict[str, Any]:
         "batch_size": 512,
         "epochs": 10,
         "steps": 1172,
+        "precision": "float32",
+        "settings": "{}",
+        "streams": 1,
         "status": "finished",
     }
     return {**dict.fromkeys(RUNS.names), **known, **other}

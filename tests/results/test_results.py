@@ -7,9 +7,10 @@ import pytest
 
 from oso.cli import main
 from oso.errors import OsoError
+from oso.results.collect import collect, finished_runs
 from oso.results.read import read_results
 from oso.results.schema import EVALUATIONS, RUNS, SCHEMAS
-from oso.results.write import collect, finished_runs, write_table
+from oso.results.write import write_table
 
 
 def names(results) -> list[str]:
@@ -37,9 +38,13 @@ def test_columns_are_the_public_format() -> None:
         "batch_size",
         "epochs",
         "steps",
+        "precision",
+        "settings",
+        "streams",
         "status",
         "diverged_at",
         "device",
+        "commit",
         "torch_version",
         "package_version",
         "code_hash",
@@ -87,17 +92,17 @@ def test_an_empty_part_adds_nothing(write, tmp_path) -> None:
 def test_a_run_measured_twice_with_different_outcomes_is_refused(write, tmp_path) -> None:
     store = tmp_path / "store"
     collect([write("a", "r1")], store)
-    before = {path.name: path.read_bytes() for path in store.iterdir()}
+    before = {path: path.read_bytes() for path in store.rglob("*.*.*.parquet")}
     with pytest.raises(OsoError, match="run r1 was measured twice"):
         collect([write("b", "r1", "r2", value=0.5)], store)
-    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
+    assert {path: path.read_bytes() for path in store.rglob("*.*.*.parquet")} == before
 
 
 def test_a_planned_run_that_is_nowhere_is_named(write, tmp_path) -> None:
     """A store that was moved away after its parts had skipped what it held."""
     with pytest.raises(OsoError, match=r"1 planned runs are neither there .* first is r9"):
         collect([write("a", "r1")], tmp_path / "store", expected=["r1", "r9"])
-    assert not (tmp_path / "store").exists()
+    assert not list((tmp_path / "store").glob("*.parquet"))
 
 
 def test_a_table_may_be_a_folder_of_parts(write, tmp_path) -> None:
@@ -130,7 +135,9 @@ def test_another_schema_version_is_named(write) -> None:
     path = folder / "runs.parquet"
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({"oso_schema_version": "99"}), path)
-    with pytest.raises(OsoError, match=r"runs\.parquet: schema version 99; this package reads 1"):
+    with pytest.raises(
+        OsoError, match=r"runs\.parquet: schema version 99; this package reads 1 and 2"
+    ):
         read_results(folder)
 
 
@@ -216,7 +223,7 @@ def test_the_commands_end_with_one_line(write, tmp_path, monkeypatch, capsys) ->
         main()
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"oso: error: {path}: schema version 9; this package reads 1"
+    assert line == f"oso: error: {path}: schema version 9; this package reads 1 and 2"
     assert not (tmp_path / "report").exists()
 
 

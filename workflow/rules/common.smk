@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oso.errors import OsoError
 from oso.results.schema import SCHEMAS
-from oso.results.write import finished_runs
+from oso.results.collect import finished_runs
 from oso.study.cohort import cohorts
 from oso.study.config import parse_config
 from oso.study.outlook import outlook

@@ -63,7 +63,7 @@ def plan(
     ] = None,
 ) -> None:
     """Say what a study has ahead; with --output, price its cohorts and write the plan."""
-    from oso.results.write import finished_runs
+    from oso.results.collect import finished_runs
     from oso.study.cohort import cohorts
     from oso.study.config import load_config
     from oso.study.outlook import outlook
@@ -93,7 +93,8 @@ def train(
 ) -> None:
     """Train the runs of one cohort, or of one shard of it. A killed call resumes."""
     from oso.cli.progress import Progress
-    from oso.results.write import finished_runs, write_table
+    from oso.results.collect import finished_runs
+    from oso.results.write import write_table
     from oso.study.plan import read_plan
     from oso.study.preparation import check_prepared
 
@@ -138,8 +139,8 @@ def collect(
     ] = None,
 ) -> None:
     """Add parts to the results store, each run once."""
+    from oso.results.collect import collect as collect_parts
     from oso.results.facts import keep_facts
-    from oso.results.write import collect as collect_parts
     from oso.study.plan import read_plan
 
     expected = () if plan is None else read_plan(plan).run_ids()

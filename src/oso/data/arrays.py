@@ -5,9 +5,11 @@ says where they come from. The archive's checksums are verified on reading, so a
 is refused rather than trained on.
 """
 
+import hashlib
 import json
 import zipfile
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,14 @@ class Arrays:
                 f"an example has shape {self.train_inputs.shape[1:]} in train_inputs but "
                 f"{self.test_inputs.shape[1:]} in test_inputs"
             )
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of all values, hexadecimal; computed once."""
+        digest = hashlib.blake2b()
+        for name in _ARRAY_NAMES:
+            digest.update(np.ascontiguousarray(getattr(self, name)).data)
+        return digest.hexdigest()
 
 
 def _require(array: np.ndarray, name: str, dtype: np.dtype, shape_ok: bool, shape: str) -> None:

@@ -25,6 +25,8 @@ import numpy as np
 
 from oso.errors import OsoError
 
+STREAMS = 1  # number of the scheme by which batches and noise are drawn; results record it
+
 
 class Randomness(Protocol):
     """A source of float64 numbers for one run, purpose and step."""

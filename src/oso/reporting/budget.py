@@ -16,7 +16,7 @@ import pandas as pd
 
 from oso.errors import OsoError
 from oso.methods import method_names
-from oso.results.account import default_grid_size
+from oso.study.grid import default_grid_size
 from oso.study.plan import Plan, read_plan
 
 GRID = ("dataset", "method", "k", "epsilon")

@@ -36,6 +36,8 @@ VARIANT = [
     "epochs",
     "noise_multiplier",
     "query_noise_multiplier",
+    "precision",
+    "settings",
 ]
 DEFAULT_MOMENTUM = 0.9
 DEFAULT_EPOCHS = 10

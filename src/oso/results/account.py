@@ -21,15 +21,14 @@ from typing import Any
 import pandas as pd
 
 from oso.errors import OsoError
-from oso.methods import find_method
 from oso.privacy.accounting import epsilon_of
 from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.sampling import PoissonSampling
 from oso.privacy.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso.results.claims import check_claim, check_planned, ledger_of
-from oso.study.cohort import SELECTION, Cohort, Run
-from oso.study.config import GridSection
-from oso.study.grid import candidates
+from oso.study.cohort import Cohort, Run
+from oso.study.grid import default_grid_size
+from oso.study.identity import SELECTION
 from oso.study.plan import Plan
 
 _POINT = ["learning_rate", "threshold", "quantile"]
@@ -219,12 +218,6 @@ def _shape(search: Search, nu: float, epsilon: float, delta: float) -> str:
     return found or max(
         SHAPES, key=lambda name: replace(search, shape=SHAPES[name]).epsilon(nu, delta)
     )
-
-
-@cache
-def default_grid_size(method: str, k: int) -> int:
-    """N of a method's grid with the paper's ranges and quantiles."""
-    return len(candidates(find_method(method).search, GridSection(), k))
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

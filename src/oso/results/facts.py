@@ -9,10 +9,12 @@ provenance goes there: it names folders of the machine at hand.
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from oso.data.arrays import read_provenance
 from oso.errors import OsoError
 from oso.files import atomic_write, reason
+from oso.results.lock import only_writer
 
 FACTS = "data.json"
 
@@ -36,7 +38,11 @@ def keep_facts(store: Path, data_files: Iterable[Path]) -> None:
             }
     if not new:
         return
-    path = store / FACTS
+    with only_writer(store):
+        _add(store / FACTS, new)
+
+
+def _add(path: Path, new: dict[str, Any]) -> None:
     try:
         stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         text = json.dumps({**stored, **new}, indent=1, sort_keys=True)

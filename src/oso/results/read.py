@@ -1,5 +1,6 @@
 """Reading results, with their schema and their completeness checked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oso.errors import OsoError
-from oso.results.schema import KEYS, SCHEMA_VERSION, SCHEMAS
+from oso.results.schema import KEYS, SCHEMA_VERSION, VERSIONS, schema_of
+
+# In a store: a change that is decided, and perhaps not yet in its place (see oso.results.collect).
+PENDING = ".pending"
 
 
 @dataclass(frozen=True)
@@ -60,23 +64,54 @@ def _refuse_unclear(path: Path, frame: pd.DataFrame, key: list[str]) -> None:
 
 def read_table(path: Path, kind: str) -> pd.DataFrame:
     """One table from one Parquet file or a folder of parts of that name."""
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    if not files or not files[0].exists():
-        raise OsoError(f"{path}: no such results; the study or `oso collect` writes them")
-    frames = [_read_file(file, kind) for file in files]
+    frames = [_read_file(file, kind) for file in _files(path)]
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
+def run_ids(folder: Path) -> set[str]:
+    """Identities of the runs in a folder of results; quicker than reading all of it."""
+    found: set[str] = set()
+    for path in _files(folder / "runs.parquet"):
+        found |= set(_read_columns(path, "runs", ["run_id"])[0]["run_id"])
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    """Of a table. A change that is decided counts, wherever its files are by now."""
+    files = {file.name: file for file in path.glob("*.parquet")}
+    if path.is_file():
+        files = {path.name: path}
+    changed = {file.name: file for file in (path.parent / PENDING / path.name).glob("*.parquet")}
+    if changed and path.is_file():  # its rows are among the changed ones, in files of their own
+        files = {}
+    files |= changed
+    if not files:
+        raise OsoError(f"{path}: no such results; the study or `oso collect` writes them")
+    return [files[name] for name in sorted(files)]
+
+
 def _read_file(path: Path, kind: str) -> pd.DataFrame:
-    expected = SCHEMAS[kind]
+    frame, version = _read_columns(path, kind, None)
+    if kind == "evaluations" or version == SCHEMA_VERSION:
+        return frame
+    from oso.results.older import fill_runs  # it needs what checks a configuration
+
+    return fill_runs(frame, version)
+
+
+def _read_columns(path: Path, kind: str, columns: Sequence[str] | None) -> tuple[pd.DataFrame, str]:
+    """These columns, or all of the file's version, and that version."""
     try:
         schema = pq.read_schema(path)
         version = (schema.metadata or {}).get(b"oso_schema_version", b"none").decode()
-        if version != SCHEMA_VERSION:
-            raise OsoError(f"{path}: schema version {version}; this package reads {SCHEMA_VERSION}")
+        if version not in VERSIONS:
+            raise OsoError(
+                f"{path}: schema version {version}; this package reads {' and '.join(VERSIONS)}"
+            )
+        expected = schema_of(kind, version)
         if not schema.equals(expected, check_metadata=False):
             wrong = [n for n in expected.names if n not in schema.names] or schema.names
             raise OsoError(f"{path}: not the schema of `{kind}` (see columns: {', '.join(wrong)})")
-        return pq.read_table(path).to_pandas()
+        return pq.read_table(path, columns=columns).to_pandas(), version
     except (pa.ArrowException, OSError) as error:
         raise OsoError(f"{path}: not a readable Parquet file; is it cut off?") from error

@@ -1,12 +1,13 @@
 """The public format of the two results tables.
 
 Column names are a promise: others read these files. A value that does not apply is null.
-The schema's version is stored in each file's metadata and checked when it is read.
+The format's version is stored in each file's metadata and checked when it is read; rows of older
+versions are filled up then (see oso.results.older).
 """
 
 import pyarrow as pa
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 _METADATA = {"oso_schema_version": SCHEMA_VERSION}
 
 RUNS = pa.schema(
@@ -17,7 +18,9 @@ RUNS = pa.schema(
         ("k", pa.int64()),  # grid values per log-uniform hyperparameter
         ("epsilon", pa.float64()),  # budget of the whole grid; null for no_dp
         ("delta", pa.float64()),
-        ("selection", pa.string()),  # how the search is priced: composition, random_stopping
+        # How the search is priced: composition, random_stopping. Later also single and
+        # linear_scaling, for methods that search nothing.
+        ("selection", pa.string()),
         ("seed", pa.int64()),
         ("learning_rate", pa.float64()),  # starting value of rho
         ("threshold", pa.float64()),  # starting value of C
@@ -30,9 +33,13 @@ RUNS = pa.schema(
         ("batch_size", pa.int64()),  # expected size of a Poisson batch
         ("epochs", pa.int64()),
         ("steps", pa.int64()),  # T as planned
+        ("precision", pa.string()),  # of products: float32, tf32 or bfloat16
+        ("settings", pa.string()),  # JSON: what else was decided, see oso.study.identity
+        ("streams", pa.int64()),  # scheme by which batches and noise are drawn
         ("status", pa.string()),  # finished or diverged
         ("diverged_at", pa.int64()),  # step
-        ("device", pa.string()),
+        ("device", pa.string()),  # model of the CPU or GPU, and a CPU's number of threads
+        ("commit", pa.string()),  # of the code; ends in -dirty if it was changed; null if unknown
         ("torch_version", pa.string()),
         ("package_version", pa.string()),
         ("code_hash", pa.string()),
@@ -58,7 +65,17 @@ EVALUATIONS = pa.schema(
 )
 
 SCHEMAS = {"runs": RUNS, "evaluations": EVALUATIONS}
+# What each version added to `runs`; its other columns are those of the version before.
+ADDED = {"2": ("precision", "settings", "streams", "commit")}
+VERSIONS = ("1", *ADDED)
 
 RUN_KEY = ["run_id"]
 EVALUATION_KEY = ["run_id", "step", "split"]
 KEYS = {"runs": RUN_KEY, "evaluations": EVALUATION_KEY}
+
+
+def schema_of(kind: str, version: str) -> pa.Schema:
+    """The columns of `kind` in one of `VERSIONS`."""
+    later = VERSIONS[VERSIONS.index(version) + 1 :]
+    absent = {name for each in later for name in ADDED[each]} if kind == "runs" else set()
+    return pa.schema([field for field in SCHEMAS[kind] if field.name not in absent])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -13,19 +11,16 @@ from oso.data.catalogue import DATASETS
 from oso.errors import OsoError
 from oso.methods import find_method
 from oso.study.grid import candidates
+from oso.study.identity import POINT, SELECTION, cohort_name, run_id, settings_text
 from oso.study.paper_best import best_points
 from oso.study.preparation import file_name, preparation
 
 if TYPE_CHECKING:  # training reads cohorts without the configuration's checker
     from oso.study.config import StudyConfig
 
-# How a grid's search is priced unless the configuration says otherwise, and the distribution of the
-# number of runs if it is by random stopping: the one that asks for the least noise.
-SELECTION: Final = "composition"
+# Distribution of the number of runs of a search by random stopping unless the configuration says
+# otherwise: the one that asks for the least noise.
 STOPPING_SHAPE: Final = "logarithmic"
-# A data set's choices that are part of an identity where they differ from these only, so that runs
-# from before there was a choice keep theirs.
-USUAL = {"loss": "mean", "unknown_words": "zeros"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +54,8 @@ class Cohort:
     epochs: int
     loss: str  # over the pixels of an image: mean or sum
     unknown_words: str  # of a text: zeros or skipped
+    precision: str  # of products: float32, tf32, bfloat16
+    settings: str  # JSON of all else that the configuration decides: see `settings_text`
     runs: tuple[Run, ...]
 
     @property
@@ -113,55 +110,58 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
     grid = candidates(method.search, config.grid, k)
     # A search without privacy has no price: its runs serve studies of either selection.
     stopping = method.private and config.selection == "random_stopping"
+    section = config.datasets[dataset]
     shared: dict[str, Any] = {
         "dataset": dataset,
-        "model": config.datasets[dataset].model,
         "method": name,
         "k": k,
         "epsilon": epsilon,
         "delta": config.delta if method.private else None,
         "selection": config.selection if stopping else SELECTION,
         "momentum": config.momentum if method.uses_momentum else None,
-        "grid_runs": len(grid),
         "examples": DATASETS[dataset].examples,
         "batch_size": config.batch_size,
         "epochs": config.epochs,
+        "precision": "float32",
     }
     # Whatever decides a result belongs to its run's identity: two runs that differ in any of it
     # must not share their noise.
-    identity = {
-        **shared,
+    settings: dict[str, Any] = {
         "settings": asdict(method.settings),
+        "model": section.model,
+        "grid_runs": len(grid),
         "evaluate_every": config.evaluate_every,
         "last_layer_nonlinearity": config.last_layer_nonlinearity,
+        "loss": section.loss,
+        **preparation(section.model, section.unknown_words),
+        "randomness": config.randomness,
+        "stopping_shape": config.stopping_shape if stopping else None,
     }
-    chosen = {key: getattr(config.datasets[dataset], key) for key in USUAL}
-    identity |= {key: value for key, value in chosen.items() if value != USUAL[key]}
-    if config.randomness != "seeded":
-        identity["randomness"] = config.randomness
-    if stopping:
-        identity["stopping_shape"] = config.stopping_shape
     if config.select == "paper_best":
         grid = _paper_best(dataset, name, k, epsilon, grid)
     starts = [method.starting_point(candidate) for candidate in grid]
-    budget = "nonprivate" if epsilon is None else f"eps{epsilon:.15g}"
     return Cohort(
-        name=f"{dataset}.{name}.k{k}.{budget}" + ".random_stopping" * stopping,
-        stopping_shape=config.stopping_shape if stopping else None,
-        loss=config.datasets[dataset].loss,
-        unknown_words=config.datasets[dataset].unknown_words,
-        runs=tuple(_run(identity, start, seed) for start in starts for seed in config.seeds),
+        name=cohort_name(shared),
+        model=section.model,
+        grid_runs=settings["grid_runs"],
+        stopping_shape=settings["stopping_shape"],
+        loss=section.loss,
+        unknown_words=section.unknown_words,
+        settings=settings_text(settings),
+        runs=tuple(
+            _run(shared, settings, start, seed) for start in starts for seed in config.seeds
+        ),
         **shared,
     )
 
 
-def _run(identity: dict[str, Any], start: dict[str, float], seed: int) -> Run:
-    point = {axis: start.get(axis) for axis in ("learning_rate", "threshold", "quantile")}
-    text = json.dumps({**identity, **point, "seed": seed}, sort_keys=True)
-    run_id = hashlib.sha256(text.encode()).hexdigest()[:20]
+def _run(
+    shared: dict[str, Any], settings: dict[str, Any], start: dict[str, float], seed: int
+) -> Run:
+    point = {axis: start.get(axis) for axis in POINT}
     assert point["learning_rate"] is not None
     return Run(
-        run_id,
+        run_id({**shared, **point, "seed": seed}, settings),
         seed,
         point["learning_rate"],
         threshold=point["threshold"],

@@ -23,7 +23,8 @@ from pydantic import (
 from oso.data.catalogue import DATASETS, DIMENSIONS
 from oso.errors import OsoError
 from oso.methods import Method, find_method, method_names
-from oso.study.cohort import SELECTION, STOPPING_SHAPE
+from oso.study.cohort import STOPPING_SHAPE
+from oso.study.identity import SELECTION
 from oso.study.preparation import WORDS
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
+
+from oso.methods import find_method
 
 if TYPE_CHECKING:
     from oso.study.config import GridSection
@@ -29,3 +32,11 @@ def candidates(axes: tuple[str, ...], grid: GridSection, k: int) -> list[dict[st
         dict(zip(axes, combination, strict=True))
         for combination in product(*(values[axis] for axis in axes))
     ]
+
+
+@cache
+def default_grid_size(method: str, k: int) -> int:
+    """N of a method's grid with the paper's ranges and quantiles."""
+    from oso.study.config import GridSection
+
+    return len(candidates(find_method(method).search, GridSection(), k))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 import oso
@@ -16,10 +15,11 @@ from oso.data.arrays import Arrays
 from oso.data.catalogue import DATASETS
 from oso.errors import OsoError
 from oso.privacy.sampling import PoissonSampling
+from oso.privacy.streams import STREAMS
 from oso.study.cohort import Cohort, Run
 from oso.training.checkpoint import load_checkpoint, save_checkpoint
 from oso.training.loop import Outcome, Start, Task, train
-from oso.training.provenance import code_hash, device_name
+from oso.training.provenance import code_hash, commit, device_name
 
 if TYPE_CHECKING:
     from oso.study.config import StudyConfig
@@ -79,7 +79,7 @@ def run_job(
     ids = [run.run_id for run in runs]
     # An accelerator's streams are not the host's: half a run of each would be neither.
     kind = torch.device(task.device).type
-    fingerprint = _fingerprint(code, _data_hash(arrays), str(noise_multiplier), kind, *ids)
+    fingerprint = _fingerprint(code, arrays.digest, str(noise_multiplier), kind, *ids)
     rows = Rows()
     if content := load_checkpoint(folder / "rows.pt", fingerprint):
         rows = Rows(content["runs"], content["evaluations"])
@@ -100,13 +100,6 @@ def run_job(
         kept = {"runs": rows.runs, "evaluations": rows.evaluations}
         save_checkpoint(folder / "rows.pt", {"fingerprint": fingerprint, **kept})
     return rows
-
-
-def _data_hash(arrays: Arrays) -> str:
-    digest = hashlib.blake2b()
-    for values in vars(arrays).values():
-        digest.update(np.ascontiguousarray(values).data)
-    return digest.hexdigest()
 
 
 def _fingerprint(*parts: str) -> str:
@@ -137,9 +130,13 @@ def _row(task: Task, cohort: Cohort, run: Run, outcome: Outcome, code: str) -> d
         "batch_size": cohort.batch_size,
         "epochs": cohort.epochs,
         "steps": cohort.steps,
+        "precision": cohort.precision,
+        "settings": cohort.settings,
+        "streams": STREAMS,
         "status": outcome.status,
         "diverged_at": outcome.diverged_at,
         "device": device_name(task.device),
+        "commit": commit(),
         "torch_version": torch.__version__.partition("+")[0],
         "package_version": oso.__version__,
         "code_hash": code,

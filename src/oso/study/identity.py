@@ -1,0 +1,77 @@
+"""A run's identity: a hash of all that the configuration decides of it.
+
+Columns of the results hold most of that; what none holds stands in the column `settings`, as JSON.
+So an identity can be computed from a stored row, too.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+SELECTION: Final = "composition"  # how a search is priced unless the configuration says otherwise
+
+# Of a run, and (the first) of its whole cohort: columns of the results that its identity rests on.
+COHORT = (
+    *("dataset", "method", "k", "epsilon", "delta", "selection", "momentum"),
+    *("examples", "batch_size", "epochs"),
+)
+POINT = ("learning_rate", "threshold", "quantile")
+# What became a choice after runs had been stored counts only where it is not this, so that those
+# runs keep their identities.
+USUAL = {
+    "precision": "float32",
+    "loss": "mean",
+    "unknown_words": "zeros",
+    "randomness": "seeded",
+    "stopping_shape": None,
+}
+
+
+def cohort_name(row: Mapping[str, Any]) -> str:
+    """For people and files: data set, method, k, budget, and the selection if it is another.
+
+    Of the columns of these names; what else may differ is in `cohort_id`.
+    """
+    epsilon = row["epsilon"]
+    budget = "nonprivate" if epsilon is None else f"eps{epsilon:.15g}"
+    name = f"{row['dataset']}.{row['method']}.k{row['k']}.{budget}"
+    return name if row["selection"] == SELECTION else f"{name}.{row['selection']}"
+
+
+def run_id(row: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Of the columns `COHORT`, precision, `POINT` and seed of a row, None where one is null.
+
+    settings: what the column of that name says, see `settings_text`.
+    """
+    whole = _whole(row, settings) | {name: row[name] for name in (*POINT, "seed")}
+    return _digest(whole)[:20]
+
+
+def cohort_id(row: Mapping[str, Any]) -> str:
+    """What tells a row's cohort from all others, also of the same name; `settings` as stored."""
+    text = row["settings"]
+    return _digest(_whole(row, {} if text is None else json.loads(text)))[:12]
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """The column `settings`: what the configuration decides and no other column holds.
+
+    settings (the method's), model, grid_runs (N), evaluate_every, last_layer_nonlinearity, loss
+    (over an image's pixels), words and unknown_words (of texts), randomness, stopping_shape (null
+    under composition).
+    """
+    return json.dumps(settings, sort_keys=True)
+
+
+def _whole(row: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    whole = {name: row[name] for name in (*COHORT, "precision")}
+    # The model says how many words it reads.
+    whole |= {name: value for name, value in settings.items() if name != "words"}
+    return {
+        name: value for name, value in whole.items() if name not in USUAL or value != USUAL[name]
+    }
+
+
+def _digest(whole: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
