@@ -19,7 +19,7 @@ INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint mutants audit bench account report cosine spotcheck paper clean FORCE
+.PHONY: help setup demo test lint mutants audit bench step-times account report cosine spotcheck paper clean FORCE
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile \
@@ -52,6 +52,9 @@ audit: $(READY) ## Attack every private method, and see the attacks find planted
 
 bench: $(READY) ## Measure steps and memory beside plain SGD, Opacus, torch.func and JAX
 	$(IN_VENV) python benchmarks
+
+step-times: $(READY) ## Measure Online's step beside FixedThreshold's, for claim C8 (5 minutes; stop all else first)
+	$(IN_VENV) python benchmarks/step_times.py results/step_times.csv
 
 account: $(READY) ## Recompute the epsilon of every grid in results/ from its ledgers
 	$(IN_VENV) oso account results

@@ -151,8 +151,8 @@ CLAIMS = (
 _NOTES = (
     "A claim about two methods is a range for A, the advantage of the first (positive is better), "
     "averaged over the grids, k and ε, of one data set: “at least as good” A ≥ −M, “on a par” "
-    "−M ≤ A ≤ M, “better” A > 0, “no better” A ≤ M. M is one standard deviation over seeds, the "
-    "median of the grids: the paper's own measure of “comparable”.",
+    "−M ≤ A ≤ M, “better” A > 0, “no better” A ≤ M. M is the data set's margin of "
+    "equivalence, as for the verdicts on values.",
     "It holds where A's 95 % interval lies in that range, does not hold where it lies outside, and "
     "is undecided otherwise, or where fewer than half of the paper's grids have two seeds or more "
     "(for what the paper does not ask: where none has). "
@@ -175,7 +175,7 @@ def judged(study: Study) -> pd.DataFrame:
     others = [dataset for dataset in study.datasets if dataset not in DATASETS]
     ran = [pair for pair in settings(study) if pair[0] in others]
     cells = pd.concat([compare(study, dataset, k) for dataset, k in [*_designed(), *ran]])
-    sources["best"] = Evidence(cells, study.main_runs)
+    sources["best"] = Evidence(cells, study.main_runs, study.step_times)
     crossed = cells.assign(
         mean=cells["cross_mean"], std=cells["cross_std"], seeds=cells["cross_seeds"].fillna(0)
     )

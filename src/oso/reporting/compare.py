@@ -15,7 +15,7 @@ import pandas as pd
 from oso.errors import OsoError
 from oso.reporting import labels, verdicts
 from oso.reporting.budget import grid_size
-from oso.reporting.paper import SEEDS, find_table, paper_results
+from oso.reporting.paper import SEEDS, find_table, paper_results, paper_tables
 from oso.reporting.select import (
     CELL,
     POINT,
@@ -25,9 +25,11 @@ from oso.reporting.select import (
     choose,
     cross_of_grid,
     grid_points,
+    is_higher_better,
     main_variants,
 )
-from oso.reporting.verdicts import Sample
+from oso.reporting.step_times import no_step_times
+from oso.reporting.verdicts import Comparison, Sample
 
 SAME_POINT = 0.02  # the paper prints three or four digits: relative tolerance for its grid points
 
@@ -79,6 +81,7 @@ class Study:
     budget: pd.DataFrame
     prices: Mapping[tuple, float] = field(default_factory=dict)  # see `prices.read_prices`
     cosine: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `cosine.read_cosine`
+    step_times: pd.DataFrame = field(default_factory=no_step_times)
 
     @cached_property
     def keyed(self) -> pd.DataFrame:
@@ -132,6 +135,11 @@ class Study:
         return {}
 
     @cached_property
+    def value_verdicts(self) -> dict[tuple, str]:
+        """See the function of this name."""
+        return value_verdicts(self)
+
+    @cached_property
     def datasets(self) -> list[str]:
         return labels.dataset_order(self.runs["dataset"].unique())
 
@@ -153,9 +161,48 @@ def compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
 
     Holds every cell of the paper's table and every cell that was run; NoDP comes last.
     """
+    cells = _cells(study, dataset, k).copy()
+    judged = study.value_verdicts
+    for at, row in cells.iterrows():
+        cells.loc[at, "verdict"] = judged.get(_place(row), row["verdict"])
+    return cells
+
+
+def value_verdicts(study: Study) -> dict[tuple, str]:
+    """What becomes of each printed value that was run (data set, k, epsilon, method).
+
+    All of them are judged together, whichever table they stand in.
+    """
+    frames = [_cells(study, table.dataset, table.k) for table in paper_tables()]
+    rows = [
+        row
+        for frame in frames
+        for row in frame.to_dict("records")
+        if row["verdict"] == verdicts.UNDECIDED
+    ]
+    found = verdicts.judge(
+        [
+            Comparison(
+                Sample(row["mean"], row["std"], int(row["seeds"])),
+                Sample(row["paper_mean"], row["paper_std"], SEEDS),
+                verdicts.MARGINS[row["dataset"]],
+                is_higher_better(row["metric"]),
+            )
+            for row in rows
+        ]
+    )
+    return {_place(row): verdict for row, verdict in zip(rows, found, strict=True)}
+
+
+def _place(row: Mapping) -> tuple:
+    return tuple(row[name] for name in CELL)
+
+
+def _cells(study: Study, dataset: str, k: int) -> pd.DataFrame:
+    """As `compare`, but that a value to be judged is undecided yet."""
     if (dataset, k) not in study.compared:
         study.compared[dataset, k] = _compare(study, dataset, k)
-    return study.compared[dataset, k].copy()
+    return study.compared[dataset, k]
 
 
 def _compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
@@ -271,15 +318,13 @@ def _verdicts(row: dict) -> tuple[str, str]:
     if row["status"] == "not run":
         return verdicts.NOT_RUN, verdicts.NOT_RUN
     if row["paper_diverged"]:
-        lost = verdicts.REPRODUCED if _whole_grid(row) else verdicts.PART
+        lost = verdicts.CONSISTENT if _whole_grid(row) else verdicts.PART
         return (verdicts.TRAINS if row["diverged"] < row["runs"] else lost,) * 2
     if row["status"] == "diverged":
         return verdicts.DIVERGED, verdicts.DIVERGED
     if pd.isna(row["paper_mean"]):
         return verdicts.NO_VALUE, _point_verdict(row)
-    ours = Sample(row["mean"], row["std"], row["seeds"])
-    theirs = Sample(row["paper_mean"], row["paper_std"], SEEDS)
-    return verdicts.compared(ours, theirs), _point_verdict(row)
+    return verdicts.UNDECIDED, _point_verdict(row)  # `value_verdicts` judges all together
 
 
 def _point_verdict(row: dict) -> str:
@@ -291,10 +336,10 @@ def _point_verdict(row: dict) -> str:
     if pd.isna(row.get("at_paper_mean", math.nan)):  # all its runs diverged
         return verdicts.OTHER
     there = Sample(row["at_paper_mean"], row["at_paper_std"], row["at_paper_seeds"])
-    found = verdicts.compared(there, Sample(row["mean"], row["std"], row["seeds"]))
-    if found == verdicts.UNDECIDED:
-        return found
-    return verdicts.AS_GOOD if found == verdicts.REPRODUCED else verdicts.OTHER
+    found = verdicts.difference([(there, Sample(row["mean"], row["std"], row["seeds"]))])
+    if found is None:
+        return verdicts.UNDECIDED
+    return verdicts.AS_GOOD if found.low <= 0 <= found.high else verdicts.OTHER
 
 
 def _whole_grid(row: dict) -> bool:

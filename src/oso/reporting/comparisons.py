@@ -18,7 +18,7 @@ from oso.reporting.paper import (
 )
 from oso.reporting.render import Table
 from oso.reporting.select import CELL, POINT, is_higher_better
-from oso.reporting.verdicts import POINT_RULE, VALUE_RULE, Sample
+from oso.reporting.verdicts import POINT_RULE, VALUE_RULE, Comparison, Sample
 
 RULE_NOTE = (
     "Selection as in the paper: each run's best test value over all evaluations, averaged over "
@@ -31,8 +31,8 @@ SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds. One seed is not fi
 _BEYOND_NOTES = (
     "Values are in the unit of the other tables, which have the other rules of selection, too.",
     "Same budgets, same grid ranges, none of the paper's numbers: it has no such cells. "
-    "“Against Online” is the difference to our own Online at the same data set, k and ε, with the "
-    "same interval as the verdicts: better, worse, or no different.",
+    "“Against Online” is the difference to our own Online at the same data set, k and ε, judged by "
+    "the rule of the verdicts, all cells of this table together.",
     "The noise multiplier says what the method's own grid leaves to each run: a method that "
     "searches fewer hyperparameters trains with less noise.",
 )
@@ -205,7 +205,7 @@ def beyond_table(study: Study) -> list[Table]:
         return []
     data = pd.concat(frames, ignore_index=True)
     data["against_online"] = data["mean"] - data["mean_online"]
-    data["verdict"] = [_against_online(row) for _, row in data.iterrows()]
+    data["verdict"] = _against_online(data)
     shown = [
         {"data set": labels.dataset_short(row["dataset"]), "k": str(row["k"])}
         | {"epochs": labels.number(row["epochs"])}
@@ -227,17 +227,25 @@ def beyond_table(study: Study) -> list[Table]:
 _ONLINE = ["mean", "std", "seeds"]
 
 
-def _against_online(row: pd.Series) -> str:
-    if row["status"] != "run" or math.isnan(row["mean_online"]) or row["method"] == "online":
-        return labels.NOTHING
-    ours = Sample(row["mean"], row["std"], row["seeds"])
-    found = verdicts.compared(
-        ours, Sample(row["mean_online"], row["std_online"], row["seeds_online"])
-    )
-    if found not in (verdicts.HIGHER, verdicts.LOWER):
-        return "no different" if found == verdicts.REPRODUCED else found
-    better = (found == verdicts.HIGHER) == is_higher_better(row["metric"])
-    return "better" if better else "worse"
+def _against_online(data: pd.DataFrame) -> list[str]:
+    """A verdict for each cell beside Online's; all are judged together."""
+    rows = data.to_dict("records")
+    other = [
+        row["status"] == "run" and row["method"] != "online" and not math.isnan(row["mean_online"])
+        for row in rows
+    ]
+    compared = [
+        Comparison(
+            Sample(row["mean"], row["std"], int(row["seeds"])),
+            Sample(row["mean_online"], row["std_online"], int(row["seeds_online"])),
+            verdicts.MARGINS[row["dataset"]],
+            is_higher_better(row["metric"]),
+        )
+        for row, usable in zip(rows, other, strict=True)
+        if usable
+    ]
+    found = iter(verdicts.judge(compared))
+    return [next(found) if usable else labels.NOTHING for usable in other]
 
 
 def _name(row: pd.Series) -> dict[str, str]:

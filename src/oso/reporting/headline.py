@@ -80,11 +80,12 @@ def against_paper(study: Study) -> list[str]:
     ran = printed[printed["status"] != "not run"]
     if ran.empty:
         return []
-    words = [verdicts.REPRODUCED, verdicts.HIGHER, verdicts.LOWER, verdicts.DIVERGED]
+    words = [verdicts.CONSISTENT, verdicts.BETTER, verdicts.WORSE, verdicts.UNDECIDED]
+    words += [verdicts.DIVERGED]
     parts = [f"{counts[word]} {word}" for word in words if word in counts]
     text = (
         f"Of the {len(printed)} values that the paper prints, {len(ran)} were run: "
-        f"{_listed(parts)} (95 % intervals from both standard deviations)."
+        f"{_listed(parts)} (by the rule that stands below the tables)."
     )
     for unit, rows in ran.dropna(subset="difference").groupby("unit"):
         far = rows.iloc[int(rows["difference"].abs().argmax())]

@@ -27,6 +27,7 @@ from oso.reporting.pictures import Picture
 from oso.reporting.prices import PRICES, price_table, read_prices
 from oso.reporting.render import Table, headings, text, write_table
 from oso.reporting.rules import rules_sentence, rules_table
+from oso.reporting.step_times import STEP_TIMES, read_step_times
 from oso.reporting.stopping import outcome_table
 from oso.reporting.tables import noise_table, runs_table
 from oso.results.account import account
@@ -57,6 +58,7 @@ def build_report(
         read_budget(*budgets),
         read_prices(Path(results) / PRICES),
         read_cosine(Path(results) / COSINE),
+        read_step_times(Path(results) / STEP_TIMES),
     )
     accounts = account(runs, *read_study_plans(budgets))
     comparisons = comparison_tables(study)
@@ -141,13 +143,13 @@ def _mark(cell: str) -> str:
     word = cell.split(" (")[0]
     if word == verdicts.NOT_RUN:
         return "idle"
-    if word in (verdicts.REPRODUCED, verdicts.SAME, verdicts.AS_GOOD, evidence.HOLDS):
+    if word in (verdicts.CONSISTENT, verdicts.SAME, verdicts.AS_GOOD, evidence.HOLDS):
         return "yes"
     return "no" if word in (*_DIFFERENT, evidence.FAILS) else ""
 
 
 _DIFFERENT = (
-    *(verdicts.HIGHER, verdicts.LOWER, verdicts.DIVERGED, verdicts.TRAINS, verdicts.OTHER),
+    *(verdicts.BETTER, verdicts.WORSE, verdicts.DIVERGED, verdicts.TRAINS, verdicts.OTHER),
 )
 
 

@@ -1,0 +1,43 @@
+"""The pairs of turns behind the claim on time."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from oso.reporting.step_times import read_step_times
+
+
+@pytest.fixture
+def module(repo, monkeypatch):
+    monkeypatch.syspath_prepend(str(repo / "benchmarks"))
+    import step_times
+
+    return step_times
+
+
+def test_the_interval_is_student_s_in_logarithms(module) -> None:
+    ratio, low, high = module.interval([math.log(1.1), math.log(1.2), math.log(1.32)])
+    assert ratio == pytest.approx(1.2, rel=1e-3)
+    half = 4.3027 * math.log(1.32 / 1.1) / 2 / math.sqrt(3)
+    assert (low, high) == pytest.approx((ratio / math.exp(half), ratio * math.exp(half)), rel=1e-3)
+
+
+def test_a_row_is_what_the_report_reads(module, tmp_path, monkeypatch) -> None:
+    small = module.Workload("bag_of_words", "accuracy", (750,), 4, "no_such_data", 700)
+    row = module.measure(small, threads=1, turns=3, seconds=0.05)
+    assert (row["method"], row["rival"], row["turns"]) == ("online", "fixed_threshold", 3)
+    assert float(row["low"]) < float(row["ratio"]) < float(row["high"])
+    monkeypatch.setattr(module, "WORKLOADS", {"bag_of_words": small})
+    monkeypatch.setattr(module, "measure", lambda workload, threads: row)
+    assert module.main([str(tmp_path / "step_times.csv")]) == 0
+    assert read_step_times(tmp_path / "step_times.csv")["turns"].tolist() == [3]
+
+
+def test_without_a_file_it_says_what_is_missing(repo) -> None:
+    done = subprocess.run(
+        [sys.executable, str(repo / "benchmarks/step_times.py")], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "usage" in done.stderr
