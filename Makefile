@@ -4,6 +4,12 @@ PYTHON ?= python3
 CORES ?= 2
 # A folder that already holds the official data files, by preference to downloading them.
 DATA_DIR ?=
+# Of a campaign (docs/campaign.md).
+MINUTES ?= 60
+PROCESSES ?= $(CORES)
+NICE ?= 19
+PLANS ?= spotcheck controls ag_news_partial ag_news_partial_beyond paper
+ONLY ?=
 
 VENV := .venv
 # Activated inside each recipe, never exported: python3 must stay the system's while .venv is made.
@@ -19,12 +25,14 @@ INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint mutants audit bench step-times account report cosine spotcheck paper clean FORCE
+.PHONY: help setup demo test lint mutants audit bench step-times account report cosine spotcheck paper campaign \
+	campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile \
-		| awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
+		| awk -F '|' '{ printf "%-24s %s\n", $$1, $$2 }'
 	@echo
+	@echo '  Of campaign: MINUTES=$(MINUTES)  PROCESSES=$(PROCESSES)  NICE=$(NICE)  PLANS="$(PLANS)"  ONLY=<METHOD/DATASET ...>'
 	@echo '  Variables: CORES=$(CORES)  PYTHON=$(PYTHON)  DATA_DIR=<folder with the official data files>'
 
 setup: $(READY) ## Make .venv and install everything into it
@@ -70,6 +78,20 @@ spotcheck: $(READY) ## Train only the best settings that the paper reports (hour
 
 paper: $(READY) ## Train the paper's whole grid (days; better on a cluster)
 	$(STUDY) --configfile config/paper.yaml
+
+campaign: $(READY) ## Train what is worth most, beside other work, for MINUTES; resumes after any kill
+	@MINUTES='$(MINUTES)' PROCESSES='$(PROCESSES)' NICE='$(NICE)' PLANS='$(PLANS)' ONLY='$(ONLY)' \
+		DATA_DIR='$(DATA_DIR)' scripts/campaign start
+
+campaign-pause campaign-resume campaign-stop: campaign-%: $(READY)
+	@scripts/campaign $*
+
+campaign-pause: ## Let all its processes wait, and return once the last one does
+campaign-resume: ## Let them go on
+campaign-stop: ## End them; complete runs are kept, and the others go on from their checkpoints
+
+collect: $(READY) ## Add the campaign's complete runs to results/, also while it works
+	@scripts/campaign collect
 
 clean: ## Remove build/, and nothing else
 	rm -rf build

@@ -18,9 +18,9 @@ def module(repo, monkeypatch):
 
 
 def test_the_interval_is_student_s_in_logarithms(module) -> None:
-    ratio, low, high = module.interval([math.log(1.1), math.log(1.2), math.log(1.32)])
+    ratio, low, high = module.interval([math.log(1.0), math.log(1.2), math.log(1.44)])
     assert ratio == pytest.approx(1.2, rel=1e-3)
-    half = 4.3027 * math.log(1.32 / 1.1) / 2 / math.sqrt(3)
+    half = 4.3027 * math.log(1.2) / math.sqrt(3)
     assert (low, high) == pytest.approx((ratio / math.exp(half), ratio * math.exp(half)), rel=1e-3)
 
 

@@ -112,6 +112,7 @@ class Machine:
     memory: int = 10**9  # runs
     kill_at: int | None = None  # step of some group
     meanwhile: Callable[[], None] = lambda: None
+    named: dict[str, Any] = field(default_factory=dict)  # what else stands in its rows
 
     class KilledError(BaseException):
         """Nothing may catch it, as nothing catches a kill."""
@@ -119,7 +120,7 @@ class Machine:
     def clock(self) -> float:
         return self.now
 
-    def run_job(self, config, cohort, runs, noise, arrays, folder, on_progress) -> Rows:
+    def run_job(self, config, cohort, runs, noise, arrays, folder, on_progress, clock) -> Rows:
         from torch.cuda import OutOfMemoryError
 
         assert noise == 0 or cohort.private
@@ -140,7 +141,7 @@ class Machine:
             on_progress(0, step)
         self.trained += [run.run_id for run in runs]
         return Rows(
-            [{"run_id": run.run_id} for run in runs],
+            [{"run_id": run.run_id, **self.named} for run in runs],
             [{"run_id": run.run_id, "step": cohort.steps, "split": "test"} for run in runs],
         )
 
@@ -167,6 +168,7 @@ def campaign(plan, machine, tmp_path) -> Callable[..., Campaign]:
             "clock": machine.clock,
             "say": said.append,
         }
-        return Campaign(**{**shared, **other})
+        at_once = other.pop("runs_at_once", 1)
+        return Campaign(**{**shared, "runs_at_once": lambda model: at_once, **other})
 
     return make

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 DOCUMENTED = [
     *("setup", "demo", "test", "lint", "mutants", "audit", "bench", "account"),
     *("report", "cosine", "spotcheck", "paper", "clean", "help"),
+    *("step-times", "campaign", "campaign-pause", "campaign-resume", "campaign-stop", "collect"),
 ]
 
 STAND_IN = """#!/bin/sh

@@ -1,111 +1,50 @@
 """`python -m oso.campaign`: argparse, because a bare machine has no typer."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from oso.errors import OsoError
-
-if TYPE_CHECKING:
-    from oso.campaign.loop import Campaign
-    from oso.data.arrays import Arrays
-    from oso.study.cohort import Cohort
-    from oso.study.plan import Plan
-
-AT_ONCE = {"cpu": 1, "cuda": 64}  # `auto`: to begin with; halved where memory does not suffice
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a campaign; the exit status: 0, also with work left, or 2 with one line for an error."""
     began = time.monotonic()
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        options = _parser().parse_args(arguments)
-        campaign = _prepare(options, began + 60 * options.minutes)
-        campaign.run()
+        options = _parser().parse_args(given)
+        _run(options, given)
     except OsoError as error:
         print(f"oso: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    left = sum(runs for _, runs in campaign.left)
-    print(
-        f"done: {campaign.runs:,} runs in {campaign.groups:,} groups, "
-        f"{(time.monotonic() - began) / 60:.1f} minutes; left: {left:,} runs, "
-        f"about {campaign.hours_left:,.1f} hours at the "
-        f"{'measured' if campaign.speed.known else 'planned'} speed"
-    )
+    print(f"ended after {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
     return 0
 
 
-def _prepare(options: argparse.Namespace, deadline: float) -> "Campaign":
-    import torch
+def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
+    from oso.campaign.control import clear
+    from oso.campaign.prepare import prepare
+    from oso.campaign.team import Minutes, lead
 
-    from oso.campaign.loop import Campaign
-    from oso.campaign.order import all_work
-    from oso.campaign.parts import Parts
-    from oso.study.plain import paper_best_runs, read_plain_plan
-    from oso.training.provenance import device_name
-
-    plans = [read_plain_plan(path) for path in options.plan]
-    _check_randomness(plans)
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise OsoError("--device cuda: no CUDA device is visible here; allowed is cpu")
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    everything = all_work(plans, options.only)
-    stores = {path.parent for path in options.plan}
-    default = sorted(store for store in stores if (store / "runs.parquet").exists())
-    parts = Parts(options.results, default if options.have is None else options.have)
-
-    users = {work.cohort.data_file: work.cohort for work in everything}
-
-    @cache
-    def arrays(data_file: str) -> "Arrays":
-        return _load(options.data, users[data_file])
-
-    campaign = Campaign(
-        everything,
-        {run_id for plan in plans for run_id in paper_best_runs(plan.config)},
-        parts,
-        arrays,
-        deadline=deadline,
-        device=device,
-        runs_at_once=options.runs_at_once or AT_ONCE[device],
-        say=lambda line: print(line, flush=True),
-    )
-    for name in {cohort.data_file for cohort, _ in campaign.left}:
-        if not (options.data / name).exists():
-            raise OsoError(
-                f"{options.data / name}: no such file; `oso data {users[name].dataset} --output "
-                "...` makes it, or leave the data set out with --only"
-            )
-    names = ", ".join(plan.config.name for plan in plans)
-    campaign.say(
-        f"{device_name(device)}, {options.minutes:g} minutes: "
-        f"{sum(runs for _, runs in campaign.left):,} runs of {names} to do"
-    )
-    return campaign
-
-
-def _load(folder: Path, cohort: "Cohort") -> "Arrays":
-    from oso.data.arrays import load_arrays
-    from oso.study.preparation import check_prepared
-
-    path = folder / cohort.data_file
-    arrays, provenance = load_arrays(path)
-    check_prepared(str(path), provenance, cohort.dataset, cohort.preparation)
-    return arrays
-
-
-def _check_randomness(plans: "Sequence[Plan]") -> None:
-    if any(plan.config.randomness == "system" for plan in plans):
-        try:
-            import scipy.special  # noqa: F401
-        except ImportError:
-            raise OsoError("randomness system: needs scipy, which is not installed") from None
+    campaign, control = prepare(options, lambda line: print(line, flush=True))
+    if not options.worker:
+        clear(options.results)
+        os.nice(options.nice)  # the workers inherit it
+    if options.processes > 1 and not options.worker:
+        lead(given, campaign, options.processes)
+        return
+    minutes = Minutes(campaign)
+    if not options.worker:
+        campaign.between = minutes
+    with control.at_work():
+        campaign.run()
+    campaign.say(minutes.line())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -123,12 +62,14 @@ def _positive(text: str) -> float:
     return value
 
 
-def _count_or_auto(text: str) -> int | None:
-    if text == "auto":
-        return None
+def _count(text: str, others: str = "") -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be auto or a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text}: must be {others}a whole number from 1")
     return int(text)
+
+
+def _count_or_auto(text: str) -> int | None:
+    return None if text == "auto" else _count(text, "auto or ")
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -172,6 +113,37 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N|auto",
         "help": "how many runs of a cohort train side by side (auto: 1 on a CPU; on a GPU 64, or "
         "what its memory holds)",
+    },
+    "processes": {
+        "type": _count,
+        "default": 1,
+        "metavar": "N",
+        "help": "how many train side by side, each with its share of the CPU (%(default)s)",
+    },
+    "threads": {
+        "type": _count,
+        "metavar": "N",
+        "help": "CPU threads of each process (the cores, divided by the processes)",
+    },
+    "nice": {
+        "type": int,
+        "choices": range(20),
+        "default": 0,
+        "metavar": "0..19",
+        "help": "19 is the lowest priority (%(default)s)",
+    },
+    "priorities": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "what goes first, as config/priorities.toml says",
+    },
+    "skip-missing": {
+        "action": "store_true",
+        "help": "leave out data sets that are not in the folder of --data",
+    },
+    "worker": {
+        "action": "store_true",
+        "help": argparse.SUPPRESS,
     },
     "only": {
         "nargs": "+",

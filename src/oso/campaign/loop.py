@@ -5,7 +5,8 @@ from collections.abc import Callable, Container, Iterator, Sequence
 
 import torch
 
-from oso.campaign.order import Work, portions, sizes
+from oso.campaign.control import StoppedError
+from oso.campaign.order import Selection, Work, portions, sizes
 from oso.campaign.parts import Parts
 from oso.campaign.speed import Speed
 from oso.data.arrays import Arrays
@@ -13,6 +14,7 @@ from oso.errors import OsoError
 from oso.study.cohort import Cohort, Run
 from oso.study.plain import with_values
 from oso.training.job import run_job
+from oso.training.provenance import device_name
 
 SETTLED = 1.0  # seconds of steps before their speed is believed
 SLACK = 1.05  # an estimate may be short by so much
@@ -62,28 +64,48 @@ class Campaign:
         *,
         deadline: float,
         device: str = "cpu",
-        runs_at_once: int = 1,
+        runs_at_once: Callable[[str], int] = lambda model: 1,
+        priorities: Sequence[Selection] = (),
+        later: Container[str] = (),
         clock: Callable[[], float] = time.monotonic,
+        look: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = print,
     ) -> None:
-        """`best`: run_ids to go first; `arrays` loads a prepared file by name."""
+        """`best`: run_ids to go first; `arrays` loads a prepared file by name.
+
+        `runs_at_once`: by model, to begin with. `priorities`, `later`: see `portions`. `look` is
+        called after each step and between groups, and may raise StoppedError.
+        """
         self.everything, self.best = everything, best
         self.parts, self.arrays, self.device = parts, arrays, device
-        self.deadline, self.clock, self.say = deadline, clock, say
+        self.deadline, self.clock, self.look, self.say = deadline, clock, look, say
+        self.priorities, self.later = priorities, later
+        self.between: Callable[[], None] = lambda: None  # called after each step, too
         planned = {
             name: section.seconds_per_step
             for work in everything
             for name, section in work.plan.config.datasets.items()
         }
-        self.at_once = dict.fromkeys(planned, runs_at_once)
+        self.at_once = {
+            work.cohort.data_file: runs_at_once(work.cohort.model) for work in everything
+        }
         self.speed = Speed(planned)
+        self.measure()
         self.given_up: set[tuple[Run, ...]] = set()
         self.runs, self.groups = 0, 0  # done here
 
+    def measure(self) -> None:
+        """Take in what the parts say of the speed, of earlier calls and other processes, too."""
+        for cohort, seconds in self.parts.measured(device_name(self.device), self.everything):
+            self.speed.note(cohort, 1, seconds)
+
     def run(self) -> None:
-        """Until nothing is left that ends in time."""
-        while self.clock() < self.deadline and self._next():
-            pass
+        """Until nothing is left that ends in time, or somebody wants it to end."""
+        try:
+            while self.clock() < self.deadline and self._next():
+                self.look()
+        except StoppedError:
+            self.say("stopped")
         self.parts.look()
 
     @property
@@ -99,7 +121,10 @@ class Campaign:
 
     def _next(self) -> bool:
         """Train the first group that is free and ends in time; False if there is none."""
-        for portion in portions(self.everything, self.best, self.parts.done, self.speed):
+        order = portions(
+            self.everything, self.best, self.parts.done, self.speed, self.priorities, self.later
+        )
+        for portion in order:
             cohort = portion.work.cohort
             with self.parts.claim(cohort.name) as ours:
                 if not ours:
@@ -116,7 +141,7 @@ class Campaign:
         for group in self.parts.started(cohort):
             if group not in self.given_up:
                 yield group
-        for size in sizes(min(self.at_once[cohort.dataset], len(runs))):
+        for size in sizes(min(self.at_once[cohort.data_file], len(runs))):
             group = tuple(runs[:size])
             seconds = self.speed.group_seconds(cohort, size) or 0.0
             if group not in self.given_up and self.clock() + SLACK * seconds <= self.deadline:
@@ -132,7 +157,9 @@ class Campaign:
         began = self.clock()
         try:
             folder = self.parts.begin(cohort, group)
-            rows = run_job(config, cohort, group, noise, arrays, folder, pace)
+            rows = run_job(
+                config, cohort, group, noise, arrays, folder, self._watched(pace), self.clock
+            )
         except OutOfTimeError:
             self._give_up(cohort, group, pace)
             return
@@ -153,6 +180,14 @@ class Campaign:
             f"{_pace(per_step)}, {seconds:.1f} s"
         )
 
+    def _watched(self, pace: Pace) -> Callable[[int, int], None]:
+        def on_progress(done: int, step: int) -> None:
+            self.look()
+            pace(done, step)
+            self.between()
+
+        return on_progress
+
     def _give_up(self, cohort: Cohort, group: tuple[Run, ...], pace: Pace) -> None:
         self.given_up.add(group)
         kept = self.parts.has_checkpoint(cohort, group)
@@ -170,7 +205,7 @@ class Campaign:
         self.parts.drop(cohort, group)
         if len(group) == 1:
             raise OsoError(f"{cohort.name}: the device's memory is too small for a single run")
-        self.at_once[cohort.dataset] = len(group) // 2
+        self.at_once[cohort.data_file] = len(group) // 2
         self.say(f"{cohort.name}: {_runs(group)} need more than the device's memory")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Protocol
 
 from oso.campaign.speed import Speed
 from oso.errors import OsoError
@@ -24,6 +25,13 @@ class Portion:
 
     work: Work
     runs: tuple[Run, ...]
+
+
+class Selection(Protocol):
+    """What goes first, see oso.campaign.priorities."""
+
+    def takes(self, work: Work, run: Run) -> bool:
+        """Whether this run of the work does."""
 
 
 def all_work(plans: Sequence[Plan], patterns: Sequence[str] = ()) -> list[Work]:
@@ -50,12 +58,18 @@ def all_work(plans: Sequence[Plan], patterns: Sequence[str] = ()) -> list[Work]:
 
 
 def portions(
-    everything: Sequence[Work], best: Container[str], done: Container[str], speed: Speed
+    everything: Sequence[Work],
+    best: Container[str],
+    done: Container[str],
+    speed: Speed,
+    priorities: Sequence[Selection] = (),
+    later: Container[str] = (),
 ) -> list[Portion]:
     """All that is left to do, in order.
 
-    First the runs that a table of the paper asks for (`best`, by run_id), then whole grids; among
-    equals what costs the least comes first.
+    First what each of the `priorities` takes, then the runs that a table of the paper asks for
+    (`best`, by run_id), then whole grids; among equals what costs the least comes first. Whatever
+    is in a precision of `later` comes after all else.
     """
 
     def cost(portion: Portion) -> float:
@@ -68,9 +82,20 @@ def portions(
     tables = [
         Portion(grid.work, tuple(run for run in grid.runs if run.run_id in best)) for grid in grids
     ]
-    return [
-        portion for each in (tables, grids) for portion in sorted(each, key=cost) if portion.runs
+    chosen = [
+        [
+            Portion(grid.work, tuple(run for run in grid.runs if each.takes(grid.work, run)))
+            for grid in grids
+        ]
+        for each in priorities
     ]
+    found = [
+        portion
+        for each in (*chosen, tables, grids)
+        for portion in sorted(each, key=cost)
+        if portion.runs
+    ]
+    return sorted(found, key=lambda portion: portion.work.cohort.precision in later)
 
 
 def sizes(most: int) -> Iterator[int]:

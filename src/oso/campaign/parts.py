@@ -13,12 +13,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
+
+from oso.campaign.order import Work
 from oso.errors import OsoError
 from oso.files import atomic_write, make_folder, reason
-from oso.results.read import read_table
+from oso.results.read import read_columns, run_ids
 from oso.results.write import write_table
 from oso.study.cohort import Cohort, Run
 from oso.training.job import Rows
+
+_TIMES = ["run_id", "dataset", "method", "device", "steps", "status", "wall_seconds"]
 
 
 def stored_runs(folder: Path) -> set[str]:
@@ -27,7 +32,7 @@ def stored_runs(folder: Path) -> set[str]:
     found = [store] if store.exists() else sorted(folder.glob("[!.]*/runs.parquet"))
     if not found:
         raise OsoError(f"{folder}: holds no results, neither a store nor parts of a campaign")
-    return {run_id for path in found for run_id in read_table(path, "runs")["run_id"]}
+    return {run_id for path in found for run_id in run_ids(path.parent)}
 
 
 class Parts:
@@ -42,14 +47,32 @@ class Parts:
         make_folder(self.progress)
         self.done = {run_id for each in have for run_id in stored_runs(each)}
         self._read: set[Path] = set()
+        self._times: list[pd.DataFrame] = []
         self.look()
 
     def look(self, cohort: str | None = None) -> None:
         """Take in the parts, of this cohort or of all, that have come since the last look."""
         pattern = f"{cohort}.*/runs.parquet" if cohort else "[!.]*/runs.parquet"
         for path in set(self.folder.glob(pattern)) - self._read:
-            self.done |= set(read_table(path, "runs")["run_id"])
+            found, _ = read_columns(path, "runs", _TIMES)
+            self.done |= set(found["run_id"])
+            self._times.append(found)
             self._read.add(path)
+
+    @property
+    def trained(self) -> int:
+        """How many runs the parts hold that were seen."""
+        return sum(map(len, self._times))
+
+    def measured(self, device: str, everything: Sequence[Work]) -> list[tuple[Cohort, float]]:
+        """A cohort for each data set and method that ran on this device, and seconds per step."""
+        cohorts = {(w.cohort.dataset, w.cohort.method): w.cohort for w in everything}
+        times = pd.concat([pd.DataFrame(columns=_TIMES), *self._times[-1000:]])
+        times = times[(times["device"] == device) & (times["wall_seconds"] > 0)]
+        times = times[times["status"] == "finished"]
+        seconds = (times["wall_seconds"] / times["steps"]).astype(float)
+        medians = seconds.groupby([times["dataset"], times["method"]]).median()
+        return [(cohorts[name], each) for name, each in medians.items() if name in cohorts]
 
     @contextmanager
     def claim(self, cohort: str) -> Iterator[bool]:

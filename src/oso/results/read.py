@@ -72,7 +72,7 @@ def run_ids(folder: Path) -> set[str]:
     """Identities of the runs in a folder of results; quicker than reading all of it."""
     found: set[str] = set()
     for path in _files(folder / "runs.parquet"):
-        found |= set(_read_columns(path, "runs", ["run_id"])[0]["run_id"])
+        found |= set(read_columns(path, "runs", ["run_id"])[0]["run_id"])
     return found
 
 
@@ -91,7 +91,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read_file(path: Path, kind: str) -> pd.DataFrame:
-    frame, version = _read_columns(path, kind, None)
+    frame, version = read_columns(path, kind, None)
     if kind == "evaluations" or version == SCHEMA_VERSION:
         return frame
     from oso.results.older import fill_runs  # it needs what checks a configuration
@@ -99,7 +99,7 @@ def _read_file(path: Path, kind: str) -> pd.DataFrame:
     return fill_runs(frame, version)
 
 
-def _read_columns(path: Path, kind: str, columns: Sequence[str] | None) -> tuple[pd.DataFrame, str]:
+def read_columns(path: Path, kind: str, columns: Sequence[str] | None) -> tuple[pd.DataFrame, str]:
     """These columns, or all of the file's version, and that version."""
     try:
         schema = pq.read_schema(path)

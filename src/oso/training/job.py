@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,12 +63,14 @@ def run_job(
     arrays: Arrays,
     folder: Path,
     on_progress: Callable[[int, int], None] = lambda done, step: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Rows:
     """Train `runs` of the cohort, config.runs_at_once together, and return their rows.
 
     Progress is kept in `folder` (`rows.pt` and `state.pt`), so that a killed job goes on with the
     same runs, code, data and noise where it was; anything else there is not used.
-    `on_progress` is told the number of runs done and the step of those at work.
+    `on_progress` is told the number of runs done and the step of those at work; `clock` says what
+    time counts as theirs.
     """
     if len(arrays.train_inputs) != cohort.examples:  # the noise was priced for another data set
         raise OsoError(
@@ -93,6 +96,7 @@ def run_job(
             checkpoint=folder / "state.pt",
             fingerprint=_fingerprint(fingerprint, *(run.run_id for run in group)),
             on_progress=lambda step, done=done: on_progress(done, step),  # type: ignore[misc]
+            clock=clock,
         )
         for run, outcome in zip(group, outcomes, strict=True):
             rows.runs.append(_row(task, cohort, run, outcome, code))

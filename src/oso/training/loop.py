@@ -79,31 +79,33 @@ def train(
     fingerprint: str | None = None,
     on_progress: Callable[[int], None] = lambda step: None,
     watch: Watch = lambda state, answers: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[Outcome]:
     """Train the runs; one outcome each, in the order of `starts`.
 
     With `checkpoint`, the state is kept there at each evaluation, and a call after a kill goes on
     from it if its `fingerprint` is the same.
     `watch` sees all that leaves the data: each step's sanitized answers (as `Method.update` gets
-    them) with the state in which they were asked for. It may change neither.
+    them) with the state in which they were asked for. It may change neither. `clock`: in seconds,
+    what a run's time is measured by.
     """
     training = _Training(task, starts, arrays, watch)
     if checkpoint is not None:
         if not fingerprint:
             raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
         training.restore(load_checkpoint(checkpoint, fingerprint))
-    began = time.perf_counter()
+    began = clock()
     while training.alive and training.state.step < task.steps:
         training.take_step()
         if training.state.step % task.evaluate_every == 0 or training.state.step == task.steps:
             training.evaluate()
-            now = time.perf_counter()
+            now = clock()
             training.add_seconds(now - began)
             began = now
             if checkpoint is not None:
                 save_checkpoint(checkpoint, {"fingerprint": fingerprint, **training.content()})
         on_progress(training.state.step)
-    training.add_seconds(time.perf_counter() - began)
+    training.add_seconds(clock() - began)
     training.end(range(len(training.alive)), "finished")
     return training.outcomes
 

@@ -1,0 +1,112 @@
+"""What goes first is what the file says, and a file that says nothing is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from oso.campaign.order import all_work, portions
+from oso.campaign.priorities import read_priorities
+from oso.campaign.speed import Speed
+from oso.errors import OsoError
+
+
+@pytest.fixture
+def read(mnist, tmp_path):
+    def read_text(text: str):
+        path = tmp_path / "priorities.toml"
+        path.write_text(text)
+        return read_priorities(path, all_work([mnist]))
+
+    return read_text
+
+
+def order(mnist, priorities, later=()):
+    speed = Speed({"mnist": 0.4})
+    return portions(all_work([mnist]), (), (), speed, priorities, later)
+
+
+def test_entries_come_in_their_order_and_all_else_behind_them(mnist, read) -> None:
+    found = order(
+        mnist,
+        read(
+            """
+            [[first]]
+            method = ["online", "adam_wosm"]
+            k = 9
+            epsilon = [3, 9.0]
+            seed = [0, 1]
+            [[first]]
+            plan = "mnist"
+            method = "no_dp"
+            """
+        ),
+    )
+    first, second, rest = found[:4], found[4:7], found[7:]
+    for each in first:
+        cohort = each.work.cohort
+        assert cohort.method in ("online", "adam_wosm")
+        assert (cohort.k, cohort.epsilon in (3, 9)) == (9, True)
+        assert {run.seed for run in each.runs} == {0, 1}
+        assert len(each.runs) == 2 * 9
+    assert {each.work.cohort.method for each in second} == {"no_dp"}
+    assert {each.work.cohort.k for each in second} == {5, 7, 9}
+    everything = {run.run_id for cohort in mnist.cohorts for run in cohort.runs}
+    assert {run.run_id for each in rest for run in each.runs} == everything
+
+
+def test_what_is_slow_here_comes_last_even_if_it_is_worth_most(mnist, read) -> None:
+    chosen = read('[[first]]\nmethod = "online"\n')
+    assert order(mnist, chosen)[0].work.cohort.method == "online"
+    assert order(mnist, chosen, later=("float32",)) == order(mnist, chosen)  # all alike
+    assert order(mnist, chosen, later=("bfloat16",)) == order(mnist, chosen)
+
+
+def test_entries_of_other_plans_wait(mnist, read) -> None:
+    found = read('[[first]]\nplan = "another"\n[[first]]\nseed = 4\n')
+    assert [each.number for each in found] == [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("first = 1", "must hold tables"),
+        ("", "must hold tables"),
+        ("[[first]]\nk = 9\n[other]\nx = 1", "must hold tables"),
+        ("[[first]]", "entry 1: must name at least one of plan, dataset"),
+        ("[[first]]\nk = 9\n[[first]]\nsize = 9", "entry 2: size: unknown key; allowed are plan"),
+        ('[[first]]\nk = "9"', "entry 1: k = '9': must be a number"),
+        ("[[first]]\nk = true", "entry 1: k = True: must be a number"),
+        ("[[first]]\nk = []", r"entry 1: k = \[\]: must be a number"),
+        ("[[first]]\nmethod = 3", "entry 1: method = 3: must be text"),
+        ("[[first]]\nk = 6", r"entry 1 \(k = 6\) selects no run of mnist"),
+        ('[[first]]\nmethod = "onlin"', r"entry 1 \(method = onlin\) selects no run of mnist"),
+        ("[[first]]\nk = 9\nepsilon = 4", r"entry 1 \(k = 9; epsilon = 4\) selects no run"),
+        ('[[first]]\nplan = "another"', "all entries are for plans that are not here"),
+        ("[[first]\n", "not TOML"),
+    ],
+)
+def test_a_mistake_is_named(read, text, says) -> None:
+    with pytest.raises(OsoError, match=rf"priorities\.toml: {says}") as error:
+        read(text)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(mnist) -> None:
+    with pytest.raises(OsoError, match=r"nowhere\.toml: cannot be read"):
+        read_priorities(Path("nowhere.toml"), all_work([mnist]))
+
+
+def test_the_project_s_own_priorities_select_runs_of_its_plans(repo, monkeypatch) -> None:
+    """Each entry, of the configurations that `make campaign` takes."""
+    from oso.study.cohort import cohorts
+    from oso.study.config import load_config
+    from oso.study.plan import Plan
+
+    line = next(
+        line for line in (repo / "Makefile").read_text().splitlines() if line.startswith("PLANS")
+    )
+    configs = [load_config(repo / f"config/{name}.yaml") for name in line.split("=")[1].split()]
+    everything = all_work([Plan(config, cohorts(config), {}) for config in configs])
+    path = repo / "config/priorities.toml"
+    found = read_priorities(path, everything)
+    assert len(found) == path.read_text().count("[[first]]")
