@@ -104,9 +104,9 @@ SENSITIVITY = [
     ),
     Fault(
         "gradients of the mean loss are clipped",
-        "training/gradients/code.py",
-        "this.rules(losses.sum())",
-        "this.rules(losses.mean())",
+        "training/gradients/one_pass.py",
+        "grad(losses.sum(), self._leaves)",
+        "grad(losses.mean(), self._leaves)",
         GRADIENTS,
     ),
     Fault(
@@ -139,14 +139,14 @@ SENSITIVITY = [
     ),
     Fault(
         "an example's parts are clipped one by one",
-        "training/gradients/batch.py",
-        "        if each.shape[1] != shape.numel():",
-        "        if False:",
+        "training/gradients/portions.py",
+        "    if len(norms) != examples:",
+        "    if False:",
         GRADIENTS,
     ),
     Fault(
         "the mean of the losses is taken for a loss per example",
-        "training/gradients/code.py",
+        "training/gradients/one_pass.py",
         "        if losses.shape != (len(inputs),):",
         "        if False:",
         GRADIENTS,

@@ -25,7 +25,7 @@ SELECTION: Final = "composition"
 STOPPING_SHAPE: Final = "logarithmic"
 # A data set's choices that are part of an identity where they differ from these only, so that runs
 # from before there was a choice keep theirs.
-USUAL = {"loss": "mean", "unknown_words": "zeros"}
+USUAL = {"loss": "mean", "unknown_words": "zeros", "precision": "float32"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Cohort:
     epochs: int
     loss: str  # over the pixels of an image: mean or sum
     unknown_words: str  # of a text: zeros or skipped
+    precision: str  # of products: float32, tf32 or bfloat16
     runs: tuple[Run, ...]
 
     @property
@@ -150,6 +151,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         stopping_shape=config.stopping_shape if stopping else None,
         loss=config.datasets[dataset].loss,
         unknown_words=config.datasets[dataset].unknown_words,
+        precision=config.datasets[dataset].precision,
         runs=tuple(_run(identity, start, seed) for start in starts for seed in config.seeds),
         **shared,
     )
