@@ -5,11 +5,12 @@ gradient of example i's kernel is U_i^T S_i, where the rows of U_i are the patch
 the pixels. In a Conv2d the inputs are the large side and the output gradients the small one; in a
 ConvTranspose2d it is the other way round.
 
-U_i is many times larger than the image, and laying it out takes longer than multiplying it. So
+U_i is many times larger than the image, and laying it out takes as long as multiplying it. So
 channels stand last, and where the kernel moves down by single rows U_i is formed in one direction
 only: the patches' columns are laid out, in one pass, and each of the kernel's rows then reads its
-part of that from a shifted start. A single channel has too little in a row for that: then U_i^T is
-laid out whole, whose rows are rows of the image.
+part of that from a shifted start. Numbers of two bytes are laid out whole: their products take no
+parts of a matrix without copying them. A single channel has too little in a row for either: then it
+is U_i^T that is laid out, whose rows are rows of the image.
 """
 
 import torch
@@ -34,10 +35,10 @@ class ConvGradients:
             self.bias = output_gradients.sum(dim=(2, 3), dtype=exact)
         sides = [inputs.permute(0, 2, 3, 1), output_gradients.permute(0, 2, 3, 1)]
         large, small = reversed(sides) if layer.transposed else sides
-        self.kernels = inputs.new_empty(  # [N, KH, KW, channels of the large side, of the small]
-            len(inputs), *layer.kernel_size, large.shape[-1], small.shape[-1]
+        self.kernels = inputs.new_empty(  # [N, channels of the small side, KH, KW, of the large]
+            len(inputs), small.shape[-1], *layer.kernel_size, large.shape[-1]
         )
-        by_rows = layer.stride[0] == 1 and large.shape[-1] > 1
+        by_rows = layer.stride[0] == 1 and large.shape[-1] > 1 and inputs.element_size() > 2
         form = _kernels_by_rows if by_rows else _kernels_by_patches
         seen = layer.kernel_size[1] if by_rows else layer.kernel_size[0] * layer.kernel_size[1]
         patches = small[0, ..., 0].numel() * seen * large.shape[-1] * inputs.element_size()
@@ -63,11 +64,11 @@ class ConvGradients:
         bias = None if self.bias is None else self.bias.unflatten(0, (runs, -1)).to(weights.dtype)
         if onto is None:
             found = (weights @ kernels).unflatten(2, self.kernels.shape[1:])
-            onto = {"weight": found.permute(0, 1, 5, 4, 2, 3)}
+            onto = {"weight": found.permute(0, 1, 2, 5, 3, 4)}
             if bias is not None:
                 onto["bias"] = weights @ bias
             return onto
-        onto["weight"].permute(0, 1, 4, 5, 3, 2).flatten(2).baddbmm_(weights, kernels)
+        onto["weight"].permute(0, 1, 2, 4, 5, 3).flatten(2).baddbmm_(weights, kernels)
         if bias is not None:
             onto["bias"].baddbmm_(weights, bias)
         return onto
@@ -76,7 +77,7 @@ class ConvGradients:
 def _kernels_by_rows(
     layer: nn.Conv2d | nn.ConvTranspose2d, large: Tensor, small: Tensor, kernels: Tensor
 ) -> None:
-    """Write U_i^T S_i into kernels, from large [N, H, W, C] and small [N, H', W', O]."""
+    """Write (U_i^T S_i)^T into kernels, from large [N, H, W, C] and small [N, H', W', O]."""
     padded = _padded(layer, large)
     count, rows, _, channels = padded.shape
     height, width = small.shape[1:3]
@@ -87,11 +88,11 @@ def _kernels_by_rows(
         padded.storage_offset(),
     )
     columns = columns.reshape(count, rows * width, -1)
-    pixels = small.flatten(1, 2)  # [N, H' W', O]
+    pixels = small.flatten(1, 2).transpose(1, 2)  # [N, O, H' W']
     for row in range(layer.kernel_size[0]):
         first = row * layer.dilation[0] * width
         seen = columns[:, first : first + height * width]
-        kernels[:, row] = torch.bmm(seen.transpose(1, 2), pixels).view_as(kernels[:, row])
+        kernels[:, :, row] = torch.bmm(pixels, seen).view_as(kernels[:, :, row])
 
 
 def _kernels_by_patches(
@@ -99,21 +100,23 @@ def _kernels_by_patches(
 ) -> None:
     """The same for any stride, from whole patches."""
     padded = _padded(layer, large)
+    channels = padded.shape[3]
     example, down, right, _ = padded.stride()
-    patches = padded.as_strided(  # [N, KH, KW, C, H', W']
-        (len(padded), *layer.kernel_size, padded.shape[3], *small.shape[1:3]),
-        (
-            example,
-            down * layer.dilation[0],
-            right * layer.dilation[1],
-            1,
-            down * layer.stride[0],
-            right * layer.stride[1],
-        ),
-        padded.storage_offset(),
-    )
-    patches = patches.reshape(len(padded), -1, small.shape[1] * small.shape[2])
-    kernels.copy_(torch.bmm(patches, small.flatten(1, 2)).view_as(kernels))
+    of_pixel = (down * layer.stride[0], right * layer.stride[1])
+    in_patch = (down * layer.dilation[0], right * layer.dilation[1], 1)
+    count, height, width, _ = small.shape
+    patch = (*layer.kernel_size, channels)
+    start = padded.storage_offset()
+    pixels = small.flatten(1, 2)  # [N, H' W', O]
+    if channels == 1:
+        shape, strides = (count, *patch, height, width), (example, *in_patch, *of_pixel)
+        patches = padded.as_strided(shape, strides, start).reshape(count, -1, height * width)
+        found = torch.bmm(patches, pixels).transpose(1, 2)
+    else:
+        shape, strides = (count, height, width, *patch), (example, *of_pixel, *in_patch)
+        patches = padded.as_strided(shape, strides, start).reshape(count, height * width, -1)
+        found = torch.bmm(pixels.transpose(1, 2), patches)
+    kernels.copy_(found.unflatten(2, patch))
 
 
 def _padded(layer: nn.Conv2d | nn.ConvTranspose2d, large: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ parameters' own type.
 from collections.abc import Mapping
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso.errors import OsoError
@@ -78,6 +79,8 @@ class LayerOutputs:
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Each run's layer on its own part: inputs [R B, I], weight [R, O, I], bias [R, O]."""
+    if len(weight) == 1:
+        return F.linear(inputs, weight[0], None if bias is None else bias[0])
     parts = inputs.unflatten(0, (len(weight), -1))
     if bias is None:
         return torch.bmm(parts, weight.transpose(1, 2)).flatten(0, 1)
