@@ -24,6 +24,7 @@ class Row:
     batch_size: int
     competitor: str
     runs: int  # R, trained at once
+    precision: str  # of products
     status: str  # ok, skipped, not installed, failed
     seconds_per_run_step: float | None = None  # median over steps, divided by R
     lower_quartile: float | None = None
@@ -32,6 +33,7 @@ class Row:
     times_sgd: float | None = None  # seconds_per_run_step over plain SGD's
     peak_mib: float | None = None  # of all R runs, over what was held before
     times_sgd_peak: float | None = None
+    evaluation_share: float | None = None  # of a run: every 50 steps, the whole test set
     timed_steps: int = 0
     version: str = ""
     reason: str = ""  # why there are no numbers
@@ -86,10 +88,10 @@ def read_rows(path: Path) -> list[Row]:
 
 def text_table(rows: Sequence[Row]) -> str:
     """For people: milliseconds and mebibytes, each with its ratio to plain SGD."""
-    head = ("model", "competitor", "ms", "x SGD", "steps/s", "MiB", "x SGD", "steps", "")
+    head = ("model", "competitor", "ms", "x SGD", "steps/s", "MiB", "x SGD", "eval", "steps", "")
     lines = [head]
     for row in rows:
-        numbers = ("",) * 6
+        numbers = ("",) * 7
         if row.status == MEASURED:
             assert row.seconds_per_run_step is not None
             numbers = (
@@ -98,10 +100,11 @@ def text_table(rows: Sequence[Row]) -> str:
                 _number(row.run_steps_per_second),
                 _number(row.peak_mib),
                 _number(row.times_sgd_peak),
+                "" if row.evaluation_share is None else f"{row.evaluation_share:.1%}",
                 str(row.timed_steps),
             )
         why = "" if row.status == MEASURED else f"{row.status}: {row.reason}"
-        lines.append((row.model, label(row.competitor, row.runs), *numbers, why))
+        lines.append((row.model, label(row.competitor, row.runs, row.precision), *numbers, why))
     return aligned(lines)
 
 
