@@ -95,6 +95,11 @@ def test_rows_survive_their_file(tmp_path) -> None:
     assert read_rows(tmp_path / "cpu.csv") == rows
 
 
+def test_rows_from_before_there_were_precisions_are_read() -> None:
+    stored = Path(__file__).parents[2] / "benchmarks/results/cpu.csv"
+    assert {row.precision for row in read_rows(stored) if row.competitor == "sgd"} == {"float32"}
+
+
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux alone can lower it")
 def test_peak_is_seen_after_it_was_given_back() -> None:
     before = memory.held_bytes("cpu")
