@@ -52,6 +52,10 @@ class Child:
         self.seconds += times
         self.used += max(seconds, sum(times))
 
+    def evaluate(self) -> float:
+        """Seconds of one evaluation of all its runs."""
+        return self._ask("evaluate")["seconds"]
+
     def end(self) -> int:
         """Its peak memory in bytes."""
         return self._ask("end")["peak_bytes"]

@@ -28,6 +28,7 @@ class Setting:
     threshold: float = 0.1  # C
     noise_multiplier: float = 1.0  # nu
     momentum: float = 0.9  # the study's
+    precision: str = "float32"  # of ours; a peer's name says its own
     method_settings: dict[str, Any] = field(default_factory=dict)  # of ours; else the defaults
 
     @property
@@ -59,6 +60,10 @@ class Competitor:
         """The parameters now, [R, P], in the order of the PyTorch model's."""
         raise NotImplementedError
 
+    def evaluate(self) -> None:
+        """Score the parameters on a test set of the study's size."""
+        raise SkippedError("a peer's evaluation is not measured")
+
     def finish(self) -> None:
         """Wait until the device is done."""
         if self.setting.device == "cuda":
@@ -77,7 +82,7 @@ class Competitor:
 
 
 # Layers that oso has in place of PyTorch's own, and what anybody else would write.
-_PLAIN_LAYERS = {"SlidingMax": lambda: nn.MaxPool2d(2, stride=1)}
+_PLAIN_LAYERS = {"SlidingMax": lambda: nn.MaxPool2d(2, stride=1), "Flatten": nn.Flatten}
 
 
 def fresh_model(setting: Setting, plain: bool = True) -> nn.Module:
@@ -103,7 +108,7 @@ def has_own_layers(model: nn.Module) -> bool:
 
 
 def flat_parameters(model: nn.Module) -> Tensor:
-    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def batch_of(setting: Setting, data: Data) -> tuple[Tensor, Tensor]:

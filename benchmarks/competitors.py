@@ -4,7 +4,7 @@ from competitor import Competitor
 from jax_peer import Jax
 from opacus_peer import OpacusGhost, OpacusHooks
 from ours import Ours
-from plain_sgd import OwnLayersSGD, PlainSGD
+from plain_sgd import BFloat16SGD, ChannelsLastSGD, OwnLayersSGD, PlainSGD
 from torch_func_peer import TorchFunc
 
 from oso.errors import OsoError
@@ -14,6 +14,8 @@ BASELINE = "sgd"
 PEERS: dict[str, tuple[str, type[Competitor]]] = {
     BASELINE: ("PyTorch SGD", PlainSGD),
     "sgd_own_layers": ("PyTorch SGD, oso's layers", OwnLayersSGD),
+    "sgd_channels_last": ("PyTorch SGD, channels last", ChannelsLastSGD),
+    "sgd_bfloat16": ("PyTorch SGD, bfloat16", BFloat16SGD),
     "opacus_hooks": ("Opacus, hooks", OpacusHooks),
     "opacus_ghost": ("Opacus, ghost", OpacusGhost),
     "torch_func": ("torch.func, vmap", TorchFunc),
@@ -40,6 +42,14 @@ def is_ours(name: str) -> bool:
     return name not in PEERS
 
 
-def label(name: str, runs: int) -> str:
+def precision_of(name: str) -> str:
+    """A peer's precision."""
+    return "bfloat16" if name == "sgd_bfloat16" else "float32"
+
+
+def label(name: str, runs: int, precision: str = "float32") -> str:
     """What people read: ours with the number of runs trained at once."""
-    return f"oso {find_method(name).title}, R = {runs}" if is_ours(name) else PEERS[name][0]
+    if not is_ours(name):
+        return PEERS[name][0]
+    low = "" if precision == "float32" else f", {precision}"
+    return f"oso {find_method(name).title}, R = {runs}{low}"

@@ -47,7 +47,9 @@ def private_loads() -> tuple[Load, ...]:
     return tuple(loads)
 
 
-def device_hours(rows: Sequence[Row], model: str, peer: str | None = None) -> float | None:
+def device_hours(
+    rows: Sequence[Row], model: str, peer: str | None = None, precision: str = "float32"
+) -> float | None:
     """Hours of one device for the model's part; None if a time is missing.
 
     Ours: each method at its own time, by the R that was fastest. A peer: all methods' steps at the
@@ -61,6 +63,7 @@ def device_hours(rows: Sequence[Row], model: str, peer: str | None = None) -> fl
             row.seconds_per_run_step
             for row in rows
             if row.model == model and row.competitor == (peer or load.method)
+            if peer or row.precision == precision
             if row.status == MEASURED and row.seconds_per_run_step is not None
         ]
         if not times:
@@ -75,11 +78,13 @@ def text_estimate(rows: Sequence[Row]) -> str:
     runs, steps = sum(load.runs for load in loads), sum(load.steps for load in loads)
     lines = [("device-hours", *WORKLOADS, "whole study")]
     measured = dict.fromkeys(row.competitor for row in rows)
-    ours = [None] if any(is_ours(name) for name in measured) else []
-    for peer in [*ours, *(name for name in measured if not is_ours(name))]:
-        hours = [device_hours(rows, model, peer) for model in WORKLOADS]
+    kinds = [
+        (None, low) for low in dict.fromkeys(r.precision for r in rows if is_ours(r.competitor))
+    ]
+    for peer, low in [*kinds, *((name, "float32") for name in measured if not is_ours(name))]:
+        hours = [device_hours(rows, model, peer, low) for model in WORKLOADS]
         whole = None if None in hours else math.fsum(h for h in hours if h is not None)
-        title = PEERS[peer][0] if peer else "oso, each method at its best R"
+        title = PEERS[peer][0] if peer else f"oso, {low}, each method at its best R"
         lines.append((title, *(_hours(each) for each in (*hours, whole))))
     return (
         f"The study's {runs:,} private runs have {steps / 1e6:.1f} million steps. On this device "

@@ -21,7 +21,7 @@ _MEASURES = (
 def draw(rows: Sequence[Row]) -> bytes:
     """A PNG; one column per model, time above memory."""
     models = list(dict.fromkeys(row.model for row in rows))
-    names = list(dict.fromkeys((row.competitor, row.runs) for row in rows))
+    names = list(dict.fromkeys((row.competitor, row.runs, row.precision) for row in rows))
     with theme():
         figure = Figure(
             figsize=(2.2 + 3.4 * len(models), 1.6 + 2 * (0.4 + 0.24 * len(names))),
@@ -30,7 +30,9 @@ def draw(rows: Sequence[Row]) -> bytes:
         FigureCanvasAgg(figure)
         grid = figure.subplots(2, len(models), sharey=True, squeeze=False)
         for column, model in enumerate(models):
-            by_name = {(row.competitor, row.runs): row for row in rows if row.model == model}
+            by_name = {
+                (row.competitor, row.runs, row.precision): row for row in rows if row.model == model
+            }
             for axes, measure in zip(grid[:, column], _MEASURES, strict=True):
                 _panel(axes, [by_name.get(name) for name in names], *measure)
             grid[0, column].set_title(model)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from child import CannotGoOnError, Child
 from competitor import Setting
-from competitors import is_ours, label
+from competitors import is_ours, label, precision_of
 from rows import MEASURED, Row
 from workloads import find_workload, make_data, save_data
 
 ROUNDS = 8  # noise lasts seconds: it then hits all alike
+EVALUATE_EVERY = 50  # steps, in the study
 LEAST_STEPS = 3  # timed, however long they take
 
 
@@ -29,16 +30,21 @@ class Bench:
     device_name: str
     threads: int
     batch_size: int = 512
+    precisions: Sequence[str] = ("float32",)  # of ours
     examples: int | None = None  # of the data; None: as many as the data set has
 
     def settings(self, model: str) -> list[Setting]:
         """Every competitor with R = 1 first: its time tells what larger R would take."""
         every = [(name, runs) for runs in sorted(self.runs) for name in self.competitors]
         wanted = [(name, 1) for name in self.competitors if not is_ours(name)]
-        wanted += [(name, runs) for name, runs in every if is_ours(name)]
         shared = {"model": model, "device": self.device, "threads": self.threads}
-        return [
-            Setting(name, runs=runs, batch_size=self.batch_size, **shared) for name, runs in wanted
+        shared["batch_size"] = self.batch_size
+        peers = [Setting(name, precision=precision_of(name), **shared) for name, _ in wanted]
+        return peers + [
+            Setting(name, runs=runs, precision=precision, **shared)
+            for precision in self.precisions
+            for name, runs in every
+            if is_ours(name)
         ]
 
 
@@ -86,12 +92,14 @@ def _refuse(bench: Bench, setting: Setting, rows: Sequence[Row], others: Sequenc
     There, R runs take about R times as long as one.
     """
     for row in rows:
-        if row.competitor == setting.competitor and row.status != MEASURED:
+        same = (row.competitor, row.precision) == (setting.competitor, setting.precision)
+        if same and row.status != MEASURED:
             raise CannotGoOnError(row.status, row.reason)
     if bench.device != "cpu":
         return
     for other in others:
-        if other.setting.competitor != setting.competitor:
+        mine = other.setting.competitor, other.setting.precision
+        if mine != (setting.competitor, setting.precision):
             continue
         seconds = other.first_seconds * setting.runs / other.setting.runs
         if seconds > bench.seconds:
@@ -125,6 +133,7 @@ def _empty_row(bench: Bench, setting: Setting) -> Row:
         setting.batch_size,
         setting.competitor,
         setting.runs,
+        setting.precision,
         MEASURED,
     )
 
@@ -133,6 +142,9 @@ def _fill_in(row: Row, child: Child) -> None:
     each = [seconds / row.runs for seconds in child.seconds]
     low, middle, high = statistics.quantiles(each, n=4, method="inclusive")
     row.peak_mib = child.end() / 2**20
+    if is_ours(row.competitor):  # after the peak: it is a step's
+        evaluation = child.evaluate() / row.runs
+        row.evaluation_share = evaluation / (evaluation + EVALUATE_EVERY * middle)
     row.seconds_per_run_step, row.lower_quartile, row.upper_quartile = middle, low, high
     row.run_steps_per_second = 1 / middle
     row.timed_steps = len(each)
@@ -140,4 +152,4 @@ def _fill_in(row: Row, child: Child) -> None:
 
 
 def _name(row: Row) -> str:
-    return f"{row.model}: {label(row.competitor, row.runs)}"
+    return f"{row.model}: {label(row.competitor, row.runs, row.precision)}"

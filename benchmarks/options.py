@@ -12,6 +12,7 @@ from measure import Bench
 from workloads import WORKLOADS, find_workload
 
 from oso.errors import OsoError
+from oso.training.gradients import find_precision
 from oso.training.provenance import device_name
 
 REPO = Path(__file__).resolve().parents[1]
@@ -21,6 +22,7 @@ _WHOLE: dict[str, Any] = {
     "models": list(WORKLOADS),
     "competitors": competitor_names(),
     "runs": [1, 8, 64],
+    "precisions": ["float32", "bfloat16"],
     "batch_size": 512,
     "examples": None,
 }
@@ -44,6 +46,7 @@ def parse(arguments: list[str], description: str) -> argparse.Namespace:
     add("--models", nargs="+", metavar="MODEL", help=", ".join(WORKLOADS))
     add("--competitors", nargs="+", metavar="NAME", help=", ".join(competitor_names()))
     add("--runs", nargs="+", type=int, metavar="R", help="runs of ours at once (default 1 8 64)")
+    add("--precisions", nargs="+", metavar="NAME", help="of ours (default float32 bfloat16)")
     add("--seconds", type=float, default=3.0, help="of steps for each (default %(default)s)")
     add("--device", help="cpu or cuda (default: cuda if there is one)")
     add("--threads", type=int, help="of the CPU (default: all its cores)")
@@ -89,6 +92,8 @@ def bench_of(options: argparse.Namespace) -> Bench:
         raise OsoError(f"--device {device!r}: not known; allowed are cpu, cuda")
     if device == "cuda" and not torch.cuda.is_available():
         raise OsoError("--device cuda: PyTorch sees no such device here; allowed is cpu")
+    for precision in options.precisions:
+        find_precision(precision, torch.device(device))
     torch.set_num_threads(threads)  # the device's name on a CPU says how many
     return Bench(
         models=list(dict.fromkeys(options.models)),
@@ -99,6 +104,7 @@ def bench_of(options: argparse.Namespace) -> Bench:
         device_name=device_name(device),
         threads=threads,
         batch_size=options.batch_size,
+        precisions=list(dict.fromkeys(options.precisions)),
         examples=options.examples,
     )
 

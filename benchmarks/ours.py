@@ -15,7 +15,6 @@ from oso.data.arrays import Arrays
 from oso.methods import find_method
 from oso.training.loop import Start, Task, _Training
 
-_TESTED = 64  # examples of the test set, which no step looks at
 _STEPS = 1_000_000  # never reached
 
 
@@ -37,11 +36,12 @@ class Ours(Competitor):
             steps=_STEPS,
             evaluate_every=_STEPS,
             device=setting.device,
+            precision=setting.precision,
         )
         candidate = {"learning_rate": setting.learning_rate, "threshold": setting.threshold}
         point = method.starting_point({**candidate, "quantile": 0.5})
         starts = [Start(run_id=f"run {seed}", seed=seed, **point) for seed in range(setting.runs)]
-        tested = data.first(_TESTED)
+        tested = data.first(setting.workload.tested)
         arrays = Arrays(data.inputs, data.targets, tested.inputs, tested.targets)
         self.training = _Training(task, starts, arrays)
         self.training.state.parameters.copy_(flat_parameters(fresh_model(setting, plain=False)))
@@ -49,13 +49,18 @@ class Ours(Competitor):
     def step(self) -> None:
         self.training.take_step()
 
+    def evaluate(self) -> None:
+        for parameters in self.training.state.parameters:
+            self.training.evaluator(parameters)
+
     def parameters(self) -> np.ndarray:
         return self.training.state.parameters.cpu().numpy()
 
     def data_bytes(self) -> int:
         if self.setting.device == "cpu":
             return 0  # no copy: it reads the arrays where they are
-        held = [getattr(self.training, name, None) for name in ("inputs", "targets")]
+        places = (self.training, self.training.evaluator)
+        held = [getattr(place, name, None) for place in places for name in ("inputs", "targets")]
         sizes = {each.data_ptr(): each.nbytes for each in held if isinstance(each, Tensor)}
         return sum(sizes.values())
 

@@ -12,6 +12,7 @@ from competitor import (
     fresh_model,
     has_own_layers,
 )
+from torch import nn
 from workloads import Data
 
 
@@ -36,6 +37,41 @@ class PlainSGD(Competitor):
 
     def parameters(self) -> np.ndarray:
         return flat_parameters(self.model)[None].cpu().numpy()
+
+
+class BFloat16SGD(PlainSGD):
+    """The same as PyTorch offers it in bfloat16: by autocast, channels last."""
+
+    def __init__(self, setting: Setting, data: Data) -> None:
+        super().__init__(setting, data)
+        self.model = _channels_last(self)
+
+    def step(self) -> None:
+        with torch.autocast(self.setting.device, torch.bfloat16):
+            outputs = self.model(self.batch[0])
+        self.optimizer.zero_grad()
+        self.criterion(outputs.float(), self.batch[1]).backward()
+        self.optimizer.step()
+
+
+class ChannelsLastSGD(PlainSGD):
+    """The same in float32 with channels last."""
+
+    def __init__(self, setting: Setting, data: Data) -> None:
+        super().__init__(setting, data)
+        if self.batch[0].dim() != 4:
+            raise SkippedError("this network takes no images")
+        self.model = _channels_last(self)
+
+
+def _channels_last(peer: PlainSGD) -> nn.Module:
+    """The peer's model and batch in that order, where it takes images."""
+    inputs, targets = peer.batch
+    if inputs.dim() != 4:
+        return peer.model
+    inputs = inputs.contiguous(memory_format=torch.channels_last)
+    peer.batch = inputs, inputs if peer.setting.workload.metric == "mse" else targets
+    return peer.model.to(memory_format=torch.channels_last)
 
 
 class OwnLayersSGD(PlainSGD):

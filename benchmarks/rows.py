@@ -12,6 +12,8 @@ from oso.errors import OsoError
 from oso.files import atomic_write, reason
 
 MEASURED = "ok"
+# Columns that a table from before they were there lacks, and what they say of it.
+_LATER = {"precision": "float32", "evaluation_share": ""}
 
 
 @dataclass
@@ -24,6 +26,7 @@ class Row:
     batch_size: int
     competitor: str
     runs: int  # R, trained at once
+    precision: str  # of products
     status: str  # ok, skipped, not installed, failed
     seconds_per_run_step: float | None = None  # median over steps, divided by R
     lower_quartile: float | None = None
@@ -32,6 +35,7 @@ class Row:
     times_sgd: float | None = None  # seconds_per_run_step over plain SGD's
     peak_mib: float | None = None  # of all R runs, over what was held before
     times_sgd_peak: float | None = None
+    evaluation_share: float | None = None  # of a run: every 50 steps, the whole test set
     timed_steps: int = 0
     version: str = ""
     reason: str = ""  # why there are no numbers
@@ -75,7 +79,7 @@ def read_rows(path: Path) -> list[Row]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             return [
-                Row(**{f.name: as_type[f.type](line[f.name]) for f in fields(Row)})
+                Row(**{f.name: as_type[f.type]({**_LATER, **line}[f.name]) for f in fields(Row)})
                 for line in csv.DictReader(file)
             ]
     except OSError as error:
@@ -86,10 +90,10 @@ def read_rows(path: Path) -> list[Row]:
 
 def text_table(rows: Sequence[Row]) -> str:
     """For people: milliseconds and mebibytes, each with its ratio to plain SGD."""
-    head = ("model", "competitor", "ms", "x SGD", "steps/s", "MiB", "x SGD", "steps", "")
+    head = ("model", "competitor", "ms", "x SGD", "steps/s", "MiB", "x SGD", "eval", "steps", "")
     lines = [head]
     for row in rows:
-        numbers = ("",) * 6
+        numbers = ("",) * 7
         if row.status == MEASURED:
             assert row.seconds_per_run_step is not None
             numbers = (
@@ -98,10 +102,11 @@ def text_table(rows: Sequence[Row]) -> str:
                 _number(row.run_steps_per_second),
                 _number(row.peak_mib),
                 _number(row.times_sgd_peak),
+                "" if row.evaluation_share is None else f"{row.evaluation_share:.1%}",
                 str(row.timed_steps),
             )
         why = "" if row.status == MEASURED else f"{row.status}: {row.reason}"
-        lines.append((row.model, label(row.competitor, row.runs), *numbers, why))
+        lines.append((row.model, label(row.competitor, row.runs, row.precision), *numbers, why))
     return aligned(lines)
 
 

@@ -21,6 +21,7 @@ class Workload:
     shape: tuple[int, ...]  # of one example
     classes: int
     dataset: str
+    tested: int  # examples of its test set
     known_examples: int  # n of the training set, while the catalogue does not have the data set
 
     @property
@@ -32,10 +33,10 @@ class Workload:
 _ALL = (
     # 4 classes of 30,000 texts each (Zhang, Zhao, LeCun 2015, "Character-level Convolutional
     # Networks for Text Classification", table 3); 15 words of 50 dimensions as one vector.
-    Workload("bag_of_words", "accuracy", (750,), 4, "ag_news", 120_000),
-    Workload("cnn", "accuracy", (1, 28, 28), 10, "mnist", 60_000),
+    Workload("bag_of_words", "accuracy", (750,), 4, "ag_news", 7_600, 120_000),
+    Workload("cnn", "accuracy", (1, 28, 28), 10, "mnist", 10_000, 60_000),
     # Xiao, Rasul, Vollgraf 2017, "Fashion-MNIST", section 2: as many images as MNIST has.
-    Workload("autoencoder", "mse", (1, 28, 28), 10, "fashion_mnist", 60_000),
+    Workload("autoencoder", "mse", (1, 28, 28), 10, "fashion_mnist", 10_000, 60_000),
 )
 WORKLOADS = {workload.model: workload for workload in _ALL}
 

@@ -16,7 +16,9 @@ sys.path.pop(0)
 
 
 def a_row(name: str, runs: int, seconds: float, model: str = "cnn") -> Row:
-    row = Row("cpu", 1, model, 512, name, runs, "ok", seconds, seconds, seconds, 1 / seconds)
+    row = Row(
+        "cpu", 1, model, 512, name, runs, "float32", "ok", seconds, seconds, seconds, 1 / seconds
+    )
     row.peak_mib = 100 * seconds
     return row
 
@@ -50,6 +52,9 @@ class FakeChild:
     def end(self) -> int:
         return 2**20
 
+    def evaluate(self) -> float:
+        return 80.0
+
 
 def test_all_take_turns_until_their_time_is_up() -> None:
     turns: list[str] = []
@@ -71,6 +76,7 @@ def test_runs_share_a_step_and_its_memory_is_theirs_together() -> None:
     assert (row.seconds_per_run_step, row.run_steps_per_second) == (2.0, 0.5)
     assert (row.lower_quartile, row.upper_quartile) == (1.5, 3.0)
     assert (row.peak_mib, row.timed_steps) == (1.0, 3)
+    assert row.evaluation_share == 10 / (10 + 50 * 2)  # of eight runs together
 
 
 def test_ratios_are_to_sgd_on_the_same_model() -> None:
@@ -81,9 +87,17 @@ def test_ratios_are_to_sgd_on_the_same_model() -> None:
 
 
 def test_rows_survive_their_file(tmp_path) -> None:
-    rows = [a_row("sgd", 1, 2.0), Row("cpu", 1, "cnn", 512, "jax", 1, "failed", reason="a, b")]
+    rows = [
+        a_row("sgd", 1, 2.0),
+        Row("cpu", 1, "cnn", 512, "jax", 1, "float32", "failed", reason="a, b"),
+    ]
     write_rows(rows, tmp_path / "cpu.csv")
     assert read_rows(tmp_path / "cpu.csv") == rows
+
+
+def test_rows_from_before_there_were_precisions_are_read() -> None:
+    stored = Path(__file__).parents[2] / "benchmarks/results/cpu.csv"
+    assert {row.precision for row in read_rows(stored) if row.competitor == "sgd"} == {"float32"}
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux alone can lower it")

@@ -1,6 +1,16 @@
 """Faults that let one example move a sum by more than its sensitivity."""
 
-from fault import GRADIENTS, LOOP, MECHANISM, QUERIES, Fault, P, in_mechanism, in_queries
+from fault import (
+    GRADIENTS,
+    LOOP,
+    MECHANISM,
+    PRECISION,
+    QUERIES,
+    Fault,
+    P,
+    in_mechanism,
+    in_queries,
+)
 
 SENSITIVITY = [
     in_queries(
@@ -104,9 +114,9 @@ SENSITIVITY = [
     ),
     Fault(
         "gradients of the mean loss are clipped",
-        "training/gradients/code.py",
-        "this.rules(losses.sum())",
-        "this.rules(losses.mean())",
+        "training/gradients/one_pass.py",
+        "grad(losses.sum(), self._leaves)",
+        "grad(losses.mean(), self._leaves)",
         GRADIENTS,
     ),
     Fault(
@@ -139,14 +149,14 @@ SENSITIVITY = [
     ),
     Fault(
         "an example's parts are clipped one by one",
-        "training/gradients/batch.py",
-        "        if each.shape[1] != shape.numel():",
-        "        if False:",
+        "training/gradients/portions.py",
+        "    if len(norms) != examples:",
+        "    if False:",
         GRADIENTS,
     ),
     Fault(
         "the mean of the losses is taken for a loss per example",
-        "training/gradients/code.py",
+        "training/gradients/one_pass.py",
         "        if losses.shape != (len(inputs),):",
         "        if False:",
         GRADIENTS,
@@ -184,5 +194,47 @@ SENSITIVITY = [
         'if batch_norm or getattr(layer, "track_running_stats", False):',
         "if batch_norm:",
         GRADIENTS,
+    ),
+    Fault(
+        "a convolution's weights are rounded to bfloat16",
+        "training/gradients/conv2d.py",
+        "found = (weights @ kernels)",
+        "found = (weights.to(self.kernels.dtype).to(weights.dtype) @ kernels)",
+        PRECISION,
+    ),
+    Fault(
+        "a Linear layer's weighted errors are rounded to bfloat16",
+        "training/gradients/linear.py",
+        "[..., None] * errors[:, :, None]  #",
+        "[..., None].mul(errors[:, :, None]).to(self.inputs.dtype).to(weights.dtype)  #",
+        PRECISION,
+    ),
+    Fault(
+        "how an example is rounded depends on how many there are",
+        "training/gradients/code.py",
+        "lack = width - xs.shape[1] if self.precision.low else 0",
+        "lack = 0",
+        PRECISION,
+    ),
+    Fault(
+        "norms are of the inputs before they are rounded",
+        "training/gradients/one_pass.py",
+        "        inputs = layer.prepared(inputs)\n",
+        "",
+        PRECISION,
+    ),
+    Fault(
+        "sums are taken in TF32 if it was on",
+        "training/gradients/batch.py",
+        "        with float32(weights.device):",
+        "        if True:",
+        PRECISION,
+    ),
+    Fault(
+        "what fills up a portion counts",
+        "training/gradients/portions.py",
+        "        if filled := self._norms.shape[1] - size:",
+        "        if filled := 0:",
+        PRECISION,
     ),
 ]

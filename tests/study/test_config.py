@@ -125,6 +125,16 @@ BAD = {
     ),
     "unknown words otherwise": ("unknown_words", "mean", "should be 'zeros' or 'skipped'"),
     "sum of a class's loss": ("loss", "sum", "datasets.mnist.loss sum: only where a model returns"),
+    "precision otherwise": (
+        "precision",
+        "float16",
+        "datasets.mnist.precision: input should be 'float32', 'tf32' or 'bfloat16'",
+    ),
+    "precision of another device": (
+        "precision",
+        "tf32",
+        "datasets.mnist.precision tf32: not on device cpu; allowed are float32, bfloat16",
+    ),
     "loss otherwise": ("loss", "max", "datasets.mnist.loss: input should be 'mean' or 'sum'"),
     "no data set": ({"datasets": {}}, "datasets: dictionary should have at least 1 item"),
     "unknown selection": ({"selection": "best"}, "selection: input should be 'composition' or"),

@@ -11,7 +11,7 @@ import torch
 import oso
 from oso.campaign.control import Control
 from oso.campaign.loop import Campaign
-from oso.campaign.order import all_work
+from oso.campaign.order import Work, all_work
 from oso.campaign.parts import Parts
 from oso.campaign.priorities import read_priorities
 from oso.data.arrays import Arrays, load_arrays
@@ -20,6 +20,7 @@ from oso.study.cohort import Cohort
 from oso.study.plain import paper_best_runs, read_plain_plan
 from oso.study.plan import Plan
 from oso.study.preparation import check_prepared
+from oso.training.gradients import find_precision, slow_reason
 from oso.training.provenance import device_name
 
 # `auto`, on a GPU to begin with: halved where memory does not suffice. On a CPU only networks of
@@ -65,6 +66,7 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
         device=device,
         runs_at_once=_at_once(options.runs_at_once, device),
         priorities=priorities,
+        later=_slow_precisions(everything, device, say),
         clock=control.clock,
         look=_look(control, options.worker),
         say=say,
@@ -80,6 +82,20 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
         f"{sum(runs for _, runs in campaign.left):,} runs of {names} to do"
     )
     return campaign, control
+
+
+def _slow_precisions(
+    everything: Sequence[Work], device: str, say: Callable[[str], None]
+) -> set[str]:
+    """What this device has no instructions for comes last, and is said."""
+    reasons = {
+        name: slow_reason(find_precision(name, torch.device(device)), torch.device(device))
+        for name in {work.cohort.precision for work in everything}
+    }
+    slow = {name for name, reason in reasons.items() if reason}
+    for name in sorted(slow):
+        say(f"{reasons[name]}: such runs come last")
+    return slow
 
 
 def _cores() -> int:

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from oso.models.flatten import Flatten
 from oso.models.sliding_max import SlidingMax
 
 
@@ -16,7 +17,7 @@ def cnn(last_layer_nonlinearity: bool = False) -> nn.Module:
         SlidingMax(),
         nn.Conv2d(16, 32, 4),
         nn.ReLU(),
-        nn.Flatten(),
+        Flatten(),
         nn.Linear(32 * 23 * 23, 32),
         nn.ReLU(),
         nn.Linear(32, 10),
@@ -29,7 +30,7 @@ def small_cnn(last_layer_nonlinearity: bool = False) -> nn.Module:
     layers = [
         nn.Conv2d(1, 8, 5, stride=2, padding=2),
         nn.ReLU(),
-        nn.Flatten(),
+        Flatten(),
         nn.Linear(8 * 7 * 7, 32),
         nn.ReLU(),
         nn.Linear(32, 10),

@@ -2,7 +2,9 @@
 
 PyTorch's pool keeps an index of eight bytes per output and, for windows that overlap, takes about
 as long on a CPU as the convolutions around it. Here the maximum is taken along rows, then along
-columns.
+columns. Which of two neighbours it was is kept as a number, 0 or 1, of the values' own type: the
+backward pass multiplies by it, and a product of a number and a truth value takes five times as
+long.
 """
 
 from typing import Any
@@ -15,6 +17,8 @@ class SlidingMax(nn.Module):
     """[B, C, H, W] to [B, C, H - 1, W - 1]; among equal values the first has the gradient."""
 
     def forward(self, values: Tensor) -> Tensor:
+        if torch.is_inference_mode_enabled():
+            return _greater(_greater(values, -1), -2)
         return _SlidingMax.apply(values)[0]
 
 
@@ -23,10 +27,8 @@ class _SlidingMax(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        left, right = values[..., :-1], values[..., 1:]
-        rows = torch.maximum(left, right)
-        upper, lower = rows[..., :-1, :], rows[..., 1:, :]
-        return torch.maximum(upper, lower), left >= right, upper >= lower
+        rows = _greater(values, -1)
+        return _greater(rows, -2), _is_second(values, -1), _is_second(rows, -2)
 
     @staticmethod
     def setup_context(context: Any, inputs: tuple[Tensor], output: tuple[Tensor, ...]) -> None:
@@ -35,16 +37,29 @@ class _SlidingMax(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor, *_: Any) -> Tensor:
-        is_left, is_upper = context.saved_tensors
-        rows = _spread(gradient, is_upper, -2)
-        return _spread(rows, is_left, -1)
+        is_right, is_lower = context.saved_tensors
+        rows = _spread(gradient, is_lower, -2)
+        return _spread(rows, is_right, -1)
 
 
-def _spread(gradient: Tensor, is_first: Tensor, dim: int) -> Tensor:
+def _neighbours(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    size = values.shape[dim] - 1
+    return values.narrow(dim, 0, size), values.narrow(dim, 1, size)
+
+
+def _greater(values: Tensor, dim: int) -> Tensor:
+    return torch.maximum(*_neighbours(values, dim))
+
+
+def _is_second(values: Tensor, dim: int) -> Tensor:
+    """1 where the second of two neighbours is greater, else 0."""
+    first, second = _neighbours(values, dim)
+    return (second > first).to(values.dtype)
+
+
+def _spread(gradient: Tensor, is_second: Tensor, dim: int) -> Tensor:
     """Give each gradient to the first or the second of the two neighbours along a dimension."""
-    first = gradient * is_first
-    second = gradient - first
-    size = gradient.shape[dim]
-    whole = torch.cat([first, torch.zeros_like(first.narrow(dim, 0, 1))], dim)
-    whole.narrow(dim, 1, size).add_(second)
+    moved = gradient * is_second
+    whole = torch.cat([gradient - moved, torch.zeros_like(gradient.narrow(dim, 0, 1))], dim)
+    _neighbours(whole, dim)[1].add_(moved)
     return whole

@@ -122,7 +122,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         "examples": DATASETS[dataset].examples,
         "batch_size": config.batch_size,
         "epochs": config.epochs,
-        "precision": "float32",
+        "precision": section.precision,
     }
     # Whatever decides a result belongs to its run's identity: two runs that differ in any of it
     # must not share their noise.

@@ -67,6 +67,9 @@ class DatasetSection(_Section):
     unknown_words: Literal["zeros", "skipped"] = Field(
         "zeros", description="What becomes of a text's words without a vector."
     )
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        "float32", description="Of products; norms, weights and sums are float32 in any case."
+    )
 
 
 class GridSection(_Section):
@@ -143,6 +146,11 @@ class StudyConfig(_Section):
             if section.unknown_words != "zeros" and not info.words:
                 raise ValueError(
                     f"datasets.{name}.unknown_words {section.unknown_words}: only for texts"
+                )
+            if section.precision == "tf32" and self.device != "cuda":
+                raise ValueError(
+                    f"datasets.{name}.precision tf32: not on device {self.device}; allowed are "
+                    "float32, bfloat16"
                 )
             _no_repeats(f"datasets.{name}.epsilons", section.epsilons)
         for name in ("granularities", "seeds"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from oso.errors import OsoError
 from oso.methods import Method, find_method
 from oso.study.cohort import cohorts
+from oso.study.identity import USUAL
 from oso.study.plan import Plan, read_plan
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ def paper_best_runs(config: "StudyConfig") -> set[str]:
 
 def _parse(content: dict[str, Any], source: str) -> "StudyConfig":
     values = content["config"]
-    sections = {name: SimpleNamespace(**each) for name, each in values["datasets"].items()}
+    sections = {  # a plan from before there was a choice does not name it
+        name: SimpleNamespace(**{"precision": USUAL["precision"], **each})
+        for name, each in values["datasets"].items()
+    }
     plain = PlainConfig(
         **{**values, "datasets": sections, "grid": SimpleNamespace(**values["grid"])},
         settings=content["settings"],

@@ -48,6 +48,7 @@ def task_of(config: StudyConfig, cohort: Cohort, noise_multiplier: float) -> Tas
         loss=cohort.loss,
         device=config.device,
         randomness=config.randomness,
+        precision=cohort.precision,
     )
 
 

@@ -4,10 +4,11 @@ What the loop sees of the training data, it sees through the mechanism; divergen
 parameters and the test loss, never by the training loss, which is private.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from oso.privacy.mechanism import Mechanism
 from oso.privacy.streams import source, stream
 from oso.training.checkpoint import load_checkpoint, save_checkpoint
 from oso.training.evaluate import Evaluator
-from oso.training.gradients import BatchGradients, GradientCode
+from oso.training.gradients import BatchGradients, GradientCode, find_precision, slow_reason
 
+_log = logging.getLogger(__name__)
 Watch = Callable[[State, dict[str, Tensor]], None]
 
 
@@ -44,6 +46,7 @@ class Task:
     loss: str = "mean"  # over the pixels of an image: mean or sum
     device: str = "cpu"
     randomness: str = "seeded"  # of batches and noise: see oso.privacy.streams
+    precision: str = "float32"  # of products: see oso.training.gradients.precision
     width: int | None = None  # runs that go through the model together; None: as suits the device
 
 
@@ -123,9 +126,11 @@ class _Training:
         self.task = task
         self.watch = watch
         device = torch.device(task.device)
-        torch.backends.cudnn.allow_tf32 = False  # as for matrix products: float32 means float32
+        precision = find_precision(task.precision, device)
+        if reason := slow_reason(precision, device):
+            _say_once(reason)
         model = build_model(task.model, task.last_layer_nonlinearity)
-        self.code = GradientCode(model, training_loss(task.metric, task.loss))
+        self.code = GradientCode(model, training_loss(task.metric, task.loss), precision)
         self.inputs, self.targets = examples_on_device(
             arrays.train_inputs, arrays.train_targets, task.metric, device
         )
@@ -243,6 +248,11 @@ class _Training:
         self.mechanism.keep(self.alive)
         ledgers = [Ledger.from_json(text) for text in content["ledgers"]]
         self.mechanism.resume(ledgers, self.state.step)
+
+
+@cache
+def _say_once(text: str) -> None:
+    _log.warning(text)
 
 
 def initial_parameters(task: Task, seed: int) -> Tensor:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from oso.errors import OsoError
+from oso.training.gradients.precision import float32
 from oso.training.gradients.rules import LARGEST_NORM, LayerGradients
 
 if TYPE_CHECKING:
     from oso.training.gradients.code import GradientCode
-
-MIXES = "mixes examples; allowed are layers that treat each by itself, such as GroupNorm"
 
 
 class BatchGradients:
@@ -58,9 +56,10 @@ class BatchGradients:
             size = sum(self.code.layer_sizes[layer] for layer in wanted)
             return self._squeezed(self.flat.new_zeros(*weights.shape[:2], size))
         sums = []
-        for layer in wanted:
-            named = self._layers[layer].weighted_sums(weights)
-            sums += [named[name].flatten(2) for name in self.code.layer_parameters[layer]]
+        with float32(weights.device):
+            for layer in wanted:
+                named = self._layers[layer].weighted_sums(weights)
+                sums += [named[name].flatten(2) for name in self.code.layer_parameters[layer]]
         return self._squeezed(torch.cat(sums, dim=2))
 
     def plain_sums(self, present: Tensor | None = None) -> Tensor:
@@ -75,8 +74,16 @@ class BatchGradients:
         if self.empty:
             return torch.zeros_like(self.flat[run])
         flat = self.flat[run].detach().requires_grad_(True)
-        losses = self.code.loss(self.code.outputs(flat, self.inputs[run]), self.targets[run])
-        return torch.autograd.grad(losses[mine].sum(), flat)[0]
+        inputs, targets = self.inputs[run], self.targets[run]
+        width = self.code.portion(inputs.device) or len(inputs)
+        total = torch.zeros_like(self.flat[run])
+        for start in range(0, len(inputs), width):
+            part = slice(start, start + width)
+            losses = self.code.loss(self.code.outputs(flat, inputs[part]), targets[part])
+            here = mine if isinstance(mine, slice) else mine[part]
+            with self.code.precision.products(flat.device):
+                total += torch.autograd.grad(losses[here].sum(), flat)[0]
+        return total
 
     def _all_norms(self) -> Tensor:
         """[R, B]"""
@@ -90,8 +97,6 @@ class BatchGradients:
         self._layers = self.code.layer_gradients(self.flat, self.inputs, self.targets)
         each = torch.stack([rule.norms() for rule in self._layers.values()])
         shape = self.inputs.shape[:2]
-        if each.shape[1] != shape.numel():  # parts of one would be clipped one by one
-            raise OsoError(f"model: a layer's input {MIXES}: one row each")
         norms = torch.linalg.vector_norm(each, dim=0)
         bad = ~(norms < LARGEST_NORM)
         if bad.is_cuda or bad.any():  # there, asking would make the host wait

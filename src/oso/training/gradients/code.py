@@ -2,7 +2,12 @@
 
 R runs, each with parameters and a batch of its own, go through the model together. Layers without
 parameters see all their examples in a row, [R B, ...]; a layer with parameters is called through
-`_Pass`, which gives each run's part that run's parameters and keeps what the rules need.
+`Pass`, which gives each run's part that run's parameters and keeps what the rules need.
+
+Convolutions on a CPU, and whatever is in a low precision, go through in portions. So what is laid
+out for a layer stays in the cache, and memory does not grow with the batch. And in a low precision
+all portions have one size, the last one filled up: products of one shape are rounded in one way, so
+that an example's gradient does not depend on the batch that it is in.
 """
 
 import copy
@@ -16,12 +21,16 @@ import torch
 from torch import Tensor, nn
 
 from oso.errors import OsoError
-from oso.training.gradients.batch import MIXES, BatchGradients
-from oso.training.gradients.functional import FunctionalGradients
-from oso.training.gradients.linear import linear_outputs
-from oso.training.gradients.rules import LayerGradients, rule_for
+from oso.training.gradients.batch import BatchGradients
+from oso.training.gradients.layers import LayerOutputs
+from oso.training.gradients.one_pass import Pass
+from oso.training.gradients.portions import MIXES, Portions, norms_of
+from oso.training.gradients.precision import PRECISIONS, Precision
+from oso.training.gradients.rules import LayerGradients
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+# Examples of a run that go through the model at a time.
+PORTION = {"cpu": 64, "cuda": 256}
 
 
 class GradientCode:
@@ -30,10 +39,13 @@ class GradientCode:
     The parameters are handed in as one flat vector [P], in the order of `model.parameters()`; the
     model serves as the recipe only. Raises OsoError for models whose examples are not independent
     (batch normalisation), that use a layer twice, or whose layers share a parameter.
+    `precision`: how products are computed; what is handed over is of the parameters' type.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss) -> None:
-        self.model, self.loss = model, loss
+    def __init__(
+        self, model: nn.Module, loss: Loss, precision: Precision = PRECISIONS["float32"]
+    ) -> None:
+        self.model, self.loss, self.precision = model, loss, precision
         self.shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
         sizes = [shape.numel() for shape in self.shapes.values()]
         self.size = sum(sizes)  # P
@@ -71,7 +83,14 @@ class GradientCode:
 
     def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
         """The model's outputs with these parameters [P]."""
-        return torch.func.functional_call(self.model, self.views(flat), (inputs,))
+        views = self.views(flat)
+        layers = self.layer_outputs(self.views(flat[None]))
+        with (
+            self.precision.products(flat.device),
+            self.calling(lambda name, inputs: layers[name](inputs)),
+        ):
+            outputs = torch.func.functional_call(self.model, views, (inputs,))
+        return outputs.to(flat.dtype) if self.precision.low else outputs
 
     def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> BatchGradients:
         """Gradients at parameters `flat` [P] of a batch: inputs [B, ...], targets [B, ...].
@@ -87,17 +106,66 @@ class GradientCode:
 
         flat [R, P], inputs [R, B, ...], targets [R, B, ...]; the rules take all examples in a row.
         """
-        this = _Pass(self, self.views(flat))
-        inputs, targets = inputs.flatten(0, 1), targets.flatten(0, 1)
-        with this.watching():
-            outputs = self.model(inputs)
-        losses = self.loss(outputs, targets)
-        if losses.shape != (len(inputs),):  # a mean would be clipped as if it were one example's
-            raise OsoError(
-                f"loss: has shape {list(losses.shape)} for {len(inputs)} examples; must be one each"
-            )
-        this.check()
-        return this.rules(losses.sum())
+        runs, size = inputs.shape[:2]
+        views = self.views(flat)
+        layers = self.layer_outputs(views)
+        rules: dict[str, list[LayerGradients]] = {name: [] for name in self.layers}
+        norms: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+        for portion in self._portions(inputs, targets):
+            with self.precision.products(flat.device):
+                found = Pass(self, layers).rules(*(each.flatten(0, 1) for each in portion))
+            for name, rule in found.items():
+                rules[name].append(rule)
+                norms[name].append(norms_of(rule, runs * portion[0].shape[1]))
+        return {name: Portions(each, norms[name], runs, size) for name, each in rules.items()}
+
+    def layer_outputs(self, views: Mapping[str, Tensor]) -> dict[str, LayerOutputs]:
+        """By the layer's name; views [R, ...]."""
+        return {
+            # A copy: while the model runs, the layer itself is called through `calling`.
+            name: LayerOutputs(copy.copy(layer), *self._parameters(name, views), self.precision)
+            for name, layer in self.layers.items()
+        }
+
+    @contextmanager
+    def calling(self, call: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
+        """While the model runs, its layers with parameters are called by name through `call`."""
+        try:
+            for name, layer in self.layers.items():
+                layer.forward = partial(call, name)
+            yield
+        finally:
+            for layer in self.layers.values():
+                layer.__dict__.pop("forward", None)
+
+    def portion(self, device: torch.device) -> int | None:
+        """Examples of a run that go through the model at a time; None: all of them."""
+        convolutions = (nn.Conv2d, nn.ConvTranspose2d)
+        small = device.type == "cpu" and any(
+            isinstance(layer, convolutions) for layer in self.layers.values()
+        )
+        return PORTION[device.type] if small or self.precision.low else None
+
+    def _parameters(
+        self, name: str, views: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """A layer's own parameters, and those of layers inside it."""
+        prefix = f"{name}." if name else ""
+        every = {
+            key.removeprefix(prefix): values
+            for key, values in views.items()
+            if key.startswith(prefix)
+        }
+        own = {key: every.pop(key) for key in self.layer_parameters[name]}
+        return own, every
+
+    def _portions(self, inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of every run's batch, [R, width, ...] each; what fills up the last are zeros."""
+        width = self.portion(inputs.device) or inputs.shape[1]
+        for start in range(0, inputs.shape[1], width):
+            xs, ys = inputs[:, start : start + width], targets[:, start : start + width]
+            lack = width - xs.shape[1] if self.precision.low else 0
+            yield (_filled(xs, lack), _filled(ys, lack)) if lack else (xs, ys)
 
     def check_independence(self, flat: Tensor, shape: tuple[int, ...]) -> None:
         """OsoError if an example's output depends on the others in its batch.
@@ -113,100 +181,6 @@ class GradientCode:
             raise OsoError(f"model: its output for an example {MIXES}")
 
 
-class _Pass:
-    """One pass of R runs, forward and backward.
-
-    A layer's rule takes the gradient of its output as soon as the backward pass has it, so that
-    neither that nor the layer's input is kept longer than in ordinary training.
-    """
-
-    def __init__(self, code: GradientCode, views: dict[str, Tensor]) -> None:
-        self.code, self.views = code, views
-        self.runs = len(next(iter(views.values())))
-        self._leaves: list[Tensor] = []  # the outputs where the graph begins
-        self._outputs: dict[str, tuple[Tensor, int]] = {}  # with their versions; until `check`
-        self._inputs: dict[str, Tensor] = {}
-        self._rules: dict[str, LayerGradients] = {}
-        self._plain = {name: copy.copy(layer) for name, layer in code.layers.items()}
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """While the model runs, its layers with parameters are called through `_call`."""
-        try:
-            for name, layer in self.code.layers.items():
-                layer.forward = lambda inputs, name=name: self._call(name, inputs)
-            yield
-        finally:
-            for layer in self.code.layers.values():
-                layer.__dict__.pop("forward", None)
-
-    def check(self) -> None:
-        """OsoError if the outputs are not what the layers returned, or a layer was left out."""
-        for name, (output, version) in self._outputs.items():
-            if output._version != version:
-                raise OsoError(
-                    f"model: the output of a {type(self._plain[name]).__name__} is changed in "
-                    "place; use inplace=False"
-                )
-        self._outputs.clear()
-        self._require(self._inputs)
-
-    def rules(self, loss: Tensor) -> dict[str, LayerGradients]:
-        """Each layer's rule, by the layer's name; this takes the backward pass."""
-        torch.autograd.grad(loss, self._leaves)
-        self._leaves.clear()  # an output, its hook and this pass would keep one another
-        self._require(self._rules)
-        return {name: self._rules[name] for name in self.code.layers}
-
-    def _require(self, found: Mapping[str, object]) -> None:
-        if missing := self.code.layers.keys() - found.keys():
-            raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
-
-    def _call(self, name: str, inputs: Tensor) -> Tensor:
-        layer = self._plain[name]
-        if name in self._inputs:
-            raise OsoError(f"model: a {type(layer).__name__} is used twice in one pass")
-        self._inputs[name] = inputs.detach()
-        output = self._output(name, layer, inputs)
-        if not output.requires_grad:  # the first layer's: here the graph begins
-            self._leaves.append(output.requires_grad_(True))
-        output.register_hook(partial(self._take, name))
-        self._outputs[name] = output, output._version
-        return output
-
-    def _take(self, name: str, gradient: Tensor) -> None:
-        layer, inputs = self._plain[name], self._inputs.pop(name)
-        rule = rule_for(layer, inputs)
-        if rule is not FunctionalGradients:
-            self._rules[name] = rule(layer, inputs, gradient)
-            return
-        parameters = self._parameters(name)
-        own = {key: parameters.pop(key) for key in self.code.layer_parameters[name]}
-        self._rules[name] = FunctionalGradients(layer, inputs, gradient, own, parameters)
-
-    def _parameters(self, name: str) -> dict[str, Tensor]:
-        """The layer's own, each [R, ...]; and those of layers inside it."""
-        prefix = f"{name}." if name else ""
-        return {
-            key.removeprefix(prefix): values
-            for key, values in self.views.items()
-            if key.startswith(prefix)
-        }
-
-    def _output(self, name: str, layer: nn.Module, inputs: Tensor) -> Tensor:
-        parameters = self._parameters(name)
-        own = {key: parameters[key] for key in self.code.layer_parameters[name]}
-        if type(layer) is nn.Linear and inputs.dim() == 2:
-            return linear_outputs(inputs, own["weight"], own.get("bias"))
-        if self.runs > 1 and len(own) < len(parameters):
-            raise OsoError(
-                f"model: {type(layer).__name__} has parameters beside layers with parameters; "
-                "such a model can train one run at a time only"
-            )
-        parts = [
-            torch.func.functional_call(
-                layer, {key: values[run] for key, values in own.items()}, (part,)
-            )
-            for run, part in enumerate(inputs.chunk(self.runs))
-        ]
-        return parts[0] if self.runs == 1 else torch.cat(parts)
+def _filled(values: Tensor, lack: int) -> Tensor:
+    """[R, B, ...] with `lack` zeros more for each run."""
+    return torch.cat([values, values.new_zeros(len(values), lack, *values.shape[2:])], dim=1)

@@ -5,17 +5,19 @@ gradient of example i's kernel is U_i^T S_i, where the rows of U_i are the patch
 the pixels. In a Conv2d the inputs are the large side and the output gradients the small one; in a
 ConvTranspose2d it is the other way round.
 
-U_i is many times larger than the image, so where the kernel moves down by single rows it is formed
-in one direction only: the patches' columns are laid out, and each of the kernel's rows then reads
-its part of that from a shifted start. Channels stand last, which keeps what is read together
-together.
+U_i is many times larger than the image, and laying it out takes as long as multiplying it. So
+channels stand last, and where the kernel moves down by single rows U_i is formed in one direction
+only: the patches' columns are laid out, in one pass, and each of the kernel's rows then reads its
+part of that from a shifted start. Numbers of two bytes are laid out whole: their products take no
+parts of a matrix without copying them. A single channel has too little in a row for either: then it
+is U_i^T that is laid out, whose rows are rows of the image.
 """
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from oso.training.gradients.rules import row_norms
+from oso.training.gradients.rules import Sums, row_norms
 
 # Bytes of patches that exist at the same time: on a CPU they stay in the cache.
 CHUNK_BYTES = {"cpu": 3 * 2**19, "cuda": 2**29}
@@ -27,16 +29,22 @@ class ConvGradients:
     def __init__(
         self, layer: nn.Conv2d | nn.ConvTranspose2d, inputs: Tensor, output_gradients: Tensor
     ) -> None:
-        # [N, O]
-        self.bias = output_gradients.sum(dim=(2, 3)) if layer.bias is not None else None
+        self.bias = None  # [N, O]
+        if layer.bias is not None:
+            exact = torch.promote_types(output_gradients.dtype, torch.float32)
+            self.bias = output_gradients.sum(dim=(2, 3), dtype=exact)
         sides = [inputs.permute(0, 2, 3, 1), output_gradients.permute(0, 2, 3, 1)]
         large, small = reversed(sides) if layer.transposed else sides
-        form = _kernels_by_rows if layer.stride[0] == 1 else _kernels_by_patches
-        self.kernels = inputs.new_empty(  # [N, KH, KW, channels of the large side, of the small]
-            len(inputs), *layer.kernel_size, large.shape[-1], small.shape[-1]
+        self.kernels = inputs.new_empty(  # [N, channels of the small side, KH, KW, of the large]
+            len(inputs), small.shape[-1], *layer.kernel_size, large.shape[-1]
         )
-        patches = small[0, ..., 0].numel() * layer.kernel_size[1] * large.shape[-1]
-        chunk = max(1, CHUNK_BYTES[inputs.device.type] // (patches * inputs.element_size()))
+        by_rows = layer.stride[0] == 1 and large.shape[-1] > 1 and inputs.element_size() > 2
+        form = _kernels_by_rows if by_rows else _kernels_by_patches
+        seen = layer.kernel_size[1] if by_rows else layer.kernel_size[0] * layer.kernel_size[1]
+        patches = small[0, ..., 0].numel() * seen * large.shape[-1] * inputs.element_size()
+        # A power of two, so that portions of 64 have no remainder: a product's shape may decide
+        # how it is rounded, and no example's gradient may depend on how many others there are.
+        chunk = 2 ** max(0, (CHUNK_BYTES[inputs.device.type] // patches).bit_length() - 1)
         for start in range(0, len(inputs), chunk):
             part = slice(start, start + chunk)
             form(layer, large[part], small[part], self.kernels[part])
@@ -50,53 +58,70 @@ class ConvGradients:
         if self.bias is not None:
             self.bias = self.bias.masked_fill(bad[:, None], 0.0)
 
-    def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
+    def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
         runs = len(weights)
-        kernels = weights @ self.kernels.view(runs, -1, self.kernels[0].numel())
-        kernels = kernels.unflatten(2, self.kernels.shape[1:])
-        sums = {"weight": kernels.permute(0, 1, 5, 4, 2, 3)}
-        if self.bias is not None:
-            sums["bias"] = weights @ self.bias.unflatten(0, (runs, -1))
-        return sums
+        kernels = self.kernels.view(runs, -1, self.kernels[0].numel()).to(weights.dtype)
+        bias = None if self.bias is None else self.bias.unflatten(0, (runs, -1)).to(weights.dtype)
+        if onto is None:
+            found = (weights @ kernels).unflatten(2, self.kernels.shape[1:])
+            onto = {"weight": found.permute(0, 1, 2, 5, 3, 4)}
+            if bias is not None:
+                onto["bias"] = weights @ bias
+            return onto
+        onto["weight"].permute(0, 1, 2, 4, 5, 3).flatten(2).baddbmm_(weights, kernels)
+        if bias is not None:
+            onto["bias"].baddbmm_(weights, bias)
+        return onto
 
 
 def _kernels_by_rows(
     layer: nn.Conv2d | nn.ConvTranspose2d, large: Tensor, small: Tensor, kernels: Tensor
 ) -> None:
-    """Write U_i^T S_i into kernels, from large [N, H, W, C] and small [N, H', W', O]."""
+    """Write (U_i^T S_i)^T into kernels, from large [N, H, W, C] and small [N, H', W', O]."""
     padded = _padded(layer, large)
+    count, rows, _, channels = padded.shape
     height, width = small.shape[1:3]
-    stride, dilation = layer.stride[1], layer.dilation
-    reach = stride * (width - 1) + 1
-    starts = [column * dilation[1] for column in range(layer.kernel_size[1])]
-    columns = torch.stack([padded[:, :, at : at + reach : stride] for at in starts], dim=3)
-    columns = columns.flatten(3).flatten(1, 2)  # [N, rows of the padded image x W', KW C]
-    pixels = small.flatten(1, 2)  # [N, H' W', O]
+    example, down, right, _ = padded.stride()
+    columns = padded.as_strided(  # [N, rows of the padded image, W', KW, C]
+        (count, rows, width, layer.kernel_size[1], channels),
+        (example, down, right * layer.stride[1], right * layer.dilation[1], 1),
+        padded.storage_offset(),
+    )
+    columns = columns.reshape(count, rows * width, -1)
+    pixels = small.flatten(1, 2).transpose(1, 2)  # [N, O, H' W']
     for row in range(layer.kernel_size[0]):
-        first = row * dilation[0] * width
+        first = row * layer.dilation[0] * width
         seen = columns[:, first : first + height * width]
-        kernels[:, row] = torch.bmm(seen.transpose(1, 2), pixels).view_as(kernels[:, row])
+        kernels[:, :, row] = torch.bmm(pixels, seen).view_as(kernels[:, :, row])
 
 
 def _kernels_by_patches(
     layer: nn.Conv2d | nn.ConvTranspose2d, large: Tensor, small: Tensor, kernels: Tensor
 ) -> None:
     """The same for any stride, from whole patches."""
-    padded = _padded(layer, large).permute(0, 3, 1, 2)
-    height, width = (
-        stride * (size - 1) + dilation * (kernel - 1) + 1
-        for stride, size, dilation, kernel in zip(
-            layer.stride, small.shape[1:3], layer.dilation, layer.kernel_size, strict=True
-        )
-    )
-    patches = F.unfold(  # [N, C KH KW, H' W']
-        padded[..., :height, :width], layer.kernel_size, layer.dilation, 0, layer.stride
-    )
-    found = torch.bmm(patches, small.flatten(1, 2)).unflatten(1, (-1, *layer.kernel_size))
-    kernels.copy_(found.permute(0, 2, 3, 1, 4))
+    padded = _padded(layer, large)
+    channels = padded.shape[3]
+    example, down, right, _ = padded.stride()
+    of_pixel = (down * layer.stride[0], right * layer.stride[1])
+    in_patch = (down * layer.dilation[0], right * layer.dilation[1], 1)
+    count, height, width, _ = small.shape
+    patch = (*layer.kernel_size, channels)
+    start = padded.storage_offset()
+    pixels = small.flatten(1, 2)  # [N, H' W', O]
+    if channels == 1:
+        shape, strides = (count, *patch, height, width), (example, *in_patch, *of_pixel)
+        patches = padded.as_strided(shape, strides, start).reshape(count, -1, height * width)
+        found = torch.bmm(patches, pixels).transpose(1, 2)
+    else:
+        shape, strides = (count, height, width, *patch), (example, *of_pixel, *in_patch)
+        patches = padded.as_strided(shape, strides, start).reshape(count, height * width, -1)
+        found = torch.bmm(pixels.transpose(1, 2), patches)
+    kernels.copy_(found.unflatten(2, patch))
 
 
 def _padded(layer: nn.Conv2d | nn.ConvTranspose2d, large: Tensor) -> Tensor:
     assert not isinstance(layer.padding, str)  # `rule_for` keeps these away
     vertical, horizontal = layer.padding
-    return F.pad(large, (0, 0, horizontal, horizontal, vertical, vertical))
+    if not (vertical or horizontal):
+        return large.contiguous()
+    return F.pad(large, (0, 0, horizontal, horizontal, vertical, vertical)).contiguous()

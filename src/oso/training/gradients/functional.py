@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from oso.training.gradients.rules import row_norms
+from oso.training.gradients.rules import Sums, row_norms
 
 
 class FunctionalGradients:
@@ -55,11 +55,16 @@ class FunctionalGradients:
             for name, gradient in self.gradients.items()
         }
 
-    def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
+    def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
         runs = len(weights)
-        return {
+        found = {
             name: (weights @ gradient.flatten(1).unflatten(0, (runs, -1))).unflatten(
                 2, gradient.shape[1:]
             )
             for name, gradient in self.gradients.items()
         }
+        if onto is None:
+            return found
+        for name, sums in found.items():
+            onto[name] += sums
+        return onto

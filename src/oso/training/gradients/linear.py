@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from oso.training.gradients.rules import LARGEST_NORM, row_norms
+from oso.training.gradients.rules import LARGEST_NORM, Sums, row_norms
 
 
 class LinearGradients:
@@ -26,21 +26,22 @@ class LinearGradients:
         self.inputs = self.inputs.masked_fill(bad[:, None], 0.0)
         self.output_gradients = self.output_gradients.masked_fill(bad[:, None], 0.0)
 
-    def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
-        """All sums of a run in one matrix product: [J O, B] x [B, I]."""
+    def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
+        """All sums of a run in one matrix product: [J O, B] x [B, I].
+
+        Neither a weighted error nor a product is rounded to less than the weights have.
+        """
         runs, sums, _ = weights.shape
-        errors = self.output_gradients.unflatten(0, (runs, -1))  # [R, B, O]
+        errors = self.output_gradients.unflatten(0, (runs, -1)).to(weights.dtype)  # [R, B, O]
+        inputs = self.inputs.unflatten(0, (runs, -1)).to(weights.dtype)  # [R, B, I]
         weighted = weights.transpose(1, 2)[..., None] * errors[:, :, None]  # [R, B, J, O]
         rows = weighted.flatten(2).transpose(1, 2)  # [R, J O, B]
-        found = {"weight": (rows @ self.inputs.unflatten(0, (runs, -1))).unflatten(1, (sums, -1))}
+        if onto is None:
+            onto = {"weight": (rows @ inputs).unflatten(1, (sums, -1))}
+            if self.has_bias:
+                onto["bias"] = weighted.sum(dim=1)
+            return onto
+        onto["weight"].view(runs, -1, inputs.shape[2]).baddbmm_(rows, inputs)
         if self.has_bias:
-            found["bias"] = weighted.sum(dim=1)
-        return found
-
-
-def linear_outputs(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Each run's layer on its own part: inputs [R B, I], weight [R, O, I], bias [R, O]."""
-    parts = inputs.unflatten(0, (len(weight), -1))
-    if bias is None:
-        return torch.bmm(parts, weight.transpose(1, 2)).flatten(0, 1)
-    return torch.baddbmm(bias[:, None], parts, weight.transpose(1, 2)).flatten(0, 1)
+            onto["bias"] += weighted.sum(dim=1)
+        return onto

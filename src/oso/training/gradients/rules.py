@@ -5,6 +5,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+Sums = dict[str, Tensor]
+
 
 class LayerGradients(Protocol):
     """Per-example gradients of one layer's parameters, in whatever form is small.
@@ -18,8 +20,12 @@ class LayerGradients(Protocol):
     def drop(self, bad: Tensor) -> None:
         """Make the gradients of these examples (bool [N]) zero; they are not finite."""
 
-    def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
-        """For weights [R, J, B]: by parameter sum_i weights[r, j, i] g_ri, [R, J, *its shape]."""
+    def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
+        """For weights [R, J, B]: by parameter sum_i weights[r, j, i] g_ri, [R, J, *its shape].
+
+        In the weights' type, whatever the gradients' is. `onto`: what the same layer's rule
+        returned for other examples; the sums are added to it, in place, and it is returned.
+        """
 
 
 # An example with a gradient, or a factor of one, longer than this contributes nothing: beyond it a
@@ -40,7 +46,8 @@ def row_norms(values: Tensor) -> Tensor:
         return torch.linalg.vector_norm(torch.stack(parts), dim=0)
     if rows.is_cuda:  # float64 costs little there, and looking for odd ones makes the host wait
         return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    norms = torch.linalg.vector_norm(rows, dim=1).double()
+    exact = torch.float32 if rows.dtype.itemsize < 4 else None  # squares and sums of short numbers
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=exact).double()
     odd = ~((norms > _SMALL) & (norms < _LARGE))
     if odd.any():
         norms[odd] = torch.linalg.vector_norm(rows[odd].double(), dim=1)
@@ -64,3 +71,10 @@ def rule_for(layer: nn.Module, inputs: Tensor) -> type:
     ):
         return ConvGradients
     return FunctionalGradients
+
+
+def has_rule(layer: nn.Module, inputs: Tensor) -> bool:
+    """Whether a closed form applies."""
+    from oso.training.gradients.functional import FunctionalGradients
+
+    return rule_for(layer, inputs) is not FunctionalGradients
