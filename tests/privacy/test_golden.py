@@ -35,7 +35,7 @@ ANSWER = {2: [-1.6368041, -0.6705779, -1.0927323]}
 
 def test_the_scheme_is_known() -> None:
     assert STREAMS in HASH
-    assert streams.BLOCK == BLOCK[STREAMS]
+    assert BLOCK[STREAMS] == streams.BLOCK
 
 
 def test_batches() -> None:

@@ -169,7 +169,7 @@ class Mechanism:
             noise = self.draws.normals([self.run_ids[runs]], purpose, step, total.shape)[0]
         noise *= query.noise_multiplier * _columns(query.sensitivity(runs), noise.dim())
         # Added in float64: a sum of two float32 numbers would show which noise was possible.
-        return noise.add_(total.double()).to(total.dtype)
+        return noise.add_(total).to(total.dtype)
 
 
 def _columns(values: float | Tensor, dims: int) -> float | Tensor:

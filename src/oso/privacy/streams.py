@@ -147,7 +147,7 @@ class _Key(ISeedSequence):
         return np.frombuffer(self.digest, dtype=np.dtype(dtype).newbyteorder("<"), count=n_words)
 
     def bits(self) -> np.random.SFC64:
-        # Counts from 1, and throws its first twelve words away. Only the stubs want less than numpy's
+        # Counts from 1, and throws its first twelve words away. Only the stubs want less than the
         # documentation allows.
         return np.random.SFC64(self)  # type: ignore[arg-type]
 

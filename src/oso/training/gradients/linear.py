@@ -30,11 +30,12 @@ class LinearGradients:
         """All sums of a run in one matrix product: [J O, B] x [B, I]."""
         runs, sums, _ = weights.shape
         errors = self.output_gradients.unflatten(0, (runs, -1))  # [R, B, O]
-        weighted = weights.transpose(1, 2)[..., None] * errors[:, :, None]  # [R, B, J, O]
+        columns = weights.transpose(1, 2).contiguous()  # or the next lies so that `flatten` copies
+        weighted = columns[..., None] * errors[:, :, None]  # [R, B, J, O]
         rows = weighted.flatten(2).transpose(1, 2)  # [R, J O, B]
         found = {"weight": (rows @ self.inputs.unflatten(0, (runs, -1))).unflatten(1, (sums, -1))}
         if self.has_bias:
-            found["bias"] = weighted.sum(dim=1)
+            found["bias"] = weights @ errors
         return found
 
 
