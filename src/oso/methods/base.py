@@ -97,6 +97,6 @@ def descend(state: State, gradient: Tensor, momentum: float) -> None:
     """theta <- theta - rho v with v <- momentum v + gradient (heavy ball, as torch.optim.SGD)."""
     if momentum > 0:
         velocity = state.memory.get("velocity")
-        gradient = gradient if velocity is None else gradient.add(velocity, alpha=momentum)
+        gradient = gradient if velocity is None else momentum * velocity + gradient
         state.memory["velocity"] = gradient
-    state.parameters.addcmul_(state.learning_rate[:, None], gradient, value=-1)
+    state.parameters -= state.learning_rate[:, None] * gradient

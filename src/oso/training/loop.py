@@ -270,7 +270,7 @@ def rows_of(values: Tensor, indices: Tensor) -> Tensor:
 
 
 def finite(parameters: Tensor) -> Tensor:
-    """Which runs' parameters are all finite, [R, P] to [R].
+    """Which runs have finite parameters only, [R, P] to [R].
 
     A sum tells it at a tenth of the price, unless it overflows itself; then each is looked at.
     """
