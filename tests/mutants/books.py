@@ -312,7 +312,7 @@ METHODS = [
     Fault(
         "divergence is judged by the training examples",
         "training/loop.py",
-        "        self._drop_diverged(state.parameters.isfinite().all(dim=1))\n",
+        "        self._drop_diverged(finite(state.parameters))\n",
         "        losses = [\n"
         "            self.code.loss(self.code.outputs(each, self.inputs), self.targets)\n"
         "            for each in state.parameters\n"

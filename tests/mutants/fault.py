@@ -28,5 +28,17 @@ def in_draws(name: str, old: str, new: str, tests: str = P + "test_draws.py") ->
     return Fault(name, "privacy/draws.py", old, new, tests)
 
 
+def in_streams(name: str, old: str, new: str, tests: str = P + "test_streams.py") -> Fault:
+    return Fault(name, "privacy/streams.py", old, new, tests)
+
+
+def in_sampling(name: str, old: str, new: str, tests: str = P + "test_subsets.py") -> Fault:
+    return Fault(name, "privacy/sampling.py", old, new, tests)
+
+
+def in_subsets(name: str, old: str, new: str, tests: str = P + "test_subsets.py") -> Fault:
+    return Fault(name, "privacy/subsets.py", old, new, tests)
+
+
 def in_queries(name: str, old: str, new: str, tests: str = QUERIES) -> Fault:
     return Fault(name, "privacy/queries.py", old, new, tests)

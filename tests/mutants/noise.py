@@ -1,6 +1,15 @@
 """Faults in the noise and in the batches."""
 
-from fault import MECHANISM, Fault, P, in_draws, in_mechanism
+from fault import (
+    MECHANISM,
+    Fault,
+    P,
+    in_draws,
+    in_mechanism,
+    in_sampling,
+    in_streams,
+    in_subsets,
+)
 
 NOISE = [
     in_mechanism(
@@ -71,8 +80,8 @@ NOISE = [
     ),
     in_draws(
         "one run's noise for all, drawn on the host",
-        "self.randomness.normals(run_id, purpose, step, shape) for run_id in run_ids",
-        "self.randomness.normals(run_ids[0], purpose, step, shape) for _ in run_ids",
+        "self.randomness.normals(run_ids, purpose,",
+        "self.randomness.normals(run_ids[:1] * len(run_ids), purpose,",
     ),
     Fault(
         "one run's noise for all, drawn on an accelerator",
@@ -108,26 +117,71 @@ NOISE = [
         "self._add_noise(total, query, runs, step)",
         P + "test_groups.py",
     ),
-    Fault(
+    in_streams(
         "uniform noise of the right deviation",
-        "privacy/streams.py",
-        "stream(run_id, purpose, step).standard_normal(shape)",
-        "3.4641 * (stream(run_id, purpose, step).random(shape) - 0.5)",
+        "np.random.Generator(bits).standard_normal(out=part)",
+        "part[:] = 3.4641 * (np.random.Generator(bits).random(part.shape) - 0.5)",
         MECHANISM,
     ),
-    Fault(
-        "the step stands in the counter's lowest word",
-        "privacy/streams.py",
-        "counter=[0, 0, 0, step]",
-        "counter=[step, 0, 0, 0]",
-        P + "test_streams.py",
+    in_streams(
+        "noise with the digits of float32",
+        "np.random.Generator(bits).standard_normal(out=part)",
+        "part[:] = np.random.Generator(bits).standard_normal(part.shape, dtype=np.float32)",
+    ),
+    in_streams(
+        "the streams' keys have 64 bits",
+        'dtype=np.dtype(dtype).newbyteorder("<"), count=n_words)',
+        'dtype="<u8", count=1).repeat(n_words)',
+    ),
+    in_streams(
+        "the blocks of a vector share a key",
+        "_Key(run_ids[row], purpose, step, block).bits()",
+        "_Key(run_ids[row], purpose, step, 0).bits()",
+    ),
+    in_streams(
+        "a block's key is used again in a later step",
+        "_Key(run_ids[row], purpose, step, block).bits()",
+        "_Key(run_ids[row], purpose, step % 1000, block).bits()",
+    ),
+    in_streams(
+        "a step's next block is the next step's first",
+        "_Key(run_ids[row], purpose, step, block).bits()",
+        "_Key(run_ids[row], purpose, step + block, 0).bits()",
+    ),
+    in_streams(
+        "runs side by side share their blocks",
+        "_Key(run_ids[row], purpose, step, block).bits()",
+        "_Key(run_ids[0], purpose, step, block).bits()",
+    ),
+    in_streams(
+        "step and block run into each other",
+        "\\x00{step}\\x00{block}",
+        "\\x00{step}{block}",
+    ),
+    in_streams(
+        "every second block stays what the memory held",
+        "for block in blocks]",
+        "for block in blocks if block % 2 == 0]",
+    ),
+    in_streams(
+        "the scheme changes and its number does not",
+        "BLOCK = 2**14",
+        "BLOCK = 2**13",
+        P + "test_golden.py",
     ),
     Fault(
-        "the streams' keys have 32 bits",
-        "privacy/streams.py",
-        'np.frombuffer(digest[:16], dtype="<u8")',
-        'np.frombuffer(digest[:4], dtype="<u4").astype("u8")',
-        P + "test_streams.py",
+        "threads take a job twice",
+        "privacy/threads.py",
+        "        for job in waiting:\n",
+        "        for job in jobs:\n",
+        P + "test_threads.py",
+    ),
+    Fault(
+        "threads are not waited for",
+        "privacy/threads.py",
+        "            helper.result()\n",
+        "            pass\n",
+        P + "test_threads.py",
     ),
     Fault(
         "the system's entropy is drawn once and kept",
@@ -153,8 +207,8 @@ NOISE = [
     Fault(
         "identity and purpose run into each other",
         "privacy/streams.py",
-        "{run_id}\\x00{purpose}",
-        "{run_id}{purpose}",
+        'f"{run_id}\\x00{purpose}\\x00{step}',
+        'f"{run_id}{purpose}\\x00{step}',
         P + "test_streams.py",
     ),
     in_mechanism(
@@ -173,20 +227,20 @@ NOISE = [
 SAMPLING = [
     in_draws(
         "the runs share their batches",
-        'randomness.uniforms(run_id, "sampling",',
-        'randomness.uniforms("shared", "sampling",',
+        'randomness.words(run_id, "sampling",',
+        'randomness.words("shared", "sampling",',
         MECHANISM,
     ),
     in_draws(
         "the same batch in each step",
-        'uniforms(run_id, "sampling", step,',
-        'uniforms(run_id, "sampling", 1,',
+        'words(run_id, "sampling", step)',
+        'words(run_id, "sampling", 1)',
         MECHANISM,
     ),
     in_draws(
         "what pads a batch is taken for examples",
-        "sizes[:, None]",
-        "sizes.max()",
+        "present[row, : len(batch)] = batch, True",
+        "present[row] = batch, True",
     ),
     in_mechanism(
         "what pads a batch has weight",
@@ -195,22 +249,65 @@ SAMPLING = [
     ),
     in_draws(
         "a batch that is too long is cut",
-        "_present(taken.sum(dim=1))",
-        "_present(taken.sum(dim=1).clamp(max=BLOCK))",
+        "        return self.sampling.draw(self.examples, words)\n",
+        "        return self.sampling.draw(self.examples, words)[:BLOCK]\n",
     ),
-    Fault(
+    in_sampling(
         "batches of fixed size",
-        "privacy/sampling.py",
-        "np.flatnonzero(self.takes(uniforms))",
-        "np.sort(np.argsort(uniforms)[: round(len(uniforms) * self.rate)])",
+        "binomial(examples, self.rate, words), words)",
+        "round(examples * self.rate), words)",
         MECHANISM,
     ),
-    Fault(
+    in_sampling(
         "batches are drawn at twice the rate that is booked",
-        "privacy/sampling.py",
-        "uniforms < self.rate",
-        "uniforms < 2 * self.rate",
-        P + "test_sampling.py",
+        "binomial(examples, self.rate, words), words)",
+        "binomial(examples, min(1.0, 2 * self.rate), words), words)",
+    ),
+    in_sampling(
+        "a size is drawn for one example too few",
+        "binomial(examples, self.rate, words), words)",
+        "binomial(examples - 1, self.rate, words), words)",
+    ),
+    in_subsets(
+        "who is still undecided when the rate ends takes part",
+        "    return taken  # who has",
+        "    return taken + undecided  # who has",
+    ),
+    in_subsets(
+        "a digit 0 of the rate is taken for a 1",
+        "        if rate >= 1:  # the",
+        "        if rate >= 0.5:  # the",
+    ),
+    in_subsets(
+        "bits beyond those that are asked for count",
+        "(int(drawn[-1]) >> (-bits % 64)).bit_count()",
+        "int(drawn[-1]).bit_count()",
+    ),
+    in_subsets(
+        "a subset prefers the first examples",
+        "found = np.concatenate([found, below(examples, size - len(found), words)])",
+        "found = np.concatenate([found, below(examples, size - len(found), words)])\n"
+        "        found = np.minimum(found, below(examples, len(found), words))",
+    ),
+    in_subsets(
+        "numbers that are too large are folded over, not drawn again",
+        "drawn[drawn < limit]",
+        "drawn % limit",
+    ),
+    in_subsets(
+        "an example stands in a batch twice",
+        "        found = found[np.concatenate([[True], found[1:] != found[:-1]])]\n",
+        "",
+    ),
+    in_subsets(
+        "the last example is never drawn",
+        "below(examples, size - len(found), words)",
+        "below(max(1, examples - 1), size - len(found), words)",
+    ),
+    in_subsets(
+        "of a large batch those are kept that were left out",
+        "        return np.flatnonzero(kept)\n",
+        "        return np.flatnonzero(~kept)\n",
     ),
     in_mechanism(
         "sums are divided by the realised batch size",

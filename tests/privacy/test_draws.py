@@ -17,6 +17,15 @@ def draws(request) -> Draws:
     return draws
 
 
+@pytest.mark.parametrize("step", [1, 2])
+def test_batches_are_the_same_on_any_device(step: int) -> None:
+    """They are drawn on the host, so that a run has the same ones wherever it trains."""
+    host, there = (Draws(Seeded(), PoissonSampling(0.1), 1000, torch.device("cpu")) for _ in "ab")
+    there._there = True
+    for a, b in zip(host.batches(RUNS, step), there.batches(RUNS, step), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_batches_together_are_each_runs_own(draws: Draws) -> None:
     indices, present = draws.batches(RUNS, 3)
     for run, run_id in enumerate(RUNS):

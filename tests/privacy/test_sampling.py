@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import dp_accounting
-import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation, UnsupportedEventError
 
@@ -19,14 +18,6 @@ from oso.privacy.sampling import PoissonSampling
 def test_a_rate_out_of_range_is_refused(rate: float) -> None:
     with pytest.raises(OsoError, match=r"sampling rate .*: must be above 0 and at most 1"):
         PoissonSampling(rate)
-
-
-def test_a_draw_takes_each_example_with_the_rate() -> None:
-    uniforms = np.array([0.0, 0.2999, 0.3, 0.9])
-    assert PoissonSampling(0.3).draw(uniforms).tolist() == [0, 1]
-    assert PoissonSampling(1.0).draw(np.linspace(0, 1, 5, endpoint=False)).tolist() == list(
-        range(5)
-    )
 
 
 def test_the_event_is_that_of_the_draw() -> None:

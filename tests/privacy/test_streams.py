@@ -1,7 +1,8 @@
-"""Streams: no two of them alike, none dependent on order."""
+"""Streams: no two of them alike, none dependent on order or on threads."""
 
 import os
 import random
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,60 +10,186 @@ import scipy.stats
 import torch
 
 from oso.errors import OsoError
-from oso.privacy.streams import Seeded, SystemEntropy, source, stream
+from oso.privacy import streams
+from oso.privacy.mechanism import Mechanism
+from oso.privacy.queries import ClippedDirection, ClippedGradient
+from oso.privacy.streams import BLOCK, Seeded, SystemEntropy, source, stream
+
+MILLION = 1_000_003  # not a whole number of blocks
 
 
-def test_a_stream_is_reproducible() -> None:
-    first, again = (stream("run", "sampling", 7).random(5) for _ in range(2))
-    assert np.array_equal(first, again)
+def normals(run_id: str, purpose: str, step: int, count: int, threads: int = 1) -> np.ndarray:
+    return Seeded().normals([run_id], purpose, step, (count,), threads)[0]
 
 
-def test_run_purpose_and_step_each_change_the_stream() -> None:
-    draws = [
-        tuple(stream(run, purpose, step).random(2))
-        for run in ("a", "b")
-        for purpose in ("sampling", "noise/clipped_gradient", "noise/clipped_direction")
-        for step in (1, 2, 3)
-    ]
-    assert len(set(draws)) == len(draws)
+@pytest.mark.parametrize("count", [1, 5000, BLOCK, BLOCK + 1, 2**16 + 3, MILLION])
+def test_any_number_of_threads_gives_the_same_numbers(count: int) -> None:
+    runs = ["a", "b", "c"]
+    alone = Seeded().normals(runs, "noise", 7, (count,))
+    for threads in (2, 3, 16):
+        assert np.array_equal(alone, Seeded().normals(runs, "noise", 7, (count,), threads))
+    assert np.array_equal(alone[1], normals("b", "noise", 7, count, 2))
 
 
-def test_identity_and_purpose_do_not_run_into_each_other() -> None:
-    assert stream("run", "1noise", 1).random() != stream("run1", "noise", 1).random()
+def test_words_go_on_where_they_stopped() -> None:
+    first, again = (Seeded().words("run", "sampling", 7) for _ in range(2))
+    assert np.array_equal(np.concatenate([first(3), first(4)]), again(7))
 
 
-def test_steps_do_not_overlap_however_much_is_drawn() -> None:
-    """A counter that held the step in its lowest word would repeat step 1's draws, shifted."""
-    first = stream("run", "noise", 1).random(4096)
-    second = stream("run", "noise", 2).random(4096)
-    assert not set(first) & set(second)
+def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000 steps of two runs and two queries, three blocks each, by one thread and by two."""
+    monkeypatch.setattr(streams, "BLOCK", 8)
+    drawn: list[np.ndarray] = []
+    draw = Seeded.normals
+
+    def kept(self: Seeded, *arguments: object) -> np.ndarray:
+        drawn.append(draw(self, *arguments[:4], 1 + len(drawn) % 2).copy())  # type: ignore[arg-type]
+        return drawn[-1].copy()
+
+    class Nothing:
+        def norms(self) -> torch.Tensor:
+            return torch.zeros(2, 0)
+
+        def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
+            return torch.zeros(2, 2, 20)
+
+    monkeypatch.setattr(Seeded, "normals", kept)
+    mechanism = Mechanism(["a", "b"], examples=10**6, batch_size=1)
+    mechanism.draws.batches = lambda run_ids, step: (  # type: ignore[method-assign]
+        torch.zeros(2, 0, dtype=torch.int64),
+        torch.zeros(2, 0, dtype=torch.bool),
+    )
+    queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
+    for step in range(1, 3001):
+        mechanism.release(slice(0, 2), step, queries, lambda _: Nothing())
+    numbers = np.concatenate([each.ravel() for each in drawn])
+    assert len(numbers) == 3000 * 2 * 2 * 20
+    assert len(np.unique(numbers)) == len(numbers)
 
 
-def test_the_key_is_wide() -> None:
-    """32 bits of seed would collide here: 2^32 keys, 200,000 streams, about 4.7 pairs expected."""
-    keys = {stream(f"run {i}", "noise", 1).bit_generator.random_raw() for i in range(200_000)}
-    assert len(keys) == 200_000
+def test_no_two_blocks_have_one_key() -> None:
+    purposes = ("sampling", "noise/clipped_gradient/1", "noise/clipped_direction/7")
+    parts = list(product(("a", "b", "a1"), purposes, (*range(1, 3001), 11, 111), range(4)))
+    keys = {streams._Key(*part).generate_state(3, np.uint64).tobytes() for part in set(parts)}
+    assert len(keys) == len(set(parts)) > 100_000
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("run", "1noise", 1, 0), ("run1", "noise", 1, 0)),
+        (("run", "noise1", 1, 0), ("run", "noise", 11, 0)),
+        (("run", "noise", 1, 11), ("run", "noise", 11, 1)),
+        (("run", "noise", 1, 0), ("run", "noise", 10, 0)),
+    ],
+)
+def test_the_parts_of_a_name_do_not_run_into_each_other(one: tuple, other: tuple) -> None:
+    assert streams._Key(*one).bits().random_raw() != streams._Key(*other).bits().random_raw()
+
+
+def test_every_stream_counts_from_one_place() -> None:
+    """Equal counts at equal places: two streams could meet only if they were one from the start."""
+    for step in range(1, 100):
+        bits = streams._Key("run", "noise", step, 0).bits()
+        assert bits.state["state"]["state"][3] == 13  # from 1, and twelve words thrown away
+
+
+def test_the_key_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 192 bits of the hash counts: 64 would let some of a study's streams meet."""
+
+    class Digest:
+        def __init__(self, name: bytes) -> None:
+            self.value = 1 << int(name.rpartition(b"\0")[2])
+
+        def digest(self) -> bytes:
+            return self.value.to_bytes(32, "little")
+
+    monkeypatch.setattr(streams.hashlib, "sha256", Digest)
+    first = {streams._Key("run", "noise", 1, bit).bits().random_raw() for bit in range(192)}
+    assert len(first) == 192
+
+
+class TestTheNoisesLaw:
+    """A million numbers: 62 blocks, each of a generator of its own."""
+
+    drawn = normals("run", "noise", 1, MILLION, 2)
+
+    def test_distribution_and_moments(self) -> None:
+        assert scipy.stats.kstest(self.drawn, "norm").pvalue > 1e-5
+        assert abs(self.drawn.mean()) < 5 / MILLION**0.5
+        assert abs(self.drawn.var() - 1) < 5 * (2 / MILLION) ** 0.5
+        assert abs((self.drawn**4).mean() - 3) < 5 * (96 / MILLION) ** 0.5
+
+    @pytest.mark.parametrize("far", [2.0, 3.0, 4.0, 4.5])
+    def test_tails(self, far: float) -> None:
+        expected = MILLION * scipy.stats.norm.sf(far)
+        for side in (self.drawn > far, self.drawn < -far):
+            assert abs(side.sum() - expected) < 5 * expected**0.5
+
+    def test_blocks_are_independent(self) -> None:
+        blocks = self.drawn[: 61 * BLOCK].reshape(61, BLOCK)
+        for values in (blocks, blocks**2):
+            correlation = np.corrcoef(values) - np.eye(61)
+            assert np.abs(correlation).max() < 6 / BLOCK**0.5
+        across = np.corrcoef(blocks[:-1, -1], blocks[1:, 0])[
+            0, 1
+        ]  # a block's end, the next's start
+        assert abs(across) < 5 / 60**0.5
+
+    def test_neighbours_are_independent(self) -> None:
+        for lag in (1, 2, BLOCK, 2 * BLOCK):
+            for values in (self.drawn, self.drawn**2):
+                found = np.corrcoef(values[:-lag], values[lag:])[0, 1]
+                assert abs(found) < 5 / (MILLION - lag) ** 0.5
+
+    def test_runs_purposes_and_steps_are_independent(self) -> None:
+        others = [
+            normals(run, purpose, step, 2 * BLOCK)
+            for run in "ab"
+            for purpose in ("x", "y")
+            for step in (1, 2, 3)
+        ]
+        assert np.abs(np.corrcoef(others) - np.eye(12)).max() < 6 / (2 * BLOCK) ** 0.5
+
+    def test_all_digits_are_used(self) -> None:
+        """float64 to its last binary digit, not a float32 number made longer."""
+        part = np.abs(self.drawn)
+        whole = (part[(part >= 1) & (part < 2)] * 2.0**52).astype(np.uint64)
+        for place in range(48):  # the highest ones follow the density
+            share = (whole >> np.uint64(place) & np.uint64(1)).mean()
+            assert abs(share - 0.5) < 5 * 0.5 / len(whole) ** 0.5 + 2.0 ** (place - 52)
+        assert len(np.unique(self.drawn)) == MILLION
+
+
+def test_starting_weights_have_a_stream_of_their_seeds_own() -> None:
+    first = [stream(f"seed {seed}", "weights", 0).random() for seed in (1, 1, 2)]
+    assert first[0] == first[1] != first[2]
 
 
 class TestSystemEntropy:
     """Fresh at every call, and of the stated distributions."""
 
-    def test_uniforms(self) -> None:
-        draws = SystemEntropy().uniforms("run", "sampling", 1, (50_000,))
-        assert scipy.stats.kstest(draws, "uniform").pvalue > 1e-6
-        assert draws.min() >= 0
-        assert draws.max() < 1
+    def test_words(self) -> None:
+        words = SystemEntropy().words("run", "sampling", 1)(50_000)
+        assert words.dtype == np.uint64
+        ones = [(words >> np.uint64(place) & np.uint64(1)).mean() for place in range(64)]
+        assert np.abs(np.array(ones) - 0.5).max() < 6 * 0.5 / 50_000**0.5
 
     def test_normals(self) -> None:
-        draws = SystemEntropy().normals("run", "noise", 1, (50_000, 2))
-        assert draws.shape == (50_000, 2)
+        draws = SystemEntropy().normals(["a", "b"], "noise", 1, (50_000, 2))
+        assert draws.shape == (2, 50_000, 2)
         assert scipy.stats.kstest(draws.ravel(), "norm").pvalue > 1e-6
-        assert abs(np.corrcoef(draws.T)[0, 1]) < 0.03
+        four = draws.transpose(0, 2, 1).reshape(4, -1)
+        assert np.abs(np.corrcoef(four) - np.eye(4)).max() < 0.03
 
     def test_the_same_question_gets_another_answer(self) -> None:
         system = SystemEntropy()
-        for ask in (system.uniforms, system.normals):
-            assert not set(ask("a", "b", 1, (100,))) & set(ask("a", "b", 1, (100,)))
+        asked = [
+            lambda: system.words("a", "b", 1)(100),
+            lambda: system.normals(["a"], "b", 1, (100,))[0],
+        ]
+        for ask in asked:
+            assert not set(ask()) & set(ask())
 
     def test_no_seed_reaches_it(self) -> None:
         draws = []
@@ -70,7 +197,7 @@ class TestSystemEntropy:
             random.seed(1)
             np.random.seed(1)
             torch.manual_seed(1)
-            draws.append(SystemEntropy().normals("run", "noise", 1, (4,)))
+            draws.append(SystemEntropy().normals(["run"], "noise", 1, (4,))[0])
         assert not set(draws[0]) & set(draws[1])
 
     def test_the_tails_have_no_gaps(self, monkeypatch) -> None:
@@ -80,17 +207,17 @@ class TestSystemEntropy:
         )
         halves = [words[:1000].tobytes(), words[1000:].tobytes()]
         monkeypatch.setattr(os, "urandom", lambda count: halves.pop(0))
-        draws = SystemEntropy().normals("run", "noise", 1, (1000,))
+        draws = SystemEntropy().normals(["run"], "noise", 1, (1000,))[0]
         assert (draws < -7.9).all()
         assert len(np.unique(draws.astype(np.float32))) > 100
 
     def test_a_scalar_has_one_number(self) -> None:
-        assert SystemEntropy().normals("run", "noise", 1, ()).shape == ()
+        assert SystemEntropy().normals(["run"], "noise", 1, ()).shape == (1,)
 
     def test_the_extremes_are_finite(self, monkeypatch) -> None:
         for byte in (b"\x00", b"\xff"):
             monkeypatch.setattr(os, "urandom", lambda count, byte=byte: byte * count)
-            assert np.isfinite(SystemEntropy().normals("run", "noise", 1, (3,))).all()
+            assert np.isfinite(SystemEntropy().normals(["run"], "noise", 1, (3,))).all()
 
 
 def test_an_unknown_source_is_refused() -> None:

@@ -101,9 +101,9 @@ def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
     used = []
     drawn = Seeded.normals
 
-    def spy(self, run_id, purpose, step, shape):
-        used.append((run_id, purpose, step))
-        return drawn(self, run_id, purpose, step, shape)
+    def spy(self, run_ids, purpose, step, *more):
+        used.extend((run_id, purpose, step) for run_id in run_ids)
+        return drawn(self, run_ids, purpose, step, *more)
 
     monkeypatch.setattr(Seeded, "normals", spy)
     similarities(task(1.0), start(), arrays, (1, 2), (0.1, 1.0), realisations=2)

@@ -12,7 +12,7 @@ from oso.errors import OsoError
 from oso.methods import method_names
 from oso.privacy.mechanism import Mechanism
 from oso.training.checkpoint import load_checkpoint
-from oso.training.loop import _Training, initial_parameters, train
+from oso.training.loop import _Training, finite, initial_parameters, train
 
 STEPS = 12
 
@@ -288,3 +288,19 @@ def test_a_checkpoint_without_a_fingerprint_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="fingerprint"):
         train(make_task("online"), [make_start()], arrays, checkpoint=tmp_path / "state.pt")
+
+
+def test_finite_parameters_are_told_from_others() -> None:
+    """Also where their sum is not finite though each of them is, and where two infinities meet."""
+    large = torch.finfo(torch.float32).max
+    rows = [
+        ([1.0, 2.0], True),
+        ([large, large], True),
+        ([-large, -large], True),
+        ([math.inf, 1.0], False),
+        ([math.inf, -math.inf], False),
+        ([math.nan, 0.0], False),
+    ]
+    for parameters, expected in rows:
+        assert finite(torch.tensor([parameters])).tolist() == [expected]
+    assert finite(torch.tensor([row for row, _ in rows])).tolist() == [each for _, each in rows]

@@ -57,8 +57,8 @@ def _noise_of_the_mean() -> AbstractContextManager[Any]:
 def _same_noise() -> AbstractContextManager[Any]:
     right = Seeded.normals
 
-    def normals(self: Seeded, run_id: str, purpose: str, step: int, shape: tuple) -> np.ndarray:
-        return right(self, run_id, purpose, 1, shape)
+    def normals(self: Seeded, run_ids: Sequence[str], purpose: str, step: int, *rest: Any) -> Any:
+        return right(self, run_ids, purpose, 1, *rest)
 
     return patch.object(Seeded, "normals", normals)
 
@@ -66,8 +66,8 @@ def _same_noise() -> AbstractContextManager[Any]:
 def _shared_noise() -> AbstractContextManager[Any]:
     right = Seeded.normals
 
-    def normals(self: Seeded, run_id: str, purpose: str, step: int, shape: tuple) -> np.ndarray:
-        return right(self, run_id, "noise", step, shape)
+    def normals(self: Seeded, run_ids: Sequence[str], purpose: str, *rest: Any) -> Any:
+        return right(self, run_ids, "noise", *rest)
 
     return patch.object(Seeded, "normals", normals)
 
@@ -75,8 +75,11 @@ def _shared_noise() -> AbstractContextManager[Any]:
 def _one_number() -> AbstractContextManager[Any]:
     right = Seeded.normals
 
-    def normals(self: Seeded, run_id: str, purpose: str, step: int, shape: tuple) -> np.ndarray:
-        return np.full(shape, right(self, run_id, purpose, step, ()))
+    def normals(
+        self: Seeded, run_ids: Sequence[str], purpose: str, step: int, shape: tuple, threads: int
+    ) -> np.ndarray:
+        each = right(self, run_ids, purpose, step, (), threads)
+        return np.stack([np.full(shape, one) for one in each])
 
     return patch.object(Seeded, "normals", normals)
 
@@ -108,7 +111,7 @@ def _repeated_examples() -> AbstractContextManager[Any]:
 
 
 def _whole_batch() -> AbstractContextManager[Any]:
-    return patch.object(PoissonSampling, "takes", lambda self, uniforms: uniforms < 1.0)
+    return patch.object(PoissonSampling, "draw", lambda self, examples, words: np.arange(examples))
 
 
 def _same_batch() -> AbstractContextManager[Any]:

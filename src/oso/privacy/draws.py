@@ -1,6 +1,8 @@
 """The mechanism's random numbers for R runs at once: batches of different sizes, and noise.
 
-On a CPU each run draws from the host's source. On an accelerator, seeded streams are drawn there.
+Batches are drawn on the host: a few thousand words each, and everybody knows their lengths without
+asking the device. Noise is drawn where it is added, but only if it is seeded: the system's entropy
+is the host's.
 """
 
 from collections.abc import Sequence
@@ -34,11 +36,7 @@ class Draws:
 
     def batch(self, run_id: str, step: int) -> Tensor:
         """The indices of one run's batch, int64 [B]."""
-        if self._there:
-            indices, present = self.batches([run_id], step)
-            return indices[present]
-        uniforms = self.randomness.uniforms(run_id, "sampling", step, (self.examples,))
-        return torch.from_numpy(self.sampling.draw(uniforms)).to(self.device)
+        return torch.from_numpy(self._batch(run_id, step)).to(self.device)
 
     def batches(self, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
         """Indices, int64 [R, B], and which of them are a run's own, bool [R, B].
@@ -46,15 +44,13 @@ class Draws:
         As wide as the longest batch needs, so that none overflows; the others are padded with the
         index 0, which is not their own.
         """
-        if self._there:
-            uniforms = philox.uniforms(run_ids, "sampling", step, self.examples, self.device)
-            return padded(self.sampling.takes(uniforms))
-        each = [self.batch(run_id, step) for run_id in run_ids]
-        sizes = torch.tensor([len(batch) for batch in each], device=self.device)
-        present = _present(sizes)
-        indices = torch.zeros(present.shape, dtype=torch.int64, device=self.device)
-        indices[present] = torch.cat(each)
-        return indices, present
+        each = [self._batch(run_id, step) for run_id in run_ids]
+        width = -(-max(len(batch) for batch in each) // BLOCK) * BLOCK
+        indices = np.zeros((len(each), width), dtype=np.int64)
+        present = np.zeros((len(each), width), dtype=bool)
+        for row, batch in enumerate(each):
+            indices[row, : len(batch)], present[row, : len(batch)] = batch, True
+        return torch.from_numpy(indices).to(self.device), torch.from_numpy(present).to(self.device)
 
     def normals(
         self, run_ids: Sequence[str], purpose: str, step: int, shape: tuple[int, ...]
@@ -64,18 +60,10 @@ class Draws:
             count = int(np.prod(shape))
             drawn = philox.normals(run_ids, purpose, step, count, self.device)
             return drawn.view(len(run_ids), *shape)
-        each = [self.randomness.normals(run_id, purpose, step, shape) for run_id in run_ids]
-        return torch.from_numpy(each[0][None] if len(each) == 1 else np.stack(each)).to(self.device)
+        threads = torch.get_num_threads()
+        found = self.randomness.normals(run_ids, purpose, step, tuple(shape), threads)
+        return torch.from_numpy(found).to(self.device)
 
-
-def padded(taken: Tensor) -> tuple[Tensor, Tensor]:
-    """From who takes part, bool [R, n]: indices and presence, [R, a multiple of BLOCK]."""
-    present = _present(taken.sum(dim=1))
-    indices = torch.zeros(present.shape, dtype=torch.int64, device=taken.device)
-    indices[present] = taken.nonzero()[:, 1]  # one run's after the other's
-    return indices, present
-
-
-def _present(sizes: Tensor) -> Tensor:
-    width = -(-int(sizes.max()) // BLOCK) * BLOCK
-    return torch.arange(width, device=sizes.device) < sizes[:, None]
+    def _batch(self, run_id: str, step: int) -> np.ndarray:
+        words = self.randomness.words(run_id, "sampling", step)
+        return self.sampling.draw(self.examples, words)

@@ -1,10 +1,9 @@
-"""Seeded streams on an accelerator: Philox 4x32-10 (Salmon et al. 2011) in tensor operations.
+"""Seeded noise on an accelerator: Philox 4x32-10 (Salmon et al. 2011) in tensor operations.
 
-The same idea as `oso.privacy.streams.Seeded`, whose numbers are drawn on the host: 128 bits of the
-identity's hash say whose stream it is (64 are the key, 64 stand in the counter), the counter's
-second word holds the step and its first the place within the step. The integers are the same on
-any device; they are other numbers than the host's, so that a run's realisation depends on the kind
-of device.
+It is counter-based: 128 bits of the identity's hash say whose stream it is (64 are the key, 64
+stand in the counter), the counter's second word holds the step and its first the place within the
+step, so that all numbers come at once. The integers are the same on any device; they are other
+numbers than the host's, so that a run's realisation depends on the kind of device.
 """
 
 import hashlib
@@ -18,13 +17,6 @@ _WORD = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
-
-
-def uniforms(
-    run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
-) -> Tensor:
-    """On [0, 1), float64 [R, count]."""
-    return torch.cat(_pairs(run_ids, purpose, step, count, device), dim=1)[:, :count] * 2.0**-53
 
 
 def normals(

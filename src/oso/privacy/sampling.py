@@ -5,6 +5,9 @@ The only scheme here is Poisson sampling: each example takes part with probabili
 independently of the others, and neighbours differ by one example added or removed (Galli et al.,
 "Privacy Analysis"; the lecture's warning on shuffled batches). Batches of fixed size or epochs of
 shuffled data need another accounting, and have no class here.
+
+A batch is drawn as a binomial size and a uniformly random subset of that size, which has the same
+law (`oso.privacy.subsets`) and costs as much as the batch is long.
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from oso.errors import OsoError
+from oso.privacy.subsets import Words, binomial, subset
 
 if TYPE_CHECKING:
+    import numpy as np
     from dp_accounting import DpEvent
     from dp_accounting.privacy_accountant import NeighboringRelation
 
@@ -33,13 +36,9 @@ class PoissonSampling:
         if not 0 < self.rate <= 1:
             raise OsoError(f"sampling rate {self.rate:g}: must be above 0 and at most 1")
 
-    def takes(self, uniforms: Any) -> Any:
-        """Who takes part: `uniforms` in [0, 1), one per example, in an array or a tensor."""
-        return uniforms < self.rate
-
-    def draw(self, uniforms: np.ndarray) -> np.ndarray:
-        """Indices of the batch, int64 [B]; `uniforms`: one number in [0, 1) per example, [n]."""
-        return np.flatnonzero(self.takes(uniforms))
+    def draw(self, examples: int, words: Words) -> np.ndarray:
+        """Indices of a batch out of so many examples, ascending, int64 [B]."""
+        return subset(examples, binomial(examples, self.rate, words), words)
 
     def event(self, sums: DpEvent) -> DpEvent:
         """The sums over one such batch, as a dp_accounting event."""

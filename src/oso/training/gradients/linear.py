@@ -34,14 +34,15 @@ class LinearGradients:
         runs, sums, _ = weights.shape
         errors = self.output_gradients.unflatten(0, (runs, -1)).to(weights.dtype)  # [R, B, O]
         inputs = self.inputs.unflatten(0, (runs, -1)).to(weights.dtype)  # [R, B, I]
-        weighted = weights.transpose(1, 2)[..., None] * errors[:, :, None]  # [R, B, J, O]
+        columns = weights.transpose(1, 2).contiguous()  # or the next lies so that `flatten` copies
+        weighted = columns[..., None] * errors[:, :, None]  # [R, B, J, O]
         rows = weighted.flatten(2).transpose(1, 2)  # [R, J O, B]
         if onto is None:
             onto = {"weight": (rows @ inputs).unflatten(1, (sums, -1))}
             if self.has_bias:
-                onto["bias"] = weighted.sum(dim=1)
+                onto["bias"] = weights @ errors
             return onto
         onto["weight"].view(runs, -1, inputs.shape[2]).baddbmm_(rows, inputs)
         if self.has_bias:
-            onto["bias"] += weighted.sum(dim=1)
+            onto["bias"].baddbmm_(weights, errors)
         return onto

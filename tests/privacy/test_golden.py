@@ -1,0 +1,90 @@
+"""The numbers that each scheme of `STREAMS` gives: whoever changes them changes its number, too.
+
+Results record the number, so that a reader knows which rows can be repeated with this code.
+"""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+
+from oso.privacy import philox, streams
+from oso.privacy.draws import Draws
+from oso.privacy.mechanism import Mechanism
+from oso.privacy.queries import ClippedGradient
+from oso.privacy.sampling import PoissonSampling
+from oso.privacy.streams import STREAMS, Seeded, stream
+
+CPU = torch.device("cpu")
+BLOCK = {2: 2**14}
+HASH = {2: "fd889f317a43ee32"}  # of batches of several sizes and rates
+BATCH = {2: ([410, 924, 1238, 1339], [59817, 59966], 511)}
+NORMALS = {
+    2: [
+        0.609261458979292,
+        -0.34312671460939304,
+        -0.7664299666994953,
+        0.034792699071586934,
+        -1.2433045074463915,
+    ]
+}
+ACCELERATOR = {2: [[3785403123831278, 2870481929235016], [5407483093300146, 110427104769421]]}
+ANSWER = {2: [-1.6368041, -0.6705779, -1.0927323]}
+
+
+def test_the_scheme_is_known() -> None:
+    assert STREAMS in HASH
+    assert BLOCK[STREAMS] == streams.BLOCK
+
+
+def test_batches() -> None:
+    batch = PoissonSampling(512 / 60_000).draw(60_000, Seeded().words("run", "sampling", 3000))
+    first, last, size = BATCH[STREAMS]
+    assert (batch[:4].tolist(), batch[-2:].tolist(), len(batch)) == (first, last, size)
+    digest = hashlib.sha256()
+    for examples, rate in ((3, 0.5), (1000, 0.1), (1000, 0.8), (2**16 + 1, 0.01), (10**6, 1e-4)):
+        draws = Draws(Seeded(), PoissonSampling(rate), examples, CPU)
+        for step in (1, 2, 3000):
+            indices, present = draws.batches(["a", "b"], step)
+            digest.update(indices.numpy().astype("<i8").tobytes() + present.numpy().tobytes())
+    assert digest.hexdigest()[:16] == HASH[STREAMS]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_noise(threads: int) -> None:
+    """The first, the second, the last of a block, the first of the next, the last of all."""
+    drawn = Seeded().normals(["other", "run"], "noise/clipped_gradient/1", 3000, (40_000,), threads)
+    assert drawn[1, [0, 1, 16383, 16384, 39999]].tolist() == NORMALS[STREAMS]
+
+
+def test_an_answer() -> None:
+    """The name under which the mechanism asks for noise is part of the scheme."""
+
+    class Nothing:
+        def norms(self) -> torch.Tensor:
+            return torch.zeros(0)
+
+        def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
+            return torch.zeros(1, 3)
+
+    mechanism = Mechanism(["run"], examples=100, batch_size=1)
+    query = ClippedGradient(1.5, torch.ones(1))
+    answer = mechanism.release(0, 7, [query], lambda _: Nothing())["clipped_gradient"]
+    assert answer.tolist() == pytest.approx(ANSWER[STREAMS], rel=1e-6)
+
+
+def test_an_accelerators_noise() -> None:
+    """The whole numbers behind it; how a device takes a logarithm is its own affair."""
+    pairs = philox._pairs(["run"], "noise", 3000, 4, CPU)
+    assert [each[0].to(torch.int64).tolist() for each in pairs] == ACCELERATOR[STREAMS]
+    drawn = philox.normals(["run"], "noise", 3000, 4, CPU)[0]
+    first, second = (np.array(each) * 2.0**-53 for each in ACCELERATOR[STREAMS])
+    radius, angle = np.sqrt(-2 * np.log(first + 2.0**-53)), 2 * np.pi * second
+    expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    np.testing.assert_allclose(drawn.numpy(), expected, rtol=1e-12)
+
+
+def test_starting_weights_are_those_of_every_scheme() -> None:
+    """Rows of different schemes start a seed from the same weights."""
+    assert int(stream("seed 1", "weights of cnn", 0).integers(2**32)) == 3831738972

@@ -1,0 +1,44 @@
+"""Jobs that threads share: each is done once, and no error is lost."""
+
+import threading
+from collections import Counter
+
+import pytest
+
+from oso.privacy.threads import share
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_each_job_is_done_once(threads: int) -> None:
+    done: Counter[int] = Counter()
+    for _ in range(50):
+        share(lambda number: done.update([number]), [(n,) for n in range(40)], threads)
+    assert done == Counter({number: 50 for number in range(40)})
+
+
+def test_threads_work_at_the_same_time() -> None:
+    together = threading.Barrier(2, timeout=20)
+    share(lambda _: together.wait(), [(0,), (1,)], 2)
+
+
+def test_all_is_done_when_it_returns() -> None:
+    late = threading.Event()
+    done = []
+
+    def work(number: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            late.wait(0.05)
+        done.append(number)
+
+    share(work, [(n,) for n in range(4)], 2)
+    assert sorted(done) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_error_is_raised(threads: int) -> None:
+    def work(number: int) -> None:
+        if number == 3:
+            raise RuntimeError("three")
+
+    with pytest.raises(RuntimeError, match="three"):
+        share(work, [(n,) for n in range(8)], threads)
