@@ -87,9 +87,13 @@ class Store:
             "batch_size": examples,  # accountants answer at once where q = 1
             "epochs": 600,
             "steps": 600,
+            "precision": "float32",
+            "settings": None,
+            "streams": 1,
             "status": "finished" if diverged_at is None else "diverged",
             "diverged_at": diverged_at,
             "device": "cpu",
+            "commit": None,
             "torch_version": "2.13.0",
             "package_version": "0.1.0",
             "code_hash": "0123456789abcdef",

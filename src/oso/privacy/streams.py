@@ -42,8 +42,6 @@ STREAMS = 2
 
 BLOCK = 2**14  # normal numbers with one key; 130 kB, so that a block fits a core's cache
 
-STREAMS = 1  # number of the scheme by which batches and noise are drawn; results record it
-
 
 class Randomness(Protocol):
     """A source of random numbers for runs, a purpose and a step."""

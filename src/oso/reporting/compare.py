@@ -53,6 +53,7 @@ COLUMNS = [
     "grid_size",
     "noise_multiplier",
     "epochs",
+    "precision",  # of products, in the setting that stands for the cell
     "difference",  # mean - paper_mean
     "verdict",  # on the value: see oso.reporting.verdicts
     "point_verdict",  # on the hyperparameters
@@ -276,7 +277,9 @@ def _by_cell(frame: pd.DataFrame) -> dict[tuple[float | None, str], dict]:
 
 def _ours(best: dict, metric: str) -> dict:
     factor = labels.scale(metric)
-    row = {name: best[name] for name in (*POINT, "seeds", "noise_multiplier", "epochs")}
+    row = {
+        name: best[name] for name in (*POINT, "seeds", "noise_multiplier", "epochs", "precision")
+    }
     return row | {
         "status": "diverged" if pd.isna(best["mean"]) else "run",
         "mean": best["mean"] * factor,

@@ -65,6 +65,7 @@ def paper_table(study: Study, table: PaperTable) -> Table:
     notes = [
         *(["Nothing of this table was run yet."] if (data["status"] == "not run").all() else []),
         *(_no_dp_note(row) for _, row in data[data["epsilon"].isna()].iterrows()),
+        *_precision_note(data),
         *_epsilons_note(table),
         *_reading_notes(data),
         *filter(None, [labels.epochs_note(data["epochs"])]),
@@ -119,6 +120,22 @@ def _no_dp_note(row: pd.Series) -> str:
         return theirs + f"ours: {row['status']}."
     ours = labels.spread(row["mean"], row["std"])
     return theirs + f"ours is at ρ = {row['learning_rate']:.4g}: {ours} {row['unit']}."
+
+
+def _precision_note(data: pd.DataFrame) -> Iterator[str]:
+    """A line where products were not all in float32; a mean never holds two precisions."""
+    ran = data[data["status"] != "not run"]
+    if set(ran["precision"]) <= {"float32"}:
+        return
+    parts = []
+    for precision, rows in ran.groupby("precision"):
+        cells = [
+            f"{labels.method_label(method)} at ε = "
+            + ", ".join(labels.epsilon_text(epsilon) for epsilon in of_method["epsilon"])
+            for method, of_method in rows.groupby("method", sort=False)
+        ]
+        parts.append(f"{precision}: {', '.join(cells)}")
+    yield f"Products were computed in {'; in '.join(parts)}."
 
 
 def _epsilons_note(table: PaperTable) -> Iterator[str]:
@@ -176,6 +193,7 @@ def cells_table(study: Study, dataset: str, k: int) -> Table:
     notes = (
         labels.DATASET_NOTES.get(dataset, ""),
         labels.epochs_note(data["epochs"]) if dataset in DATASETS else "",
+        *_precision_note(data),
         RULE_NOTE,
     )
     return Table(f"{dataset}_k{k}", title, data, shown, tuple(n for n in notes if n))

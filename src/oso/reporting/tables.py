@@ -45,6 +45,7 @@ def runs_table(study: Study) -> Table:
             "search priced by": data["selection"].str.replace("_", " "),
             "ν": [labels.number(v, ".3f") for v in data["noise_multiplier"]],
             "momentum": [labels.number(v) for v in data["momentum"]],
+            "precision": data["precision"],
             "device": data["device"],
             "time": [labels.duration(v) for v in data["wall_seconds"]],
         }
