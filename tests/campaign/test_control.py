@@ -160,7 +160,7 @@ def test_a_team_is_paused_collected_killed_and_resumed_without_losing_a_run(
     workers = children(first.pid)
     assert len(workers) == 2
     first.send_signal(signal.SIGKILL)  # the leader only: its workers see that it is gone
-    first.wait()
+    first.communicate()
     wait_for(lambda: not any(Path(f"/proc/{each}/cmdline").exists() for each in workers))
     kept = set(complete(out))
     assert set(before) < kept
@@ -180,7 +180,7 @@ def test_a_team_leaves_nobody_behind(folder, tmp_path, signals) -> None:
     wait_for(lambda: out.exists() and len(complete(out)) >= 1)
     workers = children(leader.pid)
     leader.send_signal(signals)
-    leader.wait(15)
+    leader.communicate(timeout=15)
     assert not any(Path(f"/proc/{each}/cmdline").exists() for each in workers)
     assert len(complete(out)) >= 1
 
