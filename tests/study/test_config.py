@@ -15,6 +15,7 @@ SHIPPED += [
     "stopping",
     "one_epoch",
     "open_points",
+    "ag_news_partial_beyond",
     "ag_news_partial_stopping",
 ]
 
