@@ -24,7 +24,7 @@ from oso.privacy.mechanism import Mechanism
 from oso.privacy.streams import source, stream
 from oso.training.checkpoint import load_checkpoint, save_checkpoint
 from oso.training.evaluate import Evaluator
-from oso.training.gradients import BatchGradients, GradientCode
+from oso.training.gradients import BatchGradients, GradientCode, check_independence
 
 Watch = Callable[[State, dict[str, Tensor]], None]
 
@@ -148,7 +148,8 @@ class _Training:
             batch_size=task.batch_size,
             layers=dict(self.code.layer_sizes),
         )
-        self.code.check_independence(self.state.parameters[0], tuple(self.inputs.shape[1:]))
+        first = self.state.parameters[0].double()
+        check_independence(self.code, first, self.inputs[:0], self.targets[:0])
         self.outcomes = [Outcome(start.run_id) for start in starts]
         self.alive = list(range(len(starts)))
 

@@ -3,9 +3,11 @@
 One forward and one backward pass give each layer's input a_i and the loss's gradient e_i at the
 layer's output, for each example i. From these a rule per kind of layer has the norms and sums:
 `linear` and `conv2d` (transposed ones, too) in closed form, `functional` for any other layer.
+`independence` tries, when training starts, whether these are right for the model at hand.
 """
 
 from oso.training.gradients.batch import BatchGradients
 from oso.training.gradients.code import GradientCode
+from oso.training.gradients.independence import check_independence
 
-__all__ = ["BatchGradients", "GradientCode"]
+__all__ = ["BatchGradients", "GradientCode", "check_independence"]
