@@ -7,14 +7,18 @@ a grid costs what its dearest seed costs. Every run is charged for all its steps
 diverged before: when it would was not known, and epsilon must hold however it had gone. Runs of the
 grid that are not stored are charged with the least noise of those that are.
 
+Searches that differ in any choice are grids of their own, if their plans or their rows say so; runs
+of which nobody knows it are charged to each grid that they could be part of.
+
 Under random stopping a search makes N runs on average and releases the best. Its price holds for
 that release, not for whoever reads all the rows: they are there so that the search's outcome can be
 computed instead of drawn. Each run is charged as a whole run with the least noise of the stored.
 """
 
+import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -27,7 +31,7 @@ from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.sampling import PoissonSampling
 from oso.privacy.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso.results.claims import check_claim, check_planned, ledger_of
-from oso.study.cohort import SELECTION, Cohort, Run
+from oso.study.cohort import SELECTION, USUAL, Cohort
 from oso.study.config import GridSection
 from oso.study.grid import candidates
 from oso.study.plan import Plan
@@ -39,6 +43,7 @@ _SETTING = [
     *("noise_multiplier", "query_noise_multiplier", "examples", "batch_size", "epochs"),
 ]
 _TERMS = ["grid_runs", "stopping_shape"]  # what the rows do not say of their search
+_CHOICES = "choices"  # whatever else was decided of it, as one text; null where nobody says
 _SLACK = 1 + 1e-9
 
 
@@ -83,7 +88,7 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     row that contradicts itself, its ledger or a plan.
     """
     planned = {
-        run.run_id: (cohort, run)
+        run.run_id: (plan, cohort, run)
         for plan in plans
         for cohort in plan.cohorts
         for run in cohort.runs
@@ -91,15 +96,22 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     for row in _records(runs):
         check_claim(row)
         if row["run_id"] in planned:
-            check_planned(row, *planned[row["run_id"]])
+            check_planned(row, *planned[row["run_id"]][1:])
     private = runs[runs["epsilon"].notna()]
     terms = pd.DataFrame(
-        [_terms(row, *planned.get(row["run_id"], (None, None))) for row in _records(private)],
-        columns=_TERMS,
+        [_terms(row, *planned.get(row["run_id"], (None, None))[:2]) for row in _records(private)],
+        columns=[*_TERMS, _CHOICES],
         index=private.index,
     )
     groups = private.join(terms).groupby([*_SETTING, *_TERMS], dropna=False, sort=False)
-    return [_account_grid(group) for _, group in groups]
+    return [_account_grid(grid) for _, group in groups for grid in _by_choices(group)]
+
+
+def _by_choices(group: pd.DataFrame) -> list[pd.DataFrame]:
+    """One grid's rows each; those of which nobody knows the choices may be of any, so of each."""
+    unknown = group[_CHOICES].isna()
+    known = group.loc[~unknown, _CHOICES].unique()
+    return [group[unknown | (group[_CHOICES] == choices)] for choices in known] or [group]
 
 
 def require_within(accounts: Iterable[GridAccount]) -> None:
@@ -201,16 +213,36 @@ def _completed(ledger: Ledger, whole: Ledger) -> Ledger:
     return Ledger(ledger.sampling, [*ledger.steps, ((SumQuery("not_run", least),), missing)])
 
 
-def _terms(row: dict[str, Any], cohort: Cohort | None, run: Run | None) -> tuple[int, str | None]:
-    """The size of a row's grid and the shape of its search, as planned or as `account` says."""
-    if cohort is not None:
-        return cohort.grid_runs, cohort.stopping_shape
+def _terms(
+    row: dict[str, Any], plan: Plan | None, cohort: Cohort | None
+) -> tuple[int, str | None, str | None]:
+    """The size of a row's grid, the shape of its search, and its other choices.
+
+    As planned; else as `account` says, and the choices as in the row's `settings` if it has them.
+    """
+    settings = row.get("settings")
+    choices = None if pd.isna(settings) else str(settings)
+    if plan is not None and cohort is not None:
+        return cohort.grid_runs, cohort.stopping_shape, choices or _choices(plan, cohort)
     size = default_grid_size(row["method"], int(row["k"]))
     if row["selection"] == SELECTION:
-        return size, None
+        return size, None, choices
     sampling = PoissonSampling(row["batch_size"] / row["examples"])
     search = Search(sampling, int(row["steps"]), size, row["selection"])
-    return size, _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"])
+    shape = _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"])
+    return size, shape, choices
+
+
+def _choices(plan: Plan, cohort: Cohort) -> str:
+    """What a configuration decides of a cohort's runs beside the columns of their rows."""
+    config = plan.config
+    names = ("evaluate_every", "last_layer_nonlinearity", "randomness")
+    decided = {
+        **{name: getattr(config, name) for name in names},
+        **{name: getattr(cohort, name) for name in ("model", *USUAL)},
+        "settings": asdict(config.method(cohort.method).settings),
+    }
+    return json.dumps(decided, sort_keys=True)
 
 
 @cache
