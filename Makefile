@@ -4,6 +4,8 @@ PYTHON ?= python3
 CORES ?= 2
 # A folder that already holds the official data files, by preference to downloading them.
 DATA_DIR ?=
+# For `make mutation`: how long, in which order, about what (tests/mutation/__main__.py).
+MUTATION ?=
 
 VENV := .venv
 # Activated inside each recipe, never exported: python3 must stay the system's while .venv is made.
@@ -19,7 +21,7 @@ INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint mutants audit bench account report cosine spotcheck paper clean FORCE
+.PHONY: help setup demo test lint mutants mutation audit bench account report cosine spotcheck paper clean FORCE
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile \
@@ -46,6 +48,9 @@ lint: $(READY) ## Check style, types, the workflow and the direction of imports
 
 mutants: $(READY) ## Plant faults in the privacy code one by one, and see the tests catch each
 	$(IN_VENV) python tests/mutants
+
+mutation: $(READY) ## Change the code mechanically, ten minutes long, and see the tests catch that
+	$(IN_VENV) python tests/mutation $(MUTATION)
 
 audit: $(READY) ## Attack every private method, and see the attacks find planted faults
 	$(IN_VENV) oso audit
