@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oso.errors import OsoError
-from oso.training.gradients.rules import LARGEST_NORM, LayerGradients
+from oso.training.gradients.rules import LARGEST_NORM, LayerGradients, waits
 
 if TYPE_CHECKING:
     from oso.training.gradients.code import GradientCode
@@ -94,7 +94,7 @@ class BatchGradients:
             raise OsoError(f"model: a layer's input {MIXES}: one row each")
         norms = torch.linalg.vector_norm(each, dim=0)
         bad = ~(norms < LARGEST_NORM)
-        if bad.is_cuda or bad.any():  # there, asking would make the host wait
+        if waits(bad) or bad.any():
             norms = norms.masked_fill(bad, torch.inf)
             each = each.masked_fill(bad, torch.inf)
             for rule in self._layers.values():
