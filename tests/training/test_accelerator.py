@@ -117,7 +117,7 @@ def test_an_example_that_is_not_finite_counts_for_nothing(device, name: str, poi
     torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-3, atol=1e-4)
 
 
-METHODS = ["online", "fixed_quantile", "fixed_quantile_per_layer", "adam_wosm", "no_dp"]
+METHODS = ["online", "fixed_quantile", "fixed_quantile_per_layer", "no_dp"]
 
 
 @pytest.mark.parametrize("name", METHODS)
