@@ -146,6 +146,10 @@ def main() -> int:
         report()
         return 0
     files = [path for path, of in rooms.mutated().items() if re.search(options.groups, of)]
+    if options.again:
+        rows = history.read().values()
+        alive = {row["function"] for row in rows if row["outcome"] == "survived"}
+        files = [path for path in files if alive & {path.stem, *functions(path.read_text())}]
     chosen = [place for path in files for place in places(path)]
     random.Random(options.seed).shuffle(chosen)
     print(f"{len(chosen):,} places in {len(files)} files", flush=True)
