@@ -10,6 +10,8 @@ PROCESSES ?= $(CORES)
 NICE ?= 19
 PLANS ?= spotcheck controls ag_news_partial ag_news_partial_beyond paper
 ONLY ?=
+# For `make mutation`: how long, in which order, about what (tests/mutation/__main__.py).
+MUTATION ?=
 
 VENV := .venv
 # Activated inside each recipe, never exported: python3 must stay the system's while .venv is made.
@@ -25,7 +27,7 @@ INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint mutants audit bench step-times account report cosine spotcheck paper campaign \
+.PHONY: help setup demo test lint mutants mutation audit bench step-times account report cosine spotcheck paper campaign \
 	campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
@@ -54,6 +56,9 @@ lint: $(READY) ## Check style, types, the workflow and the direction of imports
 
 mutants: $(READY) ## Plant faults in the privacy code one by one, and see the tests catch each
 	$(IN_VENV) python tests/mutants
+
+mutation: $(READY) ## Change the code mechanically, ten minutes long, and see the tests catch that
+	$(IN_VENV) python tests/mutation $(MUTATION)
 
 audit: $(READY) ## Attack every private method, and see the attacks find planted faults
 	$(IN_VENV) oso audit

@@ -1,10 +1,15 @@
 """`oso account`: a store above its budget ends with one line that names the grid."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from oso.privacy.ledger import Ledger, SumQuery
 from oso.results.write import write_table
+from oso.study.cohort import cohorts
+from oso.study.config import parse_config
+from oso.study.plan import Plan, read_plan, write_plan
 
 
 @pytest.fixture
@@ -30,6 +35,22 @@ def test_the_stored_ledgers_are_within_the_budget(store, oso) -> None:
     assert (row["runs"], row["stored"], row["verdict"]) == (2, 2, "within")
     assert row["rdp"] == pytest.approx(3, rel=1e-3)
     assert row["pld"] == pytest.approx(row["prv"], rel=0.02)
+
+
+def test_every_plan_that_is_named_counts(store, oso) -> None:
+    """A row that contradicts the second one is refused as one that contradicts the first."""
+    plan = read_plan(Path("plan.json"))
+    other = parse_config({**plan.config.model_dump(), "seeds": [7]}, "other")
+    every = cohorts(other)
+    write_plan(Plan(other, every, plan.noise_multipliers), Path("other.json"))
+    names = ["--plan", "other.json", "--plan", "plan.json"]
+    assert oso("account", store, *names)[0] == 0
+    (path,) = (store / "runs.parquet").glob("*.parquet")
+    write_table(path, "runs", pd.read_parquet(path).assign(seed=3))
+    for order in (names, [*names[2:], *names[:2]]):
+        status, _, error = oso("account", store, *order)
+        assert status != 0
+        assert "seed is 3, in the plan" in error
 
 
 def spoil(store, change) -> None:

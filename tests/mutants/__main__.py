@@ -7,47 +7,17 @@ Each fault is planted into a copy of the code; the checkout stays as it is. Ends
 fault survives, or if the tests fail on the code without any.
 """
 
-import os
 import queue
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
+from checkout import WORKERS, copy_checkout, run_tests
 from fault import Fault
 from faults import FAULTS
-
-REPO = Path(__file__).resolve().parents[2]
-WORKERS = int(os.environ.get("MUTANT_WORKERS", str(os.cpu_count() or 1)))
-COPIED = ("src", "tests", "config", "results", "pyproject.toml", "requirements.in")
-
-
-def copy_checkout(folder: Path) -> None:
-    for name in COPIED:
-        source, target = REPO / name, folder / name
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(source, target)
-
-
-def run_tests(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Pytest in the copy, which must import the copy's code and no other."""
-    check = "import oso, sys; sys.exit(not oso.__file__.startswith(sys.argv[1]))"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(folder / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",  # or a fault within a second of the last goes unseen
-        "OMP_NUM_THREADS": "1",
-    }
-    shared = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
-    subprocess.run([sys.executable, "-c", check, str(folder)], check=True, **shared)
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options]
-    return subprocess.run([*command, *tests.split()], check=False, **shared)
 
 
 def plant(folder: Path, fault: Fault) -> str | None:

@@ -140,8 +140,8 @@ PRICE = [
     Fault(
         "searches of two shapes share their noise",
         "study/cohort.py",
-        '        identity["stopping_shape"] = config.stopping_shape\n',
-        "        pass\n",
+        '"stopping_shape": config.stopping_shape if stopping else None,',
+        '"stopping_shape": None,',
         "tests/study/test_cohort.py",
     ),
     Fault(
@@ -212,6 +212,27 @@ PRICE = [
         "results/account.py",
         "_completed(ledgers[run_id], filler)",
         "ledgers[run_id]",
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "parts of two searches pass as one",
+        "results/account.py",
+        "choices or cohort.settings",
+        "choices",
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "a method's constants do not tell two searches apart",
+        "study/cohort.py",
+        '"settings": asdict(method.settings),',
+        '"settings": {},',
+        "tests/results/test_account.py",
+    ),
+    Fault(
+        "runs of unknown choices are a search of their own",
+        "results/account.py",
+        "group[unknown | (group[_CHOICES] == choices)]",
+        "group[group[_CHOICES] == choices]",
         "tests/results/test_account.py",
     ),
     Fault(

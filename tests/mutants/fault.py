@@ -6,6 +6,7 @@ P, M, T = "tests/privacy/", "tests/methods/test_methods.py", "tests/training/"
 MECHANISM = f"{P}test_mechanism.py {P}test_mechanism_books.py"
 GRADIENTS = f"{T}test_gradients.py {T}test_gradients_refused.py"
 PRECISION = f"{T}test_precision.py"
+INDEPENDENCE = T + "test_independence.py"
 QUERIES, LOOP = P + "test_queries.py", T + "test_loop.py"
 
 

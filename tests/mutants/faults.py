@@ -2,6 +2,7 @@
 
 from books import LEDGER, METHODS, PRICE
 from noise import NOISE, SAMPLING
+from reach import REACH
 from sensitivity import SENSITIVITY
 
-FAULTS = [*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS]
+FAULTS = [*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS, *REACH]

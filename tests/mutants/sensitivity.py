@@ -2,6 +2,7 @@
 
 from fault import (
     GRADIENTS,
+    INDEPENDENCE,
     LOOP,
     MECHANISM,
     PRECISION,
@@ -164,16 +165,44 @@ SENSITIVITY = [
     Fault(
         "models are trained without a look at whether they mix examples",
         "training/loop.py",
-        "self.code.check_independence(self.state.parameters[0],",
-        "(self.state.parameters[0],",
+        "        check_independence(GradientCode(model, loss), first,",
+        "        (GradientCode(model, loss), first,",
         LOOP,
     ),
     Fault(
         "a little mixing of examples passes",
-        "training/gradients/code.py",
-        "rtol=1e-4, atol=1e-5 *",
-        "rtol=1e-2, atol=1e-1 *",
+        "training/gradients/independence.py",
+        "torch.float32: Tolerance(1e-4,",
+        "torch.float32: Tolerance(1e-1,",
         GRADIENTS,
+    ),
+    Fault(
+        "rows that are another example's pass, if they are right in one size of a batch",
+        "training/gradients/independence.py",
+        "    _check_gradients(code, flat, inputs[few], targets[few],",
+        "    (code, flat, inputs[few], targets[few],",
+        INDEPENDENCE,
+    ),
+    Fault(
+        "rows that are another example's pass, if their norms happen to be right",
+        "training/gradients/independence.py",
+        "    if not _close(error, torch.zeros_like(error), scale, tolerance):",
+        "    if False:",
+        INDEPENDENCE,
+    ),
+    Fault(
+        "a layer's norms may be wrong where the whole one is right",
+        "training/gradients/independence.py",
+        "    for where, (norms, gradients) in pairs.items():",
+        '    for where, (norms, gradients) in {"": pairs[""]}.items():',
+        INDEPENDENCE,
+    ),
+    Fault(
+        "a layer that starts at zero hides what stands before it",
+        "training/gradients/independence.py",
+        "flat.detach() + (spread or 0.05) * like(flat, flat.shape)",
+        "flat.detach()",
+        INDEPENDENCE,
     ),
     Fault(
         "layers may share a parameter",

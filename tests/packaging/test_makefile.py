@@ -17,7 +17,7 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 DOCUMENTED = [
-    *("setup", "demo", "test", "lint", "mutants", "audit", "bench", "account"),
+    *("setup", "demo", "test", "lint", "mutants", "mutation", "audit", "bench", "account"),
     *("report", "cosine", "spotcheck", "paper", "clean", "help"),
     *("step-times", "campaign", "campaign-pause", "campaign-resume", "campaign-stop", "collect"),
 ]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, norm
@@ -71,6 +71,8 @@ def test_delta_is_spent_once_and_split_well(steps: int) -> None:
     steps=st.integers(1, 5000),
     delta=st.floats(1e-9, 1e-2),
 )
+@example(rate=0.08673003360587583, nu=20.0, steps=1, delta=0.0032060572184)  # once below nothing
+@example(rate=0.11782015063801593, nu=17.177680199677614, steps=1, delta=0.0062018306)
 def test_more_steps_cost_more_and_more_noise_or_delta_less(
     rate: float, nu: float, steps: int, delta: float
 ) -> None:
@@ -107,7 +109,22 @@ def test_sampling_amplifies() -> None:
     epsilon = np.array([0.0, 0.1, 1.0, 5.0])
     assert amplified(epsilon, 1.0) == pytest.approx(epsilon)
     assert amplified(epsilon, 0.2) == pytest.approx(np.log1p(0.2 * np.expm1(epsilon)))
+    assert amplified(np.array([-0.0, 0.0]), 0.3).tolist() == [0.0, 0.0]
     assert amplified(np.array([900.0]), 0.5) == pytest.approx(900 + math.log(0.5))  # no overflow
+
+
+@given(epsilon=st.floats(0, 1000), rate=st.floats(1e-9, 1))
+def test_amplified_epsilon_is_no_less_than_nothing_and_no_more_than_it_was(epsilon, rate) -> None:
+    (found,) = amplified(np.array([epsilon]), rate)
+    assert 0 <= found <= epsilon * (1 + 1e-12)
+    assert found >= min(rate * epsilon, epsilon) * (1 - 1e-12)  # log(1 + q (e^x - 1)) is convex
+
+
+@pytest.mark.parametrize("rate", [1e-9, 0.01, 0.5, 1.0])
+def test_the_two_ways_to_compute_it_meet(rate: float) -> None:
+    below, above = amplified(np.array([1 - 1e-9, 1 + 1e-9]), rate)
+    assert below < above
+    assert above == pytest.approx(below, rel=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oso.errors import OsoError
 from oso.privacy.sampling import PoissonSampling
-from oso.privacy.search import SHAPES, Search
+from oso.privacy.search import SHAPES, Search, _bracket
 
 DELTA = 1e-5
 RUNS = (1, 5, 7, 9, 25, 35, 45, 49, 81)
@@ -70,6 +70,31 @@ def test_the_noise_meets_its_budget_and_is_the_least_that_does(epsilon, runs, ra
     nu = found.noise_multiplier(epsilon, DELTA)
     assert found.epsilon(nu, DELTA) <= epsilon
     assert found.epsilon(nu * (1 - 1e-5), DELTA) > epsilon
+
+
+@pytest.mark.parametrize("stride", [0.1, 1.4])
+@pytest.mark.parametrize("start", [-1.0, 0.0, 2.0])
+@pytest.mark.parametrize("root", [-2.9, -0.5, 0.0, 0.05, 3.3, 9.2])
+def test_a_bracket_is_no_wider_than_its_stride(root: float, start: float, stride: float) -> None:
+    """By PLD, a look at far too little noise would take hours and gigabytes."""
+    asked: list[float] = []
+
+    def excess(log_nu: float) -> float:
+        asked.append(log_nu)
+        return root - log_nu
+
+    low, high = _bracket(excess, start, stride)
+    assert low is not None
+    assert high is not None
+    assert low[0] < root <= high[0] <= low[0] + stride * (1 + 1e-12)
+    assert min(asked) >= min(start, root - stride) - 1e-12
+    assert max(asked) <= max(start, root + stride) + 1e-12
+    assert [low[1], high[1]] == [root - low[0], root - high[0]]
+
+
+@pytest.mark.parametrize("root", [-50.0, 50.0])
+def test_a_bracket_ends_where_the_search_does(root: float) -> None:
+    assert None in _bracket(lambda log_nu: root - log_nu, 0.0, 1.4)
 
 
 def test_a_run_that_repeats_a_search_costs_like_its_steps() -> None:

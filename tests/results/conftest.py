@@ -29,7 +29,7 @@ def run_row(run_id: str, **other: Any) -> dict[str, Any]:
         "epochs": 10,
         "steps": 1172,
         "precision": "float32",
-        "settings": "{}",
+        "settings": None,
         "streams": 1,
         "status": "finished",
     }

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import cache
 
 import pandas as pd
 import pytest
@@ -13,8 +14,10 @@ from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.sampling import PoissonSampling
 from oso.privacy.search import SHAPES, Search
 from oso.results.account import account, accounts_table, dearest, require_within
+from oso.study.cohort import cohorts
 from oso.study.config import load_config, parse_config
-from oso.study.plan import make_plan
+from oso.study.plan import Plan, make_plan
+from oso.study.prices import grid_prices
 
 RATE, STEPS, EPSILON = 0.02, 200, 3.0
 NU = Search(PoissonSampling(RATE), STEPS, 9).noise_multiplier(EPSILON, 1e-5)
@@ -281,3 +284,82 @@ def rows_of(plan, name) -> pd.DataFrame:
     text = ledger(nu, cohort.steps, cohort.batch_size / cohort.examples)
     rows = [row(0, **shared, **vars(run), noise_multiplier=nu, ledger=text) for run in cohort.runs]
     return pd.DataFrame(rows)
+
+
+# What decides a result and has no column: a search that differs in one of these is another search.
+NINE = "glyphs.online.k9.eps3"
+GLYPHS = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}
+HIDDEN = {
+    "seeds": {"seeds": [1, 2, 3]},  # not one of them: they repeat a search
+    "a method's constant": {"methods": {"online": {"threshold_rate": 0.1}}},
+    "another of its constants": {"methods": {"online": {"learning_rate_rate": 0.1}}},
+    "how often it is evaluated": {"evaluate_every": 7},
+    "the last layer": {"last_layer_nonlinearity": True},
+    "where the noise comes from": {"randomness": "system"},
+}
+
+
+@cache
+def two_plans(repo, choice):
+    """The smallest study and another one that differs from it in one choice; the same noise."""
+    smoke = load_config(repo / "config/smoke.yaml").model_dump()
+    known = {"datasets": {"glyphs": GLYPHS}, "methods": {"online": {}}, "granularities": [9]}
+    made = [
+        parse_config({**smoke, **known, "seeds": [0, 1], **more}, "x")
+        for more in ({}, HIDDEN[choice])
+    ]
+    (price,) = grid_prices(made[0])
+    return [Plan(each, cohorts(each), {NINE: price.noise_multiplier * (1 + 1e-5)}) for each in made]
+
+
+@pytest.mark.parametrize("choice", [choice for choice in HIDDEN if choice != "seeds"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_halves_of_two_searches_are_not_one_grid(choice, order, repo) -> None:
+    """Each has searched its whole grid, as far as anyone knows: together twice nine runs."""
+    first, second = two_plans(repo, choice)[::order]
+    one, other = (rows_of(plan, NINE) for plan in (first, second))
+    assert set(one["learning_rate"]) == set(other["learning_rate"])
+    low = one["learning_rate"] < one["learning_rate"].median()
+    found = account(pd.concat([one[low], other[~low]], ignore_index=True), first, second)
+    assert [(grid.runs, grid.stored) for grid in found] == [(9, 4), (9, 5)]
+
+
+@pytest.mark.parametrize("choice", [choice for choice in HIDDEN if choice != "seeds"])
+def test_two_whole_searches_each_keep_their_budget(choice, repo) -> None:
+    plans = two_plans(repo, choice)
+    rows = pd.concat([rows_of(p, NINE) for p in plans], ignore_index=True)
+    found = account(rows, *plans)
+    assert [(grid.runs, grid.stored, grid.seeds) for grid in found] == [(9, 9, 2)] * 2
+    require_within(found)
+    # Without a plan nobody can tell that they are two: then each seed has made 18 runs.
+    with pytest.raises(OsoError, match=r"\(18 runs\)"):
+        require_within(account(rows))
+
+
+def test_a_search_in_two_plans_is_one_grid(repo) -> None:
+    """A plan of some seeds or points, and that of all of them, as headline's is in the paper's."""
+    first, second = two_plans(repo, "seeds")
+    rows = [rows_of(plan, NINE) for plan in (first, second)]
+    rows = pd.concat(rows, ignore_index=True).drop_duplicates("run_id")
+    for plans in ((first, second), (second, first)):
+        (found,) = account(rows, *plans)
+        assert (found.runs, found.stored, found.seeds) == (9, 9, 4)
+
+
+def test_rows_that_say_their_settings_need_no_plan() -> None:
+    rows = pd.concat([grid().assign(settings=text) for text in ("{}", '{"a": 1}')])
+    rows = rows.reset_index(drop=True).assign(run_id=lambda frame: frame.index.astype(str))
+    assert [found.runs for found in account(rows)] == [9, 9]
+    require_within(account(rows))
+    rows.loc[:8, "settings"] = '{"a": 1}'
+    assert [found.runs for found in account(rows)] == [18]
+
+
+def test_runs_of_unknown_choices_are_charged_wherever_they_may_belong(repo) -> None:
+    """Else a larger grid could be told apart into two that each keep the budget."""
+    plan = two_plans(repo, "seeds")[0]
+    rows = rows_of(plan, NINE)
+    more = rows.assign(learning_rate=3 * rows["learning_rate"], run_id="more " + rows["run_id"])
+    (found,) = account(pd.concat([rows, more], ignore_index=True), plan)
+    assert (found.runs, found.stored) == (18, 18)
+    assert not found.within

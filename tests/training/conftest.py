@@ -4,9 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 from oso.data.arrays import Arrays
 from oso.methods import find_method
+from oso.privacy.draws import Draws
+from oso.privacy.streams import Seeded
+from oso.training.gradients import batch, rules
 from oso.training.loop import Start, Task
 
 
@@ -16,6 +20,20 @@ def arrays() -> Arrays:
     inputs = rng.random((260, 1, 14, 14), dtype=np.float32)
     targets = (inputs.mean(axis=(1, 2, 3)) * 60).astype(np.int64) % 10
     return Arrays(inputs[:200], targets[:200], inputs[200:], targets[200:])
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request, monkeypatch) -> torch.device:
+    """An accelerator, or a CPU on which everything takes the lines written for one."""
+    if request.param == "cuda":
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device is visible here")
+        return torch.device("cuda")
+    for module in (rules, batch):
+        monkeypatch.setattr(module, "waits", lambda values: True)
+    seeded = property(lambda self: isinstance(self.randomness, Seeded), lambda self, value: None)
+    monkeypatch.setattr(Draws, "_there", seeded, raising=False)
+    return torch.device("cpu")
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ from torch import nn
 
 from oso.errors import OsoError
 from oso.models.losses import cross_entropy
-from oso.training.gradients import GradientCode
+from oso.training.gradients import GradientCode, check_independence
+
+LABELS = torch.zeros(0, dtype=torch.int64)
 
 
 class Reused(nn.Module):
@@ -67,7 +69,7 @@ class Unmixed(nn.Module):
 def test_models_whose_gradients_would_be_wrong_are_refused(model, message) -> None:
     def norms() -> torch.Tensor:
         code = GradientCode(model, cross_entropy)
-        code.check_independence(torch.rand(code.size), (3,))
+        check_independence(code, torch.rand(code.size), torch.zeros(0, 3), LABELS)
         return code(torch.rand(code.size), torch.rand(2, 3), torch.tensor([0, 1])).norms()
 
     with pytest.raises(OsoError, match=message):
@@ -115,7 +117,7 @@ def test_a_little_mixing_is_refused_like_much(share: float) -> None:
 
     code = GradientCode(Little(), cross_entropy)
     with pytest.raises(OsoError, match="mixes examples"):
-        code.check_independence(torch.rand(code.size), (3,))
+        check_independence(code, torch.rand(code.size), torch.zeros(0, 3), LABELS)
 
 
 def test_a_parameter_of_two_layers_is_refused() -> None:

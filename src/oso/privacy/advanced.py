@@ -67,8 +67,12 @@ def amplified(epsilon: np.ndarray, rate: float) -> np.ndarray:
 
     log(1 + q (e^epsilon - 1)), exact for Poisson sampling (Balle, Barthe and Gaboardi 2018).
     """
-    # As a sum of logarithms, since e^epsilon overflows where there is almost no noise.
-    return np.logaddexp(math.log(rate) + epsilon, np.log1p(-rate) if rate < 1 else -np.inf)
+    # As a sum of logarithms where e^epsilon would overflow; where it is near 1, that would round to
+    # less than nothing.
+    small = np.minimum(epsilon, 1.0)
+    near = np.log1p(rate * np.expm1(small))
+    far = np.logaddexp(math.log(rate) + epsilon, np.log1p(-rate) if rate < 1 else -np.inf)
+    return np.where(epsilon > small, far, near)
 
 
 def composed(epsilon: np.ndarray, steps: int, slack: np.ndarray) -> np.ndarray:

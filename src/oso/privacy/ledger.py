@@ -7,6 +7,7 @@ is what accounting needs, and which stays the same while S moves.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,10 @@ class Ledger:
 
     def event(self) -> "DpEvent":
         """The whole run as a dp_accounting event."""
-        return composed_event({(self.sampling, nu): count for nu, count in self.releases()})
+        counted: Counter[tuple[PoissonSampling, float]] = Counter()
+        for nu, count in self.releases():  # a kind of step may come more than once
+            counted[self.sampling, nu] += count
+        return composed_event(counted)
 
     def to_json(self) -> str:
         steps = [

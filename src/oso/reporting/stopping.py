@@ -5,6 +5,10 @@ uniformly and with replacement, and only the best is released. A study runs each
 instead, once per seed; from these rows the outcome follows exactly. With the points in order of
 their values, worst first, the best of K draws is among the first j of M with probability
 E[(j / M)^K], the distribution's generating function at j / M.
+
+A point that is drawn twice counts as one training here, with the mean of its seeds. A real search
+would train it again, with other noise, and release the better of the two: its outcome is a little
+better than what stands here, and varies more.
 """
 
 import math
@@ -143,7 +147,9 @@ def outcome_table(study: Study) -> Table:
         f"{distributions(data)} with a mean of N; ± is over seeds, luck the deviation over K and "
         "the draws. A dash stands where only a part of the grid was run, or where the noise is "
         "that of no known distribution.",
-        "Computed from the stored runs of the grid's points, each with the noise of its price.",
+        "Computed from the stored runs of the grid's points, each with the noise of its price. A "
+        "point drawn twice counts as one training, with its mean over seeds; a real search would "
+        "train it anew and release the better one.",
     )
     return Table(
         "search_outcome",

@@ -7,6 +7,9 @@ a grid costs what its dearest seed costs. Every run is charged for all its steps
 diverged before: when it would was not known, and epsilon must hold however it had gone. Runs of the
 grid that are not stored are charged with the least noise of those that are.
 
+Searches that differ in any choice are grids of their own, if their plans or their rows say so; runs
+of which nobody knows it are charged to each grid that they could be part of.
+
 Under random stopping a search makes N runs on average and releases the best. Its price holds for
 that release, not for whoever reads all the rows: they are there so that the search's outcome can be
 computed instead of drawn. Each run is charged as a whole run with the least noise of the stored.
@@ -26,7 +29,7 @@ from oso.privacy.ledger import Ledger, SumQuery
 from oso.privacy.sampling import PoissonSampling
 from oso.privacy.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso.results.claims import check_claim, check_planned, ledger_of
-from oso.study.cohort import Cohort, Run
+from oso.study.cohort import Cohort
 from oso.study.grid import default_grid_size
 from oso.study.identity import SELECTION
 from oso.study.plan import Plan
@@ -35,9 +38,17 @@ _POINT = ["learning_rate", "threshold", "quantile"]
 # Runs that are alike in these are one grid (its points and its seeds).
 _SETTING = [
     *("dataset", "method", "k", "epsilon", "delta", "selection", "momentum"),
-    *("noise_multiplier", "query_noise_multiplier", "examples", "batch_size", "epochs"),
+    *(
+        "noise_multiplier",
+        "query_noise_multiplier",
+        "examples",
+        "batch_size",
+        "epochs",
+        "precision",
+    ),
 ]
 _TERMS = ["grid_runs", "stopping_shape"]  # what the rows do not say of their search
+_CHOICES = "choices"  # whatever else was decided of it, as one text; null where nobody says
 _SLACK = 1 + 1e-9
 
 
@@ -93,12 +104,19 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
             check_planned(row, *planned[row["run_id"]])
     private = runs[runs["epsilon"].notna()]
     terms = pd.DataFrame(
-        [_terms(row, *planned.get(row["run_id"], (None, None))) for row in _records(private)],
-        columns=_TERMS,
+        [_terms(row, planned.get(row["run_id"], (None,))[0]) for row in _records(private)],
+        columns=[*_TERMS, _CHOICES],
         index=private.index,
     )
     groups = private.join(terms).groupby([*_SETTING, *_TERMS], dropna=False, sort=False)
-    return [_account_grid(group) for _, group in groups]
+    return [_account_grid(grid) for _, group in groups for grid in _by_choices(group)]
+
+
+def _by_choices(group: pd.DataFrame) -> list[pd.DataFrame]:
+    """One grid's rows each; those of which nobody knows the choices may be of any, so of each."""
+    unknown = group[_CHOICES].isna()
+    known = group.loc[~unknown, _CHOICES].unique()
+    return [group[unknown | (group[_CHOICES] == choices)] for choices in known] or [group]
 
 
 def require_within(accounts: Iterable[GridAccount]) -> None:
@@ -200,16 +218,20 @@ def _completed(ledger: Ledger, whole: Ledger) -> Ledger:
     return Ledger(ledger.sampling, [*ledger.steps, ((SumQuery("not_run", least),), missing)])
 
 
-def _terms(row: dict[str, Any], cohort: Cohort | None, run: Run | None) -> tuple[int, str | None]:
-    """The size of a row's grid and the shape of its search, as planned or as `account` says."""
+def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None, str | None]:
+    """The size of a row's grid, the shape of its search, and its other choices.
+
+    As planned; else as `account` says, and the choices as in the row's `settings` if it has them.
+    """
+    choices = None if pd.isna(row["settings"]) else str(row["settings"])
     if cohort is not None:
-        return cohort.grid_runs, cohort.stopping_shape
+        return cohort.grid_runs, cohort.stopping_shape, choices or cohort.settings
     size = default_grid_size(row["method"], int(row["k"]))
     if row["selection"] == SELECTION:
-        return size, None
+        return size, None, choices
     sampling = PoissonSampling(row["batch_size"] / row["examples"])
     search = Search(sampling, int(row["steps"]), size, row["selection"])
-    return size, _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"])
+    return size, _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"]), choices
 
 
 @cache

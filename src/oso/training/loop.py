@@ -25,7 +25,13 @@ from oso.privacy.mechanism import Mechanism
 from oso.privacy.streams import source, stream
 from oso.training.checkpoint import load_checkpoint, save_checkpoint
 from oso.training.evaluate import Evaluator
-from oso.training.gradients import BatchGradients, GradientCode, find_precision, slow_reason
+from oso.training.gradients import (
+    BatchGradients,
+    GradientCode,
+    check_independence,
+    find_precision,
+    slow_reason,
+)
 
 _log = logging.getLogger(__name__)
 Watch = Callable[[State, dict[str, Tensor]], None]
@@ -130,7 +136,8 @@ class _Training:
         if reason := slow_reason(precision, device):
             _say_once(reason)
         model = build_model(task.model, task.last_layer_nonlinearity)
-        self.code = GradientCode(model, training_loss(task.metric, task.loss), precision)
+        loss = training_loss(task.metric, task.loss)
+        self.code = GradientCode(model, loss, precision)
         self.inputs, self.targets = examples_on_device(
             arrays.train_inputs, arrays.train_targets, task.metric, device
         )
@@ -155,7 +162,9 @@ class _Training:
             batch_size=task.batch_size,
             layers=dict(self.code.layer_sizes),
         )
-        self.code.check_independence(self.state.parameters[0], tuple(self.inputs.shape[1:]))
+        # Of the model's structure, so without the rounding of a low precision.
+        first = self.state.parameters[0].double()
+        check_independence(GradientCode(model, loss), first, self.inputs[:0], self.targets[:0])
         self.outcomes = [Outcome(start.run_id) for start in starts]
         self.alive = list(range(len(starts)))
 

@@ -3,11 +3,13 @@
 One forward and one backward pass give each layer's input a_i and the loss's gradient e_i at the
 layer's output, for each example i. From these a rule per kind of layer has the norms and sums:
 `linear` and `conv2d` (transposed ones, too) in closed form, `functional` for any other layer.
+`independence` tries, when training starts, whether these are right for the model at hand, and
 `precision` says how products are computed.
 """
 
 from oso.training.gradients.batch import BatchGradients
 from oso.training.gradients.code import GradientCode
+from oso.training.gradients.independence import check_independence
 from oso.training.gradients.precision import PRECISIONS, Precision, find_precision, slow_reason
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "BatchGradients",
     "GradientCode",
     "Precision",
+    "check_independence",
     "find_precision",
     "slow_reason",
 ]

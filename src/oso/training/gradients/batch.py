@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oso.training.gradients.precision import float32
-from oso.training.gradients.rules import LARGEST_NORM, LayerGradients
+from oso.training.gradients.rules import LARGEST_NORM, LayerGradients, waits
 
 if TYPE_CHECKING:
     from oso.training.gradients.code import GradientCode
@@ -99,7 +99,7 @@ class BatchGradients:
         shape = self.inputs.shape[:2]
         norms = torch.linalg.vector_norm(each, dim=0)
         bad = ~(norms < LARGEST_NORM)
-        if bad.is_cuda or bad.any():  # there, asking would make the host wait
+        if waits(bad) or bad.any():
             norms = norms.masked_fill(bad, torch.inf)
             each = each.masked_fill(bad, torch.inf)
             for rule in self._layers.values():

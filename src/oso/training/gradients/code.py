@@ -11,7 +11,6 @@ that an example's gradient does not depend on the batch that it is in.
 """
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -166,19 +165,6 @@ class GradientCode:
             xs, ys = inputs[:, start : start + width], targets[:, start : start + width]
             lack = width - xs.shape[1] if self.precision.low else 0
             yield (_filled(xs, lack), _filled(ys, lack)) if lack else (xs, ys)
-
-    def check_independence(self, flat: Tensor, shape: tuple[int, ...]) -> None:
-        """OsoError if an example's output depends on the others in its batch.
-
-        Tried on made-up examples of this shape (to stop because of real ones would tell of them):
-        one among three, whose company and place change, the company by a large factor.
-        """
-        ramp = torch.linspace(-1, 1, 3 * math.prod(shape), device=flat.device, dtype=flat.dtype)
-        one, second, third = ramp.view(3, *shape)
-        here = self.outputs(flat, torch.stack((one, second, third)))[0]
-        there = self.outputs(flat, torch.stack((1e4 * third, one, -1e4 * second)))[1]
-        if not torch.allclose(here, there, rtol=1e-4, atol=1e-5 * float(here.abs().max())):
-            raise OsoError(f"model: its output for an example {MIXES}")
 
 
 def _filled(values: Tensor, lack: int) -> Tensor:

@@ -35,6 +35,11 @@ _SMALL, _LARGE = 1e-12, LARGEST_NORM  # between these, float32 squares lose noth
 _LONG = 2**14  # float32 sums over longer rows come out too small (1 % at ten million)
 
 
+def waits(values: Tensor) -> bool:
+    """Whether the host has to wait for its answer when it asks about them: on an accelerator."""
+    return values.device.type != "cpu"
+
+
 def row_norms(values: Tensor) -> Tensor:
     """2-norm of each row of [B, ...], float64 [B], also where float32 squares under- or overflow.
 
@@ -44,7 +49,7 @@ def row_norms(values: Tensor) -> Tensor:
     if rows.shape[1] > _LONG:
         parts = [row_norms(part) for part in rows.split(_LONG, dim=1)]
         return torch.linalg.vector_norm(torch.stack(parts), dim=0)
-    if rows.is_cuda:  # float64 costs little there, and looking for odd ones makes the host wait
+    if waits(rows):  # float64 costs little there
         return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     exact = torch.float32 if rows.dtype.itemsize < 4 else None  # squares and sums of short numbers
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=exact).double()

@@ -1,0 +1,209 @@
+"""Faults that the smallest case hides: several runs, late steps, the second plan, restarts."""
+
+from fault import Fault, P, T, in_mechanism, in_queries
+
+MANY, LONG, EXACT = P + "test_many_runs.py", P + "test_long_runs.py", P + "test_books_exact.py"
+ACCOUNT, PLANNED = "tests/results/test_account_exact.py", "tests/campaign/test_as_planned.py"
+RESTART, SCORES, REPORTED = (T + f"test_{name}.py" for name in ("restart", "evaluate", "reported"))
+STATISTICS = "tests/reporting/test_statistics.py"
+FIRST_PLAN = "self.everything[0].plan"
+
+
+SEVERAL = [
+    in_queries(
+        "thresholds of several runs are not clamped",
+        "return threshold[:, None] if isinstance(runs, slice) else threshold",
+        "return self.threshold[runs][:, None] if isinstance(runs, slice) else threshold",
+        MANY,
+    ),
+    in_queries(
+        "sensitivities of several runs are not clamped",
+        "return threshold[:, 0] if isinstance(runs, slice) else float(threshold)",
+        "return self.threshold[runs] if isinstance(runs, slice) else float(threshold)",
+        MANY,
+    ),
+    in_queries(
+        "of several runs an example that is not finite is counted",
+        "return votes.masked_fill(~norms.isfinite(), 0.0)",
+        "return votes if norms.dim() > 1 else votes.masked_fill(~norms.isfinite(), 0.0)",
+        MANY,
+    ),
+    Fault(
+        "examples that are not finite stay, but for the first run's",
+        "training/gradients/batch.py",
+        "        if waits(bad) or bad.any():",
+        "        if bad[: shape[1]].any():",
+        T + "test_many_runs.py",
+    ),
+]
+
+LATE = [
+    in_mechanism(
+        "no noise after step 1,024",
+        "        if query.noise_multiplier == 0:\n",
+        "        if query.noise_multiplier == 0 or step > 1024:\n",
+        LONG,
+    ),
+    in_mechanism(
+        "the price of a step is looked at fifty times",
+        "        self._check_price(queries)\n        for run",
+        "        if step <= 50:\n            self._check_price(queries)\n        for run",
+        LONG,
+    ),
+    Fault(
+        "a ledger stops counting at 1,024",
+        "privacy/ledger.py",
+        "self.steps[-1] = (queries, self.steps[-1][1] + 1)",
+        "self.steps[-1] = (queries, min(1024, self.steps[-1][1] + 1))",
+        LONG,
+    ),
+]
+
+BOOKS = [
+    Fault(
+        "steps of nearly the same noise are merged",
+        "privacy/ledger.py",
+        "if self.steps and self.steps[-1][0] == queries:",
+        "if self.steps and [round(q.noise_multiplier, 2) for q in self.steps[-1][0]] == [\n"
+        "            round(q.noise_multiplier, 2) for q in queries\n"
+        "        ]:",
+        EXACT,
+    ),
+    Fault(
+        "of a kind of step that comes again, the last count is priced",
+        "privacy/ledger.py",
+        "counted[self.sampling, nu] += count",
+        "counted[self.sampling, nu] = count",
+        EXACT,
+    ),
+    Fault(
+        "shapes below one are priced as logarithmic",
+        "privacy/search.py",
+        "RepeatAndSelectDpEvent(one, mean_runs, shape)",
+        "RepeatAndSelectDpEvent(one, mean_runs, shape if shape >= 1 else 0.0)",
+        EXACT,
+    ),
+    Fault(
+        "a ledger's rate may be one percent off",
+        "results/claims.py",
+        "rel_tol=1e-9",
+        "rel_tol=1e-2",
+        ACCOUNT,
+    ),
+    Fault(
+        "a budget may be exceeded by one percent",
+        "results/account.py",
+        "_SLACK = 1 + 1e-9",
+        "_SLACK = 1.01",
+        ACCOUNT,
+    ),
+    Fault(
+        "two ledgers of one run pass",
+        "results/collect.py",
+        "_WHERE_IT_RAN = [\n",
+        '_WHERE_IT_RAN = [\n    "ledger",\n',
+        ACCOUNT,
+    ),
+]
+
+PLANS = [
+    Fault(
+        "the accounts know the first plan only",
+        "results/account.py",
+        "        for plan in plans\n",
+        "        for plan in plans[:1]\n",
+        ACCOUNT,
+    ),
+    Fault(
+        "a campaign's noise is the first plan's",
+        "campaign/loop.py",
+        "noise = plan.noise_multipliers[cohort.name]",
+        f"noise = {FIRST_PLAN}.noise_multipliers.get(cohort.name, 0.0)",
+        PLANNED,
+    ),
+    Fault(
+        "a campaign's settings are the first plan's",
+        "campaign/loop.py",
+        "config = with_values(plan.config,",
+        f"config = with_values({FIRST_PLAN}.config,",
+        PLANNED,
+    ),
+    Fault(
+        "a campaign is always seeded",
+        "campaign/loop.py",
+        "runs_at_once=len(group))",
+        'runs_at_once=len(group), randomness="seeded")',
+        PLANNED,
+    ),
+    Fault(
+        "a campaign leaves out what diverged",
+        "campaign/parts.py",
+        '"runs", rows.runs)',
+        '"runs", [row for row in rows.runs if row.get("status") != "diverged"])',
+        PLANNED,
+    ),
+]
+
+RESTARTS = [
+    Fault(
+        "a run goes on with other labels",
+        "data/arrays.py",
+        "        for name in _ARRAY_NAMES:\n            digest",
+        "        for name in ('train_inputs', 'test_inputs', 'test_targets'):\n            digest",
+        RESTART,
+    ),
+    Fault(
+        "a run goes on with another test set",
+        "data/arrays.py",
+        "        for name in _ARRAY_NAMES:\n            digest",
+        "        for name in ('train_inputs', 'train_targets'):\n            digest",
+        RESTART,
+    ),
+    Fault(
+        "rows say that every run finished",
+        "training/job.py",
+        '"status": outcome.status,',
+        '"status": "finished",',
+        RESTART,
+    ),
+    Fault(
+        "the last, shorter part of the test set is left out",
+        "training/evaluate.py",
+        "range(0, len(self.inputs), self.batch)",
+        "range(0, max(1, len(self.inputs) // self.batch * self.batch), self.batch)",
+        SCORES,
+    ),
+]
+
+COUNTS = [
+    Fault(
+        "seeds without a value are counted",
+        "reporting/select.py",
+        'groups["value"].agg(["mean", "std", "count"])',
+        'groups["value"].agg(["mean", "std", "size"])',
+        STATISTICS,
+    ),
+    Fault(
+        "the setting with the fewest runs is shown",
+        "reporting/select.py",
+        "ascending=[True, False, False, True]",
+        "ascending=[True, False, True, True]",
+        STATISTICS,
+    ),
+    Fault(
+        "the share of clipped examples is the first step's",
+        "methods/fixed_quantile.py",
+        'state.memory["unclipped"] = unclipped',
+        'state.memory.setdefault("unclipped", unclipped)',
+        REPORTED,
+    ),
+    Fault(
+        "the share of clipped examples is the first run's",
+        "training/loop.py",
+        "clipped[run].item()",
+        "clipped[0].item()",
+        REPORTED,
+    ),
+]
+
+REACH = [*SEVERAL, *LATE, *BOOKS, *PLANS, *RESTARTS, *COUNTS]

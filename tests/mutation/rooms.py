@@ -1,0 +1,86 @@
+"""Which code is mutated, and which tests are asked about a file of it."""
+
+import ast
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+CODE, TESTS = REPO / "src", REPO / "tests"
+# Folders and files below src/oso by the group whose score they make up; whichever exist.
+GROUPS = {
+    "trusted base": ("gradients", "training/gradients", "privacy"),
+    "accounting": (
+        *("accounting", "privacy/accounting.py", "privacy/search.py", "privacy/advanced.py"),
+        *("privacy/joint.py", "results/account.py", "results/claims.py", "analysis/account.py"),
+    ),
+    "results": ("results",),
+    "campaign": ("campaign",),
+    "selection and verdicts": (
+        *("analysis", "reporting/select.py", "reporting/verdicts.py", "reporting/compare.py"),
+        *("reporting/evidence.py", "reporting/stopping.py", "reporting/rules.py"),
+    ),
+}
+# These look at the repository, or run for minutes, and see no single line of code.
+LEFT_OUT = ("mutants", "mutation", "packaging", "docs", "workflow", "benchmarks", "audit")
+
+
+def group_of(path: Path) -> str | None:
+    """The group of a file, the most particular one that names it; None: it is not mutated."""
+    below = path.relative_to(CODE / "oso").as_posix()
+    named = [
+        (len(part), group)
+        for group, parts in GROUPS.items()
+        for part in parts
+        if below == part or below.startswith(f"{part}/")
+    ]
+    return max(named)[1] if named else None
+
+
+def mutated() -> dict[Path, str]:
+    """Every file that is mutated, and its group."""
+    found = {path: group_of(path) for path in sorted((CODE / "oso").rglob("*.py"))}
+    return {path: group for path, group in found.items() if group is not None}
+
+
+def tests_of(path: Path) -> list[str]:
+    """Test files about a file: those that import it, then those of its neighbours that do."""
+    module = _name(path)
+    users = {
+        _name(other)
+        for other in (CODE / "oso").rglob("*.py")
+        if module in _imports(other) and other.parent == path.parent
+    }
+    tests = [
+        test
+        for test in sorted(TESTS.rglob("test_*.py"))
+        if test.relative_to(TESTS).parts[0] not in LEFT_OUT
+    ]
+    direct = [test for test in tests if module in _imports(test)]
+    near = [test for test in tests if users & _imports(test) and test not in direct]
+    own = path.parent.name
+    ordered = sorted(direct, key=lambda test: (path.stem not in test.stem, own not in test.parts))
+    return [test.relative_to(REPO).as_posix() for test in (*ordered, *near)]
+
+
+def _name(path: Path) -> str:
+    name = ".".join(path.relative_to(CODE).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+@cache
+def _imports(path: Path) -> frozenset[str]:
+    """Modules of this project that a file imports; of a package, also what it hands on."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    mine = {name for name in found if name.startswith("oso")}
+    return frozenset(mine | _handed_on(mine))
+
+
+def _handed_on(names: Iterable[str]) -> set[str]:
+    packages = [CODE.joinpath(*name.split("."), "__init__.py") for name in names]
+    return {name for package in packages if package.exists() for name in _imports(package)}

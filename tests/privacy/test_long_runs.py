@@ -1,0 +1,142 @@
+"""What holds for the first steps and for small draws holds to the end of a study's longest runs.
+
+Of each source of randomness: the host's streams, those drawn on an accelerator, and the system's.
+"""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from tests.privacy.test_mechanism import Given, GivenRuns
+
+from oso.errors import OsoError
+from oso.privacy.draws import Draws
+from oso.privacy.mechanism import Mechanism
+from oso.privacy.queries import ClippedGradient
+from oso.privacy.sampling import PoissonSampling
+from oso.privacy.streams import Seeded, SystemEntropy
+
+MANY = 2**20 + 3
+LAGS = [1, 2, 3, 64, 1000, *(2**k for k in range(8, 20))]
+# Wherever a counter of so many bits, or somebody's limit, would start again.
+STEPS = [
+    *range(1, 130),
+    *(2**k + more for k in range(8, 17) for more in (-1, 0, 1)),
+    *(1000, 1001, 1171, 1172, 1173, 2999, 3000, 3001, 5000, 10_000, 2**20 + 1, 2**30 + 1),
+]
+
+
+@pytest.fixture(params=["host", "accelerator", "system"])
+def draws(request) -> Draws:
+    randomness = SystemEntropy() if request.param == "system" else Seeded()
+    made = Draws(randomness, PoissonSampling(0.5), MANY, torch.device("cpu"))
+    made._there = request.param == "accelerator"  # the tensor code runs on any device
+    return made
+
+
+def correlations(values: np.ndarray) -> np.ndarray:
+    """With itself, so many places on: of numbers with deviation 1."""
+    values = (values - values.mean()) / values.std()
+    return np.array([np.mean(values[:-lag] * values[lag:]) for lag in LAGS])
+
+
+def test_a_million_numbers_of_noise_are_a_million_draws(draws: Draws) -> None:
+    """A network's parameters, in one sum: no number comes twice, nor depends on another's."""
+    drawn = draws.normals(["a"], "noise/x", 7, (MANY,))[0].numpy()
+    assert drawn.shape == (MANY,)
+    assert len(np.unique(drawn)) >= MANY - 2
+    for values in (drawn, drawn**2, np.sign(drawn)):
+        assert np.abs(correlations(values)[: None if values is drawn else -4]).max() < 0.01
+    for part in (drawn[: 2**16], drawn[2**16 :], drawn[-(2**16) :]):
+        assert scipy.stats.kstest(part, "norm").pvalue > 1e-6
+
+
+def test_a_million_examples_take_part_independently(draws: Draws) -> None:
+    taken = np.zeros(MANY)
+    taken[draws.batch("a", 7).numpy()] = 1.0
+    assert taken.mean() == pytest.approx(0.5, abs=0.0025)  # 5 deviations
+    assert np.abs(correlations(taken)).max() < 0.01
+    for part in np.array_split(taken, 16):
+        assert part.mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_no_two_steps_have_a_number_in_common(draws: Draws) -> None:
+    noise = [draws.normals(["a", "b"], "noise/x", step, (3,)).flatten() for step in STEPS]
+    assert len(torch.cat(noise).unique()) == 6 * len(STEPS)
+
+
+def test_no_two_steps_have_a_batch_in_common(draws: Draws) -> None:
+    draws.examples = 200
+    batches = [tuple(draws.batch(run, step).tolist()) for run in "ab" for step in STEPS]
+    assert len(set(batches)) == 2 * len(STEPS)
+    together = [draws.batches(["c", "d"], step) for step in STEPS]
+    batches = [
+        tuple(i[p].tolist()) for indices, own in together for i, p in zip(indices, own, strict=True)
+    ]
+    assert len(set(batches)) == 2 * len(STEPS)
+
+
+@pytest.mark.parametrize("steps", [(50, 51), (1024, 1025), (1172, 1173), (3000, 3001)])
+def test_following_steps_are_not_alike(steps, draws: Draws) -> None:
+    """Nor shifted copies: a step that moved on by one place would be."""
+    first, second = (draws.normals(["a"], "noise/x", step, (20_000,))[0] for step in steps)
+    for shift in (0, 1, 2, 4, -1, -2, -4):
+        moved = second.roll(shift)
+        assert abs(torch.corrcoef(torch.stack([first, moved]))[0, 1]) < 0.04
+    assert not set(first.tolist()) & set(second.tolist())
+
+
+@pytest.mark.parametrize("examples", [5000, 20_000, 200_000])
+def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: Draws) -> None:
+    draws.examples, draws.sampling = examples, PoissonSampling(1.0)
+    indices, present = draws.batches(["a", "b"], 1)
+    for run in range(2):
+        assert torch.equal(indices[run][present[run]], torch.arange(examples))
+
+
+LAST = 3100
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[Mechanism, torch.Tensor]:
+    """A mechanism after all steps of a long training of two runs, and its noise."""
+    mechanism = Mechanism(["a", "b"], 40, 10, noise_multiplier=2.0)
+    query, zeros = [ClippedGradient(2.0, torch.tensor([0.5, 3.0]))], torch.zeros(40, 4)
+    noise = torch.empty(LAST, 2, 4)
+    for step in range(1, LAST + 1):
+        answers = mechanism.release(slice(0, 2), step, query, lambda b: GivenRuns(zeros[b]))
+        noise[step - 1] = answers["clipped_gradient"] * 10
+    return mechanism, noise
+
+
+class TestALongTraining:
+    """As at its beginning, so at its end."""
+
+    def test_has_its_noise_throughout(self, trained) -> None:
+        noise = trained[1] / torch.tensor([0.5 * 2.0, 3.0 * 2.0])[:, None]
+        edges = [0, 50, 100, 1024, 1124, 2048, 2999, LAST]
+        for start, end in pairwise(edges):
+            part = noise[start:end].flatten()
+            assert part.std().item() == pytest.approx(1.0, abs=4 / math.sqrt(2 * len(part)))
+            assert part.mean().item() == pytest.approx(0.0, abs=4 / math.sqrt(len(part)))
+        assert len(noise.flatten(0, 1).unique(dim=0)) == 2 * LAST
+
+    def test_has_all_its_steps_in_the_books(self, trained) -> None:
+        for ledger in trained[0].ledgers:
+            assert ledger.step_count == LAST
+            assert len(ledger.steps) == 1
+
+    @pytest.mark.parametrize("behind", [1, 49, 1000])
+    def test_answers_no_step_twice(self, trained, behind: int) -> None:
+        query = [ClippedGradient(2.0, torch.ones(2))]
+        with pytest.raises(ValueError, match="released before"):
+            trained[0].release(0, LAST + 1 - behind, query, lambda b: Given(torch.zeros(0, 4)))
+
+    @pytest.mark.parametrize("step", [1, 2, 50, 51, 52, 1023, 1025, 3000, 3001, 10**6])
+    def test_refuses_what_was_not_paid_for(self, step: int) -> None:
+        mechanism = Mechanism(["a"], 40, 10, noise_multiplier=2.0)
+        with pytest.raises(OsoError, match="the budget of a step asks for 2"):
+            mechanism.release(0, step, [ClippedGradient(1.9, torch.ones(1))], Given)

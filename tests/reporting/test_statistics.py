@@ -1,0 +1,122 @@
+"""What a report counts: seeds with a value, deviations over n - 1, the setting that it says."""
+
+import math
+import statistics
+
+import pytest
+
+from oso.reporting.evidence import Evidence, step_time
+from oso.reporting.select import (
+    add_keys,
+    best_of_grid,
+    checkpoints,
+    choose,
+    cross_of_grid,
+    grid_points,
+    main_variants,
+    run_values,
+)
+from oso.reporting.verdicts import Sample, difference
+
+
+def points_of(store):
+    return grid_points(run_values(*store.frames()))
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 4])
+@pytest.mark.parametrize("had", [1, 2, 3, 5])
+def test_seeds_are_those_with_a_value(lost: int, had: int, store) -> None:
+    """A verdict's n: runs that diverged before any value are counted, but elsewhere."""
+    values = [0.8 + 0.01 * seed**2 for seed in range(had)]
+    for seed in range(had + lost):
+        if seed < had:
+            store.add(seed=seed, values=(values[seed],))
+        else:
+            store.add(seed=seed, values=(), diverged_at=3)
+    (row,) = points_of(store).to_dict("records")
+    assert (row["seeds"], row["runs"], row["diverged"]) == (had, had + lost, lost)
+    assert row["mean"] == pytest.approx(statistics.mean(values))
+    if had > 1:
+        assert row["std"] == pytest.approx(statistics.stdev(values))
+    else:
+        assert math.isnan(row["std"])
+    best = best_of_grid(points_of(store)).iloc[0]
+    assert (best["seeds"], best["cell_runs"], best["cell_diverged"]) == (had, had + lost, lost)
+
+
+@pytest.mark.parametrize("had", [1, 2, 4])
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_the_cross_rule_counts_seeds_with_both_ways(lost: int, had: int, store) -> None:
+    for seed in range(had + lost):
+        halves = [(0.7 + 0.01 * seed, 0.8)] if seed < had else [(0.7, math.nan)]
+        store.add(seed=seed, values=(0.75,), halves=halves)
+    runs, evaluations = store.frames()
+    keyed = add_keys(runs, evaluations)
+    table = checkpoints(keyed, evaluations)
+    cross = cross_of_grid(choose(keyed, table, "cross"), points_of(store))
+    assert cross["seeds"].tolist() == [had]
+
+
+# Two settings of one cell each: momentum, epochs, number of runs; which is shown comes first.
+PAPER = {"momentum": 0.9, "epochs": 10}
+SETTINGS = [
+    ({**PAPER}, {"momentum": 0.0, "epochs": 10}),
+    ({**PAPER}, {"momentum": 0.9, "epochs": 20}),
+    ({"momentum": 0.9, "epochs": 20}, {"momentum": 0.0, "epochs": 10}),
+    ({"momentum": 0.0, "epochs": 10}, {"momentum": 0.5, "epochs": 20}),
+    ({**PAPER, "method": "adam_wosm", "momentum": None}, {"method": "adam_wosm", "epochs": 20,
+                                                          "momentum": None}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [1, 4])
+@pytest.mark.parametrize(("shown", "other"), SETTINGS)
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_default_setting_is_shown_however_many_runs_another_has(
+    shown, other, more, turned, store
+) -> None:
+    """Nor how well it did, nor which came first."""
+    rows = [(shown, 1, 0.5), (other, more, 0.9)]
+    for setting, runs, value in rows[:: -1 if turned else 1]:
+        for seed in range(runs):
+            store.add(seed=seed, values=(value,), noise_multiplier=50.0, **setting)
+    main = main_variants(points_of(store))
+    assert main["mean"].tolist() == [0.5]
+    assert main["epochs"].tolist() == [shown["epochs"]]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("many", "few"), [(2, 1), (7, 3)])
+def test_of_settings_that_are_equally_usual_the_one_with_most_runs_is_shown(
+    many, few, turned, store
+) -> None:
+    rows = [(50.0, many, 0.5), (60.0, few, 0.9)]
+    for noise, runs, value in rows[:: -1 if turned else 1]:
+        for seed in range(runs):
+            store.add(seed=seed, values=(value,), noise_multiplier=noise)
+    main = main_variants(points_of(store))
+    assert main["noise_multiplier"].tolist() == [50.0]
+    assert main["runs"].tolist() == [many]
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 2), (3, 5), (9, 2)])
+def test_a_step_times_verdict_says_how_many_runs_it_rests_on(first, second, store) -> None:
+    for method, count in (("online", first), ("fixed_threshold", second)):
+        for seed in range(count):
+            store.add(method=method, seed=seed, values=(0.9,), wall_seconds=10.0 + 0.1 * seed)
+    runs = store.frames()[0]
+    judge = step_time("online", "fixed_threshold", 1.5)
+    found = judge(Evidence(cells=None, runs=runs), "mnist")
+    assert f", {first + second} runs" in found.text
+
+
+@pytest.mark.parametrize("alone", [0, 1])
+@pytest.mark.parametrize("seeds", [2, 3, 5, 30])
+def test_one_seed_beside_n_has_their_degrees_of_freedom(seeds: int, alone: int) -> None:
+    """Student's interval with n - 1 of them: 12.71 for two seeds, 2.05 for thirty."""
+    from scipy.stats import t
+
+    pair = [Sample(1.0, 0.4, seeds), Sample(1.0, math.nan, 1)]
+    found = difference([tuple(pair[:: -1 if alone else 1])])
+    expected = t.ppf(0.975, seeds - 1) * 0.4 * math.sqrt(1 + 1 / seeds)
+    assert found.half == pytest.approx(expected, rel=1e-6)

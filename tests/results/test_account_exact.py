@@ -1,0 +1,136 @@
+"""The accounts to the last digit, for every plan that is given."""
+
+import pandas as pd
+import pytest
+from tests.results.conftest import evaluation_row, run_row
+from tests.results.test_account import RATE, STEPS, grid, ledger, rows_of, two_plans
+
+from oso.errors import OsoError
+from oso.privacy.sampling import PoissonSampling
+from oso.privacy.search import Search
+from oso.reporting.budget import read_budget, read_study_plans
+from oso.results.account import account, require_within
+from oso.results.collect import collect
+from oso.results.write import write_table
+from oso.study.cohort import cohorts
+from oso.study.config import load_config, parse_config
+from oso.study.plan import Plan, make_plan, write_plan
+from oso.study.prices import grid_prices
+
+NINE = "glyphs.online.k9.eps3"
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
+def test_a_budget_is_exceeded_by_however_little(share: float) -> None:
+    spent = account(grid())[0].spent
+    require_within(account(grid(epsilon=spent)))
+    with pytest.raises(OsoError, match="its ledgers cost epsilon"):
+        require_within(account(grid(epsilon=spent * (1 - share))))
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_ledger_of_a_slightly_other_rate_is_refused(share: float, sign: int) -> None:
+    """A batch of 120 among 6,001 examples is another scheme, at another price."""
+    account(grid(ledger=ledger(rate=RATE)))
+    with pytest.raises(OsoError, match="its ledger has sampling rate"):
+        account(grid(ledger=ledger(rate=RATE * (1 + sign * share))))
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-3, 1e-4])
+def test_a_row_may_not_claim_a_little_more_noise_than_its_ledger_has(share: float) -> None:
+    nu = grid()["noise_multiplier"].iloc[0]
+    with pytest.raises(OsoError, match="its ledger has noise multiplier"):
+        account(grid(noise_multiplier=nu * (1 + share)))
+
+
+@pytest.mark.parametrize("steps", [1, 100, STEPS - 1, STEPS + 1])
+def test_a_ledger_of_other_steps_than_the_row_is_refused(steps: int) -> None:
+    with pytest.raises(OsoError, match=f"its ledger has {steps} steps, the row {STEPS}"):
+        account(grid(ledger=ledger(steps=steps)))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("which", [0, 1])
+def test_rows_of_every_plan_are_held_against_it(which: int, order: int, repo) -> None:
+    plans = two_plans(repo, "a method's constant")[::order]
+    rows = [rows_of(plan, NINE) for plan in plans]
+    account(pd.concat(rows, ignore_index=True), *plans)
+    rows[which].loc[3, "delta"] = 1e-3
+    with pytest.raises(OsoError, match=r"delta is 0\.001, in the plan 1e-05"):
+        account(pd.concat(rows, ignore_index=True), *plans)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_every_plan_says_how_large_its_grids_are(order: int, repo, tmp_path) -> None:
+    """Accounts and reports alike: a grid of a later plan is not a guess."""
+    smoke = load_config(repo / "config/smoke.yaml").model_dump()
+    plans, paths = [], []
+    for name, methods in (("one", ["online"]), ("two", ["fixed_quantile"])):
+        # Fewer quantiles than the paper's: without the plan, the grid would be taken for larger.
+        study = {**smoke, "methods": {m: {} for m in methods}, "granularities": [1]}
+        study["grid"] = {**smoke["grid"], "quantiles": [0.3, 0.7]}
+        config = parse_config(study, name)
+        every = cohorts(config)
+        plans.append(Plan(config, every, {cohort.name: 5.0 for cohort in every}))
+        paths.append(tmp_path / f"{name}.json")
+        write_plan(plans[-1], paths[-1])
+    plans, paths = plans[::order], paths[::order]
+    budget = read_budget(*paths)
+    sizes = dict(zip(budget["method"], budget["runs"], strict=True))
+    assert sizes == {"online": 1, "fixed_quantile": 2}
+    assert [plan.run_ids() for plan in read_study_plans(paths)] == [p.run_ids() for p in plans]
+    rows = []
+    for plan in plans:
+        (cohort,) = [c for c in plan.cohorts if c.private]
+        rows.append(rows_of(plan, cohort.name).assign(method=cohort.method))
+    found = account(pd.concat(rows, ignore_index=True), *plans)
+    assert {grid.method: grid.runs for grid in found} == sizes
+    require_within(found)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("ledger", "{}"),
+        ("noise_multiplier", 2.0),
+        ("query_noise_multiplier", 9.0),
+        ("status", "diverged"),
+        ("diverged_at", 3),
+        ("learning_rate", 0.5),
+        ("threshold", 0.2),
+        ("quantile", 0.5),
+        ("epsilon", 3.0),
+        ("delta", 1e-6),
+        ("selection", "random_stopping"),
+        ("momentum", 0.1),
+        ("batch_size", 100),
+        ("steps", 3),
+        ("seed", 1),
+        ("dataset", "glyphs"),
+        ("method", "adam_wosm"),
+    ],
+)
+def test_two_accounts_of_one_run_are_refused(column, value, tmp_path) -> None:
+    """Whichever part comes first: neither is the truth, and a ledger least of all."""
+    known = {"ledger": ledger(), "query_noise_multiplier": 7.0, "momentum": 0.9}
+    for name, more in (("a", {}), ("b", {column: value})):
+        row = {**run_row("one"), **known, **more}
+        write_table(tmp_path / name / "runs.parquet", "runs", [row])
+        write_table(tmp_path / name / "evaluations.parquet", "evaluations", [evaluation_row("one")])
+    for order in ("ab", "ba"):
+        with pytest.raises(OsoError, match="run one was measured twice"):
+            collect([tmp_path / name for name in order], tmp_path / "store")
+    assert not list((tmp_path / "store").glob("*.parquet"))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3.0, 9.0])
+@pytest.mark.parametrize("runs", [5, 9, 49])
+def test_a_plans_noise_is_rounded_to_the_safe_side(epsilon, runs, repo, monkeypatch) -> None:
+    """Five digits of it, never fewer than the price asks for."""
+    config = load_config(repo / "config/smoke.yaml")
+    exact = Search(PoissonSampling(1.0), 10, runs).noise_multiplier(epsilon, 1e-5)
+    monkeypatch.setattr(Search, "noise_multiplier", lambda *_: exact)
+    assert grid_prices(config)[0].noise_multiplier == exact
+    planned = make_plan(config).noise_multipliers.values()
+    assert all(nu == 0 or exact <= nu <= exact + 1.001e-5 for nu in planned)

@@ -1,0 +1,173 @@
+"""What an accelerator does otherwise than a CPU: streams, padding, norms, what is not finite.
+
+Each test runs on a CPU through the same lines, and with `pytest -m gpu` on a CUDA device.
+"""
+
+import math
+
+import pytest
+import torch
+
+from oso.errors import OsoError
+from oso.models import MODELS, build_model
+from oso.models.losses import cross_entropy, squared_error
+from oso.privacy import philox
+from oso.privacy.draws import BLOCK, Draws
+from oso.privacy.sampling import PoissonSampling
+from oso.privacy.streams import Seeded, SystemEntropy
+from oso.training.gradients import GradientCode, check_independence
+from oso.training.gradients.rules import row_norms
+from oso.training.loop import train
+
+HOST = torch.device("cpu")
+SHAPES = {"bag_of_words": (750,), "bag_of_words_25": (1250,), "linear": (4096,)}
+SHAPES["small_cnn"] = (1, 14, 14)
+
+
+def shape_of(name: str) -> tuple[int, ...]:
+    return SHAPES.get(name, (1, 28, 28))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 100_001])
+@pytest.mark.parametrize("step", [1, 3000, 2**31 - 1])
+def test_streams_are_the_same_on_every_device(device, count: int, step: int) -> None:
+    """The integers exactly; Box and Muller's functions up to their last digits."""
+    there = philox.uniforms(["a", "b"], "x", step, count, device)
+    assert there.device.type == device.type
+    assert torch.equal(there.cpu(), philox.uniforms(["a", "b"], "x", step, count, HOST))
+    noise = philox.normals(["a", "b"], "x", step, count, device)
+    assert noise.dtype == torch.float64
+    torch.testing.assert_close(
+        noise.cpu(), philox.normals(["a", "b"], "x", step, count, HOST), rtol=1e-12, atol=1e-14
+    )
+
+
+@pytest.mark.parametrize("rate", [1e-12, 0.01, 0.4, 1.0])
+def test_batches_are_padded_to_whole_blocks_and_nobody_is_left_out(device, rate: float) -> None:
+    draws = Draws(Seeded(), PoissonSampling(rate), 1000, device)
+    indices, present = draws.batches(["a", "b", "c"], 5)
+    assert indices.device.type == present.device.type == device.type
+    assert indices.shape == present.shape
+    assert indices.shape[1] % BLOCK == 0
+    assert not indices[~present].any()
+    taken = philox.uniforms(["a", "b", "c"], "sampling", 5, 1000, HOST) < rate
+    for run in range(3):
+        expected = taken[run].nonzero().flatten()
+        assert torch.equal(indices[run][present[run]].cpu(), expected)
+        assert torch.equal(draws.batch("abc"[run], 5).cpu(), expected)
+    assert indices.shape[1] - int(present.sum(dim=1).max()) < BLOCK
+
+
+def test_the_systems_entropy_is_drawn_by_the_host_and_arrives(device) -> None:
+    draws = Draws(SystemEntropy(), PoissonSampling(0.5), 1000, device)
+    first, again = (draws.normals(["a"], "noise", 1, (1000,)) for _ in range(2))
+    assert first.device.type == device.type
+    assert not torch.equal(first, again)
+    assert first.std().item() == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.parametrize("size", [1, 5, 2**14, 2**14 + 1, 100_000])
+@pytest.mark.parametrize("scale", [1e-40, 1e-25, 1.0, 1e17, 1e30])
+def test_norms_hold_where_squares_do_not(device, size: int, scale: float) -> None:
+    rows = torch.randn(3, size, generator=torch.Generator().manual_seed(size)) * scale
+    expected = torch.linalg.vector_norm(rows.double(), dim=1)
+    found = row_norms(rows.to(device)).cpu()
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected, rtol=2e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_those_of_the_host_in_float64(device, name: str) -> None:
+    torch.manual_seed(3)
+    model = build_model(name)
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    flats = flat + 0.01 * torch.randn(2, len(flat))
+    inputs = torch.rand(2, 5, *shape_of(name))
+    mse = name == "autoencoder"
+    targets = inputs if mse else torch.randint(0, 2, (2, 5))
+    weights = torch.rand(2, 2, 5)
+    code = GradientCode(model, squared_error if mse else cross_entropy)
+    found = code(flats.to(device), inputs.to(device), targets.to(device))
+    inputs = inputs.double()
+    right = code(flats.double(), inputs, inputs if mse else targets)
+    torch.testing.assert_close(found.norms().cpu().double(), right.norms(), rtol=1e-3, atol=0.0)
+    sums, expected = found.weighted_sums(weights.to(device)).cpu(), right.weighted_sums(
+        weights.double()
+    )  # fmt: skip
+    error = torch.linalg.vector_norm(sums - expected, dim=2)
+    assert (error < 0.01 * torch.linalg.vector_norm(expected, dim=2)).all()
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
+@pytest.mark.parametrize("name", ["small_cnn", "bag_of_words"])
+def test_an_example_that_is_not_finite_counts_for_nothing(device, name: str, poison) -> None:
+    torch.manual_seed(0)
+    model = build_model(name).to(device)
+    code = GradientCode(model, cross_entropy)
+    flats = (0.1 * torch.randn(3, code.size)).to(device)
+    inputs = torch.rand(3, 4, *shape_of(name)).to(device)
+    targets = torch.randint(0, 3, (3, 4)).to(device)
+    weights = torch.rand(3, 2, 4).to(device)
+    without = weights.clone()
+    without[1, :, 2] = 0.0
+    expected = code(flats, inputs, targets).weighted_sums(without)
+    inputs[1, 2] = poison
+    mine = code(flats, inputs, targets)
+    assert mine.norms().isinf().nonzero().tolist() == [[1, 2]]
+    torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-3, atol=1e-4)
+
+
+METHODS = ["online", "fixed_quantile", "fixed_quantile_per_layer", "no_dp"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_runs_together_are_as_each_alone(device, name, arrays, make_task, make_start) -> None:
+    starts = [make_start(f"r{i}", i, 0.02 + 0.005 * i, 1.0 + i) for i in range(3)]
+    task = make_task(name, device=str(device))
+    together = train(task, starts, arrays)
+    alone = [train(task, [start], arrays)[0] for start in starts]
+    for one, other in zip(together, alone, strict=True):
+        assert one.ledger == other.ledger
+        for a, b in zip(one.evaluations, other.evaluations, strict=True):
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
+
+
+def test_a_killed_run_resumes_there(device, arrays, make_task, make_start, tmp_path) -> None:
+    task, starts = make_task("online", device=str(device)), [make_start("a"), make_start("b", 1)]
+    whole = train(task, starts, arrays)
+
+    def kill(step: int) -> None:
+        if step == 7:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "state.pt"
+    with pytest.raises(KeyboardInterrupt):
+        train(task, starts, arrays, checkpoint=path, fingerprint="f", on_progress=kill)
+    resumed = train(task, starts, arrays, checkpoint=path, fingerprint="f")
+    for one, other in zip(whole, resumed, strict=True):
+        assert one.ledger == other.ledger
+        for a, b in zip(one.evaluations, other.evaluations, strict=True):
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
+
+
+class Turned(torch.nn.Module):
+    """Its second layer sees the examples the other way round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(6, 4), torch.nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x).flip(0)).flip(0)
+
+
+def test_a_model_whose_rows_are_not_its_examples_is_refused_there(device) -> None:
+    inputs = torch.zeros(0, 6, device=device)
+    targets = torch.zeros(0, dtype=torch.int64, device=device)
+    right, wrong = (
+        GradientCode(model, cross_entropy) for model in (torch.nn.Linear(6, 3), Turned())
+    )
+    flat = torch.randn(right.size, dtype=torch.double, device=device)
+    check_independence(right, flat, inputs, targets)
+    with pytest.raises(OsoError, match="in a batch of"):
+        check_independence(wrong, torch.randn(wrong.size, device=device).double(), inputs, targets)

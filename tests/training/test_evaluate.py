@@ -1,0 +1,53 @@
+"""Scores on test sets of any size, also where it is no multiple of the evaluation's batch."""
+
+import numpy as np
+import pytest
+import torch
+
+from oso.models.losses import cross_entropy, squared_error
+from oso.training import evaluate
+from oso.training.evaluate import BATCH, Evaluator
+from oso.training.gradients import GradientCode
+
+SIZES = sorted({2, 3, 59, 60, *(BATCH * k + more for k in (1, 2) for more in (-1, 0, 1, 203))})
+
+
+def scores(metric: str, size: int):
+    """The evaluator's, and each example's value and loss by hand, one example at a time."""
+    torch.manual_seed(size)
+    model = torch.nn.Linear(5, 5 if metric == "mse" else 3)
+    code = GradientCode(model, squared_error if metric == "mse" else cross_entropy)
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    inputs = torch.randn(size, 5)
+    # The later, the larger: a part that is left out or counted twice is seen.
+    inputs *= torch.linspace(0.5, 2, size)[:, None]
+    targets = inputs if metric == "mse" else torch.randint(0, 3, (size,))
+    found = Evaluator(code, inputs, targets, metric)(flat)
+    outputs = (inputs.double() @ model.weight.double().T + model.bias.double()).numpy()
+    if metric == "mse":
+        loss = value = ((outputs - targets.double().numpy()) ** 2).mean(axis=1)
+    else:
+        value = (outputs.argmax(axis=1) == targets.numpy()).astype(float)
+        right = outputs[np.arange(size), targets.numpy()]
+        loss = np.log(np.exp(outputs).sum(axis=1)) - right
+    return {score.split: score for score in found}, value, loss
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("metric", ["accuracy", "mse"])
+def test_scores_are_means_over_all_examples_and_each_half(metric: str, size: int) -> None:
+    found, value, loss = scores(metric, size)
+    parts = {"test": slice(None), "test_even": slice(0, None, 2), "test_odd": slice(1, None, 2)}
+    assert found.keys() == parts.keys()
+    for split, part in parts.items():
+        assert found[split].value == pytest.approx(value[part].mean(), rel=1e-5)
+        assert found[split].loss == pytest.approx(loss[part].mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 61, 1000])
+def test_scores_do_not_depend_on_the_batch(batch: int, monkeypatch) -> None:
+    whole = scores("accuracy", 61)[0]
+    monkeypatch.setattr(evaluate, "BATCH", batch)
+    for split, score in scores("accuracy", 61)[0].items():
+        assert score.value == whole[split].value
+        assert score.loss == pytest.approx(whole[split].loss, rel=1e-6)

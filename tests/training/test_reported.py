@@ -1,0 +1,54 @@
+"""What is reported at an evaluation is of that step and of that run."""
+
+import pytest
+
+from oso.training.loop import _Training, train
+
+# Next to no noise, so that the sanitized share shows the true one.
+QUIET = {"noise_multiplier": 1e-6, "steps": 12, "evaluate_every": 1}
+
+
+@pytest.mark.parametrize("name", ["fixed_quantile", "fixed_quantile_linear"])
+def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
+    name, arrays, make_task, make_start
+) -> None:
+    """Of the batch of that step, by the threshold of before it; not of the first step or run."""
+    task = make_task(name, {"count_noise": 1e-6, "quantile_rate": 0.5}, **QUIET)
+    starts = [make_start("a", 0, 0.1, 0.5), make_start("b", 1, 0.1, 2.0), make_start("c", 2)]
+    training = _Training(task, starts, arrays)
+    shares = []
+    for step in range(1, QUIET["steps"] + 1):
+        before = training.state.parameters.clone()
+        thresholds = training.state.threshold.clone()
+        training.take_step()
+        training.evaluate()
+        for run, start in enumerate(starts):
+            batch = training.mechanism.draws.batch(start.run_id, step)
+            mine = training.code(before[run], training.inputs[batch], training.targets[batch])
+            clipped = int((mine.norms() > thresholds[run]).sum())
+            # As the count is centred: an expected batch less half of what was drawn.
+            expected = 0.5 + (clipped - len(batch) / 2) / task.batch_size
+            (row, *_) = [r for r in training.outcomes[run].evaluations if r["step"] == step]
+            assert row["fraction_clipped"] == pytest.approx(expected, abs=1e-3)
+            assert row["threshold"] == pytest.approx(training.state.threshold[run].item())
+            assert row["learning_rate"] == pytest.approx(0.1)
+            shares.append(round(expected, 3))
+    assert len(set(shares)) > 10
+
+
+def test_thresholds_and_learning_rates_are_each_runs_own(arrays, make_task, make_start) -> None:
+    starts = [make_start(f"r{i}", i, 0.02 + 0.01 * i, 1.0 + i) for i in range(4)]
+    rates = {"threshold_rate": 0.05, "learning_rate_rate": 0.05}
+    together = train(make_task("online", rates, evaluate_every=1), starts, arrays)
+    alone = [train(make_task("online", rates, evaluate_every=1), [s], arrays)[0] for s in starts]
+    for one, other in zip(together, alone, strict=True):
+        for name in ("threshold", "learning_rate"):
+            found = [row[name] for row in one.evaluations]
+            assert found == pytest.approx([row[name] for row in other.evaluations], rel=1e-5)
+            assert len(set(found)) > 3
+
+
+def test_methods_that_do_not_ask_report_no_share(arrays, make_task, make_start) -> None:
+    for name in ("online", "fixed_threshold", "adam_wosm", "no_dp"):
+        for row in train(make_task(name), [make_start()], arrays)[0].evaluations:
+            assert row["fraction_clipped"] is None
