@@ -220,3 +220,20 @@ def test_code_that_is_gone_is_said(folder, tmp_path, repo) -> None:
     assert done.returncode == 2
     assert errors.count("\n") == 1
     assert "this checkout is gone" in errors
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/autogroup").exists(), reason="needs Linux's groups of processes"
+)
+def test_workers_give_way_to_every_other_session(folder, tmp_path) -> None:
+    """Not only to what was started from the same terminal."""
+    out = tmp_path / "out"
+    leader = team(folder, out, "--nice", "19")
+    wait_for(lambda: out.exists() and len(complete(out)) >= 1)
+    workers = children(leader.pid)
+    groups = {Path(f"/proc/{each}/autogroup").read_text() for each in workers}
+    assert len(groups) == len(workers) == 2
+    assert all(text.strip().endswith("nice 19") for text in groups)
+    assert {os.getpriority(os.PRIO_PROCESS, each) for each in workers} == {19}
+    leader.terminate()
+    leader.communicate(timeout=15)

@@ -1,7 +1,6 @@
 """`python -m oso.campaign`: argparse, because a bare machine has no typer."""
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -30,15 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
     from oso.campaign.control import clear
     from oso.campaign.prepare import prepare
-    from oso.campaign.team import Minutes, lead
+    from oso.campaign.team import Minutes, give_way, lead
 
+    if options.worker:
+        give_way(options.nice)
     campaign, control = prepare(options, lambda line: print(line, flush=True))
     if not options.worker:
         clear(options.results)
-        os.nice(options.nice)  # the workers inherit it
-    if options.processes > 1 and not options.worker:
-        lead(given, campaign, options.processes)
-        return
+        if options.processes > 1 or options.nice:
+            lead(given, campaign, options.processes)
+            return
     minutes = Minutes(campaign)
     if not options.worker:
         campaign.between = minutes

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -83,8 +84,21 @@ def _start(arguments: Sequence[str], number: int, progress: Path) -> subprocess.
             [sys.executable, "-m", "oso.campaign", *arguments, "--worker"],
             stdout=log,
             stderr=log,
-            env=os.environ,
+            # A session of its own: a signal from the terminal reaches the leader only, and Linux
+            # can let all of it give way.
+            start_new_session=True,
         )
+
+
+def give_way(nice: int) -> None:
+    """Lower the priority of this process, and of its session.
+
+    Linux shares the processors among sessions first (autogroups), so that `nice` alone would give
+    way to what was started from the same terminal, and to nothing else.
+    """
+    os.nice(nice)
+    with suppress(OSError):  # elsewhere there is nothing of the kind
+        Path("/proc/self/autogroup").write_text(str(nice))
 
 
 def _refuse_failed(workers: Sequence[subprocess.Popen[bytes]], progress: Path) -> None:
