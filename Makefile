@@ -88,7 +88,8 @@ campaign: $(READY) ## Train what is worth most, beside other work, for MINUTES; 
 	@MINUTES='$(MINUTES)' PROCESSES='$(PROCESSES)' NICE='$(NICE)' PLANS='$(PLANS)' ONLY='$(ONLY)' \
 		DATA_DIR='$(DATA_DIR)' scripts/campaign start
 
-campaign-pause campaign-resume campaign-stop: campaign-%: $(READY)
+# Nothing is installed for these: a campaign is at work in that environment.
+campaign-pause campaign-resume campaign-stop: campaign-%:
 	@scripts/campaign $*
 
 campaign-pause: ## Let all its processes wait, and return once the last one does
