@@ -33,6 +33,16 @@ STUDIES = {
     "longer": {"epochs": 2},
     "smaller batches": {"batch_size": 300},
     "seeds": {"seeds": [5]},
+    "precision": {
+        "datasets": {
+            "glyphs": {
+                "model": "small_cnn",
+                "epsilons": [3],
+                "seconds_per_step": 0.005,
+                "precision": "bfloat16",
+            }
+        }
+    },
 }
 
 
@@ -43,7 +53,7 @@ class Recorder:
     asked: list[tuple[Any, Cohort, list[Run], float]] = field(default_factory=list)
     status: Callable[[Run], str] = lambda run: "finished"
 
-    def run_job(self, config, cohort, runs, noise, arrays, folder, on_progress) -> Rows:
+    def run_job(self, config, cohort, runs, noise, arrays, folder, on_progress, clock) -> Rows:
         self.asked.append((config, cohort, list(runs), noise))
         on_progress(0, cohort.steps)
         ended = [{"run_id": run.run_id, "status": self.status(run)} for run in runs]
@@ -91,7 +101,7 @@ def test_every_run_is_trained_as_its_own_plan_says(
         "--minutes", 1, "--results", tmp_path / "out", "--runs-at-once", 3, "--plan", *paths
     )
     assert (status, errors) == (0, [])
-    assert lines[-1].endswith("left: 0 runs, about 0.0 hours at the measured speed")
+    assert lines[-2].endswith(" 0 left, about 0.0 hours at the measured speed")
     found = {}
     for config, cohort, runs, noise in recorder.asked:
         for run in runs:
@@ -128,7 +138,7 @@ def test_the_best_of_every_plan_go_first(tmp_path, recorder, call, monkeypatch) 
         write_plan(Plan(config, every, {c.name: 1.0 for c in every}), tmp_path / f"{name}.json")
         paths.append(tmp_path / f"{name}.json")
     (tmp_path / "mnist.npz").touch()
-    monkeypatch.setattr("oso.campaign.__main__._load", lambda folder, cohort: None)
+    monkeypatch.setattr("oso.campaign.prepare._load", lambda folder, cohort: None)
     options = ["--minutes", 1, "--results", tmp_path / "out", "--data", tmp_path]
     status, _, errors = call(*options, "--plan", *paths)
     assert (status, errors) == (0, [])

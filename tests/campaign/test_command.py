@@ -87,7 +87,8 @@ def test_it_needs_four_packages_only_and_survives_a_kill(folder, tmp_path, truth
     again = bare(folder, *wanted)
     assert (again.returncode, again.stderr) == (0, "")
     lines = again.stdout.splitlines()
-    lines = [line for line in lines if "runs done;" not in line] + lines[-2:-1]
+    # On a slow machine a line about the first minute stands between them.
+    lines = [line for line in lines[:-2] if "runs done;" not in line] + lines[-2:]
     assert len(lines) == 5
     assert lines[0].endswith(": 4 runs of mini to do")
     assert "3 runs of 10 steps, 0." in lines[1]
