@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -25,7 +26,8 @@ def test_the_interval_is_student_s_in_logarithms(module) -> None:
 
 
 def test_a_row_is_what_the_report_reads(module, tmp_path, monkeypatch) -> None:
-    small = module.Workload("bag_of_words", "accuracy", (750,), 4, "no_such_data", 700)
+    usual = module.WORKLOADS["bag_of_words"]
+    small = replace(usual, dataset="no_such_data", known_examples=700, tested=100)
     row = module.measure(small, threads=1, turns=3, seconds=0.05)
     assert (row["method"], row["rival"], row["turns"]) == ("online", "fixed_threshold", 3)
     assert float(row["low"]) < float(row["ratio"]) < float(row["high"])

@@ -180,7 +180,7 @@ def test_a_team_leaves_nobody_behind(folder, tmp_path, signals) -> None:
     wait_for(lambda: out.exists() and len(complete(out)) >= 1)
     workers = children(leader.pid)
     leader.send_signal(signals)
-    leader.communicate(timeout=15)
+    leader.communicate(timeout=60)
     assert not any(Path(f"/proc/{each}/cmdline").exists() for each in workers)
     assert len(complete(out)) >= 1
 

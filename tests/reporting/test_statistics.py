@@ -3,6 +3,7 @@
 import math
 import statistics
 
+import pandas as pd
 import pytest
 
 from oso.reporting.evidence import Evidence, step_time
@@ -99,15 +100,14 @@ def test_of_settings_that_are_equally_usual_the_one_with_most_runs_is_shown(
     assert main["runs"].tolist() == [many]
 
 
-@pytest.mark.parametrize(("first", "second"), [(2, 2), (3, 5), (9, 2)])
-def test_a_step_times_verdict_says_how_many_runs_it_rests_on(first, second, store) -> None:
-    for method, count in (("online", first), ("fixed_threshold", second)):
-        for seed in range(count):
-            store.add(method=method, seed=seed, values=(0.9,), wall_seconds=10.0 + 0.1 * seed)
-    runs = store.frames()[0]
+@pytest.mark.parametrize("turns", [2, 12, 30])
+def test_a_step_times_verdict_says_how_many_turns_it_rests_on(turns: int) -> None:
+    row = {"dataset": "mnist", "model": "cnn", "device": "a cpu", "precision": "float32"}
+    row |= {"method": "online", "rival": "fixed_threshold", "turns": turns}
+    times = pd.DataFrame([{**row, "ratio": 1.1, "low": 1.0, "high": 1.2}])
     judge = step_time("online", "fixed_threshold", 1.5)
-    found = judge(Evidence(cells=None, runs=runs), "mnist")
-    assert f", {first + second} runs" in found.text
+    found = judge(Evidence(cells=None, step_times=times), "mnist")
+    assert f", {turns} turns each" in found.text
 
 
 @pytest.mark.parametrize("alone", [0, 1])
