@@ -12,6 +12,8 @@ PLANS ?= spotcheck controls ag_news_partial ag_news_partial_beyond paper
 ONLY ?=
 # For `make mutation`: how long, in which order, about what (tests/mutation/__main__.py).
 MUTATION ?=
+# For `make precisions`: of which data sets (all).
+PAIRS ?=
 
 VENV := .venv
 # Activated inside each recipe, never exported: python3 must stay the system's while .venv is made.
@@ -27,7 +29,7 @@ INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint mutants mutation audit bench step-times account report cosine spotcheck paper campaign \
+.PHONY: help setup demo test lint mutants mutation audit bench step-times precisions account report cosine spotcheck paper campaign \
 	campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
@@ -43,8 +45,8 @@ demo: $(READY) ## Run the whole study in miniature, on digits made on the spot (
 	$(STUDY) --configfile config/demo.yaml
 	@$(IN_VENV) oso summary --results build/demo/results --report reports/demo/index.html
 
-test: $(READY) ## Run the tests
-	$(IN_VENV) pytest
+test: $(READY) ## Run the tests, on CORES cores
+	$(IN_VENV) pytest --numprocesses $(CORES) --dist worksteal
 
 lint: $(READY) ## Check style, types, the workflow and the direction of imports
 	$(IN_VENV) ruff check .
@@ -68,6 +70,9 @@ bench: $(READY) ## Measure steps and memory beside plain SGD, Opacus, torch.func
 
 step-times: $(READY) ## Measure Online's step beside FixedThreshold's, for claim C8 (5 minutes; stop all else first)
 	$(IN_VENV) python benchmarks/step_times.py results/step_times.csv
+
+precisions: $(READY) ## Train runs in float32 and bfloat16 with the same noise: what precision changes (an hour or more)
+	$(IN_VENV) python benchmarks/precisions.py --processes $(CORES) $(PAIRS)
 
 account: $(READY) ## Recompute the epsilon of every grid in results/ from its ledgers
 	$(IN_VENV) oso account results

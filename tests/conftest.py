@@ -22,6 +22,11 @@ if settings.get_current_profile_name() == "default":
     settings.load_profile("no_deadline")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole studies first: one that came last would keep one core busy and the others waiting."""
+    items.sort(key=lambda item: "workflow" not in item.path.parts)
+
+
 @pytest.fixture(scope="session")
 def repo() -> Path:
     """The repository's root."""

@@ -210,7 +210,11 @@ def test_mirrors_may_call_their_files_without_gz(tiny, make_tiny, tmp_path, open
     assert {path.name for path in (tmp_path / "cache").iterdir()} == set(tiny.content)
 
 
-@pytest.mark.parametrize("garbage", [b"<html>please log in</html>", gzip.compress(b"no"), b""])
+@pytest.mark.parametrize(
+    "garbage",
+    [b"<html>please log in</html>", gzip.compress(b"no", mtime=0), b""],
+    ids=["a page", "another archive", "nothing"],
+)
 def test_the_mirror_after_one_with_garbage_is_used(tiny, make_tiny, tmp_path, garbage, opened):
     good = tiny.write(tmp_path / "good")
     bad = tmp_path / "bad"

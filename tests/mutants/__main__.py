@@ -10,44 +10,41 @@ fault survives, or if the tests fail on the code without any.
 import queue
 import re
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 
-from checkout import WORKERS, copy_checkout, run_tests
+from checkout import WORKERS, Checkout
 from fault import Fault
 from faults import FAULTS
 
 
-def plant(folder: Path, fault: Fault) -> str | None:
+def plant(checkout: Checkout, fault: Fault) -> str | None:
     """The test that caught it, or None."""
-    path = folder / "src" / "oso" / fault.file
+    path = checkout.folder / "src" / "oso" / fault.file
     text = path.read_text()
     assert text.count(fault.old) == 1, f"{fault.name}: {fault.old!r} is not once in {fault.file}"
     path.write_text(text.replace(fault.old, fault.new))
     try:
-        process = run_tests(folder, fault.tests)
+        tested = checkout.run(fault.tests)
     finally:
         path.write_text(text)
-    if process.returncode == 0:
+    if tested.status == 0:
         return None
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", process.stdout, flags=re.M)
-    if process.returncode != 1 or not found:
-        raise RuntimeError(f"{fault.name}: pytest did not run:\n{process.stdout[-2000:]}")
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", tested.output, flags=re.M)
+    if tested.status != 1 or not found:
+        raise RuntimeError(f"{fault.name}: pytest did not run:\n{tested.output}")
     return found[1]
 
 
 def work(faults: "queue.SimpleQueue[Fault]", caught: dict[str, str | None], errors: list) -> None:
-    with tempfile.TemporaryDirectory(prefix="oso-mutants-") as name:
-        copy_checkout(Path(name))
+    with Checkout() as checkout:
         while not errors:
             try:
                 fault = faults.get_nowait()
             except queue.Empty:
                 return
             try:
-                caught[fault.name] = by = plant(Path(name), fault)
+                caught[fault.name] = by = plant(checkout, fault)
             except Exception as error:
                 errors.append(error)
                 return
@@ -57,12 +54,10 @@ def work(faults: "queue.SimpleQueue[Fault]", caught: dict[str, str | None], erro
 def main(wanted: str) -> int:
     chosen = [fault for fault in FAULTS if re.search(wanted, fault.name)]
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="oso-mutants-") as name:
-        copy_checkout(Path(name))
-        tests = " ".join(dict.fromkeys(fault.tests for fault in chosen))
-        sound = run_tests(Path(name), tests)
-    if sound.returncode != 0:
-        print(f"the tests fail on the code as it is:\n{sound.stdout[-3000:]}", file=sys.stderr)
+    with Checkout() as checkout:
+        sound = checkout.run(" ".join(dict.fromkeys(fault.tests for fault in chosen)))
+    if sound.status != 0:
+        print(f"the tests fail on the code as it is:\n{sound.output}", file=sys.stderr)
         return 1
     print(f"the code as it is passes ({time.monotonic() - began:.0f} s)", flush=True)
 

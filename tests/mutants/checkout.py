@@ -1,41 +1,70 @@
 """A copy of the checkout to plant faults in, and tests that run there."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import NamedTuple, Self
 
 REPO = Path(__file__).resolve().parents[2]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", str(os.cpu_count() or 1)))
 COPIED = ("src", "tests", "config", "docs", "results", "pyproject.toml", "requirements.in")
 
 
-def copy_checkout(folder: Path) -> None:
-    for name in COPIED:
-        source, target = REPO / name, folder / name
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(source, target)
+class Tested(NamedTuple):
+    """What pytest said: its status (None: a test did not end), and its last lines."""
+
+    status: int | None
+    output: str
 
 
-def run_tests(
-    folder: Path, tests: str, *options: str, limit: float | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Pytest in the copy, which must import the copy's code and no other.
+class Checkout:
+    """The copy, and a process (`forks.py`) that runs tests in it; to be used with `with`.
 
-    Raises subprocess.TimeoutExpired after `limit` seconds.
+    `folder` is the copy's root.
     """
-    check = "import oso, sys; sys.exit(not oso.__file__.startswith(sys.argv[1]))"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")]),
-        "PYTHONDONTWRITEBYTECODE": "1",  # or a fault within a second of the last goes unseen
-        "OMP_NUM_THREADS": "1",
-    }
-    shared = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
-    if limit is None:  # a mechanical fault may stand in what is imported first
-        subprocess.run([sys.executable, "-c", check, str(folder)], check=True, **shared)
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options]
-    return subprocess.run([*command, *tests.split()], check=False, timeout=limit, **shared)
+
+    def __enter__(self) -> Self:
+        self._parent = tempfile.TemporaryDirectory(prefix="oso-mutants-")
+        self.folder = Path(self._parent.name)
+        for name in COPIED:
+            source, target = REPO / name, self.folder / name
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, target)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.folder / "src"),  # the copy's code and no other
+            "PYTHONDONTWRITEBYTECODE": "1",  # or a fault within a second of the last goes unseen
+            "OMP_NUM_THREADS": "1",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("forks.py")],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._parent.cleanup()
+
+    def run(self, tests: str, *options: str) -> Tested:
+        """Pytest in the copy, until one test fails; RuntimeError if it cannot be asked."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        arguments = ["-q", "-x", "-p", "no:cacheprovider", *options, *tests.split()]
+        self._process.stdin.write(json.dumps(arguments) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError("the process that runs the tests has ended")
+        return Tested(*json.loads(answer))

@@ -17,11 +17,10 @@ import difflib
 import queue
 import random
 import re
-import subprocess
 import sys
-import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -29,11 +28,10 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "mutants")]
 
 import history  # noqa: E402
 import rooms  # noqa: E402
-from checkout import REPO, WORKERS, copy_checkout, run_tests  # noqa: E402
+from checkout import REPO, WORKERS, Checkout  # noqa: E402
+from forks import NOT_RUN  # noqa: E402
 
 from mutants import Mutant, Place, digest, functions, mutant, places  # noqa: E402
-
-LIMIT = 600  # seconds after which tests that do not end have seen the fault
 
 
 class Sample:
@@ -48,11 +46,11 @@ class Sample:
         self.tried: dict[str, str] = {}
         self.diffs: list[str] = []
         self.errors: list[Exception] = []
+        self.seen: Counter[tuple[Path, str]] = Counter()  # how many mutants of a file a test saw
 
     def work(self) -> None:
         try:
-            with tempfile.TemporaryDirectory(prefix="oso-mutation-") as name:
-                copy_checkout(Path(name))
+            with Checkout() as checkout:
                 while time.monotonic() < self.deadline and not self.errors:
                     try:
                         place = self.left.get_nowait()
@@ -60,7 +58,7 @@ class Sample:
                         return
                     made = mutant(place)
                     if made is not None and self._wanted(made):
-                        self._try(Path(name), place, made)
+                        self._try(checkout, place, made)
         except Exception as error:
             self.errors.append(error)
 
@@ -73,13 +71,13 @@ class Sample:
             self.tried[made.name] = ""
             return True
 
-    def _try(self, folder: Path, place: Place, made: Mutant) -> None:
-        target = folder / place.path.relative_to(REPO)
+    def _try(self, checkout: Checkout, place: Place, made: Mutant) -> None:
+        target = checkout.folder / place.path.relative_to(REPO)
         text = place.path.read_text()
         target.write_text(made.text)
         began = time.monotonic()
         try:
-            outcome = tested(folder, rooms.tests_of(place.path))
+            outcome = self._outcome(checkout, place.path)
         finally:
             target.write_text(text)
         lines = list(difflib.unified_diff(text.splitlines(), made.text.splitlines(), n=3,
@@ -103,13 +101,17 @@ class Sample:
             if outcome == "survived":
                 self.diffs.append("\n".join(lines))
 
-
-def tested(folder: Path, tests: list[str]) -> str:
-    try:
-        process = run_tests(folder, " ".join(tests), "--hypothesis-seed=0", limit=LIMIT)
-    except subprocess.TimeoutExpired:
-        return "timeout"
-    return "survived" if process.returncode == 0 else "killed"
+    def _outcome(self, checkout: Checkout, path: Path) -> str:
+        """What the tests say, those first that saw most of the file's other mutants."""
+        with self.lock:
+            tests = sorted(rooms.tests_of(path), key=lambda test: -self.seen[path, test])
+        status, output = checkout.run(" ".join(tests), "--hypothesis-seed=0")
+        if status == NOT_RUN:
+            raise RuntimeError(f"pytest did not run:\n{output}")
+        for test in re.findall(r"^(?:FAILED|ERROR) ([^\s:]+)", output, flags=re.M):
+            with self.lock:
+                self.seen[path, test] += 1
+        return "timeout" if status is None else "survived" if status == 0 else "killed"
 
 
 def report() -> None:

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 DOCUMENTED = [
     *("setup", "demo", "test", "lint", "mutants", "mutation", "audit", "bench", "account"),
     *("report", "cosine", "spotcheck", "paper", "clean", "help"),
-    *("step-times", "campaign", "campaign-pause", "campaign-resume", "campaign-stop", "collect"),
+    *("step-times", "precisions", "campaign", "collect"),
+    *("campaign-pause", "campaign-resume", "campaign-stop"),
 ]
 
 STAND_IN = """#!/bin/sh

@@ -1,0 +1,228 @@
+"""What low precision does to results: the same run in float32 and bfloat16, in pairs.
+
+    make precisions                       # those below, from build/data; goes on after any kill
+    make precisions PAIRS='ag_news mnist' # of these data sets only
+
+Both runs of a pair start from the same weights and draw the same batches and the same noise: one
+identity, the float32 run's, is passed to the streams. Neither run enters the results, where the
+two precisions are different runs. `results/precisions.csv` has a row for each pair; what is printed
+is, by method, the mean difference of the best test value with Student's 95 % interval.
+"""
+
+import argparse
+import csv
+import hashlib
+import io
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.special import stdtrit
+
+from oso.data.arrays import load_arrays
+from oso.data.catalogue import DATASETS
+from oso.errors import OsoError
+from oso.files import atomic_write
+from oso.reporting.select import is_higher_better
+from oso.results.read import read_results
+from oso.study.cohort import Cohort, Run
+from oso.study.config import load_config
+from oso.study.plan import Plan, make_plan
+from oso.training.job import start_of, task_of
+from oso.training.loop import train
+from oso.training.provenance import code_hash, commit, device_name
+
+REPO = Path(__file__).resolve().parents[1]
+OUTPUT = REPO / "benchmarks" / "results" / "precisions.csv"
+PRECISIONS = ("float32", "bfloat16")
+EPSILON = 3.0
+MOST_NOISE = ("online", "fixed_threshold")  # the smallest grid's noise, and the largest's
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which runs of a study are done in pairs."""
+
+    config: str
+    dataset: str
+    k: int
+    seeds: int
+    methods: tuple[str, ...] | None = None  # None: each of the study's
+
+
+CHOICES = (
+    Choice("ag_news_partial", "ag_news_partial", 5, 3),
+    Choice("ag_news_partial_beyond", "ag_news_partial", 5, 3),
+    Choice("spotcheck", "mnist", 9, 3, MOST_NOISE),
+    Choice("spotcheck", "fashion_mnist", 9, 1, MOST_NOISE),
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One run of a plan, to be done in both precisions."""
+
+    plan: Plan
+    cohort: Cohort
+    run: Run
+
+
+def pairs(choice: Choice, stored: pd.DataFrame) -> list[Pair]:
+    """Of each method the best point by the stored runs; where none is stored, the grid's middle."""
+    config = load_config(REPO / "config" / f"{choice.config}.yaml")
+    methods = {
+        name: settings
+        for name, settings in config.methods.items()
+        if choice.methods is None or name in choice.methods
+    }
+    plan = make_plan(
+        config.model_copy(
+            update={
+                "datasets": {choice.dataset: config.datasets[choice.dataset]},
+                "methods": methods,
+                "granularities": [choice.k],
+                "seeds": list(range(choice.seeds)),
+            }
+        )
+    )
+    found = []
+    for cohort in plan.cohorts:
+        if cohort.epsilon not in (EPSILON, None):
+            continue
+        points = list(dict.fromkeys((run.learning_rate, run.threshold, run.quantile)
+                                    for run in cohort.runs))  # fmt: skip
+        values = {
+            point: stored.reindex([run.run_id for run in cohort.runs if _point(run) == point])
+            for point in points
+        }
+        means = {point: column.mean() for point, column in values.items()}
+        known = {point: mean for point, mean in means.items() if not np.isnan(mean)}
+        best = max(known, key=lambda point: known[point]) if known else points[len(points) // 2]
+        found += [Pair(plan, cohort, run) for run in cohort.runs if _point(run) == best]
+    return found
+
+
+def _point(run: Run) -> tuple[float, float | None, float | None]:
+    return run.learning_rate, run.threshold, run.quantile
+
+
+def goodness() -> pd.Series:
+    """The best test value of each stored run, by run_id; larger is better."""
+    table = read_results(REPO / "results").evaluations
+    table = table[table["split"] == "test"]
+    sign = np.where([is_higher_better(metric) for metric in table["metric"]], 1.0, -1.0)
+    return (table["value"] * sign).groupby(table["run_id"]).max()
+
+
+def run_pair(pair: Pair, data: Path) -> dict[str, Any]:
+    """One row: both runs' best and last test values, and what they took."""
+    torch.set_num_threads(1)
+    arrays, _ = load_arrays(data / pair.cohort.data_file)
+    nu = pair.plan.noise_multipliers[pair.cohort.name]
+    task = task_of(pair.plan.config, pair.cohort, nu)
+    cohort, run = pair.cohort, pair.run
+    row: dict[str, Any] = {
+        **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon")},
+        "seed": run.seed,
+        "learning_rate": run.learning_rate,
+        "threshold": run.threshold,
+        "quantile": run.quantile,
+        "identity": run.run_id,
+        "metric": task.metric,
+    }
+    for precision in PRECISIONS:
+        checkpoint = REPO / "build" / "precisions" / f"{run.run_id}.{precision}.pt"
+        print(f"{cohort.name} seed {run.seed} {precision}", flush=True)
+        (outcome,) = train(
+            replace(task, precision=precision),
+            [start_of(run)],
+            arrays,
+            checkpoint=checkpoint,
+            fingerprint=hashlib.sha256(f"{code_hash()} {arrays.digest} {nu}".encode()).hexdigest(),
+        )
+        checkpoint.unlink(missing_ok=True)
+        values = [each["value"] for each in outcome.evaluations if each["split"] == "test"]
+        best = max if is_higher_better(task.metric) else min
+        row |= {
+            f"{precision}_status": outcome.status,
+            f"{precision}_best": best(values, default=None),
+            f"{precision}_last": values[-1] if values else None,
+            f"{precision}_seconds": round(outcome.wall_seconds, 1),
+        }
+    return row | {"device": device_name(task.device), "commit": commit(), "code_hash": code_hash()}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[-1]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        sorted(rows, key=lambda row: (row["dataset"], row["method"], int(row["seed"])))
+    )
+    with atomic_write(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """bfloat16 minus float32 of the best test value, times 100; + is better in bfloat16."""
+    table = pd.DataFrame(rows)
+    lines = ["| data set | method | pairs | difference, 95 % |", "|---|---|---|---|"]
+    for dataset, mine in table.groupby("dataset"):
+        for method, part in [*mine.groupby("method"), ("all", mine)]:
+            values = part[["float32_best", "bfloat16_best"]].astype(float)
+            sign = 1 if is_higher_better(DATASETS[str(dataset)].metric) else -1
+            differences = 100 * sign * (values["bfloat16_best"] - values["float32_best"]).dropna()
+            n = len(differences)
+            text = f"{differences.mean():+.3f}"
+            if n > 1:
+                half = stdtrit(n - 1, 0.975) * differences.std() / np.sqrt(n)
+                text += f" ± {half:.3f}"
+            lines.append(f"| {dataset} | {method} | {n} | {text} |")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("datasets", nargs="*", help="only these")
+    parser.add_argument("--data", type=Path, default=REPO / "build" / "data")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args(arguments)
+    try:
+        rows, stored = read(options.output), goodness()
+        known = {row["identity"] for row in rows}
+        todo = [
+            pair
+            for choice in CHOICES
+            if not options.datasets or choice.dataset in options.datasets
+            for pair in pairs(choice, stored)
+            if pair.run.run_id not in known
+        ]
+        with ProcessPoolExecutor(
+            options.processes, mp_context=multiprocessing.get_context("spawn")
+        ) as pool:
+            for future in as_completed(pool.submit(run_pair, pair, options.data) for pair in todo):
+                rows.append(future.result())
+                write(options.output, rows)
+    except OsoError as error:
+        print(f"precisions: error: {error}", file=sys.stderr)
+        return 2
+    print(summary(rows) if rows else "nothing was asked for")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
