@@ -19,8 +19,8 @@ from measure import measure
 from options import bench_of, parse
 from rows import Row, add_ratios, read_rows, text_table, write_rows
 
-from oso.errors import OsoError
-from oso.files import atomic_write, make_folder
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write, make_folder
 
 
 def main(arguments: list[str]) -> int:

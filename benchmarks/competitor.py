@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from workloads import Data, Workload, find_workload
 
-from oso.errors import OsoError
-from oso.models import build_model
-from oso.models.losses import LOSSES
+from oso_dp.errors import OsoError
+from oso_dp.models import build_model
+from oso_dp.models.losses import LOSSES
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def fresh_model(setting: Setting, plain: bool = True) -> nn.Module:
         torch.manual_seed(0)
         model = build_model(setting.model)
     for name, layer in list(model.named_modules()):
-        if plain and name and type(layer).__module__.startswith("oso."):
+        if plain and name and type(layer).__module__.startswith("oso_dp."):
             kind = type(layer).__name__
             if kind not in _PLAIN_LAYERS:
                 raise OsoError(f"{kind}: benchmarks/competitor.py has no plain layer for it")

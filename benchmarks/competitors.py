@@ -7,8 +7,8 @@ from ours import Ours
 from plain_sgd import BFloat16SGD, ChannelsLastSGD, OwnLayersSGD, PlainSGD
 from torch_func_peer import TorchFunc
 
-from oso.errors import OsoError
-from oso.methods import PAPER_METHODS, find_method, method_names
+from oso_dp.errors import OsoError
+from oso_dp.methods import PAPER_METHODS, find_method, method_names
 
 BASELINE = "sgd"
 PEERS: dict[str, tuple[str, type[Competitor]]] = {

@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from oso.methods import find_method
-from oso.privacy.ledger import Ledger, SumQuery
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.search import Search
-from oso.reporting.prices import PRICES, write_prices
-from oso.results.write import write_table
-from oso.study.config import GridSection
-from oso.study.grid import candidates
+from oso_dp.methods import find_method
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.search import Search
+from oso_dp.reporting.prices import PRICES, write_prices
+from oso_dp.results.write import write_table
+from oso_dp.study.config import GridSection
+from oso_dp.study.grid import candidates
 
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "full_report"
 SEED = 20240220

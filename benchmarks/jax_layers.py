@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from oso.errors import OsoError
+from oso_dp.errors import OsoError
 
 Apply = Callable[[list[Any], Any], Any]
 

@@ -8,7 +8,7 @@ from competitor import Competitor, Setting, batch_of, fresh_model
 from jax_layers import translate
 from workloads import Data
 
-from oso.errors import OsoError
+from oso_dp.errors import OsoError
 
 _NUMBERS = ("learning_rate", "threshold", "noise_multiplier", "momentum")
 
@@ -47,7 +47,7 @@ class Jax(Competitor):
 
 
 def loss(metric: str, outputs: Any, target: Any) -> Any:
-    """Of one example, as in oso.models.losses."""
+    """Of one example, as in oso_dp.models.losses."""
     import jax
 
     if metric == "mse":

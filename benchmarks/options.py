@@ -11,9 +11,9 @@ from competitors import competitor_names, find_competitor
 from measure import Bench
 from workloads import WORKLOADS, find_workload
 
-from oso.errors import OsoError
-from oso.training.gradients import find_precision
-from oso.training.provenance import device_name
+from oso_dp.errors import OsoError
+from oso_dp.training.gradients import find_precision
+from oso_dp.training.provenance import device_name
 
 REPO = Path(__file__).resolve().parents[1]
 RESULTS, PARTS = REPO / "benchmarks" / "results", REPO / "build" / "benchmarks"

@@ -10,10 +10,10 @@ from competitor import Competitor, Setting, flat_parameters, fresh_model
 from torch import Tensor
 from workloads import Data
 
-import oso
-from oso.data.arrays import Arrays
-from oso.methods import find_method
-from oso.training.loop import Start, Task, _Training
+import oso_dp
+from oso_dp.data.arrays import Arrays
+from oso_dp.methods import find_method
+from oso_dp.training.loop import Start, Task, _Training
 
 _STEPS = 1_000_000  # never reached
 
@@ -65,4 +65,4 @@ class Ours(Competitor):
         return sum(sizes.values())
 
     def version(self) -> str:
-        return f"oso-dp {oso.__version__}, torch {torch.__version__.partition('+')[0]}"
+        return f"oso-dp {oso_dp.__version__}, torch {torch.__version__.partition('+')[0]}"

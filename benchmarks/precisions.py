@@ -25,18 +25,18 @@ import pandas as pd
 import torch
 from scipy.special import stdtrit
 
-from oso.data.arrays import load_arrays
-from oso.data.catalogue import DATASETS
-from oso.errors import OsoError
-from oso.files import atomic_write
-from oso.reporting.select import is_higher_better
-from oso.results.read import read_results
-from oso.study.cohort import Cohort, Run
-from oso.study.config import load_config
-from oso.study.plan import Plan, make_plan
-from oso.training.job import start_of, task_of
-from oso.training.loop import train
-from oso.training.provenance import code_hash, commit, device_name
+from oso_dp.data.arrays import load_arrays
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write
+from oso_dp.reporting.select import is_higher_better
+from oso_dp.results.read import read_results
+from oso_dp.study.cohort import Cohort, Run
+from oso_dp.study.config import load_config
+from oso_dp.study.plan import Plan, make_plan
+from oso_dp.training.job import start_of, task_of
+from oso_dp.training.loop import train
+from oso_dp.training.provenance import code_hash, commit, device_name
 
 REPO = Path(__file__).resolve().parents[1]
 OUTPUT = REPO / "benchmarks" / "results" / "precisions.csv"

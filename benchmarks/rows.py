@@ -8,8 +8,8 @@ from pathlib import Path
 
 from competitors import BASELINE, label
 
-from oso.errors import OsoError
-from oso.files import atomic_write, reason
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write, reason
 
 MEASURED = "ok"
 # Columns that a table from before they were there lacks, and what they say of it.

@@ -22,9 +22,9 @@ from competitor import Setting
 from scipy.special import stdtrit
 from workloads import WORKLOADS, Workload, make_data, save_data
 
-from oso.errors import OsoError
-from oso.files import atomic_write
-from oso.training.provenance import commit, device_name
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write
+from oso_dp.training.provenance import commit, device_name
 
 METHOD, RIVAL = "online", "fixed_threshold"
 TURNS = 12

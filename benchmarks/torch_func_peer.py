@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from workloads import Data
 
-from oso.models.losses import LOSSES
+from oso_dp.models.losses import LOSSES
 
 
 class TorchFunc(Competitor):

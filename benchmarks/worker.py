@@ -22,7 +22,7 @@ from competitors import find_competitor
 from memory import held_bytes, peak_bytes
 from workloads import load_data
 
-from oso.errors import OsoError
+from oso_dp.errors import OsoError
 
 _REHEARSAL = 32  # examples
 _CHUNK_SECONDS = 0.02  # on a GPU: how long to let the host run ahead

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from oso.data.catalogue import DATASETS
-from oso.errors import OsoError
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.errors import OsoError
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Workload:
     """One network with what it takes, and the data set that the study trains it on."""
 
     model: str
-    metric: str  # names the loss: oso.models.losses
+    metric: str  # names the loss: oso_dp.models.losses
     shape: tuple[int, ...]  # of one example
     classes: int
     dataset: str

@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-from oso.audit.bounds import many_runs_bound, one_run_bounds
-from oso.audit.scores import Score
-from oso.errors import OsoError
+from oso_dp.audit.bounds import many_runs_bound, one_run_bounds
+from oso_dp.audit.scores import Score
+from oso_dp.errors import OsoError
 
 DELTA = 1e-5
 SHIFT = 0.5  # of a Gaussian mechanism; its epsilon at DELTA is 1.99

@@ -7,11 +7,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from oso.audit import findings
-from oso.audit.faults import FAULTS
-from oso.audit.findings import Finding
-from oso.cli.audit import audit
-from oso.errors import OsoError
+from oso_dp.audit import findings
+from oso_dp.audit.faults import FAULTS
+from oso_dp.audit.findings import Finding
+from oso_dp.cli.audit import audit
+from oso_dp.errors import OsoError
 
 
 def finding(fault: str | None, bound: float) -> Finding:

@@ -10,18 +10,18 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from scipy.stats import norm
 
-from oso.audit import findings
-from oso.audit.experiments import DELTA, EPSILON, MANY_RUNS, ONE_RUN, asked_by, noise_multiplier
-from oso.audit.faults import FAULTS
-from oso.audit.findings import Finding, audit, find, private_methods
-from oso.errors import OsoError
-from oso.privacy.draws import Draws
-from oso.privacy.ledger import Ledger
-from oso.privacy.mechanism import Mechanism
-from oso.privacy.queries import ClippedDirection, ClippedGradient
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.streams import Seeded
-from oso.training.gradients import BatchGradients
+from oso_dp.audit import findings
+from oso_dp.audit.experiments import DELTA, EPSILON, MANY_RUNS, ONE_RUN, asked_by, noise_multiplier
+from oso_dp.audit.faults import FAULTS
+from oso_dp.audit.findings import Finding, audit, find, private_methods
+from oso_dp.errors import OsoError
+from oso_dp.privacy.draws import Draws
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import Seeded
+from oso_dp.training.gradients import BatchGradients
 
 PLACES = (
     Ledger,

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from oso.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
-from oso.audit.observe import Observer
-from oso.errors import OsoError
-from oso.methods import State, find_method
-from oso.privacy.mechanism import Mechanism
-from oso.training.loop import Start, Task, train
+from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
+from oso_dp.audit.observe import Observer
+from oso_dp.errors import OsoError
+from oso_dp.methods import State, find_method
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.training.loop import Start, Task, train
 
 STEPS = 3
 

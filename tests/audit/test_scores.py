@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from oso.audit.scores import Score, scores
+from oso_dp.audit.scores import Score, scores
 
 RATE = 0.25
 TWO = {"gradient": 1.5, "direction": 4.0}

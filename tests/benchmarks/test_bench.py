@@ -23,8 +23,8 @@ from jax_peer import loss as jax_loss
 from opacus_peer import OpacusGhost, OpacusHooks
 from workloads import WORKLOADS, Data, find_workload, make_data, save_data
 
-from oso.data.catalogue import DATASETS
-from oso.models.losses import LOSSES
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.models.losses import LOSSES
 
 BENCHMARKS = sys.path.pop(0)
 

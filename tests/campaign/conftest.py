@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oso.campaign import loop
-from oso.campaign.__main__ import main
-from oso.campaign.loop import Campaign
-from oso.campaign.order import all_work
-from oso.campaign.parts import Parts
-from oso.data.arrays import Arrays, save_arrays
-from oso.study.cohort import cohorts
-from oso.study.config import parse_config
-from oso.study.plain import read_plain_plan
-from oso.study.plan import Plan, write_plan
-from oso.training.job import Rows
+from oso_dp.campaign import loop
+from oso_dp.campaign.__main__ import main
+from oso_dp.campaign.loop import Campaign
+from oso_dp.campaign.order import all_work
+from oso_dp.campaign.parts import Parts
+from oso_dp.data.arrays import Arrays, save_arrays
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import parse_config
+from oso_dp.study.plain import read_plain_plan
+from oso_dp.study.plan import Plan, write_plan
+from oso_dp.training.job import Rows
 
 STUDY = {
     "name": "mini",
@@ -87,7 +87,7 @@ def plan(folder) -> Plan:
 
 @pytest.fixture
 def call(folder, capsys) -> Callable[..., tuple[int, list[str], list[str]]]:
-    """`python -m oso.campaign` in this process: status, lines of output, lines of errors."""
+    """`python -m oso_dp.campaign` in this process: status, lines of output, lines of errors."""
 
     def run(*arguments: object) -> tuple[int, list[str], list[str]]:
         known = {"--plan": folder / "plan.json", "--data": folder / "data", "--device": "cpu"}

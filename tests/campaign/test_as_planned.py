@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.campaign.conftest import STUDY
 
-from oso.campaign import loop
-from oso.results.read import read_table
-from oso.study.cohort import Cohort, Run, cohorts
-from oso.study.config import parse_config
-from oso.study.plan import Plan, read_plan, write_plan
-from oso.training.job import Rows, start_of, task_of
+from oso_dp.campaign import loop
+from oso_dp.results.read import read_table
+from oso_dp.study.cohort import Cohort, Run, cohorts
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import Plan, read_plan, write_plan
+from oso_dp.training.job import Rows, start_of, task_of
 
 # Studies whose cohorts have the same names; each differs from the first in another choice.
 STUDIES = {
@@ -138,7 +138,7 @@ def test_the_best_of_every_plan_go_first(tmp_path, recorder, call, monkeypatch) 
         write_plan(Plan(config, every, {c.name: 1.0 for c in every}), tmp_path / f"{name}.json")
         paths.append(tmp_path / f"{name}.json")
     (tmp_path / "mnist.npz").touch()
-    monkeypatch.setattr("oso.campaign.prepare._load", lambda folder, cohort: None)
+    monkeypatch.setattr("oso_dp.campaign.prepare._load", lambda folder, cohort: None)
     options = ["--minutes", 1, "--results", tmp_path / "out", "--data", tmp_path]
     status, _, errors = call(*options, "--plan", *paths)
     assert (status, errors) == (0, [])

@@ -1,4 +1,4 @@
-"""`python -m oso.campaign` with real training, and one clear line for what it cannot do."""
+"""`python -m oso_dp.campaign` with real training, and one clear line for what it cannot do."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oso.campaign.__main__ import main
-from oso.cli import main as oso
-from oso.data.arrays import load_arrays, save_arrays
-from oso.results.read import read_results
-from oso.study.plan import read_plan
-from oso.training.job import run_job
+from oso_dp.campaign.__main__ import main
+from oso_dp.cli import main as oso
+from oso_dp.data.arrays import load_arrays, save_arrays
+from oso_dp.results.read import read_results
+from oso_dp.study.plan import read_plan
+from oso_dp.training.job import run_job
 
 # Everything this package declares beside torch, numpy, pandas and pyarrow.
 REFUSED = [
@@ -34,12 +34,12 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 KILL
-sys.argv[0] = "oso.campaign"
-runpy.run_module("oso.campaign", run_name="__main__")
+sys.argv[0] = "oso_dp.campaign"
+runpy.run_module("oso_dp.campaign", run_name="__main__")
 """
 KILL = """
 import os, signal
-from oso.campaign.loop import Pace
+from oso_dp.campaign.loop import Pace
 Pace.__call__ = lambda self, done, step: step == 5 and os.kill(os.getpid(), signal.SIGKILL)
 """
 

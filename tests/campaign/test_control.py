@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from oso.campaign.control import Control, StoppedError, act, clear, main
-from oso.results.read import read_results
+from oso_dp.campaign.control import Control, StoppedError, act, clear, main
+from oso_dp.results.read import read_results
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_mistake_gets_one_line(arguments, capsys, tmp_path, monkeypatch) -> No
 # Slow enough to be met in the middle: each step waits.
 SLOW = """
 import runpy, sys, time
-from oso.campaign import loop
+from oso_dp.campaign import loop
 look = loop.Campaign._watched
 def watched(self, pace):
     inner = look(self, pace)
@@ -98,8 +98,8 @@ def watched(self, pace):
     return on_progress
 loop.Campaign._watched = watched
 LIMIT
-sys.argv[0] = "oso.campaign"
-runpy.run_module("oso.campaign", run_name="__main__")
+sys.argv[0] = "oso_dp.campaign"
+runpy.run_module("oso_dp.campaign", run_name="__main__")
 """
 
 
@@ -108,7 +108,7 @@ def team(folder: Path, out: Path, *arguments: str, slow: bool = True, limit: str
     given = ["--minutes", "5", "--results", str(out), "--plan", str(folder / "plan.json")]
     given += ["--data", str(folder / "data"), "--device", "cpu", "--processes", "2"]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "oso.campaign"]
+    command = [sys.executable, "-m", "oso_dp.campaign"]
     if slow:
         (out.parent / "slow").mkdir(exist_ok=True)
         script = out.parent / "slow" / "sitecustomize.py"
@@ -152,7 +152,7 @@ def test_a_team_is_paused_collected_killed_and_resumed_without_losing_a_run(
     before = sorted(complete(out))
     time.sleep(1.5)
     assert sorted(complete(out)) == before  # nobody works
-    collect = [sys.executable, "-m", "oso", "collect", *map(str, out.glob("[!.]*"))]
+    collect = [sys.executable, "-m", "oso_dp", "collect", *map(str, out.glob("[!.]*"))]
     assert subprocess.run([*collect, "--store", str(store)], check=False).returncode == 0
     assert sorted(read_results(store).runs["run_id"]) == before
     act("resume", out)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from oso.campaign import parts as parts_module
-from oso.campaign.parts import Parts
-from oso.errors import OsoError
-from oso.results.read import read_results
+from oso_dp.campaign import parts as parts_module
+from oso_dp.campaign.parts import Parts
+from oso_dp.errors import OsoError
+from oso_dp.results.read import read_results
 
 RUNS = 16  # of the small study: online 4, no_dp 4, fixed_threshold 8; of 10 steps each
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from oso.campaign.order import all_work, portions
-from oso.campaign.speed import Speed
-from oso.errors import OsoError
-from oso.study.plain import paper_best_runs, with_values
+from oso_dp.campaign.order import all_work, portions
+from oso_dp.campaign.speed import Speed
+from oso_dp.errors import OsoError
+from oso_dp.study.plain import paper_best_runs, with_values
 
 
 @pytest.fixture

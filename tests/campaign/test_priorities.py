@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from oso.campaign.order import all_work, portions
-from oso.campaign.priorities import read_priorities
-from oso.campaign.speed import Speed
-from oso.errors import OsoError
+from oso_dp.campaign.order import all_work, portions
+from oso_dp.campaign.priorities import read_priorities
+from oso_dp.campaign.speed import Speed
+from oso_dp.errors import OsoError
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ def test_a_file_that_is_not_there_is_named(mnist) -> None:
 
 def test_the_project_s_own_priorities_select_runs_of_its_plans(repo, monkeypatch) -> None:
     """Each entry, of the configurations that `make campaign` takes."""
-    from oso.study.cohort import cohorts
-    from oso.study.config import load_config
-    from oso.study.plan import Plan
+    from oso_dp.study.cohort import cohorts
+    from oso_dp.study.config import load_config
+    from oso_dp.study.plan import Plan
 
     line = next(
         line for line in (repo / "Makefile").read_text().splitlines() if line.startswith("PLANS")

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from oso.cli import main
-from oso.data.arrays import Arrays, save_arrays
+from oso_dp.cli import main
+from oso_dp.data.arrays import Arrays, save_arrays
 
 SMOKE = "config/smoke.yaml"
 

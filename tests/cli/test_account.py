@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from oso.privacy.ledger import Ledger, SumQuery
-from oso.results.write import write_table
-from oso.study.cohort import cohorts
-from oso.study.config import parse_config
-from oso.study.plan import Plan, read_plan, write_plan
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.results.write import write_table
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import Plan, read_plan, write_plan
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def test_a_price_by_rdp_loads_nothing_heavy() -> None:
     """Torch, Opacus and privacy-loss distributions would make the prompt wait for seconds."""
     code = (
         "import sys; sys.argv = ['oso', 'budget', '--epsilon', '3', '--examples', '60000'];"
-        "from oso.cli import main\n"
+        "from oso_dp.cli import main\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code\n"
         "heavy = {'torch', 'opacus', 'pandas', 'scipy.signal', 'dp_accounting.pld'}\n"

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from oso.data.arrays import Arrays, save_arrays
-from oso.results.read import read_results
+from oso_dp.data.arrays import Arrays, save_arrays
+from oso_dp.results.read import read_results
 
 SMOKE = "config/smoke.yaml"
 
@@ -143,10 +143,10 @@ def test_a_store_cut_in_half_is_left_as_it_was(oso, study) -> None:
 
 def test_as_a_process() -> None:
     """The installed entry point, and without torch's start-up time for the small commands."""
-    code = "import sys, oso.cli.commands; sys.exit('torch' in sys.modules)"
+    code = "import sys, oso_dp.cli.commands; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     done = subprocess.run(
-        [sys.executable, "-m", "oso", "plan", "--config", "none.yaml"],
+        [sys.executable, "-m", "oso_dp", "plan", "--config", "none.yaml"],
         capture_output=True,
         text=True,
         check=False,

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oso.data import fetch
-from oso.data.fetch import Source, SourceFile
+from oso_dp.data import fetch
+from oso_dp.data.fetch import Source, SourceFile
 
 IDX_CODES = {"uint8": 8, "int8": 9, "int16": 11, "int32": 12, "float32": 13, "float64": 14}
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oso.data import DATASETS, ag_news, prepare
-from oso.data.arrays import load_arrays
-from oso.data.fetch import Source, SourceFile
-from oso.errors import OsoError
+from oso_dp.data import DATASETS, ag_news, prepare
+from oso_dp.data.arrays import load_arrays
+from oso_dp.data.fetch import Source, SourceFile
+from oso_dp.errors import OsoError
 
 WORDS = ["oil", "rises", "the", "46"]
 VECTORS = "\n".join(f"{word} " + f"{i} " * 49 + f"{i}" for i, word in enumerate(WORDS, 1))

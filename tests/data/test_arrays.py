@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oso.data import arrays as arrays_module
-from oso.data.arrays import Arrays, load_arrays, save_arrays
-from oso.errors import OsoError
+from oso_dp.data import arrays as arrays_module
+from oso_dp.data.arrays import Arrays, load_arrays, save_arrays
+from oso_dp.errors import OsoError
 
 NAMES = ["train_inputs", "train_targets", "test_inputs", "test_targets"]
 PROVENANCE = {"files": {"a": {"sha256": "00"}}, "title": "Ziffern – 数字", "seed": 3}

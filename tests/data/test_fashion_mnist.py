@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from oso.data import prepare
-from oso.data.arrays import load_arrays
-from oso.data.fashion_mnist import SOURCE
-from oso.data.mnist import SOURCE as MNIST
-from oso.errors import OsoError
+from oso_dp.data import prepare
+from oso_dp.data.arrays import load_arrays
+from oso_dp.data.fashion_mnist import SOURCE
+from oso_dp.data.mnist import SOURCE as MNIST
+from oso_dp.errors import OsoError
 
 
 def test_the_official_files_give_the_known_arrays(shared, tmp_path, opened):

@@ -9,9 +9,9 @@ from urllib.error import URLError
 
 import pytest
 
-from oso.data import fetch
-from oso.data.fetch import obtain
-from oso.errors import OsoError
+from oso_dp.data import fetch
+from oso_dp.data.fetch import obtain
+from oso_dp.errors import OsoError
 
 
 def contents(fetched):

@@ -4,9 +4,9 @@ import matplotlib
 import numpy as np
 import pytest
 
-from oso.data import glyphs, prepare
-from oso.data.arrays import load_arrays
-from oso.errors import OsoError
+from oso_dp.data import glyphs, prepare
+from oso_dp.data.arrays import load_arrays
+from oso_dp.errors import OsoError
 
 FOLDER = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from oso.data.idx import parse_idx
-from oso.errors import OsoError
+from oso_dp.data.idx import parse_idx
+from oso_dp.errors import OsoError
 
 DTYPES = st.sampled_from(["uint8", "int8", "int16", "int32", "float32", "float64"])
 ARRAYS = hnp.arrays(DTYPES, hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4))

@@ -4,9 +4,9 @@ import shutil
 import numpy as np
 import pytest
 
-from oso.data import mnist, prepare
-from oso.data.arrays import load_arrays
-from oso.errors import OsoError
+from oso_dp.data import mnist, prepare
+from oso_dp.data.arrays import load_arrays
+from oso_dp.errors import OsoError
 
 
 def test_tiny_source_is_read_exactly(tiny, tmp_path):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso.data.news import parse_news, words_of
-from oso.errors import OsoError
+from oso_dp.data.news import parse_news, words_of
+from oso_dp.errors import OsoError
 
 GOOD = '"3","Oil at $46","Prices \\soar, ""again"""\n"1","","Peace\nin two lines"\n'
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from oso import data
-from oso.data import DATASETS, dataset_info, mnist, prepare
-from oso.data.arrays import load_arrays
-from oso.errors import OsoError
+from oso_dp import data
+from oso_dp.data import DATASETS, dataset_info, mnist, prepare
+from oso_dp.data.arrays import load_arrays
+from oso_dp.errors import OsoError
 
 
 def test_every_data_set_can_be_both_planned_and_made():
@@ -22,7 +22,7 @@ def test_glyphs_says_that_it_is_not_mnist():
 
 
 def test_planning_imports_nothing_heavy():
-    code = "import oso.data, sys; print({'numpy', 'matplotlib', 'torch'} & set(sys.modules))"
+    code = "import oso_dp.data, sys; print({'numpy', 'matplotlib', 'torch'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.strip() == "set()", result.stderr
 

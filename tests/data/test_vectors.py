@@ -7,10 +7,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from oso.data import fetch, vectors
-from oso.data.fetch import Source, SourceFile
-from oso.data.vectors import load_vectors, parse_vectors
-from oso.errors import OsoError
+from oso_dp.data import fetch, vectors
+from oso_dp.data.fetch import Source, SourceFile
+from oso_dp.data.vectors import load_vectors, parse_vectors
+from oso_dp.errors import OsoError
 
 
 def line(word, number=0.5):

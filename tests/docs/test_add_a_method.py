@@ -5,9 +5,9 @@ import textwrap
 
 import pytest
 
-from oso.methods import find_method
-from oso.privacy.queries import QUERIES, PlainGradient
-from oso.study.config import load_config
+from oso_dp.methods import find_method
+from oso_dp.privacy.queries import QUERIES, PlainGradient
+from oso_dp.study.config import load_config
 
 BLOCK = re.compile(r"(?:^    .*\n(?:^\n(?=    ))?)+", re.MULTILINE)
 PYTHON = re.compile(r"\s*(?:@|class |def |return |descend\(|\w+ = )")
@@ -20,7 +20,7 @@ def text(repo) -> str:
 
 def test_every_line_of_python_stands_in_the_method_or_its_query(repo, text) -> None:
     files = ("methods/auto_s.py", "privacy/queries.py")
-    code = "\n".join((repo / "src/oso" / file).read_text() for file in files)
+    code = "\n".join((repo / "src/oso_dp" / file).read_text() for file in files)
     lines = {line.strip() for line in code.splitlines()}
     blocks = [textwrap.dedent(block) for block in BLOCK.findall(text) if PYTHON.match(block)]
     shown = [line.strip() for block in blocks for line in block.splitlines() if line.strip()]

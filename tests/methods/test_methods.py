@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from oso.errors import OsoError
-from oso.methods import PAPER_METHODS, State, _by_name, find_method, method_names
-from oso.privacy.joint import combined_noise_multiplier
+from oso_dp.errors import OsoError
+from oso_dp.methods import PAPER_METHODS, State, _by_name, find_method, method_names
+from oso_dp.privacy.joint import combined_noise_multiplier
 
 R, P = 3, 5
 LAYERS = {"first": 2, "second": 3}

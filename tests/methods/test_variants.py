@@ -6,9 +6,9 @@ import pytest
 import torch
 from tests.methods.test_methods import LAYERS, P, R, make, state
 
-from oso.errors import OsoError
-from oso.privacy.groups import Group
-from oso.privacy.queries import SMALLEST_THRESHOLD, AdaptiveGradient, AutomaticGradient
+from oso_dp.errors import OsoError
+from oso_dp.privacy.groups import Group
+from oso_dp.privacy.queries import SMALLEST_THRESHOLD, AdaptiveGradient, AutomaticGradient
 
 
 @pytest.mark.parametrize(

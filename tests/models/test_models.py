@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from oso.errors import OsoError
-from oso.models import MODELS, build_model, parameter_count
-from oso.models.losses import METRICS, correct, cross_entropy, squared_error, training_loss
+from oso_dp.errors import OsoError
+from oso_dp.models import MODELS, build_model, parameter_count
+from oso_dp.models.losses import METRICS, correct, cross_entropy, squared_error, training_loss
 
 
 @pytest.mark.parametrize(

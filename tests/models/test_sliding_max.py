@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from oso.models.sliding_max import SlidingMax
+from oso_dp.models.sliding_max import SlidingMax
 
 
 def gradient(pool, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from faults import FAULTS
 
 def plant(checkout: Checkout, fault: Fault) -> str | None:
     """The test that caught it, or None."""
-    path = checkout.folder / "src" / "oso" / fault.file
+    path = checkout.folder / "src" / "oso_dp" / fault.file
     text = path.read_text()
     assert text.count(fault.old) == 1, f"{fault.name}: {fault.old!r} is not once in {fault.file}"
     path.write_text(text.replace(fault.old, fault.new))

@@ -15,7 +15,7 @@ class Fault:
     """Replace `old` (it stands in `file` once) by `new`; `tests` are expected to see it."""
 
     name: str
-    file: str  # below src/oso
+    file: str  # below src/oso_dp
     old: str
     new: str
     tests: str

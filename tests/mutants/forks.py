@@ -2,7 +2,7 @@
 
 Loading them takes longer than most tests. Reads a list of pytest's arguments a line, and answers
 with [status, last lines of the output]; the status is null if a test did not end within LIMIT.
-`oso` itself is never loaded here: each fork loads it from the folder that it is run in.
+`oso_dp` itself is never loaded here: each fork loads it from the folder that it is run in.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def child(arguments: list[str], output: str) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     signal.alarm(LIMIT)
-    found = importlib.util.find_spec("oso")
+    found = importlib.util.find_spec("oso_dp")
     if found is None or not str(found.origin).startswith(os.getcwd()):
         raise RuntimeError(f"the tests would import {found and found.origin}, not the copy")
     arguments = [*arguments, "-W", f"ignore:{LOADED}:pytest.PytestAssertRewriteWarning"]

@@ -14,7 +14,7 @@ sys.path.pop(0)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_fits_the_code(fault, repo) -> None:
     """Code that has moved on would leave a fault that plants nothing."""
-    text = (repo / "src/oso" / fault.file).read_text()
+    text = (repo / "src/oso_dp" / fault.file).read_text()
     assert text.count(fault.old) == 1
     compile(text.replace(fault.old, fault.new), fault.file, "exec")
     assert all((repo / test).exists() for test in fault.tests.split())

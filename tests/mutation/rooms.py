@@ -7,7 +7,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 CODE, TESTS = REPO / "src", REPO / "tests"
-# Folders and files below src/oso by the group whose score they make up; whichever exist.
+# Folders and files below src/oso_dp by the group whose score they make up; whichever exist.
 GROUPS = {
     "trusted base": ("gradients", "training/gradients", "privacy"),
     "accounting": (
@@ -27,7 +27,7 @@ LEFT_OUT = ("mutants", "mutation", "packaging", "docs", "workflow", "benchmarks"
 
 def group_of(path: Path) -> str | None:
     """The group of a file, the most particular one that names it; None: it is not mutated."""
-    below = path.relative_to(CODE / "oso").as_posix()
+    below = path.relative_to(CODE / "oso_dp").as_posix()
     named = [
         (len(part), group)
         for group, parts in GROUPS.items()
@@ -39,7 +39,7 @@ def group_of(path: Path) -> str | None:
 
 def mutated() -> dict[Path, str]:
     """Every file that is mutated, and its group."""
-    found = {path: group_of(path) for path in sorted((CODE / "oso").rglob("*.py"))}
+    found = {path: group_of(path) for path in sorted((CODE / "oso_dp").rglob("*.py"))}
     return {path: group for path, group in found.items() if group is not None}
 
 
@@ -48,7 +48,7 @@ def tests_of(path: Path) -> list[str]:
     module = _name(path)
     users = {
         _name(other)
-        for other in (CODE / "oso").rglob("*.py")
+        for other in (CODE / "oso_dp").rglob("*.py")
         if module in _imports(other) and other.parent == path.parent
     }
     tests = [
@@ -77,7 +77,7 @@ def _imports(path: Path) -> frozenset[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    mine = {name for name in found if name.startswith("oso")}
+    mine = {name for name in found if name.startswith("oso_dp")}
     return frozenset(mine | _handed_on(mine))
 
 

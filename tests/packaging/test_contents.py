@@ -53,11 +53,13 @@ def test_wheel_carries_every_file_of_the_package(repo: Path, tmp_path: Path) -> 
     command = [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", tmp_path, source]
     subprocess.run(command, check=True)
     (wheel,) = tmp_path.glob("*.whl")
-    package = source / "src" / "oso"
-    ours = {f"oso/{p.relative_to(package).as_posix()}" for p in package.rglob("*") if p.is_file()}
+    package = source / "src" / "oso_dp"
+    ours = {
+        f"oso_dp/{p.relative_to(package).as_posix()}" for p in package.rglob("*") if p.is_file()
+    }
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert {name for name in names if name.startswith("oso/")} == ours
+    assert {name for name in names if name.startswith("oso_dp/")} == ours
     assert any(name.endswith("/LICENSE") for name in names)
 
 
@@ -76,7 +78,7 @@ def test_every_import_is_a_declared_dependency(repo: Path) -> None:
             else:
                 continue
             for top in {module.split(".")[0] for module in modules}:
-                if top == "oso" or top in sys.stdlib_module_names:
+                if top == "oso_dp" or top in sys.stdlib_module_names:
                     continue
                 providers = {re.sub(r"[-_.]+", "-", d).lower() for d in distributions.get(top, [])}
                 if not providers & declared:

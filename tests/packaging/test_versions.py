@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import oso
+import oso_dp
 
 # Where conda calls a package otherwise.
 CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
@@ -119,5 +119,5 @@ def test_every_entry_of_the_lock_has_a_hash(lock: dict, lock_text: str) -> None:
 
 def test_package_citation_and_metadata_state_one_version(repo: Path, pyproject: dict) -> None:
     citation = yaml.safe_load((repo / "CITATION.cff").read_text())
-    assert oso.__version__ == pyproject["project"]["version"] == citation["version"]
+    assert oso_dp.__version__ == pyproject["project"]["version"] == citation["version"]
     assert pyproject["project"]["license"] == citation["license"]

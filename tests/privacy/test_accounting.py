@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from oso.errors import OsoError
-from oso.privacy.accounting import epsilon_of, epsilon_of_event
-from oso.privacy.joint import gradient_noise_multiplier
-from oso.privacy.ledger import Ledger, SumQuery, composed_event
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.search import Search
+from oso_dp.errors import OsoError
+from oso_dp.privacy.accounting import epsilon_of, epsilon_of_event
+from oso_dp.privacy.joint import gradient_noise_multiplier
+from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.search import Search
 
 DELTA = 1e-5
 MNIST = PoissonSampling(512 / 60_000)

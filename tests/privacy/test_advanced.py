@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, norm
 
-from oso.errors import OsoError
-from oso.privacy.accounting import epsilon_of_event
-from oso.privacy.advanced import advanced_epsilon, amplified, composed, gaussian_epsilon
-from oso.privacy.ledger import composed_event
-from oso.privacy.sampling import PoissonSampling
+from oso_dp.errors import OsoError
+from oso_dp.privacy.accounting import epsilon_of_event
+from oso_dp.privacy.advanced import advanced_epsilon, amplified, composed, gaussian_epsilon
+from oso_dp.privacy.ledger import composed_event
+from oso_dp.privacy.sampling import PoissonSampling
 
 DELTA = 1e-5
 ABADI = PoissonSampling(0.01)  # with nu = 4, as in the lecture's Figure 1

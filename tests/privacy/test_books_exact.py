@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.privacy.test_mechanism import Given
 
-from oso.errors import OsoError
-from oso.privacy.accounting import epsilon_of, epsilon_of_event
-from oso.privacy.ledger import Ledger, SumQuery
-from oso.privacy.mechanism import Mechanism
-from oso.privacy.queries import ClippedDirection, ClippedGradient
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.search import Search, epsilon_of_stopped
+from oso_dp.errors import OsoError
+from oso_dp.privacy.accounting import epsilon_of, epsilon_of_event
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.search import Search, epsilon_of_stopped
 
 DELTA = 1e-5
 # Multipliers that differ much, by little, in their last bits; alike under rounding.

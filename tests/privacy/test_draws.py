@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from oso.privacy.draws import BLOCK, Draws
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.streams import Seeded, SystemEntropy
+from oso_dp.privacy.draws import BLOCK, Draws
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import Seeded, SystemEntropy
 
 RUNS = ["a", "b", "c"]
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from oso.privacy import philox, streams
-from oso.privacy.draws import Draws
-from oso.privacy.mechanism import Mechanism
-from oso.privacy.queries import ClippedGradient
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.streams import STREAMS, Seeded, stream
+from oso_dp.privacy import philox, streams
+from oso_dp.privacy.draws import Draws
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import STREAMS, Seeded, stream
 
 CPU = torch.device("cpu")
 BLOCK = {2: 2**14}

@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from oso.errors import OsoError
-from oso.models.losses import LOSSES
-from oso.privacy.groups import (
+from oso_dp.errors import OsoError
+from oso_dp.models.losses import LOSSES
+from oso_dp.privacy.groups import (
     Group,
     dimension_adjusted_noise,
     dimension_adjusted_thresholds,
     equal_thresholds,
     proportional_noise,
 )
-from oso.privacy.joint import combined_noise_multiplier
-from oso.privacy.mechanism import Mechanism, _sums
-from oso.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
-from oso.training.gradients import GradientCode
+from oso_dp.privacy.joint import combined_noise_multiplier
+from oso_dp.privacy.mechanism import Mechanism, _sums
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
+from oso_dp.training.gradients import GradientCode
 
 SIZES = st.lists(st.integers(1, 10_000), min_size=1, max_size=8)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso.errors import OsoError
-from oso.privacy.joint import combined_noise_multiplier, gradient_noise_multiplier
+from oso_dp.errors import OsoError
+from oso_dp.privacy.joint import combined_noise_multiplier, gradient_noise_multiplier
 
 
 @given(nu=st.floats(0.05, 100), ratio=st.floats(1.01, 1000))

@@ -4,10 +4,10 @@ import dp_accounting
 import pytest
 from dp_accounting.rdp import RdpAccountant
 
-from oso.errors import OsoError
-from oso.privacy.accounting import epsilon_of
-from oso.privacy.ledger import Ledger, SumQuery
-from oso.privacy.sampling import PoissonSampling
+from oso_dp.errors import OsoError
+from oso_dp.privacy.accounting import epsilon_of
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
 
 ONE = (SumQuery("clipped_gradient", 1.0),)
 TWO = (SumQuery("clipped_gradient", 1.1), SumQuery("clipped_direction", 3.0))

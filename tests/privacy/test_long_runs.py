@@ -12,12 +12,12 @@ import scipy.stats
 import torch
 from tests.privacy.test_mechanism import Given, GivenRuns
 
-from oso.errors import OsoError
-from oso.privacy.draws import Draws
-from oso.privacy.mechanism import Mechanism
-from oso.privacy.queries import ClippedGradient
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.streams import Seeded, SystemEntropy
+from oso_dp.errors import OsoError
+from oso_dp.privacy.draws import Draws
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import Seeded, SystemEntropy
 
 MANY = 2**20 + 3
 LAGS = [1, 2, 3, 64, 1000, *(2**k for k in range(8, 20))]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.privacy.test_mechanism import Given, GivenRuns
 
-from oso.privacy.mechanism import Mechanism
-from oso.privacy.queries import (
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import (
     QUERIES,
     AutomaticGradient,
     ClippedDirection,

@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oso.privacy.accounting import epsilon_of
-from oso.privacy.ledger import SumQuery
-from oso.privacy.mechanism import Mechanism, _sums
-from oso.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
-from oso.privacy.streams import SystemEntropy
+from oso_dp.privacy.accounting import epsilon_of
+from oso_dp.privacy.ledger import SumQuery
+from oso_dp.privacy.mechanism import Mechanism, _sums
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
+from oso_dp.privacy.streams import SystemEntropy
 
 
 class Given:

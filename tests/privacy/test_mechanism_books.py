@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from oso.errors import OsoError
-from oso.privacy.ledger import Ledger, SumQuery
-from oso.privacy.mechanism import Mechanism
-from oso.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient
-from oso.privacy.sampling import PoissonSampling
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient
+from oso_dp.privacy.sampling import PoissonSampling
 
 
 class Zeros:
@@ -132,7 +132,7 @@ class TestABudgetedStep:
             def sensitivity(self, run: int) -> float:
                 return 1e-9
 
-        with pytest.raises(OsoError, match=r"not one of oso\.privacy\.queries"):
+        with pytest.raises(OsoError, match=r"not one of oso_dp\.privacy\.queries"):
             self.ask(Mine(1.0, threshold(1.0)))
 
 

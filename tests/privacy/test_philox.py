@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import torch
 
-from oso.privacy import philox
+from oso_dp.privacy import philox
 
 CPU = torch.device("cpu")
 

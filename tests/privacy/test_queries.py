@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso.errors import OsoError
-from oso.privacy.queries import (
+from oso_dp.errors import OsoError
+from oso_dp.privacy.queries import (
     QUERIES,
     SMALLEST_THRESHOLD,
     AdaptiveGradient,

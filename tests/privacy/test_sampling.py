@@ -8,10 +8,10 @@ import dp_accounting
 import pytest
 from dp_accounting import NeighboringRelation, UnsupportedEventError
 
-from oso.errors import OsoError
-from oso.privacy.accounting import epsilon_of_event
-from oso.privacy.ledger import Ledger, SumQuery, composed_event
-from oso.privacy.sampling import PoissonSampling
+from oso_dp.errors import OsoError
+from oso_dp.privacy.accounting import epsilon_of_event
+from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
+from oso_dp.privacy.sampling import PoissonSampling
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0001, math.nan, math.inf])

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from oso.errors import OsoError
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.search import SHAPES, Search, _bracket
+from oso_dp.errors import OsoError
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.search import SHAPES, Search, _bracket
 
 DELTA = 1e-5
 RUNS = (1, 5, 7, 9, 25, 35, 45, 49, 81)

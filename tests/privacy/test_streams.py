@@ -9,11 +9,11 @@ import pytest
 import scipy.stats
 import torch
 
-from oso.errors import OsoError
-from oso.privacy import streams
-from oso.privacy.mechanism import Mechanism
-from oso.privacy.queries import ClippedDirection, ClippedGradient
-from oso.privacy.streams import BLOCK, Seeded, SystemEntropy, source, stream
+from oso_dp.errors import OsoError
+from oso_dp.privacy import streams
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+from oso_dp.privacy.streams import BLOCK, Seeded, SystemEntropy, source, stream
 
 MILLION = 1_000_003  # not a whole number of blocks
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.streams import Randomness, Seeded, SystemEntropy
-from oso.privacy.subsets import below, binomial, subset
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import Randomness, Seeded, SystemEntropy
+from oso_dp.privacy.subsets import below, binomial, subset
 
 SOURCES = [Seeded(), SystemEntropy()]
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from oso.privacy.threads import share
+from oso_dp.privacy.threads import share
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

@@ -8,17 +8,17 @@ import pandas as pd
 import pytest
 import torch
 
-from oso.cli.cosine import cosine
-from oso.data.arrays import Arrays, save_arrays
-from oso.errors import OsoError
-from oso.methods import find_method
-from oso.models import build_model
-from oso.privacy.streams import Seeded
-from oso.probe.cosine import Similarity, _Probe, similarities
-from oso.study.config import load_config
-from oso.study.plan import make_plan, write_plan
-from oso.training.loop import Start, Task, initial_parameters, train
-from oso.training.provenance import code_hash
+from oso_dp.cli.cosine import cosine
+from oso_dp.data.arrays import Arrays, save_arrays
+from oso_dp.errors import OsoError
+from oso_dp.methods import find_method
+from oso_dp.models import build_model
+from oso_dp.privacy.streams import Seeded
+from oso_dp.probe.cosine import Similarity, _Probe, similarities
+from oso_dp.study.config import load_config
+from oso_dp.study.plan import make_plan, write_plan
+from oso_dp.training.loop import Start, Task, initial_parameters, train
+from oso_dp.training.provenance import code_hash
 
 EXAMPLES = 60
 HUGE, TINY = 1e6, 1e-3
@@ -155,7 +155,7 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
     asked = []
     row = Similarity(1, 0.1, 0.2, 20, 0.5, 0.01, 0.4, 0.02)
     monkeypatch.setattr(
-        "oso.probe.cosine.similarities", lambda *given: asked.append(given) or [row]
+        "oso_dp.probe.cosine.similarities", lambda *given: asked.append(given) or [row]
     )
     cosine(*planned[:1], "glyphs.online.k2.eps3", planned[1], tmp_path / "out/x.csv", steps=[1])
     ((given, at, _, steps),) = asked

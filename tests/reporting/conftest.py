@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from oso.data.catalogue import DATASETS
-from oso.privacy.joint import gradient_noise_multiplier
-from oso.privacy.ledger import Ledger, SumQuery
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.search import SHAPES, Search
-from oso.reporting.budget import read_budget
-from oso.reporting.compare import Study
-from oso.reporting.page import build_report
-from oso.results.schema import EVALUATIONS, RUNS
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.privacy.joint import gradient_noise_multiplier
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.search import SHAPES, Search
+from oso_dp.reporting.budget import read_budget
+from oso_dp.reporting.compare import Study
+from oso_dp.reporting.page import build_report
+from oso_dp.results.schema import EVALUATIONS, RUNS
 
 SIZES = {
     "online": lambda k: k,

@@ -6,16 +6,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from oso.errors import OsoError
-from oso.privacy.accounting import epsilon_of
-from oso.privacy.ledger import Ledger, SumQuery
-from oso.privacy.sampling import PoissonSampling
-from oso.reporting.accounts import accounting_table, statement
-from oso.reporting.budget import read_study_plans
-from oso.reporting.page import build_report
-from oso.results.account import account
-from oso.study.config import parse_config
-from oso.study.plan import PLAN_VERSION, make_plan, write_plan
+from oso_dp.errors import OsoError
+from oso_dp.privacy.accounting import epsilon_of
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.reporting.accounts import accounting_table, statement
+from oso_dp.reporting.budget import read_study_plans
+from oso_dp.reporting.page import build_report
+from oso_dp.results.account import account
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import PLAN_VERSION, make_plan, write_plan
 
 
 def accounts_of(store):

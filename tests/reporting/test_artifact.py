@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from oso.reporting.claims import CLAIMS, judged
-from oso.reporting.evidence import NOT_RUN, NOTHING
-from oso.study.cohort import cohorts
-from oso.study.config import load_config
-from oso.study.outlook import outlook
+from oso_dp.reporting.claims import CLAIMS, judged
+from oso_dp.reporting.evidence import NOT_RUN, NOTHING
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import load_config
+from oso_dp.study.outlook import outlook
 
 
 @pytest.fixture(scope="module")

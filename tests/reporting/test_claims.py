@@ -5,16 +5,16 @@ import math
 import pandas as pd
 import pytest
 
-from oso.errors import OsoError
-from oso.reporting.claims import (
+from oso_dp.errors import OsoError
+from oso_dp.reporting.claims import (
     CLAIMS,
     FROZEN_THRESHOLD,
     claims_sentence,
     claims_tables,
     judged,
 )
-from oso.reporting.compare import compare
-from oso.reporting.evidence import (
+from oso_dp.reporting.compare import compare
+from oso_dp.reporting.evidence import (
     FAILS,
     HOLDS,
     NOT_RUN,
@@ -29,11 +29,11 @@ from oso.reporting.evidence import (
     step_time,
     within,
 )
-from oso.reporting.paper import paper_results
-from oso.reporting.step_times import COLUMNS as STEP_TIME_COLUMNS
-from oso.reporting.step_times import read_step_times
-from oso.reporting.stopping import STOPPING
-from oso.reporting.verdicts import Difference
+from oso_dp.reporting.paper import paper_results
+from oso_dp.reporting.step_times import COLUMNS as STEP_TIME_COLUMNS
+from oso_dp.reporting.step_times import read_step_times
+from oso_dp.reporting.stopping import STOPPING
+from oso_dp.reporting.verdicts import Difference
 
 
 def cells(*rows, dataset="mnist", k=9):

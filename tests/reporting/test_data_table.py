@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from oso.data.catalogue import DATASETS
-from oso.errors import OsoError
-from oso.reporting.data_table import data_table, read_facts
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.errors import OsoError
+from oso_dp.reporting.data_table import data_table, read_facts
 
 
 def lines(table):

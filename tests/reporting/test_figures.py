@@ -8,13 +8,13 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from oso.reporting import labels
-from oso.reporting.compare import compare
-from oso.reporting.draw_metric import draw_metric
-from oso.reporting.draw_noise import draw_noise
-from oso.reporting.draw_steps import draw_adapted, draw_curves, trajectories
-from oso.reporting.figures import _plans
-from oso.reporting.tables import noise_table
+from oso_dp.reporting import labels
+from oso_dp.reporting.compare import compare
+from oso_dp.reporting.draw_metric import draw_metric
+from oso_dp.reporting.draw_noise import draw_noise
+from oso_dp.reporting.draw_steps import draw_adapted, draw_curves, trajectories
+from oso_dp.reporting.figures import _plans
+from oso_dp.reporting.tables import noise_table
 
 
 def steps_of(s):

@@ -9,17 +9,17 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
-from oso.errors import OsoError
-from oso.reporting import canvas, labels
-from oso.reporting.compare import compare
-from oso.reporting.cosine import read_cosine
-from oso.reporting.draw_against_noise import draw_against_noise
-from oso.reporting.draw_cosine import draw_cosine
-from oso.reporting.draw_outcomes import draw_outcomes
-from oso.reporting.figure_list import figures_table
-from oso.reporting.figures import _beyond_plan, _metric_plan, _plans
-from oso.reporting.grid_figures import against_noise, grid_plan
-from oso.reporting.stopping import outcomes
+from oso_dp.errors import OsoError
+from oso_dp.reporting import canvas, labels
+from oso_dp.reporting.compare import compare
+from oso_dp.reporting.cosine import read_cosine
+from oso_dp.reporting.draw_against_noise import draw_against_noise
+from oso_dp.reporting.draw_cosine import draw_cosine
+from oso_dp.reporting.draw_outcomes import draw_outcomes
+from oso_dp.reporting.figure_list import figures_table
+from oso_dp.reporting.figures import _beyond_plan, _metric_plan, _plans
+from oso_dp.reporting.grid_figures import against_noise, grid_plan
+from oso_dp.reporting.stopping import outcomes
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import csv
 from importlib.resources import files
 
-from oso.reporting.compare import compare
-from oso.reporting.headline import against_paper, best_method, coverage, paper_says, scope
+from oso_dp.reporting.compare import compare
+from oso_dp.reporting.headline import against_paper, best_method, coverage, paper_says, scope
 
 
 def test_a_lead_smaller_than_the_seeds_spread_is_called_that(make_store, study):
@@ -59,7 +59,7 @@ def test_scope_counts_runs_and_seeds(store, study):
 
 
 def test_what_the_paper_says_follows_from_its_table():
-    text = (files("oso.study") / "paper_best.csv").read_text(encoding="utf-8")
+    text = (files("oso_dp.study") / "paper_best.csv").read_text(encoding="utf-8")
     rows = [r for r in csv.DictReader(text.splitlines()) if r["printed_mean"] not in ("", "-")]
     wins = 0
     for row in rows:

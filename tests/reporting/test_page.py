@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from oso.errors import OsoError
-from oso.reporting.comparisons import comparison_tables
-from oso.reporting.files import MANIFEST, ReportFolder
-from oso.reporting.page import _sections, build_report
+from oso_dp.errors import OsoError
+from oso_dp.reporting.comparisons import comparison_tables
+from oso_dp.reporting.files import MANIFEST, ReportFolder
+from oso_dp.reporting.page import _sections, build_report
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oso.errors import OsoError
-from oso.reporting.paper import find_table, paper_data, paper_results, paper_tables
-from oso.study.paper_best import TABLES, all_points, best_points
+from oso_dp.errors import OsoError
+from oso_dp.reporting.paper import find_table, paper_data, paper_results, paper_tables
+from oso_dp.study.paper_best import TABLES, all_points, best_points
 
 # Layout of a printed row: per method its hyperparameters, then mean and deviation (tables 8-13).
 LAYOUT = (

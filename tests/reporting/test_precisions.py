@@ -2,9 +2,9 @@
 
 import pytest
 
-from oso.reporting.compare import compare
-from oso.reporting.comparisons import comparison_tables
-from oso.reporting.tables import runs_table
+from oso_dp.reporting.compare import compare
+from oso_dp.reporting.comparisons import comparison_tables
+from oso_dp.reporting.tables import runs_table
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from importlib.metadata import version
 
 import pytest
 
-from oso.errors import OsoError
-from oso.privacy.sampling import PoissonSampling
-from oso.reporting import prices as prices_module
-from oso.reporting.budget import read_budget
-from oso.reporting.compare import Study
-from oso.reporting.prices import (
+from oso_dp.errors import OsoError
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.reporting import prices as prices_module
+from oso_dp.reporting.budget import read_budget
+from oso_dp.reporting.compare import Study
+from oso_dp.reporting.prices import (
     RULES,
     grids_at_largest_k,
     price_table,

@@ -4,9 +4,9 @@ import csv
 import io
 import re
 
-from oso.reporting.comparisons import paper_table
-from oso.reporting.paper import find_table
-from oso.reporting.render import latex, to_csv, to_latex, to_markdown
+from oso_dp.reporting.comparisons import paper_table
+from oso_dp.reporting.paper import find_table
+from oso_dp.reporting.render import latex, to_csv, to_latex, to_markdown
 
 
 def test_markdown_csv_and_latex_hold_the_same_cells(paper_store, study):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oso.errors import OsoError
-from oso.reporting.select import (
+from oso_dp.errors import OsoError
+from oso_dp.reporting.select import (
     RULES,
     add_keys,
     best_of_grid,

@@ -6,8 +6,8 @@ import statistics
 import pandas as pd
 import pytest
 
-from oso.reporting.evidence import Evidence, step_time
-from oso.reporting.select import (
+from oso_dp.reporting.evidence import Evidence, step_time
+from oso_dp.reporting.select import (
     add_keys,
     best_of_grid,
     checkpoints,
@@ -17,7 +17,7 @@ from oso.reporting.select import (
     main_variants,
     run_values,
 )
-from oso.reporting.verdicts import Sample, difference
+from oso_dp.reporting.verdicts import Sample, difference
 
 
 def points_of(store):

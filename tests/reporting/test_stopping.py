@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso.privacy.search import SHAPES
-from oso.reporting.stopping import chances, generating_function, outcome_table, outcomes
+from oso_dp.privacy.search import SHAPES
+from oso_dp.reporting.stopping import chances, generating_function, outcome_table, outcomes
 
 STOP = {"selection": "random_stopping"}
 SHAPED = (*SHAPES.values(), 0.5, 3.0)

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from oso.errors import OsoError
-from oso.reporting.summary import summary_table
+from oso_dp.errors import OsoError
+from oso_dp.reporting.summary import summary_table
 
 
 def printed(results, width=80):

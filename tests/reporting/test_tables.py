@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from oso.errors import OsoError
-from oso.reporting import verdicts
-from oso.reporting.budget import read_budget
-from oso.reporting.compare import compare
-from oso.reporting.comparisons import comparison_tables, paper_table
-from oso.reporting.paper import find_table
-from oso.reporting.tables import noise_table, runs_table
+from oso_dp.errors import OsoError
+from oso_dp.reporting import verdicts
+from oso_dp.reporting.budget import read_budget
+from oso_dp.reporting.compare import compare
+from oso_dp.reporting.comparisons import comparison_tables, paper_table
+from oso_dp.reporting.paper import find_table
+from oso_dp.reporting.tables import noise_table, runs_table
 
 
 def row_of(frame, method, epsilon=9.0):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind_from_stats
 
-from oso.data.catalogue import DATASETS
-from oso.reporting.compare import compare
-from oso.reporting.paper import paper_results
-from oso.reporting.verdicts import (
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.reporting.compare import compare
+from oso_dp.reporting.paper import paper_results
+from oso_dp.reporting.verdicts import (
     MARGINS,
     SEEDS_NEEDED,
     Comparison,

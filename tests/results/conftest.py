@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from oso.results.schema import RUNS
-from oso.results.write import write_table
+from oso_dp.results.schema import RUNS
+from oso_dp.results.write import write_table
 
 
 def run_row(run_id: str, **other: Any) -> dict[str, Any]:

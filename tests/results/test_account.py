@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 from tests.results.conftest import run_row
 
-from oso.errors import OsoError
-from oso.privacy.ledger import Ledger, SumQuery
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.search import SHAPES, Search
-from oso.results.account import account, accounts_table, dearest, require_within
-from oso.study.cohort import cohorts
-from oso.study.config import load_config, parse_config
-from oso.study.plan import Plan, make_plan
-from oso.study.prices import grid_prices
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.search import SHAPES, Search
+from oso_dp.results.account import account, accounts_table, dearest, require_within
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import load_config, parse_config
+from oso_dp.study.plan import Plan, make_plan
+from oso_dp.study.prices import grid_prices
 
 RATE, STEPS, EPSILON = 0.02, 200, 3.0
 NU = Search(PoissonSampling(RATE), STEPS, 9).noise_multiplier(EPSILON, 1e-5)

@@ -5,17 +5,17 @@ import pytest
 from tests.results.conftest import evaluation_row, run_row
 from tests.results.test_account import RATE, STEPS, grid, ledger, rows_of, two_plans
 
-from oso.errors import OsoError
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.search import Search
-from oso.reporting.budget import read_budget, read_study_plans
-from oso.results.account import account, require_within
-from oso.results.collect import collect
-from oso.results.write import write_table
-from oso.study.cohort import cohorts
-from oso.study.config import load_config, parse_config
-from oso.study.plan import Plan, make_plan, write_plan
-from oso.study.prices import grid_prices
+from oso_dp.errors import OsoError
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.search import Search
+from oso_dp.reporting.budget import read_budget, read_study_plans
+from oso_dp.results.account import account, require_within
+from oso_dp.results.collect import collect
+from oso_dp.results.write import write_table
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import load_config, parse_config
+from oso_dp.study.plan import Plan, make_plan, write_plan
+from oso_dp.study.prices import grid_prices
 
 NINE = "glyphs.online.k9.eps3"
 

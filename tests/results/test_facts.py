@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from oso.data.arrays import Arrays, save_arrays
-from oso.errors import OsoError
-from oso.results.facts import FACTS, keep_facts
+from oso_dp.data.arrays import Arrays, save_arrays
+from oso_dp.errors import OsoError
+from oso_dp.results.facts import FACTS, keep_facts
 
 
 @pytest.fixture

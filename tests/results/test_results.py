@@ -5,12 +5,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from oso.cli import main
-from oso.errors import OsoError
-from oso.results.collect import collect, finished_runs
-from oso.results.read import read_results
-from oso.results.schema import EVALUATIONS, RUNS, SCHEMAS
-from oso.results.write import write_table
+from oso_dp.cli import main
+from oso_dp.errors import OsoError
+from oso_dp.results.collect import collect, finished_runs
+from oso_dp.results.read import read_results
+from oso_dp.results.schema import EVALUATIONS, RUNS, SCHEMAS
+from oso_dp.results.write import write_table
 
 
 def names(results) -> list[str]:

@@ -9,13 +9,13 @@ import threading
 import pyarrow.parquet as pq
 import pytest
 
-from oso.errors import OsoError
-from oso.results import collect as module
-from oso.results.collect import collect, finished_runs
-from oso.results.lock import only_writer
-from oso.results.read import read_results, run_ids
-from oso.results.schema import SCHEMAS
-from oso.results.write import write_table
+from oso_dp.errors import OsoError
+from oso_dp.results import collect as module
+from oso_dp.results.collect import collect, finished_runs
+from oso_dp.results.lock import only_writer
+from oso_dp.results.read import read_results, run_ids
+from oso_dp.results.schema import SCHEMAS
+from oso_dp.results.write import write_table
 
 from .conftest import evaluation_row, run_row
 
@@ -140,7 +140,7 @@ def test_a_kill_at_any_moment_loses_nothing(parts, tmp_path, monkeypatch, two_fi
 
 def test_many_at_once_lose_nothing(parts, tmp_path) -> None:
     store = tmp_path / "store"
-    command = [sys.executable, "-m", "oso", "collect", "--store", str(store)]
+    command = [sys.executable, "-m", "oso_dp", "collect", "--store", str(store)]
     workers = [subprocess.Popen([*command, str(path)]) for path in parts[:4]]
     assert [worker.wait() for worker in workers] == [0] * 4
     assert finished_runs(store) == {"r1", "r2", "r3", "r4"}

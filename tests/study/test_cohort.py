@@ -2,11 +2,11 @@
 
 import pytest
 
-from oso.errors import OsoError
-from oso.study.cohort import cohorts
-from oso.study.config import load_config, parse_config
-from oso.study.outlook import outlook
-from oso.study.paper_best import best_points
+from oso_dp.errors import OsoError
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import load_config, parse_config
+from oso_dp.study.outlook import outlook
+from oso_dp.study.paper_best import best_points
 
 IDENTITIES = {
     "fixed_quantile": "ec413b9e8d4c88725dd0",

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from oso.errors import OsoError
-from oso.methods import PAPER_METHODS, method_names
-from oso.study.config import StudyConfig, json_schema, load_config, parse_config
+from oso_dp.errors import OsoError
+from oso_dp.methods import PAPER_METHODS, method_names
+from oso_dp.study.config import StudyConfig, json_schema, load_config, parse_config
 
 SHIPPED = ["paper", "spotcheck", "headline", "ag_news_partial", "demo", "smoke"]
 SHIPPED += [

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from oso.errors import OsoError
-from oso.study.cohort import cohorts
-from oso.study.config import load_config, parse_config
-from oso.study.plain import paper_best_runs, read_plain_plan, with_values
-from oso.study.plan import Plan, read_plan, write_plan
+from oso_dp.errors import OsoError
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import load_config, parse_config
+from oso_dp.study.plain import paper_best_runs, read_plain_plan, with_values
+from oso_dp.study.plan import Plan, read_plan, write_plan
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import pytest
 import torch
 from tests.study.conftest import BASE
 
-from oso.errors import OsoError
-from oso.methods import State
-from oso.privacy.accounting import epsilon_of
-from oso.privacy.ledger import Ledger, SumQuery
-from oso.privacy.sampling import PoissonSampling
-from oso.study.config import load_config, parse_config
-from oso.study.plan import make_plan, read_plan, write_plan
+from oso_dp.errors import OsoError
+from oso_dp.methods import State
+from oso_dp.privacy.accounting import epsilon_of
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.config import load_config, parse_config
+from oso_dp.study.plan import make_plan, read_plan, write_plan
 
 NOISE = {"online": {3: 1.498, 9: 0.815}, "fixed_threshold": {3: 4.008, 9: 1.677}}
 

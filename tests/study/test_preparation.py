@@ -2,10 +2,10 @@
 
 import pytest
 
-from oso.errors import OsoError
-from oso.study.cohort import cohorts
-from oso.study.config import parse_config
-from oso.study.preparation import check_prepared
+from oso_dp.errors import OsoError
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import parse_config
+from oso_dp.study.preparation import check_prepared
 
 
 @pytest.mark.parametrize(

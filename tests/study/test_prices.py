@@ -2,11 +2,11 @@
 
 import pytest
 
-from oso.errors import OsoError
-from oso.privacy.search import SHAPES
-from oso.study.config import parse_config
-from oso.study.plan import make_plan
-from oso.study.prices import grid_prices
+from oso_dp.errors import OsoError
+from oso_dp.privacy.search import SHAPES
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import make_plan
+from oso_dp.study.prices import grid_prices
 
 
 def test_the_plan_has_these_prices_rounded_up(base) -> None:

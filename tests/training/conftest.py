@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from oso.data.arrays import Arrays
-from oso.methods import find_method
-from oso.privacy.draws import Draws
-from oso.privacy.streams import Seeded
-from oso.training.gradients import batch, rules
-from oso.training.loop import Start, Task
+from oso_dp.data.arrays import Arrays
+from oso_dp.methods import find_method
+from oso_dp.privacy.draws import Draws
+from oso_dp.privacy.streams import Seeded
+from oso_dp.training.gradients import batch, rules
+from oso_dp.training.loop import Start, Task
 
 
 @pytest.fixture(scope="session")

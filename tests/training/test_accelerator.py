@@ -8,16 +8,16 @@ import math
 import pytest
 import torch
 
-from oso.errors import OsoError
-from oso.models import MODELS, build_model
-from oso.models.losses import cross_entropy, squared_error
-from oso.privacy import philox
-from oso.privacy.draws import BLOCK, Draws
-from oso.privacy.sampling import PoissonSampling
-from oso.privacy.streams import Seeded, SystemEntropy
-from oso.training.gradients import GradientCode, check_independence
-from oso.training.gradients.rules import row_norms
-from oso.training.loop import train
+from oso_dp.errors import OsoError
+from oso_dp.models import MODELS, build_model
+from oso_dp.models.losses import cross_entropy, squared_error
+from oso_dp.privacy import philox
+from oso_dp.privacy.draws import BLOCK, Draws
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import Seeded, SystemEntropy
+from oso_dp.training.gradients import GradientCode, check_independence
+from oso_dp.training.gradients.rules import row_norms
+from oso_dp.training.loop import train
 
 HOST = torch.device("cpu")
 SHAPES = {"bag_of_words": (750,), "bag_of_words_25": (1250,), "linear": (4096,)}

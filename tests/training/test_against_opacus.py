@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from oso.methods import State, find_method
-from oso.models import build_model
-from oso.models.losses import LOSSES
-from oso.privacy.mechanism import Mechanism
-from oso.training.gradients import GradientCode
+from oso_dp.methods import State, find_method
+from oso_dp.models import build_model
+from oso_dp.models.losses import LOSSES
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.training.gradients import GradientCode
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # on import, about itself

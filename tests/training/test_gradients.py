@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from oso.errors import OsoError
-from oso.models import build_model
-from oso.models.losses import cross_entropy, squared_error
-from oso.training.gradients import GradientCode
-from oso.training.gradients.conv2d import CHUNK_BYTES, ConvGradients
-from oso.training.gradients.functional import FunctionalGradients
-from oso.training.gradients.linear import LinearGradients
-from oso.training.gradients.rules import row_norms, rule_for
+from oso_dp.errors import OsoError
+from oso_dp.models import build_model
+from oso_dp.models.losses import cross_entropy, squared_error
+from oso_dp.training.gradients import GradientCode
+from oso_dp.training.gradients.conv2d import CHUNK_BYTES, ConvGradients
+from oso_dp.training.gradients.functional import FunctionalGradients
+from oso_dp.training.gradients.linear import LinearGradients
+from oso_dp.training.gradients.rules import row_norms, rule_for
 
 
 class Gate(nn.Module):

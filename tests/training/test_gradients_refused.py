@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from oso.errors import OsoError
-from oso.models.losses import cross_entropy
-from oso.training.gradients import GradientCode, check_independence
+from oso_dp.errors import OsoError
+from oso_dp.models.losses import cross_entropy
+from oso_dp.training.gradients import GradientCode, check_independence
 
 LABELS = torch.zeros(0, dtype=torch.int64)
 

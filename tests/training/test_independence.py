@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oso.errors import OsoError
-from oso.models import MODELS, build_model
-from oso.models.losses import cross_entropy, squared_error
-from oso.privacy.draws import BLOCK
-from oso.training.gradients import GradientCode, check_independence, independence
-from oso.training.loop import train
+from oso_dp.errors import OsoError
+from oso_dp.models import MODELS, build_model
+from oso_dp.models.losses import cross_entropy, squared_error
+from oso_dp.privacy.draws import BLOCK
+from oso_dp.training.gradients import GradientCode, check_independence, independence
+from oso_dp.training.loop import train
 
 CLASSES = 10
 LABELS = torch.zeros(0, dtype=torch.int64)
@@ -96,7 +96,7 @@ def test_a_model_whose_rows_are_not_its_examples_is_not_trained(
     name, arrays, make_task, make_start, monkeypatch
 ) -> None:
     """Batches of 20 are padded to 64 rows, as many as the sequence has steps: no count differs."""
-    monkeypatch.setattr("oso.training.loop.build_model", lambda *_: WRONG[name]())
+    monkeypatch.setattr("oso_dp.training.loop.build_model", lambda *_: WRONG[name]())
     with pytest.raises(OsoError, match=r"^model: "):
         train(make_task("fixed_threshold"), [make_start()], arrays)
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from oso.data.arrays import Arrays
-from oso.errors import OsoError
-from oso.results.schema import EVALUATIONS, RUNS
-from oso.study.cohort import cohorts
-from oso.study.config import parse_config
-from oso.training.job import run_job
+from oso_dp.data.arrays import Arrays
+from oso_dp.errors import OsoError
+from oso_dp.results.schema import EVALUATIONS, RUNS
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import parse_config
+from oso_dp.training.job import run_job
 
 
 def study(**other):
@@ -131,7 +131,7 @@ def test_other_data_do_not_resume(glyphs, tmp_path) -> None:
 def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
     config, cohort = study()
     run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path)
-    monkeypatch.setattr("oso.training.job.code_hash", lambda: "another")
+    monkeypatch.setattr("oso_dp.training.job.code_hash", lambda: "another")
     steps: list[tuple[int, int]] = []
     run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path, lambda *at: steps.append(at))
     assert steps[0] == (0, 1)

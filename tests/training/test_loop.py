@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 import torch
 
-from oso.data.arrays import Arrays
-from oso.errors import OsoError
-from oso.methods import method_names
-from oso.privacy.mechanism import Mechanism
-from oso.training.checkpoint import load_checkpoint
-from oso.training.loop import _Training, finite, initial_parameters, train
+from oso_dp.data.arrays import Arrays
+from oso_dp.errors import OsoError
+from oso_dp.methods import method_names
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.training.checkpoint import load_checkpoint
+from oso_dp.training.loop import _Training, finite, initial_parameters, train
 
 STEPS = 12
 
@@ -150,7 +150,7 @@ def test_a_model_that_mixes_examples_is_not_trained(
             flat = x.flatten(1)
             return self.layer(flat - 0.01 * flat.mean(dim=0))
 
-    monkeypatch.setattr("oso.training.loop.build_model", lambda *_: Mixing())
+    monkeypatch.setattr("oso_dp.training.loop.build_model", lambda *_: Mixing())
     with pytest.raises(OsoError, match="mixes examples"):
         train(make_task("online"), [make_start()], arrays)
 

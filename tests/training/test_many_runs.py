@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from oso.models import build_model
-from oso.models.losses import cross_entropy
-from oso.training.gradients import GradientCode
+from oso_dp.models import build_model
+from oso_dp.models.losses import cross_entropy
+from oso_dp.training.gradients import GradientCode
 
 SHAPES = {"small_cnn": (1, 14, 14), "bag_of_words": (750,)}
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from oso.errors import OsoError
-from oso.models.losses import cross_entropy, squared_error
-from oso.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
-from oso.training.gradients import PRECISIONS, GradientCode, find_precision, slow_reason
-from oso.training.gradients.linear import LinearGradients
-from oso.training.gradients.precision import float32
-from oso.training.loop import _Training, train
+from oso_dp.errors import OsoError
+from oso_dp.models.losses import cross_entropy, squared_error
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
+from oso_dp.training.gradients import PRECISIONS, GradientCode, find_precision, slow_reason
+from oso_dp.training.gradients.linear import LinearGradients
+from oso_dp.training.gradients.precision import float32
+from oso_dp.training.loop import _Training, train
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_gradients import MODELS
@@ -293,7 +293,7 @@ def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, 
     assert slow_reason(PRECISIONS["float32"], CPU) is None
     assert slow_reason(PRECISIONS["bfloat16"], torch.device("cuda")) is None
     said: list[str] = []
-    monkeypatch.setattr("oso.training.loop._say_once", said.append)
+    monkeypatch.setattr("oso_dp.training.loop._say_once", said.append)
     for precision in HERE:
         _Training(make_task("online", precision=precision), [make_start()], arrays)
     assert said == [reason]

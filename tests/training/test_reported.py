@@ -2,7 +2,7 @@
 
 import pytest
 
-from oso.training.loop import _Training, train
+from oso_dp.training.loop import _Training, train
 
 # Next to no noise, so that the sanitized share shows the true one.
 QUIET = {"noise_multiplier": 1e-6, "steps": 12, "evaluate_every": 1}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.training.test_job import study
 
-from oso.data.arrays import Arrays
-from oso.study.plain import PlainConfig
-from oso.training.job import run_job, task_of
+from oso_dp.data.arrays import Arrays
+from oso_dp.study.plain import PlainConfig
+from oso_dp.training.job import run_job, task_of
 
 PARTS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oso.results.read import read_results
+from oso_dp.results.read import read_results
 
 BIN = Path(sys.executable).parent
 

@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-from oso.errors import OsoError
-from oso.results.schema import SCHEMAS
-from oso.results.collect import finished_runs
-from oso.study.cohort import cohorts
-from oso.study.config import parse_config
-from oso.study.outlook import outlook
-from oso.study.plan import plans_of
+from oso_dp.errors import OsoError
+from oso_dp.results.schema import SCHEMAS
+from oso_dp.results.collect import finished_runs
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import parse_config
+from oso_dp.study.outlook import outlook
+from oso_dp.study.plan import plans_of
 
 try:
     STUDY = parse_config(dict(config), ", ".join(map(str, workflow.configfiles)) or "--config")

@@ -1,3 +1,0 @@
-from oso.cli import main
-
-main()

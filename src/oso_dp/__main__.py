@@ -1,0 +1,3 @@
+from oso_dp.cli import main
+
+main()

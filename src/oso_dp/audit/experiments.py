@@ -1,0 +1,142 @@
+"""The two experiments: one run with thousands of canaries, thousands of runs with one.
+
+Both go through `oso_dp.training.loop.train`, with the mechanism, the gradient code and the method
+as the study uses them, at the noise that `oso_dp.privacy.search` asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+
+from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
+from oso_dp.audit.observe import Observer
+from oso_dp.audit.scores import Score, scores
+from oso_dp.errors import OsoError
+from oso_dp.methods import Method, State, find_method
+from oso_dp.models.linear import INPUTS
+from oso_dp.privacy.accounting import epsilon_of
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.search import Search
+from oso_dp.training.loop import Outcome, Start, Task, train
+
+EPSILON, DELTA = 2.0, 1e-5  # what each run is priced for
+_LEARNING_RATE = 1e-6  # parameters move, but a canary's gradient stays larger than C
+_TOGETHER = 250  # runs that train side by side
+
+
+@dataclass(frozen=True)
+class Scene:
+    """n examples, expected batch size B, T steps."""
+
+    examples: int
+    batch_size: int
+    steps: int
+
+    @property
+    def sampling(self) -> PoissonSampling:
+        return PoissonSampling(self.batch_size / self.examples)
+
+
+# Many steps at a low rate: sampling hides much, so its faults show.
+ONE_RUN = Scene(INPUTS, INPUTS // 8, 32)
+# Few steps, since each is taken thousands of times; B is what FixedQuantile's count needs.
+MANY_RUNS = Scene(64, 32, 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Scores of canaries that were present and of those that were not, and the ledger's epsilon."""
+
+    claimed: float
+    inside: list[Score]
+    outside: list[Score]
+
+
+def one_run(method: str, seed: int) -> Evidence:
+    """One training with 4,000 canaries, about half of them present."""
+    canaries = many_canaries(seed)
+    observer, outcomes = _train(method, ONE_RUN, canaries, [f"audit/{method}/{seed}"])
+    every = scores(observer.seen(), observer.noise, ONE_RUN.sampling.rate)
+    _check(every)
+    return Evidence(
+        _claimed(outcomes[0]),
+        [_where(score, canaries.present) for score in every],
+        [_where(score, ~canaries.present) for score in every],
+    )
+
+
+def many_runs(method: str, runs: int, seed: int) -> Evidence:
+    """`runs` trainings with the canary and as many without."""
+    found: dict[bool, list[Score]] = {}
+    for present in (True, False):
+        canary = lone_canary(present, MANY_RUNS.examples)
+        names = [f"audit/{method}/{seed}/{present}/{run}" for run in range(runs)]
+        seen: list[dict] = []
+        for first in range(0, runs, _TOGETHER):
+            part = names[first : first + _TOGETHER]
+            observer, outcomes = _train(method, MANY_RUNS, canary, part)
+            seen.append(observer.seen())
+        together = {name: np.concatenate([part[name] for part in seen], axis=1) for name in seen[0]}
+        found[present] = scores(together, observer.noise, MANY_RUNS.sampling.rate)
+        _check(found[present])
+    return Evidence(_claimed(outcomes[0]), found[True], found[False])
+
+
+def asked_by(name: str) -> set[str]:
+    """The names of the queries that a method asks at each step."""
+    one = torch.ones(1)
+    nu = noise_multiplier(ONE_RUN)
+    state = State(torch.zeros(1, 1), one, one, one, nu, ONE_RUN.batch_size, layers={"linear": 1})
+    return {query.name for query in _method(name).queries(state)}
+
+
+def _method(name: str) -> Method:
+    kind = find_method(name)
+    return kind(kind.Settings(), momentum=0.9)
+
+
+@cache
+def noise_multiplier(scene: Scene) -> float:
+    """nu of a step, such that a run costs EPSILON at DELTA."""
+    return Search(scene.sampling, scene.steps, runs=1).noise_multiplier(EPSILON, DELTA)
+
+
+def _train(
+    name: str, scene: Scene, canaries: Canaries, run_ids: Sequence[str]
+) -> tuple[Observer, list[Outcome]]:
+    method = _method(name)
+    task = Task(
+        method=method,
+        model="linear",
+        metric="accuracy",
+        noise_multiplier=noise_multiplier(scene),
+        batch_size=scene.batch_size,
+        steps=scene.steps,
+        evaluate_every=scene.steps,
+    )
+    starts = [Start(run_id, 0, _LEARNING_RATE, THRESHOLD, 0.5) for run_id in run_ids]
+    observer = Observer(method, canaries.columns)
+    outcomes = train(task, starts, canaries.arrays, watch=observer)
+    if any(outcome.status != "finished" for outcome in outcomes):
+        raise OsoError(f"audit: a run of {name} diverged; its canaries cannot be followed")
+    return observer, outcomes
+
+
+def _claimed(outcome: Outcome) -> float:
+    return epsilon_of([Ledger.from_json(outcome.ledger)], DELTA)
+
+
+def _where(score: Score, mask: np.ndarray) -> Score:
+    return Score(score.name, score.values[mask], score.cuts)
+
+
+def _check(every: Sequence[Score]) -> None:
+    for score in every:
+        if not np.isfinite(score.values).all():
+            raise OsoError(f"audit: a score ({score.name}) is not finite; nothing can be concluded")

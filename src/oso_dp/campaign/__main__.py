@@ -1,0 +1,171 @@
+"""`python -m oso_dp.campaign`: argparse, because a bare machine has no typer."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from oso_dp.errors import OsoError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a campaign; the exit status: 0, also with work left, or 2 with one line for an error."""
+    began = time.monotonic()
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        options = _parser().parse_args(given)
+        _run(options, given)
+    except OsoError as error:
+        print(f"oso: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    print(f"ended after {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+    return 0
+
+
+def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
+    from oso_dp.campaign.control import clear
+    from oso_dp.campaign.prepare import prepare
+    from oso_dp.campaign.team import Minutes, give_way, lead
+
+    if options.worker:
+        give_way(options.nice)
+    campaign, control = prepare(options, lambda line: print(line, flush=True))
+    if not options.worker:
+        clear(options.results)
+        if options.processes > 1 or options.nice:
+            lead(given, campaign, options.processes)
+            return
+    minutes = Minutes(campaign)
+    if not options.worker:
+        campaign.between = minutes
+    with control.at_work():
+        campaign.run()
+    campaign.say(minutes.line())
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise OsoError(f"{message} (see {self.prog} --help)")
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: must be a number above 0")
+    return value
+
+
+def _count(text: str, others: str = "") -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be {others}a whole number from 1")
+    return int(text)
+
+
+def _count_or_auto(text: str) -> int | None:
+    return None if text == "auto" else _count(text, "auto or ")
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "minutes": {
+        "type": _positive,
+        "required": True,
+        "help": "when to stop",
+    },
+    "results": {
+        "type": Path,
+        "required": True,
+        "metavar": "OUT",
+        "help": "folder for the parts",
+    },
+    "have": {
+        "type": Path,
+        "nargs": "+",
+        "metavar": "FOLDER",
+        "help": "results stores or other campaigns' folders; their runs are not trained again "
+        "(the plans' folders, if they are results stores)",
+    },
+    "data": {
+        "type": Path,
+        "default": Path("build/data"),
+        "metavar": "FOLDER",
+        "help": "prepared data sets, as .npz (%(default)s)",
+    },
+    "plan": {
+        "type": Path,
+        "nargs": "+",
+        "default": [Path("results/plan.json")],
+        "metavar": "FILE",
+        "help": "what `oso plan --output` wrote, once or more often (results/plan.json)",
+    },
+    "device": {
+        "choices": ("cpu", "cuda"),
+        "help": "cuda if there is one",
+    },
+    "runs-at-once": {
+        "type": _count_or_auto,
+        "metavar": "N|auto",
+        "help": "how many runs of a cohort train side by side (auto: 1 on a CPU; on a GPU 64, or "
+        "what its memory holds)",
+    },
+    "processes": {
+        "type": _count,
+        "default": 1,
+        "metavar": "N",
+        "help": "how many train side by side, each with its share of the CPU (%(default)s)",
+    },
+    "threads": {
+        "type": _count,
+        "metavar": "N",
+        "help": "CPU threads of each process (the cores, divided by the processes)",
+    },
+    "nice": {
+        "type": int,
+        "choices": range(20),
+        "default": 0,
+        "metavar": "0..19",
+        "help": "19 is the lowest priority (%(default)s)",
+    },
+    "priorities": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "what goes first, as config/priorities.toml says",
+    },
+    "skip-missing": {
+        "action": "store_true",
+        "help": "leave out data sets that are not in the folder of --data",
+    },
+    "worker": {
+        "action": "store_true",
+        "help": argparse.SUPPRESS,
+    },
+    "only": {
+        "nargs": "+",
+        "default": [],
+        "metavar": "METHOD/DATASET",
+        "help": "patterns, as online/mnist or '*/ag_news'",
+    },
+}
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="python -m oso_dp.campaign",
+        description="Train as many runs of a study as end in time. Needs torch, numpy, pandas, "
+        "pyarrow, and nothing else. Complete runs are kept whatever happens; call it again to go "
+        "on. `oso collect RESULTS/* --store results` adds them to a results store.",
+        allow_abbrev=False,
+    )
+    for name, settings in _OPTIONS.items():
+        parser.add_argument(f"--{name}", **settings)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

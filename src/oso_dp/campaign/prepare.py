@@ -1,0 +1,140 @@
+"""From the command's options to a campaign that is ready to run."""
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+
+import oso_dp
+from oso_dp.campaign.control import Control
+from oso_dp.campaign.loop import Campaign
+from oso_dp.campaign.order import Work, all_work
+from oso_dp.campaign.parts import Parts
+from oso_dp.campaign.priorities import read_priorities
+from oso_dp.data.arrays import Arrays, load_arrays
+from oso_dp.errors import OsoError
+from oso_dp.study.cohort import Cohort
+from oso_dp.study.plain import paper_best_runs, read_plain_plan
+from oso_dp.study.plan import Plan
+from oso_dp.study.preparation import check_prepared
+from oso_dp.training.gradients import find_precision, slow_reason
+from oso_dp.training.provenance import device_name
+
+# `auto`, on a GPU to begin with: halved where memory does not suffice. On a CPU only networks of
+# small layers gain from company.
+GPU_AT_ONCE = 64
+SMALL_AT_ONCE = {"bag_of_words": 8, "bag_of_words_25": 8}
+
+
+def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Campaign, Control]:
+    """The campaign, with its first line said; its deadline counts from now, without pauses."""
+    plans = [read_plain_plan(path) for path in options.plan]
+    _check_randomness(plans)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise OsoError("--device cuda: no CUDA device is visible here; allowed is cpu")
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cpu":
+        torch.set_num_threads(options.threads or max(1, _cores() // options.processes))
+    everything = all_work(plans, options.only)
+    users = {work.cohort.data_file: work.cohort for work in everything}
+    missing = {name for name in users if not (options.data / name).exists()}
+    if options.skip_missing and missing < users.keys():
+        everything = [work for work in everything if work.cohort.data_file not in missing]
+        for name in sorted(missing):
+            say(f"{options.data / name}: no such file, so {users[name].dataset} is left out")
+    priorities = (
+        [] if options.priorities is None else read_priorities(options.priorities, everything)
+    )
+    stores = {path.parent for path in options.plan}
+    default = sorted(store for store in stores if (store / "runs.parquet").exists())
+    parts = Parts(options.results, default if options.have is None else options.have)
+    control = Control(parts.progress)
+
+    @cache
+    def arrays(data_file: str) -> Arrays:
+        return _load(options.data, users[data_file])
+
+    campaign = Campaign(
+        everything,
+        {run_id for plan in plans for run_id in paper_best_runs(plan.config)},
+        parts,
+        arrays,
+        deadline=control.clock() + 60 * options.minutes,
+        device=device,
+        runs_at_once=_at_once(options.runs_at_once, device),
+        priorities=priorities,
+        later=_slow_precisions(everything, device, say),
+        clock=control.clock,
+        look=_look(control, options.worker),
+        say=say,
+    )
+    for name in {cohort.data_file for cohort, _ in campaign.left} & missing:
+        raise OsoError(
+            f"{options.data / name}: no such file; `oso data {users[name].dataset} --output "
+            "...` makes it, or leave the data set out with --only or --skip-missing"
+        )
+    names = ", ".join(plan.config.name for plan in plans)
+    say(
+        f"{device_name(device)}, {options.minutes:g} minutes: "
+        f"{sum(runs for _, runs in campaign.left):,} runs of {names} to do"
+    )
+    return campaign, control
+
+
+def _slow_precisions(
+    everything: Sequence[Work], device: str, say: Callable[[str], None]
+) -> set[str]:
+    """What this device has no instructions for comes last, and is said."""
+    reasons = {
+        name: slow_reason(find_precision(name, torch.device(device)), torch.device(device))
+        for name in {work.cohort.precision for work in everything}
+    }
+    slow = {name for name, reason in reasons.items() if reason}
+    for name in sorted(slow):
+        say(f"{reasons[name]}: such runs come last")
+    return slow
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _at_once(given: int | None, device: str) -> Callable[[str], int]:
+    def at_once(model: str) -> int:
+        return given or (GPU_AT_ONCE if device == "cuda" else SMALL_AT_ONCE.get(model, 1))
+
+    return at_once
+
+
+def _look(control: Control, led: bool) -> Callable[[], None]:
+    """What to look after at each step: commands, the leader if there is one, the code."""
+    source, leader = Path(oso_dp.__file__), os.getppid()
+
+    def look() -> None:
+        control.look()
+        if led and os.getppid() != leader:
+            raise OsoError("the process that started this one is gone")
+        if not source.exists():
+            raise OsoError(f"{source}: this checkout is gone; complete runs are kept, start again")
+
+    return look
+
+
+def _load(folder: Path, cohort: Cohort) -> Arrays:
+    path = folder / cohort.data_file
+    arrays, provenance = load_arrays(path)
+    check_prepared(str(path), provenance, cohort.dataset, cohort.preparation)
+    return arrays
+
+
+def _check_randomness(plans: Sequence[Plan]) -> None:
+    if any(plan.config.randomness == "system" for plan in plans):
+        try:
+            import scipy.special  # noqa: F401
+        except ImportError:
+            raise OsoError("randomness system: needs scipy, which is not installed") from None

@@ -1,0 +1,101 @@
+"""What a campaign takes first, as a file says: config/priorities.toml.
+
+Entries, each a table [[first]], in the order of their value. An entry selects runs by plan (a
+study's name), dataset, method, k, epsilon and seed, each one value or a list; what it does not name
+is free.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oso_dp.campaign.order import Work
+from oso_dp.errors import OsoError
+from oso_dp.files import reason
+from oso_dp.study.cohort import Run
+
+KEYS = {
+    "plan": (str,),
+    "dataset": (str,),
+    "method": (str,),
+    "k": (int,),
+    "epsilon": (int, float),
+    "seed": (int,),
+}
+
+
+@dataclass(frozen=True)
+class Priority:
+    """One entry; `allowed` holds the keys that it names, each with its values."""
+
+    number: int  # from 1
+    allowed: dict[str, tuple[Any, ...]]
+
+    def takes(self, work: Work, run: Run) -> bool:
+        """Whether this run of the work is selected."""
+        cohort = work.cohort
+        found = {
+            "plan": work.plan.config.name,
+            "dataset": cohort.dataset,
+            "method": cohort.method,
+            "k": cohort.k,
+            "epsilon": cohort.epsilon,
+            "seed": run.seed,
+        }
+        return all(found[key] in values for key, values in self.allowed.items())
+
+    @property
+    def text(self) -> str:
+        shown = (f"{key} = {', '.join(map(str, values))}" for key, values in self.allowed.items())
+        return f"entry {self.number} ({'; '.join(shown)})"
+
+
+def read_priorities(path: Path, everything: Sequence[Work]) -> list[Priority]:
+    """The file's entries, but for those of plans that this campaign does not have.
+
+    OsoError names an entry with an unknown key or a value of another kind, one that selects no run,
+    and a file whose entries are all of other plans.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise OsoError(f"{path}: cannot be read ({reason(error)})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise OsoError(f"{path}: not TOML ({error})") from None
+    entries = content.pop("first", None)
+    if content or not isinstance(entries, list) or not entries:
+        raise OsoError(f"{path}: must hold tables [[first]], and nothing else")
+    plans = {work.plan.config.name for work in everything}
+    found = []
+    for number, entry in enumerate(entries, start=1):
+        priority = Priority(number, _allowed(path, number, entry))
+        if plans.isdisjoint(priority.allowed.get("plan", plans)):
+            continue
+        if not any(priority.takes(work, run) for work in everything for run in work.cohort.runs):
+            raise OsoError(f"{path}: {priority.text} selects no run of {', '.join(sorted(plans))}")
+        found.append(priority)
+    if not found:
+        raise OsoError(
+            f"{path}: all entries are for plans that are not here; here are "
+            f"{', '.join(sorted(plans))}"
+        )
+    return found
+
+
+def _allowed(path: Path, number: int, entry: Any) -> dict[str, tuple[Any, ...]]:
+    where = f"{path}: entry {number}"
+    if not isinstance(entry, dict) or not entry:
+        raise OsoError(f"{where}: must name at least one of {', '.join(KEYS)}")
+    allowed = {}
+    for key, value in entry.items():
+        if key not in KEYS:
+            raise OsoError(f"{where}: {key}: unknown key; allowed are {', '.join(KEYS)}")
+        values = value if isinstance(value, list) else [value]
+        wrong = [v for v in values if not isinstance(v, KEYS[key]) or isinstance(v, bool)]
+        if wrong or not values:
+            kind = "text" if KEYS[key] == (str,) else "a number"
+            raise OsoError(f"{where}: {key} = {value!r}: must be {kind}, or a list of such")
+        allowed[key] = tuple(values)
+    return allowed

@@ -1,0 +1,43 @@
+"""`oso account`: epsilon of each stored grid, computed anew from its ledgers."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def account(
+    results: Annotated[Path, typer.Argument(help="Results folder.")],
+    plan: Annotated[
+        list[Path] | None,
+        typer.Option(help="Priced plan with grids' sizes; may be repeated [RESULTS/plan.json]."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the table here (CSV), too.")] = None,
+    cross_check_all: Annotated[
+        bool,
+        typer.Option(
+            "--cross-check-all",
+            help="PLD and PRV for every grid, not only for the dearest of each data set.",
+        ),
+    ] = False,
+) -> None:
+    """Recompute each grid's epsilon from its ledgers; fail if one exceeds its budget."""
+    from oso_dp.cli.tables import print_table
+    from oso_dp.files import atomic_write
+    from oso_dp.results.account import account as account_runs
+    from oso_dp.results.account import accounts_table, require_within
+    from oso_dp.results.read import read_results
+    from oso_dp.study.plan import plans_of, read_plan
+
+    plans = [read_plan(path) for path in plans_of(results, plan)]
+    grids = account_runs(read_results(results).runs, *plans)
+    table = accounts_table(grids, cross_check_all)
+    print_table(table.columns, table.itertuples(index=False))
+    print(
+        f"{results}: {len(grids)} private grids. A grid costs what its dearest seed costs; its "
+        "runs that are not stored count as the dearest stored one."
+    )
+    if output is not None:
+        with atomic_write(output) as file:
+            file.write(table.to_csv(index=False).encode())
+    require_within(grids)

@@ -1,0 +1,109 @@
+"""`oso audit`: the guarantee, attacked. Heavy rooms are imported when the command runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from oso_dp.audit.findings import Finding
+
+
+def audit(
+    method: Annotated[
+        list[str] | None, typer.Option(help="A method to audit; may be repeated [the paper's].")
+    ] = None,
+    faults: Annotated[bool, typer.Option(help="Plant faults, too, which must be seen.")] = True,
+    runs: Annotated[int, typer.Option(min=1, help="Runs with the canary, and without it.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Another one draws everything anew.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, of one core each.")] = 2,
+    output: Annotated[Path | None, typer.Option(help="Write the findings here (CSV).")] = None,
+) -> None:
+    """Bound epsilon from below by canaries; exit status 1 if a claim is refuted or a fault unseen.
+
+    Takes some minutes on two cores.
+    """
+    import torch
+    from rich.console import Console
+
+    from oso_dp.audit.faults import FAULTS
+    from oso_dp.audit.findings import audit as findings_of
+    from oso_dp.audit.findings import private_methods
+    from oso_dp.files import atomic_write, make_folder
+
+    if output is not None:
+        make_folder(output.parent)  # a folder that refuses is better found out now
+    torch.set_num_threads(1)  # small tensors; more threads cost more than they bring
+    findings = []
+    for finding in findings_of(
+        method or private_methods(),
+        FAULTS if faults else (),
+        runs,
+        seed=seed,
+        workers=workers,
+    ):
+        findings.append(finding)
+        code = FAULTS[finding.fault].says if finding.fault else "right code"
+        said = f"{finding.method}, {code}: {finding.verdict} ({finding.seconds:.1f} s)"
+        print(said, file=sys.stderr, flush=True)
+    if output is not None:
+        with atomic_write(output) as file:
+            file.write(_csv(findings).encode())
+    Console().print(_table(findings))
+    wrong = [finding for finding in findings if not finding.as_it_should]
+    for finding in wrong:
+        print(
+            f"oso: audit: {finding.method}, {finding.fault or 'right code'}: {finding.verdict}",
+            file=sys.stderr,
+        )
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _csv(findings: list[Finding]) -> str:
+    rows = [{**asdict(finding), "verdict": finding.verdict} for finding in findings]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _table(findings: list[Finding]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(
+        title=f"ε at δ = {findings[0].delta:g}: the ledger's claim, and bounds from below",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("code", no_wrap=True)
+    for name in ("claim", "one\nrun", "Gaussian", "claim", "many\nruns"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for finding in findings:
+        if finding.fault is None:
+            table.add_section()
+        values = (
+            finding.one_run_claimed,
+            finding.one_run_bound,
+            finding.one_run_gaussian_bound,
+            finding.many_runs_claimed,
+            finding.many_runs_bound,
+        )
+        table.add_row(
+            finding.method if finding.fault is None else f"  {finding.fault}",
+            *(f"{value:.2f}" for value in values),
+            finding.verdict,
+            style="" if finding.as_it_should else "bold red",
+        )
+    return table

@@ -1,0 +1,58 @@
+"""`oso cosine`: the true gradient beside the sanitized one, on public data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oso_dp.errors import OsoError
+
+
+def cosine(
+    plan: Annotated[Path, typer.Option(help="What `oso plan --output` wrote.")],
+    cohort: Annotated[str, typer.Option(help="Name of the cohort; its first run is trained.")],
+    data: Annotated[Path, typer.Option(help="What `oso data` wrote.")],
+    output: Annotated[Path, typer.Option(help="The CSV file to write.")],
+    steps: Annotated[
+        list[int] | None, typer.Option(min=1, help="A step to look at; may be repeated.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+) -> None:
+    """Compare the sanitized gradient with the true one over C, during a run (the paper's Figure 1).
+
+    It looks at the training data without privacy: for public data only.
+    """
+    import torch
+
+    from oso_dp.data.arrays import load_arrays
+    from oso_dp.files import make_folder
+    from oso_dp.probe.cosine import STEPS, similarities
+    from oso_dp.probe.record import write_similarities
+    from oso_dp.study.plan import read_plan
+    from oso_dp.training.job import start_of, task_of
+
+    priced = read_plan(plan)
+    chosen = priced.cohort(cohort)
+    if not chosen.private:
+        raise OsoError(f"cohort {cohort}: has no privacy, so there is nothing to compare")
+    if priced.config.randomness != "seeded":
+        raise OsoError(f"{plan}: randomness system is for data that need protection; these do not")
+    at = tuple(steps or STEPS)
+    if len(set(at)) != len(at) or max(at) > chosen.steps:
+        raise OsoError(f"--steps {at}: each once, and at most the run's {chosen.steps}")
+    arrays, provenance = load_arrays(data)
+    if provenance.get("dataset") != chosen.dataset:
+        raise OsoError(
+            f"{data}: holds data set {provenance.get('dataset')!r}; {cohort} needs "
+            f"{chosen.dataset!r}"
+        )
+    if len(arrays.train_inputs) != chosen.examples:  # the noise was priced for another data set
+        raise OsoError(
+            f"{data}: has {len(arrays.train_inputs)} training examples; {cohort} is planned for "
+            f"{chosen.examples}"
+        )
+    make_folder(output.parent)  # before half an hour of work
+    torch.set_num_threads(threads)
+    task = task_of(priced.config, chosen, priced.noise_multipliers[chosen.name])
+    start = start_of(chosen.runs[0])
+    write_similarities(output, chosen, task, similarities(task, start, arrays, at))

@@ -1,0 +1,132 @@
+"""The one form in which every data set reaches training, and its file.
+
+A data file is an uncompressed .npz with the four arrays and `provenance`, a JSON string that
+says where they come from. The archive's checksums are verified on reading, so a damaged file
+is refused rather than trained on.
+"""
+
+import hashlib
+import json
+import zipfile
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write, reason
+
+_HINT = "prepare the data set again"
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """One data set, ready for training.
+
+    Inputs are float32 [n, ...], images with values in [0, 1]; targets are int64 [n]. The shape
+    of one example is the same in both parts. Construction raises OsoError if a dtype or shape
+    is wrong, a part is empty, or an input is not finite.
+    """
+
+    train_inputs: npt.NDArray[np.float32]
+    train_targets: npt.NDArray[np.int64]
+    test_inputs: npt.NDArray[np.float32]
+    test_targets: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            inputs = getattr(self, f"{part}_inputs")
+            targets = getattr(self, f"{part}_targets")
+            _require(inputs, f"{part}_inputs", np.dtype(np.float32), inputs.ndim >= 2, "[n, ...]")
+            _require(targets, f"{part}_targets", np.dtype(np.int64), targets.ndim == 1, "[n]")
+            if len(inputs) != len(targets) or len(inputs) == 0:
+                raise OsoError(
+                    f"{part}_inputs has {len(inputs)} examples and {part}_targets {len(targets)}; "
+                    "as many of both, and at least one, are needed"
+                )
+            if not np.isfinite(inputs).all():
+                raise OsoError(f"{part}_inputs holds values that are not finite")
+        if self.train_inputs.shape[1:] != self.test_inputs.shape[1:]:
+            raise OsoError(
+                f"an example has shape {self.train_inputs.shape[1:]} in train_inputs but "
+                f"{self.test_inputs.shape[1:]} in test_inputs"
+            )
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of all values, hexadecimal; computed once."""
+        digest = hashlib.blake2b()
+        for name in _ARRAY_NAMES:
+            digest.update(np.ascontiguousarray(getattr(self, name)).data)
+        return digest.hexdigest()
+
+
+def _require(array: np.ndarray, name: str, dtype: np.dtype, shape_ok: bool, shape: str) -> None:
+    if array.dtype != dtype or not shape_ok:
+        raise OsoError(f"{name} is {array.dtype} {list(array.shape)}; needed: {dtype} {shape}")
+
+
+_ARRAY_NAMES = tuple(field.name for field in fields(Arrays))
+_ENTRIES = {*_ARRAY_NAMES, "provenance"}
+
+
+def save_arrays(path: Path, arrays: Arrays, provenance: dict) -> None:
+    """Write a data file atomically; `provenance` is anything that JSON can hold.
+
+    Raises OsoError if the file cannot be written; a file that was there is then untouched.
+    """
+    text = json.dumps(provenance, sort_keys=True)
+    entries = {name: getattr(arrays, name) for name in _ARRAY_NAMES}
+    with atomic_write(Path(path)) as handle:
+        np.savez(handle, allow_pickle=False, **entries, provenance=np.array(text))
+
+
+def load_arrays(path: Path) -> tuple[Arrays, dict]:
+    """Read a data file and return its arrays and its provenance.
+
+    Raises OsoError, naming the file, if it is missing, truncated, damaged or of another kind.
+    """
+    path = Path(path)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise OsoError(
+            f"{path}: cannot read this data file ({reason(error)}); prepare the data set first"
+        ) from error
+    if not is_arrays_file(path):
+        raise OsoError(f"{path}: truncated, or not a data file of oso; {_HINT}")
+    try:
+        # Numpy stops reading where an array's header tells it to, which may be short of the
+        # checksum at the end of an entry; so all checksums are verified first.
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise OsoError(f"{damaged} is damaged")
+        with np.load(path, allow_pickle=False) as file:
+            arrays = Arrays(**{name: file[name] for name in _ARRAY_NAMES})
+            provenance = json.loads(file["provenance"].item())
+        if not isinstance(provenance, dict):
+            raise OsoError("provenance is not a JSON object")
+    except Exception as error:  # a damaged archive fails in too many ways to list
+        raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
+    return arrays, provenance
+
+
+def read_provenance(path: Path) -> dict:
+    """Only a data file's provenance; OsoError as by `load_arrays`."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(json.loads(file["provenance"].item()))
+    except Exception as error:  # as above
+        raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
+
+
+def is_arrays_file(path: Path) -> bool:
+    """Whether `path` is an archive with the entries of a data file (its content unread)."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return set(archive.namelist()) == {f"{name}.npy" for name in _ENTRIES}
+    except Exception:  # as above: whatever goes wrong, it is not one
+        return False

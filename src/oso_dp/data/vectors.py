@@ -1,0 +1,140 @@
+"""GloVe's word vectors (Pennington, Socher and Manning 2014): 6B tokens, 50 dimensions.
+
+They come from the official text, from the archive that holds it, or from a subset of its lines.
+One line is a word and its 50 numbers, parted by single spaces.
+"""
+
+import hashlib
+import io
+import os
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from oso_dp.data.catalogue import DIMENSIONS
+from oso_dp.data.fetch import Source, SourceFile, WrongContentError, download, unpacked, verified
+from oso_dp.errors import OsoError
+from oso_dp.files import reason
+
+OFFICIAL = SourceFile(
+    "glove.6B.50d.txt",
+    171_350_079,
+    "d8f717f8dd4b545cb7f418ef9f3d0c3e6e68a6f48b97d32f8b7aae40cb31f96f",
+)
+ARCHIVE = Source(
+    dataset="glove",
+    files=(
+        SourceFile(
+            "glove.6B.zip",
+            862_182_613,
+            "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
+        ),
+    ),
+    mirrors=("https://nlp.stanford.edu/data", "https://downloads.cs.stanford.edu/nlp/data"),
+    suffix="",
+)
+SUBSET = "glove.6B.50d.subset.txt"
+NAMES = (  # the first that is there is taken
+    *(f"{OFFICIAL.name}.gz", OFFICIAL.name, ARCHIVE.files[0].name),
+    *(f"{SUBSET}.gz", SUBSET),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Vectors float32 [1 + words, 50], the first all zeros; `index` finds a word's, from 1."""
+
+    values: npt.NDArray[np.float32]
+    index: dict[str, int]
+
+
+def load_vectors(data_dir: Path | None, cache: Path) -> tuple[Vectors, dict]:
+    """Return the vectors and where they come from.
+
+    With `data_dir`, they lie there or in its subfolder glove/; without it, the archive is
+    downloaded to `cache` unless it is there. Raises OsoError for a missing, broken or wrong file.
+    """
+    if data_dir is None:
+        download(ARCHIVE, cache)
+        path = cache / ARCHIVE.files[0].name
+    else:
+        path = _find(data_dir)
+    try:
+        content = _read(path)
+        vectors = parse_vectors(content, str(path))
+        complete = not path.name.startswith(SUBSET)
+        if complete:
+            verified(content, OFFICIAL)
+    except WrongContentError as error:
+        raise OsoError(
+            f"{path}: {error}; needed: {OFFICIAL.name} as published, sha256 {OFFICIAL.sha256}; a "
+            f"part of it is to be called {SUBSET}"
+        ) from error
+    return vectors, {
+        "origin": str(path),
+        "sha256": hashlib.sha256(content).hexdigest(),  # of the uncompressed text
+        "words": len(vectors.index),
+        "complete": complete,
+    }
+
+
+def parse_vectors(content: bytes, name: str) -> Vectors:
+    """Read GloVe's text format; `name` is for messages.
+
+    Raises OsoError, with the line, for a word that is not UTF-8, is missing or stands there
+    twice, for more or fewer than 50 numbers, and for one that is no finite number.
+    """
+    lines = content.count(b"\n") + (not content.endswith(b"\n"))
+    values = np.zeros((1 + lines, DIMENSIONS), np.float32)
+    index: dict[str, int] = {}
+    for line, text in enumerate(io.BytesIO(content), start=1):
+        word, *numbers = text.split(b" ")
+        if len(numbers) != DIMENSIONS:
+            raise OsoError(
+                f"{name}: line {line}: {len(numbers)} numbers after the word; needed: {DIMENSIONS}"
+            )
+        try:
+            key = word.decode()
+            values[line] = [float(number) for number in numbers]
+        except UnicodeDecodeError as error:
+            raise OsoError(f"{name}: line {line}: not UTF-8 ({error.reason})") from None
+        except ValueError as error:
+            raise OsoError(f"{name}: line {line}: {reason(error)}") from None
+        if index.setdefault(key, line) != line or not key:
+            first = f"stands in line {index[key]}, too" if key else "is missing"
+            raise OsoError(f"{name}: line {line}: the word {key!r} {first}")
+    broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(broken):
+        raise OsoError(f"{name}: line {broken[0]}: a number that is not finite")
+    if not index:
+        raise OsoError(f"{name}: empty; needed: lines of a word and {DIMENSIONS} numbers")
+    return Vectors(values, index)
+
+
+def _find(data_dir: Path) -> Path:
+    for folder in (data_dir / ARCHIVE.dataset, data_dir):
+        for name in NAMES:
+            if os.path.exists(folder / name):
+                return folder / name
+    raise OsoError(
+        f"data_dir {data_dir}: no word vectors here or in {ARCHIVE.dataset}/; put there one of "
+        f"{', '.join(NAMES)}"
+    )
+
+
+def _read(path: Path) -> bytes:
+    """The uncompressed text; of a file that claims to hold more than the official one, not all."""
+    limit = OFFICIAL.size + 1
+    try:
+        if path.suffix != ".zip":
+            return unpacked(path.read_bytes(), limit)
+        with zipfile.ZipFile(path) as archive, archive.open(OFFICIAL.name) as member:
+            return member.read(limit)
+    except KeyError:
+        raise OsoError(f"{path}: holds no {OFFICIAL.name}") from None
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+        raise OsoError(f"{path}: cannot read this file ({reason(error)})") from error

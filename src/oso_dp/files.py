@@ -1,0 +1,49 @@
+"""Writing files so that a reader sees the whole of one or none of it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+from oso_dp.errors import OsoError
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` and its parents; OsoError if that fails or it cannot be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OsoError(f"{folder}: cannot make this folder ({reason(error)})") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OsoError(f"{folder}: no permission to write to this folder")
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a binary file that takes the name `path` only once the block has ended well.
+
+    The content goes to a hidden temporary file in the same folder (made if absent), which is
+    flushed to disk and renamed. After a failure `path` is as it was, and the temporary is gone.
+    Raises OsoError if the file cannot be written.
+    """
+    make_folder(path.parent)
+    temporary = path.with_name(f".oso-{uuid4().hex}.tmp")
+    try:
+        with open(temporary, "xb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OsoError(f"{path}: cannot write this file ({reason(error)})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def reason(error: BaseException) -> str:
+    """Say in one line why something failed."""
+    cause = getattr(error, "reason", error)  # urllib wraps the one that says something
+    text = getattr(cause, "strerror", None) or str(cause) or type(error).__name__
+    return " ".join(str(text).split())

@@ -1,0 +1,54 @@
+"""AdamWOSM: Adam without the second moment, whose step adapts to the noise (Mohapatra et al. 2022).
+
+As its authors' public code computes it: the second moment is replaced by the noise's own, known
+deviation nu C / B, so that only C is searched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oso_dp.errors import OsoError
+from oso_dp.methods.base import Method, Settings, State, setting
+from oso_dp.privacy.queries import ClippedGradient
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class AdamWOSMSettings(Settings):
+    learning_rate: float = setting(1e-3, gt=0)  # alpha
+    beta1: float = setting(0.9, ge=0, lt=1)
+    stabiliser: float = setting(1e-8, gt=0)
+
+
+class AdamWOSM(Method):
+    name = "adam_wosm"
+    title = "AdamWOSM"
+    search = ("threshold",)
+    Settings = AdamWOSMSettings
+
+    @property
+    def uses_momentum(self) -> bool:
+        return False  # beta1 is its own
+
+    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+        return {**candidate, "learning_rate": self.settings.learning_rate}
+
+    def queries(self, state: State) -> tuple[ClippedGradient]:
+        if not state.noise_multiplier > 0:
+            raise OsoError("adam_wosm: noise multiplier 0: must be > 0, its step divides by it")
+        assert state.threshold is not None
+        return (ClippedGradient(state.noise_multiplier, state.threshold),)
+
+    def update(self, state: State, answers: dict[str, Tensor]) -> None:
+        gradient, beta1 = answers["clipped_gradient"], self.settings.beta1
+        mean = state.memory.get("mean", gradient.new_zeros(gradient.shape))
+        mean = beta1 * mean + (1 - beta1) * gradient
+        state.memory["mean"] = mean
+        assert state.threshold is not None
+        noise_deviation = state.noise_multiplier * state.threshold / state.batch_size
+        step_size = state.learning_rate / (noise_deviation + self.settings.stabiliser)
+        state.parameters -= step_size[:, None] * mean / (1 - beta1**state.step)

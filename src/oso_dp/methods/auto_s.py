@@ -1,0 +1,39 @@
+"""AUTO-S: every gradient is normalised, so that no threshold is left to tune (Bu et al. 2023).
+
+C would scale a step and its noise alike, as rho does; so it is 1, and the grid is over rho alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from oso_dp.methods.base import Method, Settings, State, descend, setting
+from oso_dp.privacy.queries import AutomaticGradient
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class AutoSSettings(Settings):
+    stabiliser: float = setting(0.01, ge=1e-6, le=1e6)  # gamma
+
+
+class AutoS(Method):
+    name = "auto_s"
+    title = "AUTO-S"
+    search = ("learning_rate",)
+    Settings = AutoSSettings
+    query: ClassVar[type[AutomaticGradient]] = AutomaticGradient
+
+    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+        return {**candidate, "threshold": 1.0}
+
+    def queries(self, state: State) -> tuple[AutomaticGradient]:
+        assert state.threshold is not None
+        stabiliser = self.settings.stabiliser
+        return (self.query(state.noise_multiplier, state.threshold, stabiliser=stabiliser),)
+
+    def update(self, state: State, answers: dict[str, Tensor]) -> None:
+        descend(state, answers[self.query.kind], self.momentum)

@@ -1,0 +1,102 @@
+"""The contract of a method: which sums it asks for, and what it does with the answers.
+
+A method sees sanitized values only: never an example, a gradient of one, or a batch size. All its
+values have a leading run axis R, one entry per run that trains beside the others.
+
+To add a method, put one file with a subclass of `Method` into this folder and name it in a
+configuration; nothing else has to know (docs/add-a-method.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:  # the study reads declarations from here without torch's start-up time
+    from torch import Tensor
+
+    from oso_dp.privacy.queries import Query
+
+
+@dataclass
+class State:
+    """Everything that changes while R runs train. P is the number of the model's parameters."""
+
+    parameters: Tensor  # theta, [R, P]
+    learning_rate: Tensor  # rho, [R]
+    threshold: Tensor | None  # C, [R]; None for methods that do not clip
+    quantile: Tensor | None  # gamma, [R]
+    noise_multiplier: float  # nu, of one step, all its queries together
+    batch_size: int  # expected size of a Poisson batch
+    step: int = 0  # t, counted from 1 while a step is taken
+    layers: dict[str, int] = field(default_factory=dict)  # parameters by layer, in theta's order
+    memory: dict[str, Tensor] = field(default_factory=dict)  # the method's own, each [R, ...]
+
+    def keep(self, runs: Tensor) -> None:
+        """Drop all runs but these (int64 indices): the others have ended."""
+        self.parameters = self.parameters[runs]
+        self.learning_rate = self.learning_rate[runs]
+        self.threshold = None if self.threshold is None else self.threshold[runs]
+        self.quantile = None if self.quantile is None else self.quantile[runs]
+        self.memory = {name: value[runs] for name, value in self.memory.items()}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A method's constants, each a `setting`; a configuration may set each by its name."""
+
+
+def setting(default: Any, **limits: float) -> Any:
+    """One constant: its default, and its limits (gt, ge, lt, le).
+
+    They are declared here and held against a configuration's values in `oso_dp.study.config`, so
+    that training needs no library for that.
+    """
+    return field(default=default, metadata=limits)
+
+
+class Method:
+    """One way to train. Subclasses set the class variables and write `queries` and `update`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    search: ClassVar[tuple[str, ...]]  # the grid's axes: learning_rate, threshold, quantile
+    private: ClassVar[bool] = True
+    Settings: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, settings: Any, momentum: float) -> None:
+        self.settings = settings
+        self.momentum = momentum
+
+    @property
+    def uses_momentum(self) -> bool:
+        """Whether the study's momentum applies; some methods have one of their own."""
+        return True
+
+    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+        """All starting values of a run, from the grid's candidate (axis name to value)."""
+        return candidate
+
+    def split_noise(self, noise_multiplier: float, batch_size: int) -> tuple[float, float | None]:
+        """From nu of a step, the noise multipliers of the gradient and of the second query."""
+        return noise_multiplier, None
+
+    def queries(self, state: State) -> tuple[Query, ...]:
+        raise NotImplementedError
+
+    def update(self, state: State, answers: dict[str, Tensor]) -> None:
+        """Take one step. `answers`: sanitized means by query name, [R, P], or [R] for a count."""
+        raise NotImplementedError
+
+    def fraction_clipped(self, state: State) -> Tensor | None:
+        """The sanitized share of clipped examples in the last batch, [R], if the method asks."""
+        return None
+
+
+def descend(state: State, gradient: Tensor, momentum: float) -> None:
+    """theta <- theta - rho v with v <- momentum v + gradient (heavy ball, as torch.optim.SGD)."""
+    if momentum > 0:
+        velocity = state.memory.get("velocity")
+        gradient = gradient if velocity is None else momentum * velocity + gradient
+        state.memory["velocity"] = gradient
+    state.parameters -= state.learning_rate[:, None] * gradient

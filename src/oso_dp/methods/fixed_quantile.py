@@ -1,0 +1,63 @@
+"""FixedQuantile: the threshold follows a quantile of the gradient norms (Andrew et al. 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oso_dp.methods.base import Method, Settings, State, descend, setting
+from oso_dp.privacy.joint import gradient_noise_multiplier
+from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class FixedQuantileSettings(Settings):
+    initial_threshold: float = setting(0.1, gt=0)  # C_0
+    quantile_rate: float = setting(0.2, ge=0)  # eta_C
+    count_noise: float = setting(0.05, gt=0)  # sigma_b as a share of the expected batch size
+
+
+class FixedQuantile(Method):
+    name = "fixed_quantile"
+    title = "FixedQuantile"
+    search = ("learning_rate", "quantile")
+    Settings = FixedQuantileSettings
+
+    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+        return {**candidate, "threshold": self.settings.initial_threshold}
+
+    def split_noise(self, noise_multiplier: float, batch_size: int) -> tuple[float, float]:
+        """nu_Delta = (nu^-2 - (2 sigma_b)^-2)^(-1/2) (Andrew et al., Theorem 1).
+
+        The count's sensitivity is 1/2, so that its noise multiplier is 2 sigma_b.
+        """
+        count_noise = 2 * self.settings.count_noise * batch_size
+        return gradient_noise_multiplier(noise_multiplier, count_noise), count_noise
+
+    def queries(self, state: State) -> tuple[ClippedGradient | UnclippedCount, ...]:
+        gradient_noise, count_noise = self.split_noise(state.noise_multiplier, state.batch_size)
+        assert state.threshold is not None
+        return (
+            ClippedGradient(gradient_noise, state.threshold),
+            UnclippedCount(count_noise, state.threshold),
+        )
+
+    def update(self, state: State, answers: dict[str, Tensor]) -> None:
+        descend(state, answers["clipped_gradient"], self.momentum)
+        unclipped = answers["unclipped_count"] + 0.5  # b~: undo the count's centring
+        state.memory["unclipped"] = unclipped
+        assert state.threshold is not None
+        assert state.quantile is not None
+        # C moves after its batch was clipped with the old value.
+        state.threshold = self.moved(state.threshold, unclipped - state.quantile)
+
+    def moved(self, threshold: Tensor, excess: Tensor) -> Tensor:
+        """The next C, from how much more than gamma of the batch was unclipped (same shapes)."""
+        return threshold * (-self.settings.quantile_rate * excess).exp()
+
+    def fraction_clipped(self, state: State) -> Tensor | None:
+        unclipped = state.memory.get("unclipped")
+        return None if unclipped is None else 1 - unclipped

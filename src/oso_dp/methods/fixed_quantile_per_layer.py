@@ -1,0 +1,71 @@
+"""FixedQuantile with a threshold for each layer (Thakkar et al. 2019, section 2.2).
+
+Each layer's part of the gradient is clipped by itself, and each layer's own share of unclipped
+examples moves its threshold. The noise is shared in proportion to the thresholds (McMahan et al.
+2018, section 3): all layers together cost what FixedQuantile's two sums do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oso_dp.errors import OsoError
+from oso_dp.methods.base import State, descend
+from oso_dp.methods.fixed_quantile import FixedQuantile
+from oso_dp.privacy.groups import Group, equal_thresholds, proportional_noise
+from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class FixedQuantilePerLayer(FixedQuantile):
+    """`threshold`, of a run as of its rows, is the length of the layers' thresholds as a vector.
+
+    So it bounds the whole gradient, as in the methods that clip it as one. At the start all layers
+    have the same.
+    """
+
+    name = "fixed_quantile_per_layer"
+    title = "FixedQuantile, per layer"
+
+    def queries(self, state: State) -> tuple[ClippedGradient | UnclippedCount, ...]:
+        groups = _groups(state)
+        gradient_noise, count_noise = self.split_noise(state.noise_multiplier, state.batch_size)
+        thresholds = _thresholds(state).unbind(dim=1)
+        gradients = proportional_noise(gradient_noise, len(groups))
+        counts = proportional_noise(count_noise, len(groups))
+        return (
+            *map(ClippedGradient, gradients, thresholds, groups),
+            *map(UnclippedCount, counts, thresholds, groups),
+        )
+
+    def update(self, state: State, answers: dict[str, Tensor]) -> None:
+        import torch
+
+        names = [group.name for group in _groups(state)]
+        parts = [answers[f"clipped_gradient/{name}"] for name in names]
+        descend(state, torch.cat(parts, dim=1), self.momentum)
+        votes = torch.stack([answers[f"unclipped_count/{name}"] for name in names], dim=1)
+        unclipped = votes + 0.5  # b~ of each layer, [R, layers]
+        assert state.quantile is not None
+        thresholds = self.moved(_thresholds(state), unclipped - state.quantile[:, None])
+        state.memory["thresholds"] = thresholds
+        state.memory["unclipped"] = unclipped.mean(dim=1)
+        state.threshold = thresholds.norm(dim=1)
+
+
+def _groups(state: State) -> list[Group]:
+    if not state.layers:
+        raise OsoError("fixed_quantile_per_layer: the training must name the model's layers")
+    return [Group(name, (name,)) for name in state.layers]
+
+
+def _thresholds(state: State) -> Tensor:
+    """C of each layer, [R, layers]."""
+    import torch
+
+    assert state.threshold is not None
+    shares = equal_thresholds(1.0, len(state.layers))
+    equal = torch.stack([share * state.threshold for share in shares], dim=1)
+    return state.memory.get("thresholds", equal)

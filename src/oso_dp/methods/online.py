@@ -1,0 +1,71 @@
+"""Online: OSO-DPSGD, which learns C and rho while it trains (Galli et al. 2024, Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oso_dp.methods.base import Method, Settings, State, descend, setting
+from oso_dp.privacy.joint import gradient_noise_multiplier
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class OnlineSettings(Settings):
+    initial_threshold: float = setting(0.1, gt=0)  # C_0
+    threshold_rate: float = setting(2.5e-3, ge=0)  # rho_c
+    learning_rate_rate: float = setting(2.5e-3, ge=0)  # rho_r
+    query_noise_ratio: float = setting(7.124, gt=1)  # nu_q / nu: costs 1 % more gradient noise
+
+
+class Online(Method):
+    name = "online"
+    title = "Online"
+    search = ("learning_rate",)
+    Settings = OnlineSettings
+
+    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+        return {**candidate, "threshold": self.settings.initial_threshold}
+
+    def split_noise(self, noise_multiplier: float, batch_size: int) -> tuple[float, float]:
+        """Proposition 1: nu_g from nu and nu_q."""
+        query_noise = self.settings.query_noise_ratio * noise_multiplier
+        return gradient_noise_multiplier(noise_multiplier, query_noise), query_noise
+
+    def queries(self, state: State) -> tuple[ClippedGradient, ClippedDirection]:
+        gradient_noise, query_noise = self.split_noise(state.noise_multiplier, state.batch_size)
+        assert state.threshold is not None
+        return (
+            ClippedGradient(gradient_noise, state.threshold),  # g~, equation (18)
+            ClippedDirection(query_noise, state.threshold),  # q~, equations (11) and (17)
+        )
+
+    def update(self, state: State, answers: dict[str, Tensor]) -> None:
+        gradient, direction = answers["clipped_gradient"], answers["clipped_direction"]
+        descend(state, gradient, self.momentum)  # with rho_t; C and rho move afterwards
+        memory = state.memory
+        if "gradient" in memory:  # at t = 1 there is no past step: q~_0 = g~_0 = 0
+            self.adapt(state, gradient, memory["gradient"], memory["direction"])
+        memory["gradient"], memory["direction"] = gradient, direction
+
+    def adapt(
+        self, state: State, gradient: Tensor, past_gradient: Tensor, past_direction: Tensor
+    ) -> None:
+        """Move C and rho, from g~_t, g~_{t-1} and q~_{t-1}, each [R, P]."""
+        assert state.threshold is not None
+        toward_direction = dot(gradient, past_direction).sign()
+        toward_gradient = dot(gradient, past_gradient).sign()
+        # Equation (20)
+        state.threshold = state.threshold * (self.settings.threshold_rate * toward_direction).exp()
+        # Equation (21)
+        state.learning_rate = (
+            state.learning_rate * (self.settings.learning_rate_rate * toward_gradient).exp()
+        )
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """The inner product of each run's vectors: [R, P] and [R, P] to [R]."""
+    return (a * b).sum(dim=1)

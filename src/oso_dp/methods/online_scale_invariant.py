@@ -1,0 +1,47 @@
+"""Online by steps in proportion to C and to a cosine (Galli et al. 2024, equation 19).
+
+The paper states the rule for C; rho follows the same one, with the cosine of its own two vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oso_dp.methods.base import setting
+from oso_dp.methods.online import Online, OnlineSettings, dot
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from oso_dp.methods.base import State
+
+
+@dataclass(frozen=True)
+class OnlineScaleInvariantSettings(OnlineSettings):
+    threshold_rate: float = setting(2.5e-3, ge=0, lt=1)  # rho_c; from 1 on, C could change its sign
+    learning_rate_rate: float = setting(2.5e-3, ge=0, lt=1)  # rho_r
+
+
+class OnlineScaleInvariant(Online):
+    name = "online_scale_invariant"
+    title = "Online, scale-invariant"
+    Settings = OnlineScaleInvariantSettings
+
+    def adapt(
+        self, state: State, gradient: Tensor, past_gradient: Tensor, past_direction: Tensor
+    ) -> None:
+        assert state.threshold is not None
+        # Equation (19)
+        toward_direction = _cosine(gradient, past_direction)
+        state.threshold = state.threshold * (1 + self.settings.threshold_rate * toward_direction)
+        toward_gradient = _cosine(gradient, past_gradient)
+        state.learning_rate = state.learning_rate * (
+            1 + self.settings.learning_rate_rate * toward_gradient
+        )
+
+
+def _cosine(a: Tensor, b: Tensor) -> Tensor:
+    """The cosine between each run's vectors, [R]; 0 where one of them is zero."""
+    cosine = dot(a, b) / (a.norm(dim=1) * b.norm(dim=1))
+    return cosine.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(-1.0, 1.0)

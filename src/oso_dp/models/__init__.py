@@ -1,0 +1,34 @@
+"""The networks, by the name that a configuration gives them."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from oso_dp.errors import OsoError
+from oso_dp.models.autoencoder import autoencoder
+from oso_dp.models.bag_of_words import bag_of_words, bag_of_words_25
+from oso_dp.models.cnn import cnn, small_cnn
+from oso_dp.models.linear import linear
+
+MODELS: dict[str, Callable[[bool], nn.Module]] = {
+    "cnn": cnn,
+    "autoencoder": autoencoder,
+    "bag_of_words": bag_of_words,
+    "bag_of_words_25": bag_of_words_25,
+    "small_cnn": small_cnn,
+    "linear": linear,
+}
+
+
+def build_model(name: str, last_layer_nonlinearity: bool = False) -> nn.Module:
+    """A network with fresh weights from torch's global generator.
+
+    `last_layer_nonlinearity` puts the ReLU or LeakyReLU of Tables 5 and 7 on the logits, too.
+    """
+    if name not in MODELS:
+        raise OsoError(f"model {name!r}: not known; allowed are {', '.join(sorted(MODELS))}")
+    return MODELS[name](last_layer_nonlinearity)
+
+
+def parameter_count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,123 @@
+"""The ledger: what the mechanism released, step by step, so that the price is computed afterwards.
+
+McMahan et al. 2018, section 5: a sampling event per step with the sums that were asked of that
+batch. Equal steps in a row are counted, not listed; so a run's ledger is a few hundred bytes of
+JSON. The paper's ledger holds each sum's bound S and deviation sigma; here it is their ratio, which
+is what accounting needs, and which stays the same while S moves.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from oso_dp.errors import OsoError
+from oso_dp.privacy.joint import combined_noise_multiplier
+from oso_dp.privacy.sampling import PoissonSampling
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+_LEAST_NOISE, _MOST_NOISE, _MOST_STEPS = 1e-6, 1e9, 10**9
+
+
+@dataclass(frozen=True)
+class SumQuery:
+    """One noisy sum: its name and its noise deviation divided by its sensitivity."""
+
+    name: str
+    noise_multiplier: float
+
+
+@dataclass
+class Ledger:
+    """Steps of one run, each a sampled batch and the noisy sums taken over it."""
+
+    sampling: PoissonSampling
+    steps: list[tuple[tuple[SumQuery, ...], int]] = field(default_factory=list)  # (queries, count)
+
+    def record(self, queries: tuple[SumQuery, ...]) -> None:
+        """Write one step down. The mechanism calls this before it hands out the answers."""
+        if self.steps and self.steps[-1][0] == queries:
+            self.steps[-1] = (queries, self.steps[-1][1] + 1)
+        else:
+            self.steps.append((queries, 1))
+
+    @property
+    def step_count(self) -> int:
+        return sum(count for _, count in self.steps)
+
+    def check(self) -> None:
+        """OsoError for values that no mechanism writes; an accountant may misprice them."""
+        for queries, count in self.steps:
+            if type(count) is not int or not 0 < count <= _MOST_STEPS:
+                raise OsoError(f"ledger: count {count!r}: must be a whole number above 0")
+            if not queries or len({query.name for query in queries}) != len(queries):
+                raise OsoError("ledger: a step must have queries, and each name once")
+            for query in queries:
+                nu = query.noise_multiplier
+                if isinstance(nu, bool) or not isinstance(nu, int | float):
+                    raise OsoError(f"ledger: noise multiplier {nu!r}: must be a number")
+                if nu != 0 and not _LEAST_NOISE <= nu <= _MOST_NOISE:
+                    raise OsoError(
+                        f"ledger: noise multiplier {nu!r}: must be 0, or {_LEAST_NOISE:g} to "
+                        f"{_MOST_NOISE:g}"
+                    )
+
+    def releases(self) -> list[tuple[float, int]]:
+        """Each kind of step as one Gaussian sum (McMahan et al., equation 1): (nu, count)."""
+        self.check()
+        return [
+            (combined_noise_multiplier([query.noise_multiplier for query in queries]), count)
+            for queries, count in self.steps
+        ]
+
+    def event(self) -> "DpEvent":
+        """The whole run as a dp_accounting event."""
+        counted: Counter[tuple[PoissonSampling, float]] = Counter()
+        for nu, count in self.releases():  # a kind of step may come more than once
+            counted[self.sampling, nu] += count
+        return composed_event(counted)
+
+    def to_json(self) -> str:
+        steps = [
+            {"count": count, "queries": [vars(query) for query in queries]}
+            for queries, count in self.steps
+        ]
+        return json.dumps({**self.sampling.to_json(), "steps": steps})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Ledger":
+        """Read what `to_json` wrote; OsoError for another sampling scheme or a broken text."""
+        try:
+            stored = json.loads(text, object_pairs_hook=_each_key_once)
+            sampling = PoissonSampling.from_json(stored)
+            steps = [
+                (tuple(SumQuery(**query) for query in step["queries"]), step["count"])
+                for step in stored["steps"]
+            ]
+            ledger = cls(sampling, steps)
+            ledger.check()
+        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+            raise OsoError(f"ledger: not readable ({type(error).__name__}: {error})") from error
+        return ledger
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A repeated key would hide what the first one says."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def composed_event(releases: Mapping[tuple[PoissonSampling, float], int]) -> "DpEvent":
+    """Steps by (sampling, nu of all the step's sums together) and their number, as one event."""
+    from oso_dp.privacy.lean import dp_event
+
+    events = []
+    for (sampling, nu), count in releases.items():
+        step = sampling.event(dp_event.GaussianDpEvent(nu)) if nu else dp_event.NonPrivateDpEvent()
+        events.append(dp_event.SelfComposedDpEvent(step, count))
+    return dp_event.ComposedDpEvent(events)

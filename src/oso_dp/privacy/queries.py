@@ -1,0 +1,188 @@
+"""The sums over a batch that a method may ask for: weights, sensitivities.
+
+Each query is sum_i w(n_i) g_i (or, for the count, sum_i w(n_i)), where n_i is the 2-norm of example
+i's gradient g_i, or of the part of it that the query's group of layers holds. The sensitivity is
+the most that adding or removing one example can change the sum (in 2-norm): max over n of w(n) n
+for vectors, of |w(n)| for the count. Tensors have one entry per run (shape [R]); `runs` picks one,
+or a slice of them: then norms and weights are [R, B] instead of [B].
+
+A norm that is not finite gets weight zero: such an example contributes nothing, whatever it holds.
+Thresholds are used no smaller than SMALLEST_THRESHOLD: far below it, float32 squares underflow, a
+norm would be measured as zero and the example pass unclipped. And no larger than LARGEST_THRESHOLD:
+infinite noise on an empty batch would look different from infinite noise on a full one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from oso_dp.errors import OsoError
+
+if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
+    from torch import Tensor
+
+    from oso_dp.privacy.groups import Group
+
+SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 1e-12, 1e30
+_SMALLEST_WEIGHT = 2.0**-126  # smaller float32 numbers have few digits: rounded, they could exceed
+
+
+@dataclass(frozen=True)
+class Query:
+    """What every query has: its noise in units of its sensitivity."""
+
+    noise_multiplier: float
+    kind: ClassVar[str]
+    scalar: ClassVar[bool] = False
+    needs_norms: ClassVar[bool] = True
+
+    @property
+    def group(self) -> Group | None:
+        """The layers that it is about; None: the whole gradient as one vector."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """What the answer is called, and the ledger's entry: the kind, and the group if any."""
+        return self.kind if self.group is None else f"{self.kind}/{self.group.name}"
+
+    def sensitivity(self, runs: int | slice) -> float | Tensor:
+        """A number, or one for each run of the slice, [R]."""
+        raise NotImplementedError
+
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        """The weight of each example, shape [B], from the norms of their gradients, shape [B]."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _ThresholdQuery(Query):
+    threshold: Tensor  # C, [R]; of a group with scales, in units of the scaled vector
+    group: Group | None = None
+
+    def _threshold(self, runs: int | slice) -> Tensor:
+        """[], or [R, 1] for several runs."""
+        threshold = self.threshold[runs].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)
+        return threshold[:, None] if isinstance(runs, slice) else threshold
+
+
+@dataclass(frozen=True)
+class ClippedGradient(_ThresholdQuery):
+    """The sum of gradients clipped to norm C (Galli et al., equation 4)."""
+
+    kind = "clipped_gradient"
+
+    def sensitivity(self, runs: int | slice) -> float | Tensor:
+        threshold = self._threshold(runs)
+        return threshold[:, 0] if isinstance(runs, slice) else float(threshold)
+
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        threshold = self._threshold(runs)
+        weights = threshold / norms.clamp(min=threshold)  # min(1, C / n), without dividing by 0
+        return _usable(weights, norms.isfinite())
+
+
+@dataclass(frozen=True)
+class AutomaticGradient(ClippedGradient):
+    """The sum of gradients scaled by C / (n + gamma): AUTO-S (Bu et al. 2023).
+
+    gamma (`stabiliser`) is above 0, so that n / (n + gamma) < 1: nobody adds more than C. It tends
+    to 1 as n grows: no smaller sensitivity would hold. In float32, too: what is added to n cannot
+    round to less than n, so that only the division can exceed, by one rounding, as in a clip.
+    OsoError for a gamma that float32 could take for zero or infinity.
+    """
+
+    stabiliser: float = 0.01
+    kind = "automatic_gradient"
+
+    def __post_init__(self) -> None:
+        if not 1e-6 <= self.stabiliser <= 1e6:  # below 0, the sensitivity would be unbounded
+            raise OsoError(
+                f"query {self.name!r}: stabiliser {self.stabiliser}: must be 1e-6 to 1e6"
+            )
+
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        return _usable(self._threshold(runs) / self._length(norms), norms.isfinite())
+
+    def _length(self, norms: Tensor) -> Tensor:
+        """What each gradient is divided by; never less than its norm."""
+        return norms + self.stabiliser
+
+
+@dataclass(frozen=True)
+class AdaptiveGradient(AutomaticGradient):
+    """The sum of gradients scaled by C / (n + r / (n + r)): PSAC (Xia et al. 2023, Algorithm 1).
+
+    r is the `stabiliser`. Unlike AUTO-S's, the weight of a vanishing gradient is C, not C / gamma:
+    it is largest at n = sqrt(r) - r. The sensitivity is still C: r / (n + r) > 0, so that
+    n / (n + r / (n + r)) < 1, and it tends to 1 as n grows.
+    """
+
+    stabiliser: float = 0.1
+    kind = "adaptive_gradient"
+
+    def _length(self, norms: Tensor) -> Tensor:
+        return norms + self.stabiliser / (norms + self.stabiliser)
+
+
+@dataclass(frozen=True)
+class ClippedDirection(_ThresholdQuery):
+    """The sum of unit gradients over the clipped examples: d(clipped sum)/dC (equation 11)."""
+
+    kind = "clipped_direction"
+
+    def sensitivity(self, runs: int | slice) -> float:
+        return 1.0
+
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        clipped = norms.isfinite() & (norms > self._threshold(runs))
+        return _usable(norms.reciprocal(), clipped)
+
+
+@dataclass(frozen=True)
+class UnclippedCount(_ThresholdQuery):
+    """The number of unclipped examples, each counted as +1/2 or -1/2 (Andrew et al. 2021).
+
+    Centring halves the sensitivity: with the count at 0 or 1 it would be 1.
+    """
+
+    kind = "unclipped_count"
+    scalar = True
+
+    def sensitivity(self, runs: int | slice) -> float:
+        return 0.5
+
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        votes = (norms <= self._threshold(runs)).to(norms.dtype) - 0.5
+        return votes.masked_fill(~norms.isfinite(), 0.0)
+
+
+def _usable(weights: Tensor, where: Tensor) -> Tensor:
+    return weights.masked_fill(~where | (weights < _SMALLEST_WEIGHT), 0.0)
+
+
+@dataclass(frozen=True)
+class PlainGradient(Query):
+    """The sum of gradients as they are: no clip, no noise, no privacy (NoDP)."""
+
+    noise_multiplier: float = field(default=0.0, init=False)
+    kind = "plain_gradient"
+    needs_norms = False
+
+    def sensitivity(self, runs: int | slice) -> float:
+        return math.inf
+
+    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+        return norms.new_ones(norms.shape)
+
+
+QUERIES = (
+    ClippedGradient,
+    AutomaticGradient,
+    AdaptiveGradient,
+    ClippedDirection,
+    UnclippedCount,
+    PlainGradient,
+)

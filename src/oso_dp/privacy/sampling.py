@@ -1,0 +1,75 @@
+"""How batches are drawn. One object draws the batch, tells accountants about it, and names the
+neighbouring relation under which that description holds, so that the three cannot disagree.
+
+The only scheme here is Poisson sampling: each example takes part with probability q = B/n,
+independently of the others, and neighbours differ by one example added or removed (Galli et al.,
+"Privacy Analysis"; the lecture's warning on shuffled batches). Batches of fixed size or epochs of
+shuffled data need another accounting, and have no class here.
+
+A batch is drawn as a binomial size and a uniformly random subset of that size, which has the same
+law (`oso_dp.privacy.subsets`) and costs as much as the batch is long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from oso_dp.errors import OsoError
+from oso_dp.privacy.subsets import Words, binomial, subset
+
+if TYPE_CHECKING:
+    import numpy as np
+    from dp_accounting import DpEvent
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+
+@dataclass(frozen=True)
+class PoissonSampling:
+    """Poisson sampling at rate q; OsoError unless 0 < q <= 1."""
+
+    rate: float
+    name: ClassVar[str] = "poisson"
+    neighbouring: ClassVar[str] = "add_or_remove_one"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise OsoError(f"sampling rate {self.rate:g}: must be above 0 and at most 1")
+
+    def draw(self, examples: int, words: Words) -> np.ndarray:
+        """Indices of a batch out of so many examples, ascending, int64 [B]."""
+        return subset(examples, binomial(examples, self.rate, words), words)
+
+    def event(self, sums: DpEvent) -> DpEvent:
+        """The sums over one such batch, as a dp_accounting event."""
+        from oso_dp.privacy.lean import dp_event
+
+        return dp_event.PoissonSampledDpEvent(self.rate, sums)
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """The relation that an accountant of such events must be made for."""
+        from oso_dp.privacy.lean import privacy_accountant
+
+        return privacy_accountant.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "neighbouring": self.neighbouring,
+            "sampling": self.name,
+            "sampling_rate": self.rate,
+        }
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> PoissonSampling:
+        """What `to_json` gave; OsoError for any other combination of scheme and relation."""
+        found = (stored["sampling"], stored["neighbouring"])
+        if found != (cls.name, cls.neighbouring):
+            raise OsoError(
+                f"ledger: sampling {found[0]!r} with neighbouring {found[1]!r}: allowed is "
+                f"{cls.name!r} with {cls.neighbouring!r}"
+            )
+        rate = stored["sampling_rate"]
+        if isinstance(rate, bool) or not isinstance(rate, int | float):
+            raise OsoError(f"ledger: sampling rate {rate!r}: must be a number")
+        return cls(rate)

@@ -1,0 +1,157 @@
+"""The cosine between the true and the sanitized gradient, over C (Galli et al. 2024, Figure 1).
+
+A real run goes first. At some of its steps t, the gradient at theta_t is then released with many
+clipping thresholds, through the same mechanism, and compared with what a release hides:
+
+- the batch's own mean gradient (equation 1), which only the clip and the noise keep it from;
+- the mean over all training examples, of which the batch is a sample.
+
+The paper shows a CNN for character recognition, 20 realizations of the mechanism, and does not say
+which data, C, rho or noise it trained with.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.errors import OsoError
+from oso_dp.methods import State
+from oso_dp.models import build_model
+from oso_dp.models.losses import training_loss
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.privacy.streams import source
+from oso_dp.training.gradients import GradientCode
+from oso_dp.training.loop import Start, Task, examples_on_device, train
+
+STEPS = (100, 250, 500, 750, 950)  # the paper's t
+REALISATIONS = 20  # the paper's
+THRESHOLDS = tuple(float(f"{c:.6g}") for c in np.geomspace(1e-2, 1e2, 13))  # the paper's range
+_BATCH = 500  # examples per pass over all of them
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Cosines at one step and threshold; mean and deviation (n - 1) over the realisations."""
+
+    step: int  # t
+    threshold: float  # C of the releases
+    run_threshold: float | None  # C_t of the run
+    realisations: int
+    batch_mean: float  # with the batch's mean gradient
+    batch_std: float
+    data_mean: float  # with the mean gradient of all training examples
+    data_std: float
+
+
+def similarities(
+    task: Task,
+    start: Start,
+    arrays: Arrays,
+    steps: Sequence[int] = STEPS,
+    thresholds: Sequence[float] = THRESHOLDS,
+    realisations: int = REALISATIONS,
+) -> list[Similarity]:
+    """Train one run up to the last of `steps`, and compare gradients at each of them.
+
+    The releases have the task's noise multiplier, and batches and noise of their own. Raises
+    OsoError if the run diverges before the last of `steps`.
+    """
+    seen: dict[int, tuple[Tensor, float | None]] = {}
+
+    def watch(state: State, answers: dict[str, Tensor]) -> None:
+        if state.step in steps:
+            threshold = None if state.threshold is None else float(state.threshold[0])
+            seen[state.step] = (state.parameters[0].clone(), threshold)
+
+    last = max(steps)
+    (outcome,) = train(replace(task, steps=last, evaluate_every=last), [start], arrays, watch=watch)
+    if outcome.status != "finished":
+        raise OsoError(f"run {start.run_id}: diverged at step {outcome.diverged_at} of {last}")
+    probe = _Probe(task, start, arrays, realisations)
+    return [
+        probe.compare(step, *seen[step], threshold) for step in steps for threshold in thresholds
+    ]
+
+
+class _Probe:
+    """Releases gradients at given parameters, and remembers the true ones."""
+
+    def __init__(self, task: Task, start: Start, arrays: Arrays, realisations: int) -> None:
+        device = torch.device(task.device)
+        self.noise_multiplier = task.noise_multiplier
+        model = build_model(task.model, task.last_layer_nonlinearity)
+        self.code = GradientCode(model, training_loss(task.metric, task.loss))
+        self.inputs, self.targets = examples_on_device(
+            arrays.train_inputs, arrays.train_targets, task.metric, device
+        )
+        self.mechanism = Mechanism(
+            [f"{start.run_id} cosine {i}" for i in range(realisations)],
+            len(self.inputs),
+            task.batch_size,
+            task.noise_multiplier,
+            source(task.randomness),
+            device,
+        )
+        self.released = 0  # releases so far: each has a step of its own
+        self.whole: tuple[int, Tensor] | None = None
+
+    def compare(
+        self, step: int, parameters: Tensor, run_threshold: float | None, threshold: float
+    ) -> Similarity:
+        if self.whole is None or self.whole[0] != step:
+            self.whole = (step, self._sum(parameters, slice(None)))
+        self.released += 1
+        pairs = [self._release(run, parameters, threshold) for run in range(self.realisations)]
+        batch = np.array([_cosine(released, true) for released, true in pairs])
+        data = np.array([_cosine(released, self.whole[1]) for released, _ in pairs])
+        return Similarity(
+            step,
+            threshold,
+            run_threshold,
+            self.realisations,
+            float(batch.mean()),
+            _std(batch),
+            float(data.mean()),
+            _std(data),
+        )
+
+    @property
+    def realisations(self) -> int:
+        return len(self.mechanism.run_ids)
+
+    def _release(self, run: int, parameters: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+        """The sanitized mean and the true sum over one batch, [P] each."""
+        batches: list[Tensor] = []
+
+        def gradients(batch: Tensor):  # type: ignore[no-untyped-def]
+            batches.append(batch)
+            return self.code(parameters, self.inputs[batch], self.targets[batch])
+
+        thresholds = parameters.new_full((self.realisations,), threshold)
+        query = ClippedGradient(self.noise_multiplier, thresholds)
+        answers = self.mechanism.release(run, self.released, (query,), gradients)
+        return answers[query.name], self._sum(parameters, batches[0])
+
+    def _sum(self, parameters: Tensor, where: Tensor | slice) -> Tensor:
+        """The true sum over these examples, a few at a time."""
+        inputs, targets = self.inputs[where], self.targets[where]
+        total = torch.zeros_like(parameters, dtype=torch.float64)
+        for first in range(0, len(inputs), _BATCH):
+            part = slice(first, first + _BATCH)
+            total += self.code(parameters, inputs[part], targets[part]).plain_sums()
+        return total
+
+
+def _cosine(one: Tensor, other: Tensor) -> float:
+    """NaN where one of them is zero."""
+    one, other = one.double(), other.double()
+    return float(one @ other / (one.norm() * other.norm()))
+
+
+def _std(values: np.ndarray) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else float("nan")

@@ -1,0 +1,105 @@
+"""How many runs each grid has, and the noise multiplier its budget prescribes.
+
+An optional JSON file gives both for a whole study, also for cohorts that were not run: a list of
+objects with the keys dataset, method, k, epsilon, runs and noise_multiplier, and perhaps delta,
+steps, sampling_rate and query_noise_multiplier (others are ignored). A study's plan is read as
+well: it holds that list under `cohorts`.
+"""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from oso_dp.errors import OsoError
+from oso_dp.methods import method_names
+from oso_dp.study.grid import default_grid_size
+from oso_dp.study.plan import Plan, read_plan
+
+GRID = ("dataset", "method", "k", "epsilon")
+KEYS = (*GRID, "runs", "noise_multiplier")
+OPTIONAL = ("delta", "steps", "sampling_rate", "query_noise_multiplier")
+
+
+def read_budget(*paths: Path) -> pd.DataFrame:
+    """Budget files as one table with columns `KEYS` and `OPTIONAL`; empty without a file.
+
+    Of files that hold the same grid the first counts. epsilon and noise_multiplier are NaN for
+    no_dp, an optional key where it is left out. Raises OsoError for a file that is missing, no
+    JSON, or lacks a key.
+    """
+    rows = [row for path in paths for row in _rows(path)]
+    return pd.DataFrame(rows, columns=[*KEYS, *OPTIONAL]).drop_duplicates(
+        [*GRID], ignore_index=True
+    )
+
+
+def _rows(path: Path) -> list[dict]:
+    stored = _stored(path)
+    if isinstance(stored, dict):
+        stored = stored.get("cohorts")
+    if not isinstance(stored, list) or not all(isinstance(row, dict) for row in stored):
+        raise OsoError(f"{path}: the budget must be a list of objects with {', '.join(KEYS)}")
+    return [_row(path, index, row) for index, row in enumerate(stored)]
+
+
+def read_study_plans(paths: Iterable[Path]) -> list[Plan]:
+    """The plans that the budget files are, without those that are a bare list.
+
+    Raises OsoError for a plan that does not fit its own configuration.
+    """
+    stored = [(path, _stored(path)) for path in paths]
+    return [
+        read_plan(path)
+        for path, content in stored
+        if isinstance(content, dict) and "config" in content
+    ]
+
+
+def _stored(path: Path) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OsoError(f"{path}: cannot read the budget ({error.strerror})") from None
+    except ValueError as error:
+        raise OsoError(f"{path}: the budget is not valid JSON ({error})") from None
+
+
+def _row(path: Path, index: int, row: dict) -> dict:
+    missing = [key for key in KEYS if key not in row]
+    if missing:
+        raise OsoError(f"{path}: entry {index} lacks {missing[0]}; needed are {', '.join(KEYS)}")
+    try:
+        return {
+            "dataset": str(row["dataset"]),
+            "method": str(row["method"]),
+            "k": int(row["k"]),
+            "epsilon": _optional(row["epsilon"]),
+            "runs": int(row["runs"]),
+            "noise_multiplier": _optional(row["noise_multiplier"]),
+            **{key: _optional(row.get(key)) for key in OPTIONAL},
+        }
+    except (TypeError, ValueError):
+        raise OsoError(
+            f"{path}: entry {index} must have whole numbers k and runs, and numbers (or null) "
+            f"epsilon, noise_multiplier, {', '.join(OPTIONAL)}"
+        ) from None
+
+
+def _optional(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def grid_size(dataset: str, method: str, k: int, budget: pd.DataFrame) -> int | None:
+    """N, the runs of the whole grid: from the budget, else by the paper's design, else None."""
+    known = budget[
+        (budget["dataset"] == dataset) & (budget["method"] == method) & (budget["k"] == k)
+    ]
+    if len(known):
+        return int(known["runs"].max())
+    if method in method_names():
+        return default_grid_size(method, int(k))
+    return None

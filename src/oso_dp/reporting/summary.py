@@ -1,0 +1,73 @@
+"""The results in a terminal."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from oso_dp.reporting import labels
+from oso_dp.reporting.budget import read_budget
+from oso_dp.reporting.compare import Study, compare
+from oso_dp.reporting.figures import settings
+from oso_dp.reporting.load import load
+from oso_dp.reporting.select import is_higher_better
+from oso_dp.study.plan import plans_of
+
+
+def summary_table(results: Path) -> Table:
+    """Best on test per data set, k, epsilon and method; the best private method is bold.
+
+    Raises OsoError for results that are missing, empty or of another schema.
+    """
+    runs, evaluations = load(results)
+    study = Study(runs, evaluations, read_budget(*plans_of(results)))
+    ran = settings(study)
+    title = "Best on test, mean ± standard deviation over seeds"
+    if len(ran) == 1:
+        title = f"{labels.dataset_label(ran[0][0])}, k = {ran[0][1]}\n{title}"
+    # No vertical lines: the widest row then fits a terminal of 80 columns.
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
+    if len(ran) > 1:
+        table.add_column("data set, k")
+    for name in ("ε", "method"):
+        table.add_column(name, no_wrap=True)
+    for name in ("test", "seeds", "noise"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("best at")
+    for dataset, k in ran:
+        cells = compare(study, dataset, k)
+        cells = cells[cells["status"] != "not run"]
+        where = [f"{labels.dataset_short(dataset)}, {k}"] if len(ran) > 1 else []
+        for _, rows in cells.groupby("epsilon", dropna=False):
+            best = _best(rows)
+            for row in rows.itertuples():
+                table.add_row(
+                    *where,
+                    labels.epsilon_text(row.epsilon),
+                    labels.method_label(row.method),
+                    _value(row),
+                    str(row.seeds),
+                    labels.number(row.noise_multiplier, ".3f"),
+                    labels.point_text(row.method, row.learning_rate, row.threshold, row.quantile),
+                    style="bold" if row.method == best else "",
+                )
+            table.add_section()
+    return table
+
+
+def _value(row: Any) -> str:
+    if row.status != "run":
+        return row.status
+    lost = f", {row.best_diverged} diverged" if row.best_diverged else ""
+    return f"{labels.spread(row.mean, row.std)} {row.unit}{lost}"
+
+
+def _best(rows: pd.DataFrame) -> str | None:
+    """The best of several methods; none where there is nothing to choose from."""
+    valued = rows[rows["status"] == "run"]
+    if len(valued) < 2:
+        return None
+    higher = is_higher_better(valued["metric"].iloc[0])
+    return valued.loc[valued["mean"].idxmax() if higher else valued["mean"].idxmin(), "method"]

@@ -1,0 +1,105 @@
+"""What a stored run says of its privacy, held against its ledger, its data set and the plan."""
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.errors import OsoError
+from oso_dp.methods import find_method, method_names
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.search import SELECTIONS
+from oso_dp.study.cohort import Cohort, Run
+
+Row = dict[str, Any]
+_NEEDED = (
+    *("run_id", "dataset", "method", "k", "seed", "learning_rate", "selection"),
+    *("examples", "batch_size", "epochs", "steps", "status"),
+)
+
+
+def check_claim(row: Row) -> None:
+    """OsoError, with the run's identity, for values that no training of this project writes."""
+    for complaint in _complaints(row):
+        raise OsoError(f"run {row['run_id']}: {complaint}")
+
+
+def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
+    """OsoError unless the row is what the plan says of the run with its identity."""
+    planned = {
+        **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon", "delta")},
+        "selection": cohort.selection,
+        **{name: getattr(cohort, name) for name in ("examples", "batch_size", "epochs", "steps")},
+        **{name: getattr(run, name) for name in ("seed", "learning_rate", "threshold", "quantile")},
+    }
+    for name, value in planned.items():
+        found = None if pd.isna(row[name]) else row[name]
+        if found != value:
+            raise OsoError(f"run {row['run_id']}: {name} is {found}, in the plan {value}")
+
+
+def ledger_of(row: Row) -> Ledger:
+    """The row's ledger; OsoError if it is broken, or not what the row says."""
+    try:
+        ledger = _ledger(row["ledger"])
+    except OsoError as error:
+        raise OsoError(f"run {row['run_id']}: {error}") from None
+    for complaint in _contradictions(row, ledger):
+        raise OsoError(f"run {row['run_id']}: its ledger {complaint}")
+    return ledger
+
+
+@lru_cache(maxsize=10_000)  # the runs of a grid wrote the same text
+def _ledger(text: str) -> Ledger:
+    return Ledger.from_json(text)
+
+
+def _complaints(row: Row) -> Iterator[str]:
+    missing = [name for name in _NEEDED if pd.isna(row[name])]
+    if missing:
+        yield f"{missing[0]} is missing"
+    if row["method"] not in method_names():
+        yield f"method {row['method']!r} is not known"
+    if not 0 < row["batch_size"] <= row["examples"]:
+        yield f"batch_size {row['batch_size']} of {row['examples']} examples"
+    known = DATASETS.get(row["dataset"])
+    if known is not None and row["examples"] != known.examples:
+        yield f"examples {row['examples']}: {row['dataset']} has {known.examples}"
+    if row["steps"] != math.ceil(row["epochs"] * row["examples"] / row["batch_size"]):
+        yield f"steps {row['steps']} are not those of {row['epochs']} epochs"
+    if row["status"] not in ("finished", "diverged"):
+        yield f"status {row['status']!r}: allowed are finished, diverged"
+    ended = row["diverged_at"]
+    if row["status"] == "diverged" and (pd.isna(ended) or not 1 <= ended <= row["steps"]):
+        yield f"diverged_at {ended}: must be 1 to {row['steps']}"
+    yield from _budget_complaints(row)
+
+
+def _budget_complaints(row: Row) -> Iterator[str]:
+    budget = {name: row[name] for name in ("epsilon", "delta", "noise_multiplier")}
+    if not find_method(row["method"]).private:
+        claimed = [name for name, value in budget.items() if pd.notna(value)]
+        if claimed:
+            yield f"{row['method']} has no privacy, but a value of {claimed[0]}"
+        return
+    for name, value in budget.items():
+        most = 1.0 if name == "delta" else math.inf
+        if pd.isna(value) or not 0 < value < most:
+            yield f"{name} {value}: must be above 0 and below {most:g}"
+    if row["selection"] not in SELECTIONS:
+        yield f"selection {row['selection']!r}: allowed are {', '.join(SELECTIONS)}"
+
+
+def _contradictions(row: Row, ledger: Ledger) -> Iterator[str]:
+    rate = row["batch_size"] / row["examples"]
+    if not math.isclose(ledger.sampling.rate, rate, rel_tol=1e-9):
+        yield f"has sampling rate {ledger.sampling.rate:g}, the row {rate:g}"
+    steps = row["steps"] if row["status"] == "finished" else int(row["diverged_at"])
+    if ledger.step_count != steps:
+        yield f"has {ledger.step_count} steps, the row {steps}"
+    for nu, _ in ledger.releases():
+        if nu < row["noise_multiplier"] * (1 - 1e-6):
+            yield f"has noise multiplier {nu:.6g}, the row {row['noise_multiplier']:.6g}"

@@ -1,0 +1,52 @@
+"""`data.json` in a results store: what a report shows of texts' preparation.
+
+With a subset of the word vectors fewer words are known, and results are worse; so the share of
+known words stands beside the results. It is that of the test texts, which are public: the training
+texts' share would be a release without noise, and in no ledger. Nothing else of a data file's
+provenance goes there: it names folders of the machine at hand.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from oso_dp.data.arrays import read_provenance
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write, reason
+from oso_dp.results.lock import only_writer
+
+FACTS = "data.json"
+
+
+def keep_facts(store: Path, data_files: Iterable[Path]) -> None:
+    """Add the prepared texts' facts to the store, by data set; those of other data sets stay.
+
+    Per data set: `known_words` (test: the share that has a vector), `preparation`, and of the
+    `vectors` their number, checksum, and whether they are complete. Images have none. Raises
+    OsoError for a file that is not what it is taken for; nothing is written then.
+    """
+    new = {}
+    for path in data_files:
+        made = read_provenance(path)
+        if "known_words" in made:
+            vectors = {key: made["vectors"][key] for key in ("words", "sha256", "complete")}
+            new[made["dataset"]] = {
+                "known_words": {"test": made["known_words"]["test"]},
+                "preparation": made["preparation"],
+                "vectors": vectors,
+            }
+    if not new:
+        return
+    with only_writer(store):
+        _add(store / FACTS, new)
+
+
+def _add(path: Path, new: dict[str, Any]) -> None:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        text = json.dumps({**stored, **new}, indent=1, sort_keys=True)
+    except (OSError, ValueError, TypeError) as error:
+        raise OsoError(f"{path}: not the facts of data sets ({reason(error)})") from None
+    with atomic_write(path) as file:
+        file.write(f"{text}\n".encode())

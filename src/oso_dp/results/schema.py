@@ -1,0 +1,81 @@
+"""The public format of the two results tables.
+
+Column names are a promise: others read these files. A value that does not apply is null.
+The format's version is stored in each file's metadata and checked when it is read; rows of older
+versions are filled up then (see oso_dp.results.older).
+"""
+
+import pyarrow as pa
+
+SCHEMA_VERSION = "2"
+_METADATA = {"oso_schema_version": SCHEMA_VERSION}
+
+RUNS = pa.schema(
+    [
+        ("run_id", pa.string()),  # hash of all that the configuration decides of the run
+        ("dataset", pa.string()),
+        ("method", pa.string()),
+        ("k", pa.int64()),  # grid values per log-uniform hyperparameter
+        ("epsilon", pa.float64()),  # budget of the whole grid; null for no_dp
+        ("delta", pa.float64()),
+        # How the search is priced: composition, random_stopping. Later also single and
+        # linear_scaling, for methods that search nothing.
+        ("selection", pa.string()),
+        ("seed", pa.int64()),
+        ("learning_rate", pa.float64()),  # starting value of rho
+        ("threshold", pa.float64()),  # starting value of C
+        ("quantile", pa.float64()),  # gamma
+        ("momentum", pa.float64()),
+        ("noise_multiplier", pa.float64()),  # nu: what one step costs, all its queries together
+        ("query_noise_multiplier", pa.float64()),  # nu_q (online) or of the count (fixed_quantile)
+        ("sampling", pa.string()),
+        ("examples", pa.int64()),  # n
+        ("batch_size", pa.int64()),  # expected size of a Poisson batch
+        ("epochs", pa.int64()),
+        ("steps", pa.int64()),  # T as planned
+        ("precision", pa.string()),  # of products: float32, tf32 or bfloat16
+        ("settings", pa.string()),  # JSON: what else was decided, see oso_dp.study.identity
+        ("streams", pa.int64()),  # scheme by which batches and noise are drawn
+        ("status", pa.string()),  # finished or diverged
+        ("diverged_at", pa.int64()),  # step
+        ("device", pa.string()),  # model of the CPU or GPU, and a CPU's number of threads
+        ("commit", pa.string()),  # of the code; ends in -dirty if it was changed; null if unknown
+        ("torch_version", pa.string()),
+        ("package_version", pa.string()),
+        ("code_hash", pa.string()),
+        ("wall_seconds", pa.float64()),
+        ("ledger", pa.string()),  # JSON: what the mechanism released, see oso_dp.privacy.ledger
+    ],
+    metadata=_METADATA,
+)
+
+EVALUATIONS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("step", pa.int64()),
+        ("split", pa.string()),  # test, test_even, test_odd
+        ("metric", pa.string()),  # accuracy in [0, 1], or mse per pixel
+        ("value", pa.float64()),
+        ("loss", pa.float64()),
+        ("threshold", pa.float64()),  # C_t
+        ("learning_rate", pa.float64()),  # rho_t
+        ("fraction_clipped", pa.float64()),  # as sanitized; null where the method does not ask
+    ],
+    metadata=_METADATA,
+)
+
+SCHEMAS = {"runs": RUNS, "evaluations": EVALUATIONS}
+# What each version added to `runs`; its other columns are those of the version before.
+ADDED = {"2": ("precision", "settings", "streams", "commit")}
+VERSIONS = ("1", *ADDED)
+
+RUN_KEY = ["run_id"]
+EVALUATION_KEY = ["run_id", "step", "split"]
+KEYS = {"runs": RUN_KEY, "evaluations": EVALUATION_KEY}
+
+
+def schema_of(kind: str, version: str) -> pa.Schema:
+    """The columns of `kind` in one of `VERSIONS`."""
+    later = VERSIONS[VERSIONS.index(version) + 1 :]
+    absent = {name for each in later for name in ADDED[each]} if kind == "runs" else set()
+    return pa.schema([field for field in SCHEMAS[kind] if field.name not in absent])

@@ -1,0 +1,238 @@
+"""The study's configuration: every key, its type, its range, its default.
+
+config/README.md explains the keys to people; workflow/schemas/config.schema.json is made from here.
+"""
+
+import sys
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+
+from oso_dp.data.catalogue import DATASETS, DIMENSIONS
+from oso_dp.errors import OsoError
+from oso_dp.methods import Method, find_method, method_names
+from oso_dp.study.cohort import STOPPING_SHAPE
+from oso_dp.study.identity import SELECTION
+from oso_dp.study.preparation import WORDS
+
+
+def _number(value: Any) -> Any:
+    # YAML reads 1e-5 (without a dot) as text, and true would pass as 1.
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")
+    return value
+
+
+Real = Annotated[float, BeforeValidator(_number)]
+Whole = Annotated[int, BeforeValidator(_number)]
+Epsilon = Annotated[Real, Field(gt=0, le=1000)]
+Interval = tuple[Real, Real]
+
+# What each network takes, and what it is trained for.
+MODELS: dict[str, tuple[tuple[int, ...], str]] = {
+    "cnn": ((1, 28, 28), "accuracy"),
+    "autoencoder": ((1, 28, 28), "mse"),
+    **{name: ((words * DIMENSIONS,), "accuracy") for name, words in WORDS.items()},
+    "small_cnn": ((1, 14, 14), "accuracy"),
+}
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DatasetSection(_Section):
+    """One data set of the study."""
+
+    model: Literal["cnn", "autoencoder", "bag_of_words", "bag_of_words_25", "small_cnn"]
+    epsilons: list[Epsilon] = Field(min_length=1, description="Budgets, each for a whole grid.")
+    seconds_per_step: Annotated[Real, Field(gt=0)] = Field(
+        description="Measured on 2 CPU cores; only for the estimate of hours."
+    )
+    loss: Literal["mean", "sum"] = Field(
+        "mean", description="Over the pixels of an image, for training an autoencoder."
+    )
+    unknown_words: Literal["zeros", "skipped"] = Field(
+        "zeros", description="What becomes of a text's words without a vector."
+    )
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        "float32", description="Of products; norms, weights and sums are float32 in any case."
+    )
+
+
+class GridSection(_Section):
+    """Ranges of the hyperparameters, in the form in which the paper states them."""
+
+    log10_learning_rate: Interval = (-2.5, 1.5)
+    log10_threshold: Interval = (-2.0, 2.0)
+    quantiles: list[Annotated[Real, Field(gt=0, lt=1)]] = Field(
+        default=[0.1, 0.3, 0.5, 0.7, 0.9], min_length=1
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "GridSection":
+        for name in ("log10_learning_rate", "log10_threshold"):
+            low, high = getattr(self, name)
+            if not -10 <= low < high <= 10:
+                raise ValueError(f"{name} [{low:g}, {high:g}]: must be -10 <= low < high <= 10")
+        return self
+
+
+class StudyConfig(_Section):
+    """A whole study."""
+
+    name: str = Field(pattern=r"^[a-z0-9_]+$", description="Names the folder under build/.")
+    results: str = Field("results", description="Folder of the results store.")
+    report: str = Field("reports", description="Folder of the report.")
+    data_dir: str | None = Field(None, description="Folder with raw data files, taken first.")
+    datasets: dict[str, DatasetSection] = Field(min_length=1)
+    methods: dict[str, dict[str, Any]] = Field(min_length=1)
+    granularities: list[Annotated[Whole, Field(ge=1, le=1000)]] = Field(min_length=1)
+    seeds: list[Annotated[Whole, Field(ge=0)]] = Field(min_length=1)
+    select: Literal["grid", "paper_best"] = "grid"
+    grid: GridSection = GridSection()
+    delta: Annotated[Real, Field(gt=0, lt=1)] = 1e-5
+    batch_size: Annotated[Whole, Field(ge=1)] = 512
+    epochs: Annotated[Whole, Field(ge=1)] = 10
+    evaluate_every: Annotated[Whole, Field(ge=1)] = 50
+    selection: Literal["composition", "random_stopping"] = Field(
+        SELECTION, description="How the search of a grid is priced."
+    )
+    stopping_shape: Literal["logarithmic", "geometric", "poisson"] = Field(
+        STOPPING_SHAPE, description="Distribution of the number of runs under random_stopping."
+    )
+    momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
+    last_layer_nonlinearity: bool = False
+    randomness: Literal["seeded", "system"] = Field(
+        "seeded", description="system: fresh entropy for batches and noise; not reproducible."
+    )
+    runs_per_job: Annotated[Whole, Field(ge=1)] = 45
+    runs_at_once: Annotated[Whole, Field(ge=1)] = 1
+    threads_per_job: Annotated[Whole, Field(ge=1)] = 1
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda)$")] = "cpu"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "StudyConfig":
+        for name, section in self.datasets.items():
+            if name not in DATASETS:
+                raise ValueError(f"datasets.{name}: not known; allowed are {', '.join(DATASETS)}")
+            if self.batch_size > DATASETS[name].examples:
+                raise ValueError(
+                    f"batch_size {self.batch_size}: must be at most the {DATASETS[name].examples} "
+                    f"examples of {name}"
+                )
+            info = DATASETS[name]
+            prepared = [(shape, info.metric) for shape in info.input_shapes]
+            if MODELS[section.model] not in prepared:
+                fitting = [m for m in MODELS if MODELS[m] in prepared]
+                raise ValueError(
+                    f"datasets.{name}.model {section.model}: does not fit these data; allowed is "
+                    f"{' or '.join(fitting)}"
+                )
+            if section.loss == "sum" and info.metric != "mse":
+                raise ValueError(f"datasets.{name}.loss sum: only where a model returns images")
+            if section.unknown_words != "zeros" and not info.words:
+                raise ValueError(
+                    f"datasets.{name}.unknown_words {section.unknown_words}: only for texts"
+                )
+            if section.precision == "tf32" and self.device != "cuda":
+                raise ValueError(
+                    f"datasets.{name}.precision tf32: not on device {self.device}; allowed are "
+                    "float32, bfloat16"
+                )
+            _no_repeats(f"datasets.{name}.epsilons", section.epsilons)
+        for name in ("granularities", "seeds"):
+            _no_repeats(name, getattr(self, name))
+        _no_repeats("grid.quantiles", self.grid.quantiles)
+        return self
+
+    def method(self, name: str) -> Method:
+        """The method with this study's settings; OsoError for a setting that it does not take."""
+        method = find_method(name)
+        try:
+            checked = _settings_model(name)(**self.methods[name])
+        except ValidationError as error:
+            raise OsoError(_first_line(error, f"methods.{name}")) from None
+        return method(method.Settings(**dict(checked)), self.momentum)
+
+
+@cache
+def _settings_model(name: str) -> type[_Section]:
+    """What checks a method's settings: their declared types and limits."""
+    method = find_method(name)
+    types = get_type_hints(method.Settings)
+    declared: dict[str, Any] = {
+        one.name: (types[one.name], Field(one.default, **one.metadata))
+        for one in fields(method.Settings)
+    }
+    return create_model(name, __base__=_Section, **declared)
+
+
+def _no_repeats(name: str, values: list[Any]) -> None:
+    if len(set(values)) != len(values):
+        raise ValueError(f"{name} {values}: each value may stand there once")
+
+
+def parse_config(values: Any, source: str) -> StudyConfig:
+    """Check a configuration; OsoError names the source, the key and what is allowed."""
+    if not isinstance(values, dict):
+        raise OsoError(f"{source}: must be a mapping of keys to values (see config/README.md)")
+    try:
+        config = StudyConfig(**values)
+    except ValidationError as error:
+        raise OsoError(f"{source}: {_first_line(error)}") from None
+    try:
+        for name in config.methods:
+            config.method(name)
+    except OsoError as error:
+        raise OsoError(f"{source}: {error}") from None
+    return config
+
+
+def load_config(path: Path) -> StudyConfig:
+    """Read and check a configuration file (YAML or JSON); the path - stands for standard input."""
+    source = "configuration" if str(path) == "-" else str(path)
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
+    except OSError as error:
+        raise OsoError(f"{source}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise OsoError(f"{source}: not YAML ({' '.join(str(error).split())})") from None
+    return parse_config(values, source)
+
+
+def _first_line(error: ValidationError, prefix: str = "") -> str:
+    """Pydantic's first complaint as one line: key, value, what is allowed."""
+    first = error.errors(include_url=False)[0]
+    parts = [prefix, *(str(part) for part in first["loc"])]
+    key = ".".join(part for part in parts if part)
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"{key}: unknown key (config/README.md lists the known ones)"
+    if first["type"] == "missing":
+        return f"{key}: must be given"
+    if not key:
+        return message
+    value = " ".join(repr(first["input"]).split())
+    return f"{key}: {message[:1].lower()}{message[1:]} (found {value[:80]})"
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a configuration, with the names that this version knows."""
+    schema = StudyConfig.model_json_schema()
+    schema["properties"]["datasets"]["propertyNames"] = {"enum": sorted(DATASETS)}
+    schema["properties"]["methods"]["propertyNames"] = {"enum": method_names()}
+    return schema

@@ -1,0 +1,33 @@
+"""How a model wants its data prepared, and what the prepared file is called.
+
+Images are prepared in one way. Of texts, the model decides how many words it reads, and the
+configuration what becomes of a word without a vector (see `oso_dp.data.prepare`).
+"""
+
+from typing import Any
+
+from oso_dp.data.catalogue import DATASETS, UNKNOWN_WORDS
+from oso_dp.errors import OsoError
+
+# How many words of a text each network takes.
+WORDS = {"bag_of_words": 15, "bag_of_words_25": 25}
+
+
+def preparation(model: str, unknown_words: str) -> dict[str, Any]:
+    """What `oso data` is to be told; empty for images."""
+    return {"words": WORDS[model], "unknown_words": unknown_words} if model in WORDS else {}
+
+
+def file_name(dataset: str, prepared: dict[str, Any]) -> str:
+    """The prepared file, without .npz: the data set's name, and what is not the default."""
+    usual = (*DATASETS[dataset].words[:1], UNKNOWN_WORDS[0])
+    return "-".join([dataset, *(str(each) for each in prepared.values() if each not in usual)])
+
+
+def check_prepared(name: str, provenance: dict[str, Any], dataset: str, want: dict) -> None:
+    """OsoError unless a data file with this provenance holds the data set, prepared as wanted."""
+    if provenance.get("dataset") != dataset:
+        raise OsoError(f"{name}: holds data set {provenance.get('dataset')!r}, not {dataset!r}")
+    found = provenance.get("preparation", {})  # images' files of before there was a choice
+    if found != want:
+        raise OsoError(f"{name}: prepared with {found or 'no choice'}, not with {want or 'none'}")

@@ -1,0 +1,128 @@
+"""How products are computed: in float32, in TF32 (CUDA), or of bfloat16 factors.
+
+A low precision serves the products of the forward and backward pass and those that form per-example
+kernels. What comes out of them is each example's gradient, by definition: its norm, its weight and
+the sums over examples are taken of these very numbers, in float32. So no rounding comes between
+what is measured and what is summed, and the clip holds as it does in float32.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oso_dp.errors import OsoError
+
+# torch's switches for float32 products, through its one current interface.
+_SWITCHES = (
+    ("cuda", "matmul"),
+    ("cuda", "conv"),
+    ("cuda", "rnn"),
+    ("mkldnn", "matmul"),
+    ("mkldnn", "conv"),
+    ("mkldnn", "rnn"),
+)
+# Libraries read these by themselves, past torch's switches; and the values that change nothing.
+_VARIABLES = {
+    "ONEDNN_DEFAULT_FPMATH_MODE": ("", "STRICT"),
+    "DNNL_DEFAULT_FPMATH_MODE": ("", "STRICT"),
+    "NVIDIA_TF32_OVERRIDE": ("",),
+}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """`factors`: to which type a product's factors are rounded; None leaves them as they are."""
+
+    name: str
+    factors: torch.dtype | None = None
+    tf32: bool = False
+
+    @property
+    def low(self) -> bool:
+        return self.factors is not None or self.tf32
+
+    def rounded(self, values: Tensor) -> Tensor:
+        """What a product takes as its factor."""
+        return values if self.factors is None else values.to(self.factors)
+
+    @contextmanager
+    def products(self, device: torch.device) -> Iterator[None]:
+        """Inside, products are computed in this precision; outside, in float32."""
+        with float32(device):
+            if not self.tf32:
+                yield
+                return
+            try:
+                _switch(cuda="tf32")
+                yield
+            finally:
+                _switch()
+
+
+PRECISIONS = {
+    each.name: each
+    for each in (
+        Precision("float32"),
+        Precision("tf32", tf32=True),
+        Precision("bfloat16", factors=torch.bfloat16),
+    )
+}
+
+
+@contextmanager
+def float32(device: torch.device) -> Iterator[None]:
+    """Inside, float32 means float32, whatever torch's switches and `torch.autocast` say outside."""
+    _switch()
+    kind = device.type
+    on = torch.is_autocast_enabled(kind)
+    with torch.autocast(kind, enabled=False) if on else nullcontext():
+        yield
+
+
+def find_precision(
+    name: str, device: torch.device, environment: Mapping[str, str] = os.environ
+) -> Precision:
+    """The precision of this name; OsoError where the device or the environment forbid it."""
+    if name not in PRECISIONS:
+        raise OsoError(f"precision {name!r}: not known; allowed are {', '.join(PRECISIONS)}")
+    precision = PRECISIONS[name]
+    if precision.tf32 and device.type != "cuda":
+        raise OsoError(
+            f"precision {name!r}: not on device {device.type}; allowed are float32, bfloat16"
+        )
+    for variable, harmless in _VARIABLES.items():
+        value = environment.get(variable, "")
+        if value.upper() not in harmless:
+            raise OsoError(
+                f"environment variable {variable}={value}: would change the precision of products; "
+                "must not be set"
+            )
+    return precision
+
+
+def slow_reason(precision: Precision, device: torch.device) -> str | None:
+    """One line if this device computes in this precision slowly; else None."""
+    if precision.factors is None or device.type != "cpu":
+        return None
+    able = torch.cpu.get_capabilities()
+    if any(able.get(name) for name in ("amx_bf16", "amx_tile", "avx512_bf16")):
+        return None
+    return (
+        f"precision {precision.name}: this CPU has no instructions for it (AMX, AVX512-BF16); "
+        "results are right, but slower than with float32"
+    )
+
+
+def _switch(cuda: str = "ieee") -> None:
+    """Set torch's switches, where they differ."""
+    legacy = "highest" if cuda == "ieee" else "high"
+    if torch.get_float32_matmul_precision() != legacy:  # torch refuses two that contradict
+        torch.set_float32_matmul_precision(legacy)
+    for backend, operation in _SWITCHES:
+        wanted = cuda if backend == "cuda" else "ieee"
+        if torch._C._get_fp32_precision_getter(backend, operation) != wanted:
+            torch._C._set_fp32_precision_setter(backend, operation, wanted)

@@ -1,0 +1,150 @@
+"""One job of the study: the runs of a cohort, or of a shard of it, as rows of the results."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import oso_dp
+from oso_dp.data.arrays import Arrays
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.errors import OsoError
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import STREAMS
+from oso_dp.study.cohort import Cohort, Run
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+from oso_dp.training.loop import Outcome, Start, Task, train
+from oso_dp.training.provenance import code_hash, commit, device_name
+
+if TYPE_CHECKING:
+    from oso_dp.study.config import StudyConfig
+
+
+@dataclass
+class Rows:
+    """Rows of the tables `runs` and `evaluations`."""
+
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+
+
+def task_of(config: StudyConfig, cohort: Cohort, noise_multiplier: float) -> Task:
+    """What the cohort's runs have in common."""
+    return Task(
+        method=config.method(cohort.method),
+        model=cohort.model,
+        metric=DATASETS[cohort.dataset].metric,
+        noise_multiplier=noise_multiplier,
+        batch_size=cohort.batch_size,
+        steps=cohort.steps,
+        evaluate_every=config.evaluate_every,
+        last_layer_nonlinearity=config.last_layer_nonlinearity,
+        loss=cohort.loss,
+        device=config.device,
+        randomness=config.randomness,
+        precision=cohort.precision,
+    )
+
+
+def start_of(run: Run) -> Start:
+    return Start(run.run_id, run.seed, run.learning_rate, run.threshold, run.quantile)
+
+
+def run_job(
+    config: StudyConfig,
+    cohort: Cohort,
+    runs: Sequence[Run],
+    noise_multiplier: float,
+    arrays: Arrays,
+    folder: Path,
+    on_progress: Callable[[int, int], None] = lambda done, step: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Rows:
+    """Train `runs` of the cohort, config.runs_at_once together, and return their rows.
+
+    Progress is kept in `folder` (`rows.pt` and `state.pt`), so that a killed job goes on with the
+    same runs, code, data and noise where it was; anything else there is not used.
+    `on_progress` is told the number of runs done and the step of those at work; `clock` says what
+    time counts as theirs.
+    """
+    if len(arrays.train_inputs) != cohort.examples:  # the noise was priced for another data set
+        raise OsoError(
+            f"{cohort.name}: planned for {cohort.examples} training examples, "
+            f"the data have {len(arrays.train_inputs)}"
+        )
+    task = task_of(config, cohort, noise_multiplier)
+    code = code_hash()
+    ids = [run.run_id for run in runs]
+    # An accelerator's streams are not the host's: half a run of each would be neither.
+    kind = torch.device(task.device).type
+    fingerprint = _fingerprint(code, arrays.digest, str(noise_multiplier), kind, *ids)
+    rows = Rows()
+    if content := load_checkpoint(folder / "rows.pt", fingerprint):
+        rows = Rows(content["runs"], content["evaluations"])
+    while len(rows.runs) < len(runs):
+        done = len(rows.runs)
+        group = runs[done : done + config.runs_at_once]
+        outcomes = train(
+            task,
+            [start_of(run) for run in group],
+            arrays,
+            checkpoint=folder / "state.pt",
+            fingerprint=_fingerprint(fingerprint, *(run.run_id for run in group)),
+            on_progress=lambda step, done=done: on_progress(done, step),  # type: ignore[misc]
+            clock=clock,
+        )
+        for run, outcome in zip(group, outcomes, strict=True):
+            rows.runs.append(_row(task, cohort, run, outcome, code))
+            rows.evaluations += outcome.evaluations
+        kept = {"runs": rows.runs, "evaluations": rows.evaluations}
+        save_checkpoint(folder / "rows.pt", {"fingerprint": fingerprint, **kept})
+    return rows
+
+
+def _fingerprint(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _row(task: Task, cohort: Cohort, run: Run, outcome: Outcome, code: str) -> dict[str, Any]:
+    nu = task.noise_multiplier
+    return {
+        "run_id": run.run_id,
+        "dataset": cohort.dataset,
+        "method": cohort.method,
+        "k": cohort.k,
+        "epsilon": cohort.epsilon,
+        "delta": cohort.delta,
+        "selection": cohort.selection,
+        "seed": run.seed,
+        "learning_rate": run.learning_rate,
+        "threshold": run.threshold,
+        "quantile": run.quantile,
+        "momentum": cohort.momentum,
+        "noise_multiplier": nu if cohort.private else None,
+        "query_noise_multiplier": (
+            task.method.split_noise(nu, cohort.batch_size)[1] if cohort.private else None
+        ),
+        "sampling": PoissonSampling.name,
+        "examples": cohort.examples,
+        "batch_size": cohort.batch_size,
+        "epochs": cohort.epochs,
+        "steps": cohort.steps,
+        "precision": cohort.precision,
+        "settings": cohort.settings,
+        "streams": STREAMS,
+        "status": outcome.status,
+        "diverged_at": outcome.diverged_at,
+        "device": device_name(task.device),
+        "commit": commit(),
+        "torch_version": torch.__version__.partition("+")[0],
+        "package_version": oso_dp.__version__,
+        "code_hash": code,
+        "wall_seconds": outcome.wall_seconds,
+        "ledger": outcome.ledger,
+    }

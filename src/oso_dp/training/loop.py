@@ -1,0 +1,303 @@
+"""The training loop: R runs of one cohort, side by side, until each has finished or diverged.
+
+What the loop sees of the training data, it sees through the mechanism; divergence is judged by the
+parameters and the test loss, never by the training loss, which is private.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.methods import Method, State
+from oso_dp.models import build_model
+from oso_dp.models.losses import training_loss
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.streams import source, stream
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+from oso_dp.training.evaluate import Evaluator
+from oso_dp.training.gradients import (
+    BatchGradients,
+    GradientCode,
+    check_independence,
+    find_precision,
+    slow_reason,
+)
+
+_log = logging.getLogger(__name__)
+Watch = Callable[[State, dict[str, Tensor]], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all runs of one call share."""
+
+    method: Method
+    model: str
+    metric: str
+    noise_multiplier: float  # nu of one step; 0 for methods without privacy
+    batch_size: int  # expected
+    steps: int
+    evaluate_every: int
+    last_layer_nonlinearity: bool = False
+    loss: str = "mean"  # over the pixels of an image: mean or sum
+    device: str = "cpu"
+    randomness: str = "seeded"  # of batches and noise: see oso_dp.privacy.streams
+    precision: str = "float32"  # of products: see oso_dp.training.gradients.precision
+    width: int | None = None  # runs that go through the model together; None: as suits the device
+
+
+@dataclass(frozen=True)
+class Start:
+    """What one run has to itself: identity and starting values."""
+
+    run_id: str
+    seed: int
+    learning_rate: float
+    threshold: float | None
+    quantile: float | None
+
+
+@dataclass
+class Outcome:
+    """What came out of one run."""
+
+    run_id: str
+    status: str = "running"  # then finished or diverged
+    diverged_at: int | None = None
+    ledger: str = ""
+    wall_seconds: float = 0.0
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+
+
+def train(
+    task: Task,
+    starts: Sequence[Start],
+    arrays: Arrays,
+    *,
+    checkpoint: Path | None = None,
+    fingerprint: str | None = None,
+    on_progress: Callable[[int], None] = lambda step: None,
+    watch: Watch = lambda state, answers: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Outcome]:
+    """Train the runs; one outcome each, in the order of `starts`.
+
+    With `checkpoint`, the state is kept there at each evaluation, and a call after a kill goes on
+    from it if its `fingerprint` is the same.
+    `watch` sees all that leaves the data: each step's sanitized answers (as `Method.update` gets
+    them) with the state in which they were asked for. It may change neither. `clock`: in seconds,
+    what a run's time is measured by.
+    """
+    training = _Training(task, starts, arrays, watch)
+    if checkpoint is not None:
+        if not fingerprint:
+            raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
+        training.restore(load_checkpoint(checkpoint, fingerprint))
+    began = clock()
+    while training.alive and training.state.step < task.steps:
+        training.take_step()
+        if training.state.step % task.evaluate_every == 0 or training.state.step == task.steps:
+            training.evaluate()
+            now = clock()
+            training.add_seconds(now - began)
+            began = now
+            if checkpoint is not None:
+                save_checkpoint(checkpoint, {"fingerprint": fingerprint, **training.content()})
+        on_progress(training.state.step)
+    training.add_seconds(clock() - began)
+    training.end(range(len(training.alive)), "finished")
+    return training.outcomes
+
+
+class _Training:
+    """The state of one call of `train`. `alive` maps the run axis to `outcomes`."""
+
+    def __init__(
+        self,
+        task: Task,
+        starts: Sequence[Start],
+        arrays: Arrays,
+        watch: Watch = lambda state, answers: None,
+    ) -> None:
+        self.task = task
+        self.watch = watch
+        device = torch.device(task.device)
+        precision = find_precision(task.precision, device)
+        if reason := slow_reason(precision, device):
+            _say_once(reason)
+        model = build_model(task.model, task.last_layer_nonlinearity)
+        loss = training_loss(task.metric, task.loss)
+        self.code = GradientCode(model, loss, precision)
+        self.inputs, self.targets = examples_on_device(
+            arrays.train_inputs, arrays.train_targets, task.metric, device
+        )
+        test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
+        self.evaluator = Evaluator(self.code, *test, task.metric)
+        self.mechanism = Mechanism(
+            [start.run_id for start in starts],
+            len(self.inputs),
+            task.batch_size,
+            task.noise_multiplier,
+            source(task.randomness),
+            device,
+        )
+        self.state = State(
+            parameters=torch.stack([initial_parameters(task, start.seed) for start in starts]).to(
+                device
+            ),
+            learning_rate=torch.tensor([start.learning_rate for start in starts], device=device),
+            threshold=_optional([start.threshold for start in starts], device),
+            quantile=_optional([start.quantile for start in starts], device),
+            noise_multiplier=task.noise_multiplier,
+            batch_size=task.batch_size,
+            layers=dict(self.code.layer_sizes),
+        )
+        # Of the model's structure, so without the rounding of a low precision.
+        first = self.state.parameters[0].double()
+        check_independence(GradientCode(model, loss), first, self.inputs[:0], self.targets[:0])
+        self.outcomes = [Outcome(start.run_id) for start in starts]
+        self.alive = list(range(len(starts)))
+
+    def take_step(self) -> None:
+        state, task = self.state, self.task
+        state.step += 1
+        queries = task.method.queries(state)
+        released = [
+            self.mechanism.release(runs, state.step, queries, partial(self._gradients, runs))
+            for runs in self._together()
+        ]
+        answers = released[0]
+        if len(released) > 1:
+            answers = {name: torch.cat([each[name] for each in released]) for name in answers}
+        self.watch(state, answers)
+        task.method.update(state, answers)
+        self._drop_diverged(finite(state.parameters))
+
+    def _together(self) -> list[slice]:
+        """Which runs go through the model at the same time; the result does not depend on it."""
+        width = self.task.width or self._usual_width()
+        return [slice(at, at + width) for at in range(0, len(self.alive), width)]
+
+    def _usual_width(self) -> int:
+        """Measured: on a CPU only small layers gain from company, 15 %."""
+        if self.inputs.device.type != "cpu":
+            return len(self.alive)
+        return 8 if all(type(layer) is nn.Linear for layer in self.code.layers.values()) else 1
+
+    def _gradients(self, runs: slice, batches: Tensor) -> BatchGradients:
+        inputs, targets = rows_of(self.inputs, batches), rows_of(self.targets, batches)
+        return self.code(self.state.parameters[runs], inputs, targets)
+
+    def evaluate(self) -> None:
+        state, task = self.state, self.task
+        clipped = task.method.fraction_clipped(state)
+        usable = torch.ones(len(self.alive), dtype=torch.bool)
+        for run, position in enumerate(self.alive):
+            scores = self.evaluator(state.parameters[run])
+            usable[run] = torch.tensor([score.loss for score in scores]).isfinite().all()
+            if not usable[run]:
+                continue
+            shared = {
+                "step": state.step,
+                "metric": task.metric,
+                "threshold": None if state.threshold is None else state.threshold[run].item(),
+                "learning_rate": state.learning_rate[run].item(),
+                "fraction_clipped": None if clipped is None else clipped[run].item(),
+            }
+            outcome = self.outcomes[position]
+            outcome.evaluations += [
+                {"run_id": outcome.run_id, **shared, **vars(score)} for score in scores
+            ]
+        self._drop_diverged(usable)
+
+    def _drop_diverged(self, usable: Tensor) -> None:
+        if usable.all():
+            return
+        self.end((~usable).nonzero().flatten().tolist(), "diverged")
+        kept = usable.nonzero().flatten()
+        self.state.keep(kept)
+        self.mechanism.keep(kept.tolist())
+        self.alive = [self.alive[run] for run in kept.tolist()]
+
+    def end(self, runs: Sequence[int], status: str) -> None:
+        for run in runs:
+            outcome = self.outcomes[self.alive[run]]
+            outcome.status = status
+            outcome.diverged_at = self.state.step if status == "diverged" else None
+            outcome.ledger = self.mechanism.ledgers[run].to_json()
+
+    def add_seconds(self, seconds: float) -> None:
+        """The runs share the device: each is charged its part of the time."""
+        for position in self.alive:
+            self.outcomes[position].wall_seconds += seconds / len(self.alive)
+
+    def content(self) -> dict[str, Any]:
+        return {
+            "state": {name: value for name, value in vars(self.state).items()},
+            "ledgers": [ledger.to_json() for ledger in self.mechanism.ledgers],
+            "outcomes": [dict(vars(outcome)) for outcome in self.outcomes],
+            "alive": self.alive,
+        }
+
+    def restore(self, content: dict[str, Any] | None) -> None:
+        if content is None:
+            return
+        self.state = State(**content["state"])
+        self.outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
+        self.alive = list(content["alive"])
+        self.mechanism.keep(self.alive)
+        ledgers = [Ledger.from_json(text) for text in content["ledgers"]]
+        self.mechanism.resume(ledgers, self.state.step)
+
+
+@cache
+def _say_once(text: str) -> None:
+    _log.warning(text)
+
+
+def initial_parameters(task: Task, seed: int) -> Tensor:
+    """Fresh weights [P] that depend on the model and the seed only.
+
+    All methods start a seed from the same weights, so that they are compared like with like.
+    """
+    number = int(stream(f"seed {seed}", f"weights of {task.model}", 0).integers(2**32))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(number)
+        model = build_model(task.model, task.last_layer_nonlinearity)
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def examples_on_device(
+    inputs: np.ndarray, targets: np.ndarray, metric: str, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Inputs and targets; an autoencoder's targets are its inputs, whatever the labels say."""
+    images = torch.from_numpy(inputs).to(device)
+    return images, images if metric == "mse" else torch.from_numpy(targets).to(device)
+
+
+def rows_of(values: Tensor, indices: Tensor) -> Tensor:
+    """values[indices], in half the time: [n, ...] and [R, B] to [R, B, ...]."""
+    return values.index_select(0, indices.flatten()).unflatten(0, indices.shape)
+
+
+def finite(parameters: Tensor) -> Tensor:
+    """Which runs have finite parameters only, [R, P] to [R].
+
+    A sum tells it at a tenth of the price, unless it overflows itself; then each is looked at.
+    """
+    whole = parameters.sum(dim=1).isfinite()
+    return whole if whole.all() else parameters.isfinite().all(dim=1)
+
+
+def _optional(values: Sequence[float | None], device: torch.device) -> Tensor | None:
+    return None if None in values else torch.tensor(values, device=device)
