@@ -10,7 +10,8 @@ PROCESSES ?= $(CORES)
 NICE ?= 19
 PLANS ?= spotcheck controls ag_news_partial ag_news_partial_beyond paper
 ONLY ?=
-# For `make mutation`: how long, in which order, about what (tests/mutation/__main__.py).
+# For `make mutants` and `make mutation`: which, how many, how long (tests/*/__main__.py).
+MUTANTS ?=
 MUTATION ?=
 # For `make precisions`: of which data sets (all).
 PAIRS ?=
@@ -57,7 +58,7 @@ lint: $(READY) ## Check style, types, the workflow and the direction of imports
 	$(IN_VENV) snakemake --lint
 
 mutants: $(READY) ## Plant faults in the privacy code one by one, and see the tests catch each
-	$(IN_VENV) python tests/mutants
+	$(IN_VENV) python tests/mutants $(MUTANTS)
 
 mutation: $(READY) ## Change the code mechanically, ten minutes long, and see the tests catch that
 	$(IN_VENV) python tests/mutation $(MUTATION)

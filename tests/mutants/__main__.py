@@ -1,12 +1,14 @@
 """Plant every fault of `faults.py`, one at a time, and see the tests catch it.
 
-    make mutants                     # all of them; a table of which test caught which
-    python tests/mutants 'noise|sum' # those whose name matches
+    make mutants                                 # all of them; a table of which test caught which
+    make mutants MUTANTS='noise|sum'             # those whose name matches
+    make mutants MUTANTS='--one-in 16'           # the first of each sixteen
 
 Each fault is planted into a copy of the code; the checkout stays as it is. Ends with status 1 if a
 fault survives, or if the tests fail on the code without any.
 """
 
+import argparse
 import queue
 import re
 import sys
@@ -51,8 +53,12 @@ def work(faults: "queue.SimpleQueue[Fault]", caught: dict[str, str | None], erro
             print(f"{'caught  ' if by else 'SURVIVED'} {fault.name}", flush=True)
 
 
-def main(wanted: str) -> int:
-    chosen = [fault for fault in FAULTS if re.search(wanted, fault.name)]
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="?", default="", help="regular expression")
+    parser.add_argument("--one-in", type=int, default=1, metavar="N")
+    options = parser.parse_args()
+    chosen = [fault for fault in FAULTS if re.search(options.names, fault.name)][:: options.one_in]
     began = time.monotonic()
     with Checkout() as checkout:
         sound = checkout.run(" ".join(dict.fromkeys(fault.tests for fault in chosen)))
@@ -84,4 +90,4 @@ def main(wanted: str) -> int:
     return 1 if survivors else 0
 
 
-sys.exit(main(" ".join(sys.argv[1:])))
+sys.exit(main())

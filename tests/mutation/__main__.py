@@ -4,6 +4,7 @@
     make mutation MUTATION='--seconds 3600 --seed 7'     # an hour, in another order
     make mutation MUTATION="--groups 'trusted|account'"  # of some groups
     make mutation MUTATION=--again                       # what survived, once tests were written
+    make mutation MUTATION='--confirm 8'                 # eight that were killed: they still are
     make mutation MUTATION=--score                       # the score alone, nothing is run
 
 A mutant that changes nothing that anybody could see is `equivalent`: written into the history by
@@ -35,13 +36,18 @@ from mutants import Mutant, Place, digest, functions, mutant, places  # noqa: E4
 
 
 class Sample:
-    """Takes one place after the other until time is up, and notes what became of each."""
+    """Takes one place after the other until time is up, and notes what became of each.
 
-    def __init__(self, chosen: list[Place], seconds: float, again: bool) -> None:
+    outcome: of those that are wanted, by the history; None: those that it does not know.
+    """
+
+    def __init__(
+        self, chosen: list[Place], seconds: float, outcome: str | None, most: float
+    ) -> None:
         self.left: queue.SimpleQueue[Place] = queue.SimpleQueue()
         for place in chosen:
             self.left.put(place)
-        self.deadline, self.again = time.monotonic() + seconds, again
+        self.deadline, self.outcome, self.most = time.monotonic() + seconds, outcome, most
         self.known, self.lock = history.read(), threading.Lock()
         self.tried: dict[str, str] = {}
         self.diffs: list[str] = []
@@ -51,7 +57,7 @@ class Sample:
     def work(self) -> None:
         try:
             with Checkout() as checkout:
-                while time.monotonic() < self.deadline and not self.errors:
+                while self._go_on():
                     try:
                         place = self.left.get_nowait()
                     except queue.Empty:
@@ -62,11 +68,14 @@ class Sample:
         except Exception as error:
             self.errors.append(error)
 
+    def _go_on(self) -> bool:
+        left = time.monotonic() < self.deadline and len(self.tried) < self.most
+        return left and not self.errors
+
     def _wanted(self, made: Mutant) -> bool:
         with self.lock:
             known = self.known.get(made.name, {}).get("outcome")
-            wanted = known == "survived" if self.again else known is None
-            if not wanted or made.name in self.tried:
+            if known != self.outcome or made.name in self.tried:
                 return False
             self.tried[made.name] = ""
             return True
@@ -142,20 +151,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--groups", default="", help="regular expression")
     parser.add_argument("--again", action="store_true", help="those that survived")
+    parser.add_argument("--confirm", type=int, metavar="N", help="N of those that were killed")
     parser.add_argument("--score", action="store_true", help="run nothing")
     options = parser.parse_args()
     if options.score:
         report()
         return 0
     files = [path for path, of in rooms.mutated().items() if re.search(options.groups, of)]
-    if options.again:
+    outcome = "survived" if options.again else "killed" if options.confirm else None
+    if outcome is not None:
         rows = history.read().values()
-        alive = {row["function"] for row in rows if row["outcome"] == "survived"}
-        files = [path for path in files if alive & {path.stem, *functions(path.read_text())}]
+        known = {row["function"] for row in rows if row["outcome"] == outcome}
+        files = [path for path in files if known & {path.stem, *functions(path.read_text())}]
     chosen = [place for path in files for place in places(path)]
     random.Random(options.seed).shuffle(chosen)
     print(f"{len(chosen):,} places in {len(files)} files", flush=True)
-    sample = Sample(chosen, options.seconds, options.again)
+    sample = Sample(chosen, options.seconds, outcome, options.confirm or float("inf"))
     threads = [threading.Thread(target=sample.work) for _ in range(WORKERS)]
     for thread in threads:
         thread.start()

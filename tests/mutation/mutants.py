@@ -1,12 +1,13 @@
 """Mechanical faults, by cosmic-ray's operators: every comparison, number, condition, loop, handler.
 
 A mutant is named by the function that it changes and by that function's code, before and after,
-without comments, docstrings, annotations and layout. So what is known of it stays true when a file
-moves, and is forgotten when the function changes.
+without comments, docstrings, annotations, imports and layout. So what is known of it stays true
+when a file moves, and is forgotten when the function changes.
 """
 
 import ast
 import hashlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -61,9 +62,11 @@ def mutant(place: Place) -> Mutant | None:
         return None
     before = functions(text)
     try:
-        after = functions(changed)
-    except SyntaxError:
+        with warnings.catch_warnings(action="error"):  # `is` beside a number: no fault of anybody's
+            compile(changed, "", "exec")
+    except (SyntaxError, SyntaxWarning):
         return None
+    after = functions(changed)
     names = [name for name in before | after if before.get(name) != after.get(name)]
     if not names:
         return None
@@ -106,9 +109,14 @@ def functions(text: str) -> Functions:
 
 
 class _Bare(ast.NodeTransformer):
-    """Without docstrings and annotations: nothing is computed from them."""
+    """Without docstrings and annotations: nothing is computed from them. And without imports.
 
-    def visit(self, node: ast.AST) -> ast.AST:
+    Those say where something stands, which may change, and are not mutated.
+    """
+
+    def visit(self, node: ast.AST) -> ast.AST | None:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            return None
         self.generic_visit(node)
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):

@@ -57,6 +57,7 @@ def test_mutants_keep_their_names_where_only_the_file_changes(tmp_path) -> None:
     head, counter, below = CODE.partition("class")[0], "class", CODE.split("class")[1]
     counter += below.split("\n\ndef below")[0]
     below = "def below" + below.split("def below")[1]
+    head = head.replace("LIMIT", "import os\nfrom pathlib import Path\n\nLIMIT")
     moved = below.replace("# A comment.", "# Another one.").replace("x: int", "x: float")
     second.write_text(f"{head}def more():\n    return 7\n\n\n{moved}\n\n{counter}")
     before, after = named(first), named(second)
@@ -73,6 +74,14 @@ def test_a_function_that_changes_has_new_mutants(tmp_path) -> None:
     before, after = named(first), named(second)
     changed = {part for part in before if part not in after}
     assert {function for function, _ in changed} == {"below"}
+
+
+def test_what_python_warns_of_is_no_mutant(tmp_path) -> None:
+    path = tmp_path / "first.py"
+    path.write_text("def f(x):\n    return x == 3\n")
+    texts = [made.text for place in places(path) if (made := mutant(place))]
+    assert any("x != 3" in text for text in texts)
+    assert not any(" is " in text for text in texts)
 
 
 def test_what_nobody_computes_from_is_not_mutated(tmp_path) -> None:

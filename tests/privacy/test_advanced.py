@@ -33,6 +33,15 @@ def test_a_gaussian_sum_costs_what_its_privacy_loss_says() -> None:
         assert np.sum(excess) * (x[1] - x[0]) == pytest.approx(target, rel=1e-3)
 
 
+@pytest.mark.parametrize("nu", [0.02, 0.1, 0.7, 4.0, 60.0])
+def test_the_least_epsilon_is_found_for_little_and_for_much_noise(nu: float) -> None:
+    delta = np.geomspace(1e-15, 1e-3, 7)
+    epsilon = gaussian_epsilon(nu, delta)
+    here = norm.logcdf(1 / (2 * nu) - epsilon * nu)
+    there = epsilon + norm.logcdf(-1 / (2 * nu) - epsilon * nu)
+    assert np.exp(here) * -np.expm1(there - here) == pytest.approx(delta, rel=1e-6)
+
+
 def test_a_delta_that_covers_everything_leaves_no_epsilon() -> None:
     assert gaussian_epsilon(0.5, np.array([0.9, 1.0, 40.0])).tolist() == [0, 0, 0]
 

@@ -56,6 +56,8 @@ def test_dimension_adjusted_noise_is_alike_per_coordinate_mean_square(nu, thresh
         (("a", "a"), None, "each once"),
         (("a", "b"), (1.0,), "1 scales for 2 layers"),
         (("a", "b"), (1.0, 0.0), "must be 1e-12 to 1e12"),
+        (("a", "b"), (1.0, 1e13), "must be 1e-12 to 1e12"),
+        (("a", "b"), (1.0, math.inf), "must be 1e-12 to 1e12"),
         (("a", "b"), (1.0, math.nan), "must be 1e-12 to 1e12"),
     ],
 )

@@ -177,7 +177,12 @@ def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
     mechanism = Mechanism(["run"], examples=20, batch_size=10)
     gradients = torch.randn(20, 3)
     batch = mechanism.draws.batch(mechanism.run_ids[0], 1)
-    answer = mechanism.release(0, 1, [PlainGradient()], lambda b: Given(gradients[b]))
+
+    class WithoutNorms(Given):
+        def norms(self) -> torch.Tensor:
+            raise AssertionError("nobody asked, and an example without a norm would be left out")
+
+    answer = mechanism.release(0, 1, [PlainGradient()], lambda b: WithoutNorms(gradients[b]))
     torch.testing.assert_close(answer["plain_gradient"], gradients[batch].sum(dim=0) / 10)
     assert epsilon_of(mechanism.ledgers, 1e-5) == math.inf
 

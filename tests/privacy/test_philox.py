@@ -1,5 +1,7 @@
 """The accelerator's streams: the published generator, and nobody's numbers twice."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -36,6 +38,16 @@ def test_normals_are_gaussian() -> None:
     half = 50_000  # of one pair's two numbers neither tells the other
     assert abs(np.corrcoef(drawn[0, :half], drawn[0, half:-1])[0, 1]) < 0.02
     assert abs(np.corrcoef(drawn[0, :half] ** 2, drawn[0, half:-1] ** 2)[0, 1]) < 0.02
+
+
+def test_the_longest_and_the_shortest_are_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of words 0 and 2^53 - 1, and at right angles."""
+    last, right = 2.0**53 - 1, 2.0**51
+    words = torch.tensor([[0.0, last, 0.0]]).double(), torch.tensor([[0.0, 0.0, right]]).double()
+    monkeypatch.setattr(philox, "_pairs", lambda *_: words)
+    longest = math.sqrt(2 * 53 * math.log(2))
+    found = philox.normals(["a"], "x", 1, 6, CPU)[0].tolist()
+    assert found == pytest.approx([longest, 0, 0, 0, 0, longest], abs=1e-12)
 
 
 def test_they_are_made_of_fine_uniform_numbers() -> None:

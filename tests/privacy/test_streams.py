@@ -2,6 +2,7 @@
 
 import os
 import random
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -210,6 +211,18 @@ class TestSystemEntropy:
         draws = SystemEntropy().normals(["run"], "noise", 1, (1000,))[0]
         assert (draws < -7.9).all()
         assert len(np.unique(draws.astype(np.float32))) > 100
+
+    def test_two_words_are_one_fine_number(self, monkeypatch) -> None:
+        """A tail of 104 binary digits: where the first 52 go up by one, the other 52 begin anew."""
+        last = 2**52 - 1
+        digits = [(0, 0), (0, last), (1, 0), (1, last), (2, 0), (last, last)]
+        words = [np.array(each, dtype="<u8") << np.uint64(12) for each in zip(*digits, strict=True)]
+        halves = [word.tobytes() for word in words]
+        monkeypatch.setattr(os, "urandom", lambda count: halves.pop(0))
+        found = SystemEntropy().normals(["run"], "noise", 1, (len(digits),))[0]
+        tails = [Fraction(2 * (high * 2**52 + low) + 1, 2**106) for high, low in digits]
+        assert found == pytest.approx([scipy.stats.norm.ppf(float(tail)) for tail in tails])
+        assert list(found) == sorted(found)
 
     def test_a_scalar_has_one_number(self) -> None:
         assert SystemEntropy().normals(["run"], "noise", 1, ()).shape == (1,)

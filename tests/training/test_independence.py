@@ -101,6 +101,25 @@ def test_a_model_whose_rows_are_not_its_examples_is_not_trained(
         train(make_task("fixed_threshold"), [make_start()], arrays)
 
 
+class Scaled(nn.Module):
+    """Outputs of any size that lean on the whole batch; no gradient shows it."""
+
+    def __init__(self, scale: float, share: float) -> None:
+        super().__init__()
+        self.layer, self.scale, self.share = nn.Linear(6, 3), scale, share
+
+    def forward(self, x: Tensor) -> Tensor:
+        alone = self.layer(x)
+        return self.scale * (alone + self.share * alone.detach().mean(dim=0))
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-3, 1.0, 1e5])
+def test_outputs_that_depend_on_the_batch_are_seen_at_any_scale(scale: float) -> None:
+    check(Scaled(scale, 0.0), (6,), squared_error, torch.zeros(0, 3))
+    with pytest.raises(OsoError, match="its output for an example"):
+        check(Scaled(scale, 1e-8), (6,), squared_error, torch.zeros(0, 3))
+
+
 def test_layers_of_zeros_hide_nothing() -> None:
     """Where the last layer starts at zero, no gradient reaches the ones before it."""
     last = nn.Linear(CLASSES, CLASSES)
