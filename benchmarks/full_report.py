@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from oso_dp.accounting.search import Search
 from oso_dp.methods import find_method
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.search import Search
 from oso_dp.reporting.prices import PRICES, write_prices
 from oso_dp.results.write import write_table
 from oso_dp.study.config import GridSection

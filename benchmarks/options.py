@@ -12,7 +12,7 @@ from measure import Bench
 from workloads import WORKLOADS, find_workload
 
 from oso_dp.errors import OsoError
-from oso_dp.training.gradients import find_precision
+from oso_dp.gradients import find_precision
 from oso_dp.training.provenance import device_name
 
 REPO = Path(__file__).resolve().parents[1]

@@ -6,11 +6,11 @@ import torch
 
 from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
 from oso_dp.audit.observe import FOOTPRINTS
+from oso_dp.gradients import GradientCode
 from oso_dp.models import build_model, parameter_count
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.mechanism import _sums
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
-from oso_dp.training.gradients import GradientCode
 
 C = torch.tensor([THRESHOLD])
 QUERIES = [ClippedGradient(1.0, C), ClippedDirection(1.0, C), UnclippedCount(1.0, C)]

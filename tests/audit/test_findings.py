@@ -15,13 +15,13 @@ from oso_dp.audit.experiments import DELTA, EPSILON, MANY_RUNS, ONE_RUN, asked_b
 from oso_dp.audit.faults import FAULTS
 from oso_dp.audit.findings import Finding, audit, find, private_methods
 from oso_dp.errors import OsoError
-from oso_dp.privacy.draws import Draws
+from oso_dp.gradients import BatchGradients
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded
-from oso_dp.training.gradients import BatchGradients
 
 PLACES = (
     Ledger,
@@ -30,7 +30,7 @@ PLACES = (
     ClippedGradient,
     Seeded,
     BatchGradients,
-    Draws,
+    RandomNumbers,
     PoissonSampling,
 )
 

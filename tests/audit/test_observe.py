@@ -34,7 +34,7 @@ def test_one_run_shows_who_was_in_each_batch() -> None:
     mechanism = Mechanism(["a"], n, 1024)
     for step in range(STEPS):
         taken = np.zeros(n, bool)
-        taken[mechanism.draws.batch(mechanism.run_ids[0], step + 1)] = True
+        taken[mechanism.random_numbers.batch(mechanism.run_ids[0], step + 1)] = True
         expected = taken[canaries.columns] & canaries.present
         assert 300 < expected.sum() < 700
         for name in ("clipped_gradient", "clipped_direction"):
@@ -45,7 +45,7 @@ def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
     observer = watch("fixed_quantile", lone_canary(True, 8), ["a", "b", "c"], 4)
     mechanism = Mechanism(["a", "b", "c"], 8, 4)
     expected = [
-        [0 in mechanism.draws.batch(mechanism.run_ids[run], step + 1) for run in range(3)]
+        [0 in mechanism.random_numbers.batch(mechanism.run_ids[run], step + 1) for run in range(3)]
         for step in range(STEPS)
     ]
     assert len({tuple(row) for row in expected}) > 1
@@ -66,7 +66,7 @@ def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
 def test_other_sums_show_a_canary_as_one_too(name, query) -> None:
     observer = watch(name, lone_canary(True, 8), ["a"], 4)
     mechanism = Mechanism(["a"], 8, 4)
-    expected = [[0 in mechanism.draws.batch("a", step + 1)] for step in range(STEPS)]
+    expected = [[0 in mechanism.random_numbers.batch("a", step + 1)] for step in range(STEPS)]
     assert [True] in expected
     np.testing.assert_allclose(observer.seen()[query], expected, atol=1e-3)
 

@@ -7,7 +7,7 @@ import torch
 
 from oso_dp.errors import OsoError
 from oso_dp.methods import PAPER_METHODS, State, _by_name, find_method, method_names
-from oso_dp.privacy.joint import combined_noise_multiplier
+from oso_dp.privacy.noise_split import combined_noise_multiplier
 
 R, P = 3, 5
 LAYERS = {"first": 2, "second": 3}

@@ -17,7 +17,7 @@ LEDGER = [
     in_mechanism(
         "an empty batch is not booked",
         "            self.ledgers[run].record(",
-        "            if len(self.draws.batch(self.run_ids[run], step)):\n"
+        "            if len(self.random_numbers.batch(self.run_ids[run], step)):\n"
         "              self.ledgers[run].record(",
     ),
     in_mechanism(
@@ -43,7 +43,7 @@ LEDGER = [
     in_mechanism(
         "a step is booked after its sums were taken",
         "        for run in each:\n            self._last_step[run] = step\n",
-        "        gradients_of(self.draws.batches(self.run_ids, step)[0][0])\n"
+        "        gradients_of(self.random_numbers.batches(self.run_ids, step)[0][0])\n"
         "        for run in each:\n            self._last_step[run] = step\n",
     ),
     Fault(
@@ -79,21 +79,21 @@ LEDGER = [
     ),
     Fault(
         "a sum without noise costs nothing",
-        "privacy/joint.py",
+        "privacy/noise_split.py",
         "        return 0.0\n",
         "        return max(noise_multipliers)\n",
         P + "test_joint.py",
     ),
     Fault(
         "noise multipliers add up like deviations",
-        "privacy/joint.py",
+        "privacy/noise_split.py",
         "math.fsum(nu**-2 for nu in noise_multipliers) ** -0.5",
         "math.fsum(nu**-1 for nu in noise_multipliers) ** -1",
         P + "test_joint.py",
     ),
     Fault(
         "a query may eat the whole budget",
-        "privacy/joint.py",
+        "privacy/noise_split.py",
         "    if not query_noise_multiplier > noise_multiplier:",
         "    if query_noise_multiplier < 0:",
         P + "test_joint.py",
@@ -104,21 +104,21 @@ LEDGER = [
 PRICE = [
     Fault(
         "one run is priced instead of the grid",
-        "privacy/search.py",
+        "accounting/search.py",
         "self.steps * self.runs})",
         "self.steps})",
         P + "test_search.py",
     ),
     Fault(
         "random stopping is priced as one run",
-        "privacy/search.py",
+        "accounting/search.py",
         "_stopped(one, self.runs, self.shape)",
         "one",
         P + "test_search.py",
     ),
     Fault(
         "a stored search by random stopping is charged as one run",
-        "privacy/search.py",
+        "accounting/search.py",
         "_stopped(one.event(), mean_runs, shape), delta",
         "one.event(), delta",
         "tests/results/test_account.py",
@@ -146,7 +146,7 @@ PRICE = [
     ),
     Fault(
         "the solver ends on the side above the budget",
-        "privacy/search.py",
+        "accounting/search.py",
         "    return high_at\n",
         "    return low_at\n",
         P + "test_search.py",

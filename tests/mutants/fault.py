@@ -26,7 +26,7 @@ def in_mechanism(name: str, old: str, new: str, tests: str = MECHANISM) -> Fault
 
 
 def in_draws(name: str, old: str, new: str, tests: str = P + "test_draws.py") -> Fault:
-    return Fault(name, "privacy/draws.py", old, new, tests)
+    return Fault(name, "privacy/random_numbers.py", old, new, tests)
 
 
 def in_streams(name: str, old: str, new: str, tests: str = P + "test_streams.py") -> Fault:

@@ -30,7 +30,7 @@ SEVERAL = [
     ),
     Fault(
         "examples that are not finite stay, but for the first run's",
-        "training/gradients/batch.py",
+        "gradients/batch.py",
         "        if waits(bad) or bad.any():",
         "        if bad[: shape[1]].any():",
         T + "test_many_runs.py",
@@ -78,7 +78,7 @@ BOOKS = [
     ),
     Fault(
         "shapes below one are priced as logarithmic",
-        "privacy/search.py",
+        "accounting/search.py",
         "RepeatAndSelectDpEvent(one, mean_runs, shape)",
         "RepeatAndSelectDpEvent(one, mean_runs, shape if shape >= 1 else 0.0)",
         EXACT,

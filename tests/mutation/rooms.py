@@ -9,10 +9,12 @@ REPO = Path(__file__).resolve().parents[2]
 CODE, TESTS = REPO / "src", REPO / "tests"
 # Folders and files below src/oso_dp by the group whose score they make up; whichever exist.
 GROUPS = {
-    "trusted base": ("gradients", "training/gradients", "privacy"),
+    "trusted base": ("gradients", "privacy"),
     "accounting": (
-        *("accounting", "privacy/accounting.py", "privacy/search.py", "privacy/advanced.py"),
-        *("privacy/joint.py", "results/account.py", "results/claims.py", "analysis/account.py"),
+        "accounting",
+        "privacy/noise_split.py",
+        "results/account.py",
+        "results/claims.py",
     ),
     "results": ("results",),
     "campaign": ("campaign",),

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from oso_dp.privacy import philox, streams
-from oso_dp.privacy.draws import Draws
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import STREAMS, Seeded, stream
 
@@ -44,7 +44,7 @@ def test_batches() -> None:
     assert (batch[:4].tolist(), batch[-2:].tolist(), len(batch)) == (first, last, size)
     digest = hashlib.sha256()
     for examples, rate in ((3, 0.5), (1000, 0.1), (1000, 0.8), (2**16 + 1, 0.01), (10**6, 1e-4)):
-        draws = Draws(Seeded(), PoissonSampling(rate), examples, CPU)
+        draws = RandomNumbers(Seeded(), PoissonSampling(rate), examples, CPU)
         for step in (1, 2, 3000):
             indices, present = draws.batches(["a", "b"], step)
             digest.update(indices.numpy().astype("<i8").tobytes() + present.numpy().tobytes())

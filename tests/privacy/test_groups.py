@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientCode
 from oso_dp.models.losses import LOSSES
 from oso_dp.privacy.groups import (
     Group,
@@ -17,10 +18,9 @@ from oso_dp.privacy.groups import (
     equal_thresholds,
     proportional_noise,
 )
-from oso_dp.privacy.joint import combined_noise_multiplier
 from oso_dp.privacy.mechanism import Mechanism, _sums
+from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
-from oso_dp.training.gradients import GradientCode
 
 SIZES = st.lists(st.integers(1, 10_000), min_size=1, max_size=8)
 

@@ -4,8 +4,8 @@ import dp_accounting
 import pytest
 from dp_accounting.rdp import RdpAccountant
 
+from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.errors import OsoError
-from oso_dp.privacy.accounting import epsilon_of
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 

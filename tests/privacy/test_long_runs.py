@@ -13,9 +13,9 @@ import torch
 from tests.privacy.test_mechanism import Given, GivenRuns
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.draws import Draws
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded, SystemEntropy
 
@@ -30,10 +30,10 @@ STEPS = [
 
 
 @pytest.fixture(params=["host", "accelerator", "system"])
-def draws(request) -> Draws:
+def draws(request) -> RandomNumbers:
     randomness = SystemEntropy() if request.param == "system" else Seeded()
-    made = Draws(randomness, PoissonSampling(0.5), MANY, torch.device("cpu"))
-    made._there = request.param == "accelerator"  # the tensor code runs on any device
+    made = RandomNumbers(randomness, PoissonSampling(0.5), MANY, torch.device("cpu"))
+    made._on_device = request.param == "accelerator"  # the tensor code runs on any device
     return made
 
 
@@ -43,7 +43,7 @@ def correlations(values: np.ndarray) -> np.ndarray:
     return np.array([np.mean(values[:-lag] * values[lag:]) for lag in LAGS])
 
 
-def test_a_million_numbers_of_noise_are_a_million_draws(draws: Draws) -> None:
+def test_a_million_numbers_of_noise_are_a_million_draws(draws: RandomNumbers) -> None:
     """A network's parameters, in one sum: no number comes twice, nor depends on another's."""
     drawn = draws.normals(["a"], "noise/x", 7, (MANY,))[0].numpy()
     assert drawn.shape == (MANY,)
@@ -54,7 +54,7 @@ def test_a_million_numbers_of_noise_are_a_million_draws(draws: Draws) -> None:
         assert scipy.stats.kstest(part, "norm").pvalue > 1e-6
 
 
-def test_a_million_examples_take_part_independently(draws: Draws) -> None:
+def test_a_million_examples_take_part_independently(draws: RandomNumbers) -> None:
     taken = np.zeros(MANY)
     taken[draws.batch("a", 7).numpy()] = 1.0
     assert taken.mean() == pytest.approx(0.5, abs=0.0025)  # 5 deviations
@@ -63,12 +63,12 @@ def test_a_million_examples_take_part_independently(draws: Draws) -> None:
         assert part.mean() == pytest.approx(0.5, abs=0.01)
 
 
-def test_no_two_steps_have_a_number_in_common(draws: Draws) -> None:
+def test_no_two_steps_have_a_number_in_common(draws: RandomNumbers) -> None:
     noise = [draws.normals(["a", "b"], "noise/x", step, (3,)).flatten() for step in STEPS]
     assert len(torch.cat(noise).unique()) == 6 * len(STEPS)
 
 
-def test_no_two_steps_have_a_batch_in_common(draws: Draws) -> None:
+def test_no_two_steps_have_a_batch_in_common(draws: RandomNumbers) -> None:
     draws.examples = 200
     batches = [tuple(draws.batch(run, step).tolist()) for run in "ab" for step in STEPS]
     assert len(set(batches)) == 2 * len(STEPS)
@@ -80,7 +80,7 @@ def test_no_two_steps_have_a_batch_in_common(draws: Draws) -> None:
 
 
 @pytest.mark.parametrize("steps", [(50, 51), (1024, 1025), (1172, 1173), (3000, 3001)])
-def test_following_steps_are_not_alike(steps, draws: Draws) -> None:
+def test_following_steps_are_not_alike(steps, draws: RandomNumbers) -> None:
     """Nor shifted copies: a step that moved on by one place would be."""
     first, second = (draws.normals(["a"], "noise/x", step, (20_000,))[0] for step in steps)
     for shift in (0, 1, 2, 4, -1, -2, -4):
@@ -90,7 +90,7 @@ def test_following_steps_are_not_alike(steps, draws: Draws) -> None:
 
 
 @pytest.mark.parametrize("examples", [5000, 20_000, 200_000])
-def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: Draws) -> None:
+def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: RandomNumbers) -> None:
     draws.examples, draws.sampling = examples, PoissonSampling(1.0)
     indices, present = draws.batches(["a", "b"], 1)
     for run in range(2):

@@ -129,7 +129,7 @@ def test_runs_together_are_divided_by_the_expected_size() -> None:
     mechanism = Mechanism(names, 300, 30)
     query, count = ClippedGradient(1e-7, torch.ones(6)), UnclippedCount(1e-7, torch.ones(6))
     for step in range(1, 30):
-        sizes = [len(mechanism.draws.batch(name, step)) for name in names]
+        sizes = [len(mechanism.random_numbers.batch(name, step)) for name in names]
         answers = mechanism.release(
             slice(0, 6), step, [query, count], lambda b: GivenRuns(torch.ones(*b.shape, 1))
         )

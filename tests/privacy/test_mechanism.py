@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oso_dp.privacy.accounting import epsilon_of
+from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.mechanism import Mechanism, _sums
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
@@ -101,7 +101,9 @@ def test_noise_is_fresh_for_each_query_step_and_run(together: bool) -> None:
 def test_batches_are_poisson() -> None:
     """Each example with probability q, independently: sizes vary as a binomial's do."""
     mechanism = Mechanism(["run"], examples=1000, batch_size=100)
-    batches = [mechanism.draws.batch(mechanism.run_ids[0], step) for step in range(1, 2001)]
+    batches = [
+        mechanism.random_numbers.batch(mechanism.run_ids[0], step) for step in range(1, 2001)
+    ]
     sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.double)
     assert sizes.mean().item() == pytest.approx(100, abs=1)
     assert sizes.std().item() == pytest.approx(math.sqrt(1000 * 0.1 * 0.9), rel=0.06)
@@ -114,7 +116,7 @@ def test_runs_draw_their_own_batches() -> None:
     """One batch shared by the runs of a grid would break the composition that its budget is for."""
     mechanism = Mechanism(["a", "b"], examples=10_000, batch_size=1000)
     first, second = (
-        set(mechanism.draws.batch(mechanism.run_ids[run], 1).tolist()) for run in (0, 1)
+        set(mechanism.random_numbers.batch(mechanism.run_ids[run], 1).tolist()) for run in (0, 1)
     )
     assert len(first & second) == pytest.approx(10_000 * 0.1 * 0.1, abs=50)  # 5 deviations
 
@@ -122,7 +124,9 @@ def test_runs_draw_their_own_batches() -> None:
 def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
     mechanism = Mechanism(["run"], examples=10, batch_size=1)
     step = next(
-        s for s in range(1, 100) if len(mechanism.draws.batch(mechanism.run_ids[0], s)) == 0
+        s
+        for s in range(1, 100)
+        if len(mechanism.random_numbers.batch(mechanism.run_ids[0], s)) == 0
     )
     answer = mechanism.release(
         0, step, [ClippedGradient(2.0, threshold(1.0))], lambda b: Given(torch.zeros(len(b), 5000))
@@ -137,7 +141,7 @@ def test_the_divisor_is_the_expected_batch_size() -> None:
     ones = torch.ones(100, 1)
     query = [ClippedGradient(1e-9, threshold(1.0))]
     for step in range(1, 20):
-        size = len(mechanism.draws.batch(mechanism.run_ids[0], step))
+        size = len(mechanism.random_numbers.batch(mechanism.run_ids[0], step))
         answer = mechanism.release(0, step, query, lambda batch: Given(ones[batch]))
         assert answer["clipped_gradient"].item() == pytest.approx(size / 50, abs=1e-5)
 
@@ -176,7 +180,7 @@ def test_neighbouring_data_sets_differ_by_at_most_the_sensitivity(seed, scale, v
 def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
     mechanism = Mechanism(["run"], examples=20, batch_size=10)
     gradients = torch.randn(20, 3)
-    batch = mechanism.draws.batch(mechanism.run_ids[0], 1)
+    batch = mechanism.random_numbers.batch(mechanism.run_ids[0], 1)
 
     class WithoutNorms(Given):
         def norms(self) -> torch.Tensor:
@@ -222,7 +226,7 @@ def test_runs_together_are_answered_as_each_alone(plain: bool) -> None:
         queries = [PlainGradient()]
     together, alone = (Mechanism(["a", "b", "c"], 100, 10) for _ in range(2))
     several = together.release(slice(1, 3), 1, queries, lambda b: GivenRuns(gradients[b]))
-    assert together.draws.batches(["b", "c"], 1)[1].logical_not().any()  # one is shorter
+    assert together.random_numbers.batches(["b", "c"], 1)[1].logical_not().any()  # one is shorter
     for place, run in enumerate((1, 2)):
         one = alone.release(run, 1, queries, lambda b: Given(gradients[b]))
         for name, answer in one.items():

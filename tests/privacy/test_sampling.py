@@ -8,8 +8,8 @@ import dp_accounting
 import pytest
 from dp_accounting import NeighboringRelation, UnsupportedEventError
 
+from oso_dp.accounting.accountants import epsilon_of_event
 from oso_dp.errors import OsoError
-from oso_dp.privacy.accounting import epsilon_of_event
 from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
 

@@ -56,7 +56,7 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Seeded, "normals", kept)
     mechanism = Mechanism(["a", "b"], examples=10**6, batch_size=1)
-    mechanism.draws.batches = lambda run_ids, step: (  # type: ignore[method-assign]
+    mechanism.random_numbers.batches = lambda run_ids, step: (  # type: ignore[method-assign]
         torch.zeros(2, 0, dtype=torch.int64),
         torch.zeros(2, 0, dtype=torch.bool),
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.errors import OsoError
-from oso_dp.privacy.accounting import epsilon_of
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.accounts import accounting_table, statement

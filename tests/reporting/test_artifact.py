@@ -8,7 +8,7 @@ from oso_dp.reporting.claims import CLAIMS, judged
 from oso_dp.reporting.evidence import NOT_RUN, NOTHING
 from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import load_config
-from oso_dp.study.outlook import outlook
+from oso_dp.study.workload import workload
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_runs_and_hours_are_those_of_the_configurations(page, repo):
     assert len(stated) >= 6
     for _, command, private, plain, hours in stated:
         config = load_config(repo / re.search(r"config/\w+\.yaml", command)[0])
-        ahead = outlook(config, cohorts(config), ())
+        ahead = workload(config, cohorts(config), ())
         assert (private, plain) == (f"{ahead.private_runs:,}", f"{ahead.plain_runs:,}"), command
         digits = 1 if ahead.hours < 1 else 0
         assert hours == f"{ahead.hours:,.{digits}f}", command

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from oso_dp.errors import OsoError
+from oso_dp.paper.tables import paper_results
 from oso_dp.reporting.claims import (
     CLAIMS,
     FROZEN_THRESHOLD,
@@ -29,7 +30,6 @@ from oso_dp.reporting.evidence import (
     step_time,
     within,
 )
-from oso_dp.reporting.paper import paper_results
 from oso_dp.reporting.step_times import COLUMNS as STEP_TIME_COLUMNS
 from oso_dp.reporting.step_times import read_step_times
 from oso_dp.reporting.stopping import STOPPING

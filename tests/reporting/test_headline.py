@@ -59,7 +59,7 @@ def test_scope_counts_runs_and_seeds(store, study):
 
 
 def test_what_the_paper_says_follows_from_its_table():
-    text = (files("oso_dp.study") / "paper_best.csv").read_text(encoding="utf-8")
+    text = (files("oso_dp.paper") / "best_points.csv").read_text(encoding="utf-8")
     rows = [r for r in csv.DictReader(text.splitlines()) if r["printed_mean"] not in ("", "-")]
     wins = 0
     for row in rows:

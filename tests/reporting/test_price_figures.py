@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from oso_dp.privacy.joint import combined_noise_multiplier
+from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.reporting.draw_accountants import accountants, draw_accountants
 from oso_dp.reporting.draw_prices import draw_prices, spaced
 from oso_dp.reporting.draw_split import draw_split

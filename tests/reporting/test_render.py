@@ -4,8 +4,8 @@ import csv
 import io
 import re
 
+from oso_dp.paper.tables import find_table
 from oso_dp.reporting.comparisons import paper_table
-from oso_dp.reporting.paper import find_table
 from oso_dp.reporting.render import latex, to_csv, to_latex, to_markdown
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso_dp.privacy.search import SHAPES
+from oso_dp.accounting.search import SHAPES
 from oso_dp.reporting.stopping import chances, generating_function, outcome_table, outcomes
 
 STOP = {"selection": "random_stopping"}

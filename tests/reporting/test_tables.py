@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from oso_dp.errors import OsoError
+from oso_dp.paper.tables import find_table
 from oso_dp.reporting import verdicts
 from oso_dp.reporting.budget import read_budget
 from oso_dp.reporting.compare import compare
 from oso_dp.reporting.comparisons import comparison_tables, paper_table
-from oso_dp.reporting.paper import find_table
 from oso_dp.reporting.tables import noise_table, runs_table
 
 

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import ttest_ind_from_stats
 
 from oso_dp.data.catalogue import DATASETS
+from oso_dp.paper.tables import paper_results
 from oso_dp.reporting.compare import compare
-from oso_dp.reporting.paper import paper_results
 from oso_dp.reporting.verdicts import (
     MARGINS,
     SEEDS_NEEDED,

@@ -3,10 +3,10 @@
 import pytest
 
 from oso_dp.errors import OsoError
+from oso_dp.paper.best_points import best_points
 from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import load_config, parse_config
-from oso_dp.study.outlook import outlook
-from oso_dp.study.paper_best import best_points
+from oso_dp.study.workload import workload
 
 IDENTITIES = {
     "fixed_quantile": "ec413b9e8d4c88725dd0",
@@ -23,7 +23,7 @@ def all_ids(config) -> list[str]:
 
 def test_the_papers_study_has_the_papers_size(repo) -> None:
     config = load_config(repo / "config/paper.yaml")
-    ahead = outlook(config, cohorts(config), set())
+    ahead = workload(config, cohorts(config), set())
     assert (ahead.private_runs, ahead.private_cohorts) == (18_120, 144)
     assert (ahead.plain_runs, ahead.plain_cohorts) == (315, 9)
     assert "18,120 private runs in 144 cohorts and 315 NoDP runs in 9" in str(ahead)
@@ -40,12 +40,12 @@ def test_stored_runs_are_not_ahead(base) -> None:
     every = cohorts(config)
     ids = all_ids(config)
     half, none = (
-        outlook(config, every, set(ids[: len(ids) // 2])),
-        outlook(config, every, set(ids)),
+        workload(config, every, set(ids[: len(ids) // 2])),
+        workload(config, every, set(ids)),
     )
     assert half.stored_runs == len(ids) // 2
     assert none.hours == 0
-    assert 0 < half.hours < outlook(config, every, set()).hours
+    assert 0 < half.hours < workload(config, every, set()).hours
 
 
 def test_identities_are_unique_and_stable(base) -> None:

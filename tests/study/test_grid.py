@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from oso_dp.methods import find_method
+from oso_dp.paper.best_points import best_points
 from oso_dp.study.config import GridSection
 from oso_dp.study.grid import candidates, log_uniform
-from oso_dp.study.paper_best import best_points
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 import torch
 from tests.study.conftest import BASE
 
+from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.errors import OsoError
 from oso_dp.methods import State
-from oso_dp.privacy.accounting import epsilon_of
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import load_config, parse_config

@@ -2,8 +2,8 @@
 
 import pytest
 
+from oso_dp.accounting.search import SHAPES
 from oso_dp.errors import OsoError
-from oso_dp.privacy.search import SHAPES
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan
 from oso_dp.study.prices import grid_prices

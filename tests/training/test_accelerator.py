@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientCode, check_independence
+from oso_dp.gradients.rules import row_norms
 from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy import philox
-from oso_dp.privacy.draws import BLOCK, Draws
+from oso_dp.privacy.random_numbers import BLOCK, RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded, SystemEntropy
-from oso_dp.training.gradients import GradientCode, check_independence
-from oso_dp.training.gradients.rules import row_norms
 from oso_dp.training.loop import train
 
 HOST = torch.device("cpu")
@@ -42,7 +42,7 @@ def test_streams_are_the_same_on_every_device(device, count: int, step: int) -> 
 @pytest.mark.parametrize("rate", [1e-12, 0.01, 0.4, 1.0])
 def test_batches_are_padded_to_whole_blocks_and_nobody_is_left_out(device, rate: float) -> None:
     sampling = PoissonSampling(rate)
-    draws = Draws(Seeded(), sampling, 1000, device)
+    draws = RandomNumbers(Seeded(), sampling, 1000, device)
     indices, present = draws.batches(["a", "b", "c"], 5)
     assert indices.device.type == present.device.type == device.type
     assert indices.shape == present.shape
@@ -57,7 +57,7 @@ def test_batches_are_padded_to_whole_blocks_and_nobody_is_left_out(device, rate:
 
 
 def test_the_systems_entropy_is_drawn_by_the_host_and_arrives(device) -> None:
-    draws = Draws(SystemEntropy(), PoissonSampling(0.5), 1000, device)
+    draws = RandomNumbers(SystemEntropy(), PoissonSampling(0.5), 1000, device)
     first, again = (draws.normals(["a"], "noise", 1, (1000,)) for _ in range(2))
     assert first.device.type == device.type
     assert not torch.equal(first, again)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from oso_dp.gradients import GradientCode
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.training import evaluate
 from oso_dp.training.evaluate import BATCH, Evaluator
-from oso_dp.training.gradients import GradientCode
 
 SIZES = sorted({2, 3, 59, 60, *(BATCH * k + more for k in (1, 2) for more in (-1, 0, 1, 203))})
 

@@ -26,7 +26,7 @@ def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_start, mom
     sampler = Mechanism(["a"], 200, 20)  # the same identity draws the same batches
     for step in range(1, STEPS + 1):
         training.take_step()
-        batch = sampler.draws.batch("a", step)
+        batch = sampler.random_numbers.batch("a", step)
         outputs = training.code.outputs(theta, training.inputs[batch])
         total = torch.nn.functional.cross_entropy(outputs, training.targets[batch], reduction="sum")
         optimizer.zero_grad()
@@ -52,7 +52,9 @@ def test_a_run_does_not_depend_on_its_neighbours(name, arrays, make_task, make_s
 def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_start) -> None:
     """Batches are padded with the first example: its values may not show where it was not drawn."""
     left_out = next(
-        name for name in "abcdefgh" if 0 not in Mechanism([name], 200, 20).draws.batch(name, 1)
+        name
+        for name in "abcdefgh"
+        if 0 not in Mechanism([name], 200, 20).random_numbers.batch(name, 1)
     )
     found = []
     for value in (0.5, 1e30):  # the second one's gradient is not finite
@@ -76,7 +78,7 @@ def test_a_batch_is_clipped_with_the_threshold_of_before_it(
         start = training.state.parameters[0].clone()
         threshold, rho = training.state.threshold.item(), training.state.learning_rate.item()
         training.take_step()
-        batch = Mechanism(["a"], 200, 20).draws.batch("a", step)
+        batch = Mechanism(["a"], 200, 20).random_numbers.batch("a", step)
         gradients = training.code(start, training.inputs[batch], training.targets[batch])
         weights = (threshold / gradients.norms()).clamp(max=1.0)
         expected = start - rho * gradients.weighted_sums(weights[None])[0] / 20

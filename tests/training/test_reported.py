@@ -23,7 +23,7 @@ def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
         training.take_step()
         training.evaluate()
         for run, start in enumerate(starts):
-            batch = training.mechanism.draws.batch(start.run_id, step)
+            batch = training.mechanism.random_numbers.batch(start.run_id, step)
             mine = training.code(before[run], training.inputs[batch], training.targets[batch])
             clipped = int((mine.norms() > thresholds[run]).sum())
             # As the count is centred: an expected batch less half of what was drawn.

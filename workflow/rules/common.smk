@@ -12,7 +12,7 @@ from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.collect import finished_runs
 from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import parse_config
-from oso_dp.study.outlook import outlook
+from oso_dp.study.workload import workload
 from oso_dp.study.plan import plans_of
 
 try:
@@ -48,7 +48,7 @@ if workflow.is_main_process:
         )
     if working and not all((STORE / f"{kind}.parquet").exists() for kind in SCHEMAS):
         (BUILD / "collected.txt").unlink(missing_ok=True)  # a receipt for what is gone
-    logger.info(str(outlook(STUDY, list(COHORTS.values()), STORED)))
+    logger.info(str(workload(STUDY, list(COHORTS.values()), STORED)))
 
 
 wildcard_constraints:

@@ -1,7 +1,7 @@
 """The two experiments: one run with thousands of canaries, thousands of runs with one.
 
 Both go through `oso_dp.training.loop.train`, with the mechanism, the gradient code and the method
-as the study uses them, at the noise that `oso_dp.privacy.search` asks for.
+as the study uses them, at the noise that `oso_dp.accounting.search` asks for.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from functools import cache
 import numpy as np
 import torch
 
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.search import Search
 from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
 from oso_dp.audit.observe import Observer
 from oso_dp.audit.scores import Score, scores
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State, find_method
 from oso_dp.models.linear import INPUTS
-from oso_dp.privacy.accounting import epsilon_of
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.search import Search
 from oso_dp.training.loop import Outcome, Start, Task, train
 
 EPSILON, DELTA = 2.0, 1e-5  # what each run is priced for

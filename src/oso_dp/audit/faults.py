@@ -18,13 +18,13 @@ from torch import Tensor
 
 from oso_dp.audit.canaries import THRESHOLD
 from oso_dp.errors import OsoError
-from oso_dp.privacy.draws import Draws
+from oso_dp.gradients import BatchGradients
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Query
+from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded
-from oso_dp.training.gradients import BatchGradients
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ def _small_norms() -> AbstractContextManager[Any]:
 
 
 def _repeated_examples() -> AbstractContextManager[Any]:
-    right = Draws.batches
+    right = RandomNumbers.batches
 
-    def batches(self: Draws, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
+    def batches(self: RandomNumbers, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
         indices, present = right(self, run_ids, step)
         return indices.repeat(1, 4), present.repeat(1, 4)
 
-    return patch.object(Draws, "batches", batches)
+    return patch.object(RandomNumbers, "batches", batches)
 
 
 def _whole_batch() -> AbstractContextManager[Any]:
@@ -121,8 +121,10 @@ def _whole_batch() -> AbstractContextManager[Any]:
 
 
 def _same_batch() -> AbstractContextManager[Any]:
-    right = Draws.batches
-    return patch.object(Draws, "batches", lambda self, run_ids, step: right(self, run_ids, 1))
+    right = RandomNumbers.batches
+    return patch.object(
+        RandomNumbers, "batches", lambda self, run_ids, step: right(self, run_ids, 1)
+    )
 
 
 def _deviation_booked() -> AbstractContextManager[Any]:

@@ -16,11 +16,11 @@ from oso_dp.campaign.parts import Parts
 from oso_dp.campaign.priorities import read_priorities
 from oso_dp.data.arrays import Arrays, load_arrays
 from oso_dp.errors import OsoError
+from oso_dp.gradients import find_precision, slow_reason
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.plain import paper_best_runs, read_plain_plan
 from oso_dp.study.plan import Plan
 from oso_dp.study.preparation import check_prepared
-from oso_dp.training.gradients import find_precision, slow_reason
 from oso_dp.training.provenance import device_name
 
 # `auto`, on a GPU to begin with: halved where memory does not suffice. On a CPU only networks of

@@ -96,7 +96,7 @@ def budget(
 
 
 def _shape(text: str) -> float:
-    from oso_dp.privacy.search import SHAPES
+    from oso_dp.accounting.search import SHAPES
 
     try:
         return SHAPES[text] if text in SHAPES else float(text)
@@ -110,9 +110,9 @@ def _search(
     facts: dict[str, Any], accountant: str, selection: str, shape: float, ratio: float | None
 ) -> dict[str, Any]:
     """One search, from the options."""
-    from oso_dp.privacy.joint import gradient_noise_multiplier
+    from oso_dp.accounting.search import Search
+    from oso_dp.privacy.noise_split import gradient_noise_multiplier
     from oso_dp.privacy.sampling import PoissonSampling
-    from oso_dp.privacy.search import Search
 
     epsilon, nu, examples = facts["epsilon"], facts["noise-multiplier"], facts["examples"]
     if (epsilon is None) == (nu is None):

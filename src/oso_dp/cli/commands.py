@@ -66,8 +66,8 @@ def plan(
     from oso_dp.results.collect import finished_runs
     from oso_dp.study.cohort import cohorts
     from oso_dp.study.config import load_config
-    from oso_dp.study.outlook import outlook
     from oso_dp.study.plan import make_plan, write_plan
+    from oso_dp.study.workload import workload
 
     study = load_config(config)
     if output is not None:
@@ -78,7 +78,7 @@ def plan(
         from oso_dp.reporting.prices import write_prices
 
         write_prices(output, prices)
-    print(outlook(study, cohorts(study), finished_runs(Path(study.results))))
+    print(workload(study, cohorts(study), finished_runs(Path(study.results))))
 
 
 @app.command()

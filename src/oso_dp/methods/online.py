@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oso_dp.methods.base import Method, Settings, State, descend, setting
-from oso_dp.privacy.joint import gradient_noise_multiplier
+from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.joint import combined_noise_multiplier
+from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def composed_event(releases: Mapping[tuple[PoissonSampling, float], int]) -> "DpEvent":
     """Steps by (sampling, nu of all the step's sums together) and their number, as one event."""
-    from oso_dp.privacy.lean import dp_event
+    from oso_dp.privacy.dp_events import dp_event
 
     events = []
     for (sampling, nu), count in releases.items():

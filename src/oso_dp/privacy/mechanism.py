@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.draws import Draws
 from oso_dp.privacy.groups import Group
-from oso_dp.privacy.joint import combined_noise_multiplier
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.privacy.queries import QUERIES, Query
+from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Randomness, Seeded
 
@@ -82,7 +82,9 @@ class Mechanism:
         self.batch_size = batch_size  # expected; the realised size is private
         self.noise_multiplier = noise_multiplier
         self.sampling = PoissonSampling(batch_size / examples)
-        self.draws = Draws(randomness or Seeded(), self.sampling, examples, torch.device(device))
+        self.random_numbers = RandomNumbers(
+            randomness or Seeded(), self.sampling, examples, torch.device(device)
+        )
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
@@ -113,9 +115,9 @@ class Mechanism:
             self._last_step[run] = step
             self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
         if isinstance(runs, slice):
-            indices, present = self.draws.batches(self.run_ids[runs], step)
+            indices, present = self.random_numbers.batches(self.run_ids[runs], step)
         else:
-            indices, present = self.draws.batch(self.run_ids[runs], step), None
+            indices, present = self.random_numbers.batch(self.run_ids[runs], step), None
         gradients = gradients_of(indices)
         answers = {}
         for query, total in zip(queries, _sums(queries, runs, gradients, present), strict=True):
@@ -164,9 +166,9 @@ class Mechanism:
         # exact sum away. Seven digits, because the last ones differ between machines.
         purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
         if isinstance(runs, slice):
-            noise = self.draws.normals(self.run_ids[runs], purpose, step, total.shape[1:])
+            noise = self.random_numbers.normals(self.run_ids[runs], purpose, step, total.shape[1:])
         else:
-            noise = self.draws.normals([self.run_ids[runs]], purpose, step, total.shape)[0]
+            noise = self.random_numbers.normals([self.run_ids[runs]], purpose, step, total.shape)[0]
         noise *= query.noise_multiplier * _columns(query.sensitivity(runs), noise.dim())
         # Added in float64: a sum of two float32 numbers would show which noise was possible.
         return noise.add_(total).to(total.dtype)

@@ -42,14 +42,14 @@ class PoissonSampling:
 
     def event(self, sums: DpEvent) -> DpEvent:
         """The sums over one such batch, as a dp_accounting event."""
-        from oso_dp.privacy.lean import dp_event
+        from oso_dp.privacy.dp_events import dp_event
 
         return dp_event.PoissonSampledDpEvent(self.rate, sums)
 
     @property
     def relation(self) -> NeighboringRelation:
         """The relation that an accountant of such events must be made for."""
-        from oso_dp.privacy.lean import privacy_accountant
+        from oso_dp.privacy.dp_events import privacy_accountant
 
         return privacy_accountant.NeighboringRelation.ADD_OR_REMOVE_ONE
 

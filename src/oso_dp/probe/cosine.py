@@ -19,13 +19,13 @@ from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientCode
 from oso_dp.methods import State
 from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.privacy.streams import source
-from oso_dp.training.gradients import GradientCode
 from oso_dp.training.loop import Start, Task, examples_on_device, train
 
 STEPS = (100, 250, 500, 750, 950)  # the paper's t

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from oso_dp.paper.tables import DATASETS, SEEDS, paper_results
 from oso_dp.reporting import labels
 from oso_dp.reporting.compare import Study, compare
 from oso_dp.reporting.evidence import (
@@ -23,7 +24,6 @@ from oso_dp.reporting.evidence import (
     step_time,
 )
 from oso_dp.reporting.figures import settings
-from oso_dp.reporting.paper import DATASETS, SEEDS, paper_results
 from oso_dp.reporting.render import Table
 from oso_dp.reporting.stopping import STOPPING, outcomes
 

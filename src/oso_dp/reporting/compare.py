@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from oso_dp.errors import OsoError
+from oso_dp.paper.tables import SEEDS, find_table, paper_results, paper_tables
 from oso_dp.reporting import labels, verdicts
 from oso_dp.reporting.budget import grid_size
-from oso_dp.reporting.paper import SEEDS, find_table, paper_results, paper_tables
 from oso_dp.reporting.select import (
     CELL,
     POINT,

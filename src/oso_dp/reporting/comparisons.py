@@ -5,10 +5,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from oso_dp.reporting import labels, verdicts
-from oso_dp.reporting.compare import Study, compare
-from oso_dp.reporting.figures import settings
-from oso_dp.reporting.paper import (
+from oso_dp.paper.tables import (
     DATASETS,
     SEEDS,
     PaperTable,
@@ -16,6 +13,9 @@ from oso_dp.reporting.paper import (
     paper_results,
     paper_tables,
 )
+from oso_dp.reporting import labels, verdicts
+from oso_dp.reporting.compare import Study, compare
+from oso_dp.reporting.figures import settings
 from oso_dp.reporting.render import Table
 from oso_dp.reporting.select import CELL, POINT, is_higher_better
 from oso_dp.reporting.verdicts import POINT_RULE, VALUE_RULE, Comparison, Sample

@@ -8,9 +8,9 @@ import pandas as pd
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.models import build_model, parameter_count
+from oso_dp.paper.tables import paper_setups
 from oso_dp.reporting import labels
 from oso_dp.reporting.compare import Study
-from oso_dp.reporting.paper import paper_data
 from oso_dp.reporting.render import Table
 from oso_dp.results.facts import FACTS
 from oso_dp.study.config import MODELS, StudyConfig
@@ -56,7 +56,7 @@ def read_facts(results: Path) -> dict[str, dict[str, float]]:
 
 def data_table(study: Study, known_words: dict[str, dict[str, float]]) -> Table:
     """The paper's three data sets and every other one that was run; `known_words`: `read_facts`."""
-    paper = paper_data().set_index("dataset")
+    paper = paper_setups().set_index("dataset")
     datasets = [*paper.index, *(d for d in study.datasets if d not in paper.index)]
     rows = []
     for dataset in datasets:

@@ -5,8 +5,8 @@ from functools import cache
 import pandas as pd
 from matplotlib.figure import Figure
 
-from oso_dp.privacy.accounting import epsilon_of_event
-from oso_dp.privacy.advanced import advanced_epsilon
+from oso_dp.accounting.accountants import epsilon_of_event
+from oso_dp.accounting.advanced_composition import advanced_epsilon
 from oso_dp.privacy.ledger import composed_event
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting import canvas, labels

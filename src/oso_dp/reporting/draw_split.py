@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from oso_dp.privacy.joint import gradient_noise_multiplier
+from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.reporting import canvas
 
 # nu_q / nu; at 1 no budget is left for the gradient.

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from oso_dp.paper.tables import paper_results
 from oso_dp.reporting import labels
-from oso_dp.reporting.paper import paper_results
 from oso_dp.reporting.select import is_higher_better
 from oso_dp.reporting.verdicts import MARGINS, Difference, Sample, difference
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from oso_dp.paper.tables import paper_tables
 from oso_dp.reporting import labels
 from oso_dp.reporting.compare import Study, compare
-from oso_dp.reporting.paper import paper_tables
 from oso_dp.reporting.pictures import Picture
 from oso_dp.reporting.render import Table
 

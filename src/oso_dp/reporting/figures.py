@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from oso_dp.paper.tables import DATASETS, find_table, paper_tables
 from oso_dp.reporting import canvas, labels
 from oso_dp.reporting.compare import Study, compare
 from oso_dp.reporting.draw_metric import draw_metric
@@ -11,7 +12,6 @@ from oso_dp.reporting.draw_noise import draw_noise
 from oso_dp.reporting.draw_steps import draw_adapted, draw_curves, trajectories
 from oso_dp.reporting.files import ReportFolder
 from oso_dp.reporting.grid_figures import cosine_plans, grid_plan, noise_plan, outcome_plans
-from oso_dp.reporting.paper import DATASETS, find_table, paper_tables
 from oso_dp.reporting.pictures import Picture, PicturePlan
 from oso_dp.reporting.price_figures import price_plans
 from oso_dp.reporting.tables import noise_table

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from oso_dp.paper.tables import paper_results
 from oso_dp.reporting import labels
 from oso_dp.reporting.budget import grid_size
 from oso_dp.reporting.compare import Study
@@ -12,7 +13,6 @@ from oso_dp.reporting.draw_against_noise import draw_against_noise
 from oso_dp.reporting.draw_cosine import draw_cosine
 from oso_dp.reporting.draw_grid import AXES, draw_grid
 from oso_dp.reporting.draw_outcomes import draw_outcomes
-from oso_dp.reporting.paper import paper_results
 from oso_dp.reporting.pictures import PicturePlan
 from oso_dp.reporting.select import (
     CELL,

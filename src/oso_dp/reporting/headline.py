@@ -4,11 +4,11 @@ import math
 
 import pandas as pd
 
+from oso_dp.paper.tables import DATASETS, SEEDS, paper_results, paper_tables
 from oso_dp.reporting import labels, verdicts
 from oso_dp.reporting.claims import claims_sentence
 from oso_dp.reporting.compare import Study, compare
 from oso_dp.reporting.figures import settings
-from oso_dp.reporting.paper import DATASETS, SEEDS, paper_results, paper_tables
 from oso_dp.reporting.rules import rules_sentence
 from oso_dp.reporting.select import is_higher_better
 from oso_dp.reporting.tables import noise_table

@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from oso_dp.paper.tables import DATASETS, find_table
 from oso_dp.reporting import evidence, labels, verdicts
 from oso_dp.reporting.accounts import accounting_table, statement
 from oso_dp.reporting.budget import read_budget, read_study_plans
@@ -22,7 +23,6 @@ from oso_dp.reporting.figures import settings, write_figures
 from oso_dp.reporting.files import ReportFolder
 from oso_dp.reporting.headline import best_method, headlines, paper_says
 from oso_dp.reporting.load import load
-from oso_dp.reporting.paper import DATASETS, find_table
 from oso_dp.reporting.pictures import Picture
 from oso_dp.reporting.prices import PRICES, price_table, read_prices
 from oso_dp.reporting.render import Table, headings, text, write_table

@@ -15,10 +15,10 @@ from typing import Any
 
 import pandas as pd
 
+from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.search import SHAPES, Search
 from oso_dp.reporting import labels
 from oso_dp.reporting.budget import read_budget
 from oso_dp.reporting.compare import Study

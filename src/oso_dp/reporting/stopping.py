@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import brentq
 
+from oso_dp.accounting.search import SHAPES, Search, shape_paid_for
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.search import SHAPES, Search, shape_paid_for
 from oso_dp.reporting import labels
 from oso_dp.reporting.budget import grid_size
 from oso_dp.reporting.compare import Study
@@ -56,7 +56,7 @@ Values = npt.NDArray[np.float64]
 def generating_function(mean: float, shape: float) -> Callable[[Values], Values]:
     """x -> E[x^K] on [0, 1] for K with this mean.
 
-    `shape` as in `oso_dp.privacy.search.SHAPES`: the truncated negative binomial's (Papernot and
+    `shape` as in `oso_dp.accounting.search.SHAPES`: the truncated negative binomial's (Papernot and
     Steinke 2022, Definition 1; K >= 1), or infinity for Poisson, where K = 0 is possible.
     """
     if math.isinf(shape):

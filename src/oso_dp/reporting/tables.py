@@ -2,10 +2,10 @@
 
 import pandas as pd
 
+from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting import labels
 from oso_dp.reporting.budget import grid_size
 from oso_dp.reporting.compare import Study
-from oso_dp.reporting.paper import DATASETS
 from oso_dp.reporting.render import Table
 from oso_dp.reporting.select import CELL, VARIANT
 

@@ -23,11 +23,11 @@ from typing import Any
 
 import pandas as pd
 
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso_dp.errors import OsoError
-from oso_dp.privacy.accounting import epsilon_of
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso_dp.results.claims import check_claim, check_planned, ledger_of
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.grid import default_grid_size

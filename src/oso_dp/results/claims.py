@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
+from oso_dp.accounting.search import SELECTIONS
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method, method_names
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.privacy.search import SELECTIONS
 from oso_dp.study.cohort import Cohort, Run
 
 Row = dict[str, Any]

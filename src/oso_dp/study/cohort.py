@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
+from oso_dp.paper.best_points import best_points
 from oso_dp.study.grid import candidates
 from oso_dp.study.identity import POINT, SELECTION, cohort_name, run_id, settings_text
-from oso_dp.study.paper_best import best_points
 from oso_dp.study.preparation import file_name, preparation
 
 if TYPE_CHECKING:  # training reads cohorts without the configuration's checker

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from functools import cache
 
+from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.search import SHAPES, Search
 from oso_dp.study.cohort import Cohort, cohorts
 from oso_dp.study.config import StudyConfig
 

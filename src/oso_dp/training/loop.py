@@ -17,6 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
+from oso_dp.gradients import (
+    BatchGradients,
+    GradientCode,
+    check_independence,
+    find_precision,
+    slow_reason,
+)
 from oso_dp.methods import Method, State
 from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
@@ -25,13 +32,6 @@ from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.streams import source, stream
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.training.evaluate import Evaluator
-from oso_dp.training.gradients import (
-    BatchGradients,
-    GradientCode,
-    check_independence,
-    find_precision,
-    slow_reason,
-)
 
 _log = logging.getLogger(__name__)
 Watch = Callable[[State, dict[str, Tensor]], None]
@@ -52,7 +52,7 @@ class Task:
     loss: str = "mean"  # over the pixels of an image: mean or sum
     device: str = "cpu"
     randomness: str = "seeded"  # of batches and noise: see oso_dp.privacy.streams
-    precision: str = "float32"  # of products: see oso_dp.training.gradients.precision
+    precision: str = "float32"  # of products: see oso_dp.gradients.precision
     width: int | None = None  # runs that go through the model together; None: as suits the device
 
 

@@ -1,0 +1,196 @@
+"""What a hyperparameter search costs: the noise that all its runs need under one budget.
+
+`composition`: all N runs of T steps are released, N x T subsampled Gaussians (Galli et al.,
+"Experiments"). `random_stopping`: candidates are drawn at random from the grid, a random number of
+times, and only the best is released (Papernot and Steinke 2022); its price grows far more slowly
+with the mean number of runs, at the cost of not knowing how many there will be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from oso_dp.accounting.accountants import check_delta, epsilon_of_event
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, composed_event
+from oso_dp.privacy.sampling import PoissonSampling
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+SELECTIONS = ("composition", "random_stopping")
+# The distribution of the number of runs, as a truncated negative binomial's shape.
+SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
+_SMALLEST, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
+_MOST = 10**9  # steps, runs
+_MOST_FOR_PLD = 200.0  # epsilon
+_TOLERANCE = {"rdp": 1e-7, "pld": 1e-5}  # relative; PLD's own discretization is coarser than that
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search to be priced: `runs` trainings of `steps` steps each on Poisson batches.
+
+    `runs`: N under composition, the mean number under random stopping. `shape` (random stopping
+    only): logarithmic (0), geometric (1), poisson (inf), or any number from 0. OsoError names a
+    value out of range.
+    """
+
+    sampling: PoissonSampling
+    steps: int
+    runs: int
+    selection: str = "composition"
+    shape: float = SHAPES["geometric"]
+
+    def __post_init__(self) -> None:
+        for name, value in (("steps", self.steps), ("runs", self.runs)):
+            if not 1 <= value <= _MOST:
+                raise OsoError(f"{name} {value}: must be at least 1 and at most {_MOST:g}")
+        if self.selection not in SELECTIONS:
+            raise OsoError(f"selection {self.selection!r}: allowed are {', '.join(SELECTIONS)}")
+        if not self.shape >= 0:
+            raise OsoError(f"shape {self.shape:g}: must be at least 0")
+        if self.selection == "random_stopping" and self.runs == 1:
+            raise OsoError("runs 1: random stopping needs a mean of more than one run")
+
+    def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
+        """Epsilon at delta of the whole search when each step's sums together have nu."""
+        check_delta(delta)
+        if not _SMALLEST <= noise_multiplier <= _LARGEST:
+            raise OsoError(
+                f"noise multiplier {noise_multiplier:g}: must be {_SMALLEST:g} to {_LARGEST:g}"
+            )
+        if accountant == "pld":
+            self._check_pld(self._cost(noise_multiplier, delta, "rdp"))
+        return self._cost(noise_multiplier, delta, accountant)
+
+    def noise_multiplier(
+        self, epsilon: float, delta: float, accountant: str = "rdp", tolerance: float | None = None
+    ) -> float:
+        """The least nu of a step, such that the whole search costs no more than epsilon at delta.
+
+        Up to `tolerance` (relative) and never below it. Raises OsoError if no noise within reach
+        meets the budget.
+        """
+        check_delta(delta)
+        if not 0 < epsilon < math.inf:
+            raise OsoError(f"epsilon {epsilon:g}: must be above 0")
+        if accountant == "pld":
+            self._check_pld(epsilon)
+
+        def excess(log_nu: float) -> float:
+            spent = self._cost(math.exp(log_nu), delta, accountant)
+            return math.log(spent / epsilon) if spent > 0 else -math.inf
+
+        # PLD asks for a little less noise than RDP, and takes minutes where there is almost none.
+        start = 1.0 if accountant == "rdp" else self.noise_multiplier(epsilon, delta, "rdp", 1e-2)
+        stride = math.log(4.0 if accountant == "rdp" else 1.1)
+        low, high = _bracket(excess, math.log(start), stride)
+        if low is None or high is None:
+            raise OsoError(
+                f"epsilon {epsilon:g}: no noise multiplier between {_SMALLEST:g} and {_LARGEST:g} "
+                f"meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
+            )
+        return math.exp(_least(excess, low, high, tolerance or _TOLERANCE[accountant]))
+
+    def _cost(self, noise_multiplier: float, delta: float, accountant: str) -> float:
+        if self.selection == "composition":
+            event = composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
+        else:
+            one = composed_event({(self.sampling, noise_multiplier): self.steps})
+            event = _stopped(one, self.runs, self.shape)
+        return epsilon_of_event(self.sampling, event, delta, accountant)
+
+    def _check_pld(self, epsilon: float) -> None:
+        if self.selection != "composition":
+            raise OsoError("accountant pld: random stopping is priced by rdp only")
+        if epsilon > _MOST_FOR_PLD:
+            raise OsoError(
+                f"accountant pld: epsilon {epsilon:.4g} is above {_MOST_FOR_PLD:g}, where it takes "
+                "minutes and gigabytes; rdp does not"
+            )
+
+
+def epsilon_of_stopped(one: Ledger, mean_runs: int, shape: float, delta: float) -> float:
+    """Epsilon at delta of a search by random stopping none of whose candidates costs more than one.
+
+    By RDP. Which candidate is drawn does not depend on the data, so that a draw costs at most what
+    the dearest candidate does. OsoError for a mean of one run: see `Search`.
+    """
+    if mean_runs == 1:
+        raise OsoError("runs 1: random stopping needs a mean of more than one run")
+    return epsilon_of_event(one.sampling, _stopped(one.event(), mean_runs, shape), delta, "rdp")
+
+
+def shape_paid_for(
+    search: Search, noise_multiplier: float, budget: float, delta: float
+) -> str | None:
+    """The name of the shape (`SHAPES`) that a search by random stopping bought with this noise.
+
+    The one whose cost comes nearest to the budget from below; None where none comes within a
+    thousandth of it: the noise is that of no such search. The search's own shape is not looked at.
+    """
+    found: tuple[float, str] | None = None
+    for name, shape in SHAPES.items():
+        spent = replace(search, shape=shape).epsilon(noise_multiplier, delta)
+        if budget * 0.999 <= spent <= budget * (1 + 1e-9):
+            found = max(found or (spent, name), (spent, name))
+    return found[1] if found else None
+
+
+def _stopped(one: DpEvent, mean_runs: int, shape: float) -> DpEvent:
+    """A random number of runs, each of which costs `one`; only the best is released."""
+    from oso_dp.privacy.dp_events import dp_event
+
+    return dp_event.RepeatAndSelectDpEvent(one, mean_runs, shape)
+
+
+Point = tuple[float, float]  # log nu, and the log of epsilon spent over epsilon allowed
+
+
+def _bracket(
+    excess: Callable[[float], float], start: float, stride: float
+) -> tuple[Point | None, Point | None]:
+    """Neighbouring points where the budget is exceeded and where it is met; None: there is none."""
+    at = (start, excess(start))
+    direction = 1 if at[1] > 0 else -1
+    limit = math.log(_LARGEST if direction > 0 else _SMALLEST)
+    while True:
+        if at[0] == limit:
+            return (at, None) if direction > 0 else (None, at)
+        following = limit if abs(limit - at[0]) < stride else at[0] + direction * stride
+        then = (following, excess(following))
+        if (then[1] > 0) != (at[1] > 0):
+            return (at, then) if direction > 0 else (then, at)
+        at = then
+
+
+def _least(excess: Callable[[float], float], low: Point, high: Point, tolerance: float) -> float:
+    """The least log nu whose excess is not above 0, up to the tolerance and never below it.
+
+    False position, since the curve is nearly straight in logarithms; the weight of an end that
+    stays twice is halved (Illinois). Library solvers end on either side of the root, this one on
+    the side that respects the budget.
+    """
+    (low_at, low_value), (high_at, high_value) = low, high
+    moved = 0
+    while high_at - low_at > tolerance:
+        share = low_value / (low_value - high_value)
+        if not 0 < share < 1:  # an end is infinite
+            share = 0.5
+        # Half the tolerance off the ends, so that the far end comes in, too.
+        middle = low_at + share * (high_at - low_at)
+        middle = min(max(middle, low_at + tolerance / 2), high_at - tolerance / 2)
+        value = excess(middle)
+        if value > 0:
+            low_at, low_value = middle, value
+            high_value /= 2 if moved > 0 else 1
+            moved = 1
+        else:
+            high_at, high_value = middle, value
+            low_value /= 2 if moved < 0 else 1
+            moved = -1
+    return high_at

@@ -1,0 +1,23 @@
+"""Per-example gradient norms and weighted sums of per-example gradients, without holding them all.
+
+One forward and one backward pass give each layer's input a_i and the loss's gradient e_i at the
+layer's output, for each example i. From these a rule per kind of layer has the norms and sums:
+`linear` and `conv2d` (transposed ones, too) in closed form, `functional` for any other layer.
+`independence` tries, when training starts, whether these are right for the model at hand, and
+`precision` says how products are computed.
+"""
+
+from oso_dp.gradients.batch import BatchGradients
+from oso_dp.gradients.code import GradientCode
+from oso_dp.gradients.independence import check_independence
+from oso_dp.gradients.precision import PRECISIONS, Precision, find_precision, slow_reason
+
+__all__ = [
+    "PRECISIONS",
+    "BatchGradients",
+    "GradientCode",
+    "Precision",
+    "check_independence",
+    "find_precision",
+    "slow_reason",
+]

@@ -1,0 +1,172 @@
+"""From a model and a loss to per-example gradients (the privacy room's `PerExampleGradients`).
+
+R runs, each with parameters and a batch of its own, go through the model together. Layers without
+parameters see all their examples in a row, [R B, ...]; a layer with parameters is called through
+`Pass`, which gives each run's part that run's parameters and keeps what the rules need.
+
+Convolutions on a CPU, and whatever is in a low precision, go through in portions. So what is laid
+out for a layer stays in the cache, and memory does not grow with the batch. And in a low precision
+all portions have one size, the last one filled up: products of one shape are rounded in one way, so
+that an example's gradient does not depend on the batch that it is in.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients.batch import BatchGradients
+from oso_dp.gradients.layers import LayerOutputs
+from oso_dp.gradients.one_pass import Pass
+from oso_dp.gradients.portions import MIXES, Portions, norms_of
+from oso_dp.gradients.precision import PRECISIONS, Precision
+from oso_dp.gradients.rules import LayerGradients
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+# Examples of a run that go through the model at a time.
+PORTION = {"cpu": 64, "cuda": 256}
+
+
+class GradientCode:
+    """Computes per-example gradients of `loss(model(inputs), targets)`, a loss per example.
+
+    The parameters are handed in as one flat vector [P], in the order of `model.parameters()`; the
+    model serves as the recipe only. Raises OsoError for models whose examples are not independent
+    (batch normalisation), that use a layer twice, or whose layers share a parameter.
+    `precision`: how products are computed; what is handed over is of the parameters' type.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, precision: Precision = PRECISIONS["float32"]
+    ) -> None:
+        self.model, self.loss, self.precision = model, loss, precision
+        self.shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        self.size = sum(sizes)  # P
+        ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
+        self._slices = {
+            name: slice(a, b) for name, (a, b) in zip(self.shapes, pairwise(ends), strict=True)
+        }
+        self.layers = {
+            name: layer
+            for name, layer in model.named_modules()
+            if next(layer.parameters(recurse=False), None) is not None
+        }
+        own = {
+            name: dict(layer.named_parameters(recurse=False)) for name, layer in self.layers.items()
+        }
+        self.layer_parameters = {name: list(parameters) for name, parameters in own.items()}
+        self.layer_sizes = {
+            name: sum(parameter.numel() for parameter in parameters.values())
+            for name, parameters in own.items()
+        }
+        if sum(self.layer_sizes.values()) != self.size:
+            raise OsoError("model: two layers share a parameter; each must have its own")
+        for name, layer in model.named_modules():
+            batch_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+            if batch_norm or getattr(layer, "track_running_stats", False):
+                raise OsoError(f"model: layer {name!r} is a {type(layer).__name__}, which {MIXES}")
+        model.requires_grad_(False)  # gradients are taken at the layers' outputs instead
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, as views into the flat vectors [..., P]."""
+        return {
+            name: flat[..., part].unflatten(-1, self.shapes[name])
+            for name, part in self._slices.items()
+        }
+
+    def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
+        """The model's outputs with these parameters [P]."""
+        views = self.views(flat)
+        layers = self.layer_outputs(self.views(flat[None]))
+        with (
+            self.precision.products(flat.device),
+            self.calling(lambda name, inputs: layers[name](inputs)),
+        ):
+            outputs = torch.func.functional_call(self.model, views, (inputs,))
+        return outputs.to(flat.dtype) if self.precision.low else outputs
+
+    def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> BatchGradients:
+        """Gradients at parameters `flat` [P] of a batch: inputs [B, ...], targets [B, ...].
+
+        Or of R runs, each with a batch of its own: [R, P], [R, B, ...], [R, B, ...].
+        """
+        return BatchGradients(self, flat, inputs, targets)
+
+    def layer_gradients(
+        self, flat: Tensor, inputs: Tensor, targets: Tensor
+    ) -> dict[str, LayerGradients]:
+        """One forward and one backward pass; then each layer's rule, by the layer's name.
+
+        flat [R, P], inputs [R, B, ...], targets [R, B, ...]; the rules take all examples in a row.
+        """
+        runs, size = inputs.shape[:2]
+        views = self.views(flat)
+        layers = self.layer_outputs(views)
+        rules: dict[str, list[LayerGradients]] = {name: [] for name in self.layers}
+        norms: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+        for portion in self._portions(inputs, targets):
+            with self.precision.products(flat.device):
+                found = Pass(self, layers).rules(*(each.flatten(0, 1) for each in portion))
+            for name, rule in found.items():
+                rules[name].append(rule)
+                norms[name].append(norms_of(rule, runs * portion[0].shape[1]))
+        return {name: Portions(each, norms[name], runs, size) for name, each in rules.items()}
+
+    def layer_outputs(self, views: Mapping[str, Tensor]) -> dict[str, LayerOutputs]:
+        """By the layer's name; views [R, ...]."""
+        return {
+            # A copy: while the model runs, the layer itself is called through `calling`.
+            name: LayerOutputs(copy.copy(layer), *self._parameters(name, views), self.precision)
+            for name, layer in self.layers.items()
+        }
+
+    @contextmanager
+    def calling(self, call: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
+        """While the model runs, its layers with parameters are called by name through `call`."""
+        try:
+            for name, layer in self.layers.items():
+                layer.forward = partial(call, name)
+            yield
+        finally:
+            for layer in self.layers.values():
+                layer.__dict__.pop("forward", None)
+
+    def portion(self, device: torch.device) -> int | None:
+        """Examples of a run that go through the model at a time; None: all of them."""
+        convolutions = (nn.Conv2d, nn.ConvTranspose2d)
+        small = device.type == "cpu" and any(
+            isinstance(layer, convolutions) for layer in self.layers.values()
+        )
+        return PORTION[device.type] if small or self.precision.low else None
+
+    def _parameters(
+        self, name: str, views: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """A layer's own parameters, and those of layers inside it."""
+        prefix = f"{name}." if name else ""
+        every = {
+            key.removeprefix(prefix): values
+            for key, values in views.items()
+            if key.startswith(prefix)
+        }
+        own = {key: every.pop(key) for key in self.layer_parameters[name]}
+        return own, every
+
+    def _portions(self, inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of every run's batch, [R, width, ...] each; what fills up the last are zeros."""
+        width = self.portion(inputs.device) or inputs.shape[1]
+        for start in range(0, inputs.shape[1], width):
+            xs, ys = inputs[:, start : start + width], targets[:, start : start + width]
+            lack = width - xs.shape[1] if self.precision.low else 0
+            yield (_filled(xs, lack), _filled(ys, lack)) if lack else (xs, ys)
+
+
+def _filled(values: Tensor, lack: int) -> Tensor:
+    """[R, B, ...] with `lack` zeros more for each run."""
+    return torch.cat([values, values.new_zeros(len(values), lack, *values.shape[2:])], dim=1)

@@ -1,0 +1,130 @@
+"""Whether the gradient code is right about a model: tried when training starts.
+
+The clip bounds what one example adds to a sum only if row i of each layer's input is example i's,
+and nobody else's. Nothing in a model says so. Hence one-at-a-time differentiation, which cannot be
+wrong about whose gradient it has, is held against what the gradient code finds for whole batches.
+
+On made-up examples and parameters: to stop because of real ones would tell of them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients.code import GradientCode
+from oso_dp.gradients.portions import MIXES
+
+MANY, FEW = 7, (5, 0, 3)  # a batch, and some of its examples: another size, other places
+
+
+class Tolerance(NamedTuple):
+    """Relative differences that are put down to rounding."""
+
+    outputs: float
+    gradients: float
+
+
+# Rounding may put an example alone on the other side of a ReLU's kink than in company, which moves
+# its gradient by far more than rounding does. In float64 that does not happen: training asks in it.
+TOLERANCES = {torch.float64: Tolerance(1e-9, 1e-8), torch.float32: Tolerance(1e-4, 1e-2)}
+
+
+def check_independence(
+    code: GradientCode,
+    flat: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
+    tolerance: Tolerance | None = None,
+) -> None:
+    """OsoError if the examples' gradients in a batch are not those that each has alone.
+
+    flat [P]: gives the parameters' scale, and the precision in which to compute. `tolerance`: by
+    default the one of that precision (`TOLERANCES`). inputs, targets [*, ...]: their shapes and
+    types alone are looked at, so they may be empty; whole numbers are made up as 0 and 1.
+    Compared are, for two sizes of a batch, the norms, whole and by layer, and two weighted sums;
+    and the outputs of one example in company that is far larger.
+    """
+    random = torch.Generator().manual_seed(0)
+
+    def like(given: Tensor, shape: Sequence[int]) -> Tensor:
+        if not given.is_floating_point():
+            return torch.randint(0, 2, tuple(shape), generator=random).to(given)
+        made = torch.randn(tuple(shape), generator=random, dtype=torch.float64)
+        return made.to(given.device, flat.dtype)
+
+    # Off the starting point, where a layer of zeros would hide what stands before it.
+    spread = float(flat.std()) if flat.numel() > 1 else 0.0
+    flat = flat.detach() + (spread or 0.05) * like(flat, flat.shape)
+    inputs, targets = (like(given, (MANY, *given.shape[1:])) for given in (inputs, targets))
+    few = torch.tensor(FEW, device=inputs.device)
+    within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
+    _check_outputs(code, flat, inputs[:3], within.outputs)
+    alone = _alone(code, flat, inputs, targets)
+    weights = torch.linspace(0.5, 2.0, 2 * MANY, dtype=flat.dtype, device=flat.device)
+    _check_gradients(code, flat, inputs, targets, alone, weights.view(2, -1), within.gradients)
+    weights = weights[: 2 * len(few)].view(2, -1)
+    _check_gradients(code, flat, inputs[few], targets[few], alone[few], weights, within.gradients)
+
+
+def _check_outputs(code: GradientCode, flat: Tensor, inputs: Tensor, tolerance: float) -> None:
+    """One example among three, whose company and place change, the company by a large factor."""
+    one, second, third = inputs
+    before, after = third, second
+    if inputs.is_floating_point():
+        before, after = 1e4 * third, -1e4 * second
+    with torch.no_grad():
+        here = code.outputs(flat, torch.stack((one, second, third)))[0]
+        there = code.outputs(flat, torch.stack((before, one, after)))[1]
+    if not _close(here, there, 0.1 * float(here.abs().max()), tolerance):
+        raise OsoError(f"model: its output for an example {MIXES}")
+
+
+def _alone(code: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The gradient of each example in a batch of its own, by ordinary differentiation, [B, P]."""
+    found = []
+    for one, target in zip(inputs, targets, strict=True):
+        at = flat.clone().requires_grad_(True)
+        loss = code.loss(code.outputs(at, one[None]), target[None]).sum()
+        found.append(torch.autograd.grad(loss, at)[0])
+    return torch.stack(found)
+
+
+def _check_gradients(
+    code: GradientCode,
+    flat: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
+    alone: Tensor,
+    weights: Tensor,
+    tolerance: float,
+) -> None:
+    """The batch's norms [B], whole and by layer, and sums with weights [J, B], against `alone`."""
+    together = code(flat, inputs, targets)
+    sums, expected = together.weighted_sums(weights), weights @ alone
+    pairs = {}
+    parts = alone.split(list(code.layer_sizes.values()), dim=1)
+    for (layer, norms), part in zip(together.layer_norms().items(), parts, strict=True):
+        pairs[f" in layer {layer!r}"] = norms, part
+    pairs[""] = together.norms(), alone
+    for where, (norms, gradients) in pairs.items():
+        right = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
+        if not _close(norms.double(), right, float(right.max()), tolerance):
+            raise _wrong("norm", where, len(inputs))
+    error = torch.linalg.vector_norm(sums - expected, dim=1, dtype=torch.float64)
+    scale = float(torch.linalg.vector_norm(expected, dim=1, dtype=torch.float64).max())
+    if not _close(error, torch.zeros_like(error), scale, tolerance):
+        raise _wrong("part of a sum", "", len(inputs))
+
+
+def _close(found: Tensor, right: Tensor, scale: float, tolerance: float) -> bool:
+    return torch.allclose(found, right, rtol=tolerance, atol=tolerance * scale)
+
+
+def _wrong(what: str, where: str, size: int) -> OsoError:
+    return OsoError(
+        f"model: the {what} of an example's gradient{where} is another in a batch of {size} than "
+        "alone; row i of each layer's input must be example i's, in the order of the batch"
+    )

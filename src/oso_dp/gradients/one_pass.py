@@ -1,0 +1,88 @@
+"""One pass through the model, forward and backward, from which each layer's rule is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients.functional import FunctionalGradients
+from oso_dp.gradients.layers import LayerOutputs
+from oso_dp.gradients.rules import LayerGradients, rule_for
+
+if TYPE_CHECKING:
+    from oso_dp.gradients.code import GradientCode
+
+
+class Pass:
+    """One pass of R runs, forward and backward.
+
+    A layer's rule takes the gradient of its output as soon as the backward pass has it, so that
+    neither that nor the layer's input is kept longer than in ordinary training.
+    """
+
+    def __init__(self, code: GradientCode, layers: Mapping[str, LayerOutputs]) -> None:
+        self.code, self.layers = code, layers
+        self._leaves: list[Tensor] = []  # the outputs where the graph begins
+        self._outputs: dict[str, tuple[Tensor, int]] = {}  # with their versions; until `_check`
+        self._inputs: dict[str, Tensor] = {}
+        self._rules: dict[str, LayerGradients] = {}
+
+    def rules(self, inputs: Tensor, targets: Tensor) -> dict[str, LayerGradients]:
+        """Each layer's rule, by the layer's name, for inputs [N, ...] and targets [N, ...]."""
+        with self.code.calling(self._call):
+            outputs = self.code.model(inputs)
+        if self.code.precision.low:  # a loss is no product
+            outputs = outputs.to(inputs.dtype)
+        losses = self.code.loss(outputs, targets)
+        if losses.shape != (len(inputs),):  # a mean would be clipped as if it were one example's
+            raise OsoError(
+                f"loss: has shape {list(losses.shape)} for {len(inputs)} examples; must be one each"
+            )
+        self._check()
+        torch.autograd.grad(losses.sum(), self._leaves)
+        self._leaves.clear()  # an output, its hook and this pass would keep one another
+        self._require(self._rules)
+        return {name: self._rules[name] for name in self.layers}
+
+    def _check(self) -> None:
+        """OsoError if the outputs are not what the layers returned, or a layer was left out."""
+        for name, (output, version) in self._outputs.items():
+            if output._version != version:
+                raise OsoError(
+                    f"model: the output of a {type(self.layers[name].layer).__name__} is changed "
+                    "in place; use inplace=False"
+                )
+        self._outputs.clear()
+        self._require(self._inputs)
+
+    def _require(self, found: Mapping[str, object]) -> None:
+        if missing := self.layers.keys() - found.keys():
+            raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
+
+    def _call(self, name: str, inputs: Tensor) -> Tensor:
+        layer = self.layers[name]
+        if name in self._inputs:
+            raise OsoError(f"model: a {type(layer.layer).__name__} is used twice in one pass")
+        inputs = layer.prepared(inputs)
+        self._inputs[name] = inputs.detach()  # the very numbers that the product takes
+        output = layer(inputs)
+        if not output.requires_grad:  # the first layer's: here the graph begins
+            self._leaves.append(output.requires_grad_(True))
+        output.register_hook(partial(self._take, name))
+        self._outputs[name] = output, output._version
+        return output
+
+    def _take(self, name: str, gradient: Tensor) -> None:
+        layer, inputs = self.layers[name], self._inputs.pop(name)
+        rule = rule_for(layer.layer, inputs)
+        if rule is FunctionalGradients:
+            self._rules[name] = FunctionalGradients(
+                layer.layer, inputs, gradient, layer.parameters, layer.inside
+            )
+        else:
+            self._rules[name] = rule(layer.layer, inputs, gradient)

@@ -1,0 +1,56 @@
+"""A layer's gradients for a batch that went through the model in portions."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients.rules import LayerGradients, Sums
+
+MIXES = "mixes examples; allowed are layers that treat each by itself, such as GroupNorm"
+
+
+class Portions:
+    """The rules of one layer, each for some examples of every run, in their order.
+
+    `norms`: what each rule's `norms` returned. `size`: examples per run, without those that fill up
+    the last portion.
+    """
+
+    def __init__(
+        self, rules: Sequence[LayerGradients], norms: Sequence[Tensor], runs: int, size: int
+    ) -> None:
+        self.rules, self.runs, self.size = rules, runs, size
+        self.widths = [len(each) // runs for each in norms]
+        self._norms = torch.cat([each.unflatten(0, (runs, -1)) for each in norms], dim=1)
+        if filled := self._norms.shape[1] - size:  # zero times infinity is not zero
+            self._drop(F.pad(self._norms.new_zeros(runs, size), (0, filled), value=1.0) > 0)
+
+    def norms(self) -> Tensor:
+        return self._norms[:, : self.size].flatten()
+
+    def drop(self, bad: Tensor) -> None:
+        bad = bad.view(self.runs, self.size)
+        self._drop(F.pad(bad, (0, self._norms.shape[1] - self.size)))
+
+    def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
+        weights = F.pad(weights, (0, self._norms.shape[1] - self.size))
+        for rule, part in zip(self.rules, weights.split(self.widths, dim=2), strict=True):
+            onto = rule.weighted_sums(part, onto)
+        assert onto is not None
+        return onto
+
+    def _drop(self, bad: Tensor) -> None:
+        for rule, part in zip(self.rules, bad.split(self.widths, dim=1), strict=True):
+            if bad.is_cuda or part.any():
+                rule.drop(part.flatten())
+
+
+def norms_of(rule: LayerGradients, examples: int) -> Tensor:
+    """The rule's norms, [N]; OsoError if there is not one for each example."""
+    norms = rule.norms()
+    if len(norms) != examples:  # parts of one would be clipped one by one
+        raise OsoError(f"model: a layer's input {MIXES}: one row each")
+    return norms

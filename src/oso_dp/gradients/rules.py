@@ -1,0 +1,85 @@
+"""What a rule gives for one layer and one batch."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+Sums = dict[str, Tensor]
+
+
+class LayerGradients(Protocol):
+    """Per-example gradients of one layer's parameters, in whatever form is small.
+
+    Of N = R B examples: those of R runs, one run's after the other's.
+    """
+
+    def norms(self) -> Tensor:
+        """2-norm over all the layer's parameters, float64 [N]."""
+
+    def drop(self, bad: Tensor) -> None:
+        """Make the gradients of these examples (bool [N]) zero; they are not finite."""
+
+    def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
+        """For weights [R, J, B]: by parameter sum_i weights[r, j, i] g_ri, [R, J, *its shape].
+
+        In the weights' type, whatever the gradients' is. `onto`: what the same layer's rule
+        returned for other examples; the sums are added to it, in place, and it is returned.
+        """
+
+
+# An example with a gradient, or a factor of one, longer than this contributes nothing: beyond it a
+# sum over the batch could overflow before any noise is added.
+LARGEST_NORM = 1e18
+_SMALL, _LARGE = 1e-12, LARGEST_NORM  # between these, float32 squares lose nothing that matters
+_LONG = 2**14  # float32 sums over longer rows come out too small (1 % at ten million)
+
+
+def waits(values: Tensor) -> bool:
+    """Whether the host has to wait for its answer when it asks about them: on an accelerator."""
+    return values.device.type != "cpu"
+
+
+def row_norms(values: Tensor) -> Tensor:
+    """2-norm of each row of [B, ...], float64 [B], also where float32 squares under- or overflow.
+
+    A norm that is measured too small lets its example through the clip: sensitivity rests on this.
+    """
+    rows = values.flatten(1)
+    if rows.shape[1] > _LONG:
+        parts = [row_norms(part) for part in rows.split(_LONG, dim=1)]
+        return torch.linalg.vector_norm(torch.stack(parts), dim=0)
+    if waits(rows):  # float64 costs little there
+        return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    exact = torch.float32 if rows.dtype.itemsize < 4 else None  # squares and sums of short numbers
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=exact).double()
+    odd = ~((norms > _SMALL) & (norms < _LARGE))
+    if odd.any():
+        norms[odd] = torch.linalg.vector_norm(rows[odd].double(), dim=1)
+    return norms
+
+
+def rule_for(layer: nn.Module, inputs: Tensor) -> type:
+    """The rule for this layer and input; the general one unless a closed form applies."""
+    from oso_dp.gradients.conv2d import ConvGradients
+    from oso_dp.gradients.functional import FunctionalGradients
+    from oso_dp.gradients.linear import LinearGradients
+
+    # Exact types: a subclass may compute something else.
+    if type(layer) is nn.Linear and inputs.dim() == 2:
+        return LinearGradients
+    if (
+        type(layer) in (nn.Conv2d, nn.ConvTranspose2d)
+        and layer.groups == 1
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+    ):
+        return ConvGradients
+    return FunctionalGradients
+
+
+def has_rule(layer: nn.Module, inputs: Tensor) -> bool:
+    """Whether a closed form applies."""
+    from oso_dp.gradients.functional import FunctionalGradients
+
+    return rule_for(layer, inputs) is not FunctionalGradients

@@ -1,0 +1,86 @@
+"""Three accountants over the same ledgers."""
+
+import math
+
+import pytest
+
+from oso_dp.accounting.accountants import epsilon_of, epsilon_of_event
+from oso_dp.accounting.search import Search
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
+from oso_dp.privacy.noise_split import gradient_noise_multiplier
+from oso_dp.privacy.sampling import PoissonSampling
+
+DELTA = 1e-5
+MNIST = PoissonSampling(512 / 60_000)
+STEPS = 1172  # 10 epochs
+
+
+def online_grid() -> list[Ledger]:
+    """What the nine runs of Online's grid write at epsilon = 3: two sums a step."""
+    nu = Search(MNIST, STEPS, 9).noise_multiplier(3.0, DELTA)
+    nu_q = 7.124 * nu
+    step = (SumQuery("g", gradient_noise_multiplier(nu, nu_q)), SumQuery("q", nu_q))
+    return [Ledger(MNIST, [(step, STEPS)])] * 9
+
+
+def test_the_grid_spends_its_budget_and_no_more() -> None:
+    spent = epsilon_of(online_grid(), DELTA)
+    assert spent <= 3.0 + 1e-9
+    assert spent == pytest.approx(3.0, rel=1e-4)
+
+
+def test_the_accountants_agree_as_far_as_their_bounds_do() -> None:
+    """Two libraries' tight bounds within 2 % of each other, both below RDP's looser one."""
+    rdp, pld, prv = (epsilon_of(online_grid(), DELTA, name) for name in ("rdp", "pld", "prv"))
+    assert pld == pytest.approx(prv, rel=0.02)
+    assert 0.85 * rdp < pld < rdp
+    assert 0.85 * rdp < prv < rdp
+
+
+def test_opacus_rdp_agrees() -> None:
+    from opacus.accountants.analysis import rdp as opacus
+
+    nu = Search(MNIST, STEPS, 9).noise_multiplier(3.0, DELTA)
+    orders = [1 + x / 10 for x in range(1, 200)] + list(range(21, 100))
+    spent = opacus.compute_rdp(q=MNIST.rate, noise_multiplier=nu, steps=STEPS * 9, orders=orders)
+    epsilon, _ = opacus.get_privacy_spent(orders=orders, rdp=spent, delta=DELTA)
+    assert epsilon == pytest.approx(3.0, rel=0.005)
+
+
+def test_ledgers_of_different_runs_add_up() -> None:
+    """A diverged run's shorter ledger costs less than a whole one, and more than nothing."""
+    step = (SumQuery("g", 1.0),)
+    whole, half = Ledger(MNIST, [(step, 100)]), Ledger(MNIST, [(step, 50)])
+    assert epsilon_of([whole, half], DELTA) == epsilon_of([Ledger(MNIST, [(step, 150)])], DELTA)
+    assert epsilon_of([], DELTA) == 0.0
+
+
+def test_steps_that_are_priced_once_and_multiplied_cost_what_the_library_says() -> None:
+    """Two kinds of steps, in two ledgers: composed by dp_accounting as one event."""
+    kinds = {1.1: 300, 2.5: 40}
+    ledgers = [
+        Ledger(PoissonSampling(0.01), [((SumQuery("clipped_gradient", nu),), count)])
+        for nu, count in kinds.items()
+    ]
+    event = composed_event({(PoissonSampling(0.01), nu): 2 * n for nu, n in kinds.items()})
+    expected = epsilon_of_event(PoissonSampling(0.01), event, 1e-5, "rdp")
+    assert epsilon_of([*ledgers, *ledgers], 1e-5) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
+def test_one_exact_sum_is_infinitely_dear(accountant: str) -> None:
+    ledgers = [*online_grid(), Ledger(MNIST, [((SumQuery("plain_gradient", 0.0),), 1)])]
+    assert epsilon_of(ledgers, DELTA, accountant) == math.inf
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
+@pytest.mark.parametrize("delta", [0.0, 1.0, 2.0, -1e-5, math.nan])
+def test_a_delta_out_of_range_is_refused(accountant: str, delta: float) -> None:
+    with pytest.raises(OsoError, match=r"delta .*: must be above 0 and below 1"):
+        epsilon_of([Ledger(MNIST, [((SumQuery("g", 1.0),), 1)])], delta, accountant)
+
+
+def test_an_unknown_accountant_is_refused() -> None:
+    with pytest.raises(OsoError, match="accountant 'gdp'"):
+        epsilon_of([Ledger(MNIST, [((SumQuery("g", 1.0),), 1)])], DELTA, "gdp")

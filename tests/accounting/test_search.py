@@ -1,0 +1,159 @@
+"""The price of a search, against independent check values and the two selection rules' theory."""
+
+import math
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from oso_dp.accounting.search import SHAPES, Search, _bracket
+from oso_dp.errors import OsoError
+from oso_dp.privacy.sampling import PoissonSampling
+
+DELTA = 1e-5
+RUNS = (1, 5, 7, 9, 25, 35, 45, 49, 81)
+# (examples, epsilon) -> noise multiplier for each number of runs, from an independent accountant.
+COMPOSITION = {
+    (60_000, 3): (0.837, 1.210, 1.362, 1.498, 2.308, 2.692, 3.028, 3.151, 4.008),
+    (60_000, 9): (0.580, 0.724, 0.772, 0.815, 1.080, 1.211, 1.327, 1.371, 1.677),
+    (120_000, 3): (0.742, 0.964, 1.063, 1.153, 1.698, 1.961, 2.191, 2.277, 2.871),
+}
+# (epsilon, mean runs) -> composition, geometric, logarithmic, Poisson; on MNIST.
+SELECTION = {
+    (1, 9): (3.634, 2.598, 2.198, 2.625),
+    (1, 81): (10.667, 3.220, 2.574, 7.242),
+    (3, 9): (1.494, 1.125, 1.034, 1.138),
+    (3, 81): (3.994, 1.306, 1.147, 2.761),
+    (9, 9): (0.814, 0.684, 0.659, 0.692),
+    (9, 81): (1.672, 0.754, 0.708, 1.244),
+}
+
+
+def search(runs: int, selection: str = "composition", shape: float = 1.0, n: int = 60_000):
+    return Search(PoissonSampling(512 / n), math.ceil(10 * n / 512), runs, selection, shape)
+
+
+@pytest.mark.parametrize("case", COMPOSITION)
+def test_composition_matches_the_check_values(case) -> None:
+    examples, epsilon = case
+    for runs, expected in zip(RUNS, COMPOSITION[case], strict=True):
+        found = search(runs, n=examples).noise_multiplier(epsilon, DELTA)
+        assert found == pytest.approx(expected, rel=0.005), runs
+
+
+@pytest.mark.parametrize("case", SELECTION)
+def test_both_selection_rules_match_the_check_values(case) -> None:
+    epsilon, runs = case
+    composed, *stopped = SELECTION[case]
+    assert search(runs).noise_multiplier(epsilon, DELTA) == pytest.approx(composed, rel=0.001)
+    for name, expected in zip(("geometric", "logarithmic", "poisson"), stopped, strict=True):
+        found = search(runs, "random_stopping", SHAPES[name]).noise_multiplier(epsilon, DELTA)
+        assert found == pytest.approx(expected, rel=0.0015), name
+
+
+def test_pld_gives_back_what_rdp_wastes() -> None:
+    rdp, pld = (search(9).noise_multiplier(3.0, DELTA, name) for name in ("rdp", "pld"))
+    assert 0.9 * rdp < pld < 0.99 * rdp
+    assert search(9).epsilon(pld, DELTA, "pld") == pytest.approx(3.0, rel=1e-3)
+
+
+# Not shrunk: a smaller failing search would take minutes to find, and say no more.
+@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(
+    epsilon=st.floats(0.2, 50),
+    runs=st.integers(1, 200),
+    rate=st.sampled_from([0.001, 0.01, 0.3, 1.0]),
+    steps=st.integers(1, 3000),
+)
+def test_the_noise_meets_its_budget_and_is_the_least_that_does(epsilon, runs, rate, steps) -> None:
+    found = Search(PoissonSampling(rate), steps, runs)
+    nu = found.noise_multiplier(epsilon, DELTA)
+    assert found.epsilon(nu, DELTA) <= epsilon
+    assert found.epsilon(nu * (1 - 1e-5), DELTA) > epsilon
+
+
+@pytest.mark.parametrize("stride", [0.1, 1.4])
+@pytest.mark.parametrize("start", [-1.0, 0.0, 2.0])
+@pytest.mark.parametrize("root", [-2.9, -0.5, 0.0, 0.05, 3.3, 9.2])
+def test_a_bracket_is_no_wider_than_its_stride(root: float, start: float, stride: float) -> None:
+    """By PLD, a look at far too little noise would take hours and gigabytes."""
+    asked: list[float] = []
+
+    def excess(log_nu: float) -> float:
+        asked.append(log_nu)
+        return root - log_nu
+
+    low, high = _bracket(excess, start, stride)
+    assert low is not None
+    assert high is not None
+    assert low[0] < root <= high[0] <= low[0] + stride * (1 + 1e-12)
+    assert min(asked) >= min(start, root - stride) - 1e-12
+    assert max(asked) <= max(start, root + stride) + 1e-12
+    assert [low[1], high[1]] == [root - low[0], root - high[0]]
+
+
+@pytest.mark.parametrize("root", [-50.0, 50.0])
+def test_a_bracket_ends_where_the_search_does(root: float) -> None:
+    assert None in _bracket(lambda log_nu: root - log_nu, 0.0, 1.4)
+
+
+def test_a_run_that_repeats_a_search_costs_like_its_steps() -> None:
+    """N runs of T steps are N x T steps: the composition that the grid's budget rests on."""
+    many = Search(PoissonSampling(0.01), 100, 9).epsilon(1.0, DELTA)
+    long = Search(PoissonSampling(0.01), 900, 1).epsilon(1.0, DELTA)
+    assert many == pytest.approx(long, rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e9])
+def test_a_budget_that_no_noise_meets_is_refused(epsilon: float) -> None:
+    with pytest.raises(OsoError, match="no noise multiplier between"):
+        Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
+
+
+def test_pld_is_refused_where_it_would_take_all_memory() -> None:
+    found = Search(PoissonSampling(0.1), 1000, 81)
+    for ask in (found.epsilon, found.noise_multiplier):
+        with pytest.raises(OsoError, match=r"accountant pld: epsilon .* is above 200"):
+            ask(*((0.3,) if ask == found.epsilon else (1000.0,)), DELTA, "pld")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"steps": 0}, "steps 0: must be at least 1"),
+        ({"steps": 10**10}, "steps 10000000000: must be at least 1 and at most"),
+        ({"runs": 0}, "runs 0: must be at least 1"),
+        ({"runs": -3}, "runs -3: must be at least 1"),
+        ({"selection": "best"}, "selection 'best': allowed are composition, random_stopping"),
+        ({"shape": -0.5}, "shape -0.5: must be at least 0"),
+        ({"shape": math.nan}, "shape nan: must be at least 0"),
+        ({"selection": "random_stopping", "runs": 1}, "mean of more than one run"),
+    ],
+)
+def test_an_impossible_search_is_refused(values, message) -> None:
+    base = {"sampling": PoissonSampling(0.01), "steps": 10, "runs": 9}
+    with pytest.raises(OsoError, match=message):
+        Search(**(base | values))
+
+
+@pytest.mark.parametrize("nu", [0.0, -1.0, 1e-300, 1e300, math.inf, math.nan])
+def test_a_noise_multiplier_out_of_range_is_refused(nu: float) -> None:
+    with pytest.raises(OsoError, match=r"noise multiplier .*: must be 0.05 to 10000"):
+        search(9).epsilon(nu, DELTA)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
+def test_an_epsilon_out_of_range_is_refused(epsilon: float) -> None:
+    with pytest.raises(OsoError, match=r"epsilon .*: must be above 0"):
+        search(9).noise_multiplier(epsilon, DELTA)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0])
+def test_a_delta_out_of_range_is_refused(delta: float) -> None:
+    with pytest.raises(OsoError, match="delta"):
+        search(9).noise_multiplier(3.0, delta)
+
+
+def test_random_stopping_has_no_pld() -> None:
+    with pytest.raises(OsoError, match="random stopping is priced by rdp only"):
+        search(9, "random_stopping").noise_multiplier(3.0, DELTA, "pld")

@@ -1,0 +1,264 @@
+"""The gradient code against torch.func's per-example gradients of the whole model, in float64."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientCode
+from oso_dp.gradients.conv2d import CHUNK_BYTES, ConvGradients
+from oso_dp.gradients.functional import FunctionalGradients
+from oso_dp.gradients.linear import LinearGradients
+from oso_dp.gradients.rules import row_norms, rule_for
+from oso_dp.models import build_model
+from oso_dp.models.losses import cross_entropy, squared_error
+
+
+class Gate(nn.Module):
+    """A layer without a rule of its own."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sigmoid(self.scale) + self.scale
+
+
+def sequential(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(3))
+
+
+MODELS = {
+    "cnn": (lambda: build_model("cnn"), (1, 28, 28), cross_entropy),
+    "autoencoder": (lambda: build_model("autoencoder"), (1, 28, 28), squared_error),
+    "bag_of_words": (lambda: build_model("bag_of_words"), (750,), cross_entropy),
+    "small_cnn": (lambda: build_model("small_cnn"), (1, 14, 14), cross_entropy),
+    "odd convolution": (
+        lambda: sequential(nn.Conv2d(2, 3, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2))),
+        (2, 9, 8),
+        cross_entropy,
+    ),
+    "odd transposed convolution": (
+        lambda: sequential(
+            nn.ConvTranspose2d(
+                2, 3, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 3), output_padding=(1, 2)
+            )
+        ),
+        (2, 5, 6),
+        cross_entropy,
+    ),
+    "odd rows of a transposed convolution": (
+        lambda: sequential(
+            nn.ConvTranspose2d(2, 3, (3, 2), (1, 2), (2, 1), dilation=(2, 1), output_padding=(1, 1))
+        ),
+        (2, 5, 6),
+        cross_entropy,
+    ),
+    "grouped convolution": (
+        lambda: sequential(nn.Conv2d(4, 4, 3, groups=2)),
+        (4, 6, 6),
+        cross_entropy,
+    ),
+    "same padding": (
+        lambda: sequential(nn.Conv2d(1, 2, 3, padding="same", bias=False)),
+        (1, 6, 6),
+        cross_entropy,
+    ),
+    "circular padding": (
+        lambda: sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")),
+        (1, 6, 6),
+        cross_entropy,
+    ),
+    "no bias": (lambda: sequential(nn.Linear(6, 5, bias=False), nn.ReLU()), (6,), cross_entropy),
+    "sequence": (lambda: sequential(nn.Linear(6, 4), nn.Tanh()), (5, 6), cross_entropy),
+    "layer norm": (lambda: sequential(nn.Linear(6, 4), nn.LayerNorm(4)), (6,), cross_entropy),
+    "group norm": (
+        lambda: sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4)),
+        (1, 6, 6),
+        cross_entropy,
+    ),
+    "own layer": (lambda: sequential(nn.Linear(6, 4), Gate(4)), (6,), cross_entropy),
+}
+
+
+def prepare(name: str, batch: int = 5):
+    build, shape, loss = MODELS[name]
+    torch.manual_seed(1)
+    model = build()
+    model(torch.rand(2, *shape))  # lazy layers take their sizes
+    code = GradientCode(model.double(), loss)
+    # Not the parameters that the model itself holds: the code must use those it is given.
+    flat = 0.2 * torch.randn(code.size, dtype=torch.double)
+    inputs = torch.rand(batch, *shape, dtype=torch.double)
+    targets = inputs * 0.5 if loss is squared_error else torch.randint(0, 3, (batch,))
+    return code, flat, inputs, targets
+
+
+def oracle(code, flat, inputs, targets) -> torch.Tensor:
+    """Per-example gradients [B, P] of the whole model at once."""
+
+    def loss(flat, x, y):
+        outputs = torch.func.functional_call(code.model, code.views(flat), (x[None],))
+        return code.loss(outputs, y[None])[0]
+
+    return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(flat, inputs, targets)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_norms_and_sums_agree_with_torch_func(name: str) -> None:
+    code, flat, inputs, targets = prepare(name)
+    gradients = oracle(code, flat, inputs, targets)
+    mine = code(flat, inputs, targets)
+    weights = torch.rand(2, len(inputs), dtype=torch.double)
+    torch.testing.assert_close(mine.norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(
+        mine.weighted_sums(weights), weights @ gradients, rtol=1e-9, atol=1e-12
+    )
+    torch.testing.assert_close(mine.plain_sums(), gradients.sum(dim=0), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_runs_together_are_as_each_alone(name: str) -> None:
+    """Each run has its own parameters, batch and weights; none may reach another's."""
+    code, flat, inputs, targets = prepare(name, batch=6)
+    inputs, targets = inputs.unflatten(0, (3, 2)), targets.unflatten(0, (3, 2))
+    flats = flat + 0.2 * torch.randn(3, code.size, dtype=torch.double)
+    weights = torch.rand(3, 2, 2, dtype=torch.double)
+    together = code(flats, inputs, targets)
+    present = torch.tensor([[True, True], [True, False], [False, False]])
+    sums, plain = together.weighted_sums(weights), together.plain_sums(present)
+    for run in range(3):
+        alone = code(flats[run], inputs[run], targets[run])
+        for mine, expected in (
+            (together.norms()[run], alone.norms()),
+            (sums[run], alone.weighted_sums(weights[run])),
+            (plain[run], alone.plain_sums(present[run])),
+            *zip(
+                (norms[run] for norms in together.layer_norms().values()),
+                alone.layer_norms().values(),
+                strict=True,
+            ),
+        ):
+            torch.testing.assert_close(mine, expected, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["cnn", "autoencoder", "odd convolution"])
+def test_batches_larger_than_a_chunk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHUNK_BYTES, "cpu", 1)  # one example at a time
+    code, flat, inputs, targets = prepare(name)
+    gradients = oracle(code, flat, inputs, targets)
+    torch.testing.assert_close(
+        code(flat, inputs, targets).norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "rule"),
+    [
+        (nn.Linear(3, 2), (4, 3), LinearGradients),
+        (nn.Linear(3, 2), (4, 5, 3), FunctionalGradients),
+        (nn.Conv2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),
+        (nn.Conv2d(2, 2, 3, groups=2), (4, 2, 5, 5), FunctionalGradients),
+        (nn.ConvTranspose2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),
+        (nn.Conv2d(1, 2, 3, padding="same"), (4, 1, 5, 5), FunctionalGradients),
+    ],
+)
+def test_closed_forms_serve_only_what_they_are_made_for(layer, shape, rule) -> None:
+    assert rule_for(layer, torch.zeros(shape)) is rule
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "own layer", "bag_of_words"])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e300])
+def test_an_example_that_is_not_finite_counts_for_nothing(name: str, poison: float) -> None:
+    """Neither its own part nor anyone else's may carry its NaN on."""
+    code, flat, inputs, targets = prepare(name)
+    clean = code(flat, inputs[1:], targets[1:])
+    inputs[0] = poison
+    mine = code(flat, inputs, targets)
+    norms = mine.norms()
+    if norms[0].isfinite():
+        pytest.fail("the poisoned example should have overflowed")
+    weights = torch.ones(1, len(inputs), dtype=torch.double)
+    weights[0, 0] = 0.0
+    torch.testing.assert_close(norms[1:], clean.norms())
+    torch.testing.assert_close(
+        mine.weighted_sums(weights), clean.weighted_sums(weights[:, 1:]), rtol=1e-9, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", ["cnn", "own layer"])
+def test_an_empty_batch_sums_to_zero(name: str) -> None:
+    code, flat, inputs, targets = prepare(name)
+    empty = code(flat, inputs[:0], targets[:0])
+    assert empty.norms().shape == (0,)
+    assert torch.equal(empty.weighted_sums(torch.ones(2, 0)), torch.zeros(2, code.size).double())
+    assert torch.equal(empty.plain_sums(), torch.zeros(code.size).double())
+
+
+class OwnParameterAndChild(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(3, 3), nn.Parameter(torch.rand(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.scale
+
+
+def test_a_layer_with_parameters_may_hold_another() -> None:
+    code = GradientCode(OwnParameterAndChild().double(), cross_entropy)
+    flat, inputs = torch.randn(code.size).double(), torch.rand(4, 3).double()
+    targets = torch.tensor([0, 1, 2, 0])
+    gradients = oracle(code, flat, inputs, targets)
+    mine = code(flat, inputs, targets)
+    torch.testing.assert_close(mine.norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(
+        mine.weighted_sums(torch.ones(1, 4).double())[0], gradients.sum(dim=0)
+    )
+
+
+def test_a_layer_that_holds_another_is_refused_where_runs_are_together() -> None:
+    """The one inside would see a single run's examples and take them for all runs'."""
+    code = GradientCode(OwnParameterAndChild(), cross_entropy)
+    both = code(torch.rand(2, code.size), torch.rand(2, 4, 3), torch.zeros(2, 4, dtype=torch.long))
+    with pytest.raises(OsoError, match="one run at a time only"):
+        both.norms()
+
+
+@pytest.mark.parametrize("large", [1.0, 1e12, 4e17])
+@pytest.mark.parametrize("small", [1e-18, 1e-22, 1e-30])
+def test_norms_hold_where_squares_do_not(large: float, small: float) -> None:
+    """Output gradients whose squares leave float32's range, their product with inputs does not."""
+    inputs = torch.full((2, 3), large)
+    output_gradients = torch.full((2, 5), small)
+    expected = torch.full((2,), math.sqrt(3 * 5) * large * small, dtype=torch.double)
+    norms = LinearGradients(nn.Linear(3, 5, bias=False), inputs, output_gradients).norms()
+    torch.testing.assert_close(norms, expected, rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(1e33, 1e-20), (1e-40, 1e30), (1e20, 1e20)])
+def test_an_example_with_a_huge_factor_counts_for_nothing(inputs: float, outputs: float) -> None:
+    """Its product is harmless, but a weighted factor may be rounded to anything, or to infinity."""
+    rule = LinearGradients(
+        nn.Linear(3, 5, bias=False), torch.full((1, 3), inputs), torch.full((1, 5), outputs)
+    )
+    assert rule.norms().tolist() == [math.inf]
+
+
+def test_norms_of_long_rows_are_not_too_small() -> None:
+    """A float32 sum of ten million squares loses 1 %, and the example would exceed the clip."""
+    assert row_norms(torch.full((1, 10_000_000), 0.1)).item() == pytest.approx(
+        0.1 * math.sqrt(1e7), rel=5e-5
+    )
+
+
+def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:
+    """Summed before the noise, it would make the answer infinite, and the run stop."""
+    code = GradientCode(nn.Sequential(nn.Linear(3, 3)), cross_entropy)
+    inputs = torch.rand(2, 3)
+    inputs[0] = 1e20
+    mine = code(torch.zeros(code.size), inputs, torch.tensor([0, 1]))
+    assert mine.norms()[0] == math.inf
+    assert mine.weighted_sums(torch.tensor([[1.0, 0.0]])).abs().max() == 0

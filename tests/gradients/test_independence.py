@@ -1,0 +1,215 @@
+"""Models whose rows are not the batch's examples are found before training, whatever its size."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientCode, check_independence, independence
+from oso_dp.models import MODELS, build_model
+from oso_dp.models.losses import cross_entropy, squared_error
+from oso_dp.privacy.random_numbers import BLOCK
+from oso_dp.training.loop import train
+
+CLASSES = 10
+LABELS = torch.zeros(0, dtype=torch.int64)
+
+
+class TimeFirst(nn.Module):
+    """Reads each image's first pixel as a sequence and puts time before the examples."""
+
+    def __init__(self, steps: int = BLOCK) -> None:
+        super().__init__()
+        self.steps, self.layer = steps, nn.Linear(1, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        series = x.flatten(1)[:, : self.steps].T[:, :, None]  # [T, B, 1]
+        return self.layer(series).tanh().sum(dim=0)
+
+
+class Reordered(nn.Module):
+    """Its second layer sees the examples in another order; its output has them back in theirs."""
+
+    def __init__(self, order) -> None:
+        super().__init__()
+        self.first, self.second, self.order = nn.Linear(196, 8), nn.Linear(8, CLASSES), order
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x.flatten(1)).relu()
+        order = self.order(hidden)
+        return self.second(hidden[order])[order.argsort()]
+
+
+class MixedBackward(torch.autograd.Function):
+    """Gives each example what it has, and back a little of what its neighbour asks for."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        return gradient + 1e-4 * gradient.roll(1, 0)
+
+
+class Leaking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(196, 8), nn.Linear(8, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(MixedBackward.apply(self.first(x.flatten(1))))
+
+
+def places(hidden: Tensor) -> Tensor:
+    return torch.arange(len(hidden), device=hidden.device)
+
+
+ORDERS = {
+    "the other way round": lambda hidden: places(hidden).flip(0),
+    "the next one's place": lambda hidden: places(hidden).roll(1),
+    "the place of the seventh after it": lambda hidden: places(hidden).roll(7),
+    "first and last exchanged": lambda hidden: torch.cat(
+        [places(hidden)[-1:], places(hidden)[1:-1], places(hidden)[:1]]
+    )[: len(hidden)],
+    "two neighbours exchanged": lambda hidden: (
+        places(hidden) ^ (places(hidden) < len(hidden) // 2 * 2)
+    ),
+    "even places first": lambda hidden: torch.cat([places(hidden)[::2], places(hidden)[1::2]]),
+    "by their values": lambda hidden: hidden.detach().sum(dim=1).argsort(),
+}
+WRONG = {
+    **{f"time first, {steps} steps": (lambda s=steps: TimeFirst(s)) for steps in (3, 7, BLOCK)},
+    **{name: (lambda order=order: Reordered(order)) for name, order in ORDERS.items()},
+    "a backward pass that mixes": Leaking,
+}
+
+
+def check(model: nn.Module, shape, loss=cross_entropy, targets=LABELS, **other) -> None:
+    code = GradientCode(model, loss)
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach().double()
+    check_independence(code, flat, torch.zeros(0, *shape), targets, **other)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_model_whose_rows_are_not_its_examples_is_not_trained(
+    name, arrays, make_task, make_start, monkeypatch
+) -> None:
+    """Batches of 20 are padded to 64 rows, as many as the sequence has steps: no count differs."""
+    monkeypatch.setattr("oso_dp.training.loop.build_model", lambda *_: WRONG[name]())
+    with pytest.raises(OsoError, match=r"^model: "):
+        train(make_task("fixed_threshold"), [make_start()], arrays)
+
+
+class Scaled(nn.Module):
+    """Outputs of any size that lean on the whole batch; no gradient shows it."""
+
+    def __init__(self, scale: float, share: float) -> None:
+        super().__init__()
+        self.layer, self.scale, self.share = nn.Linear(6, 3), scale, share
+
+    def forward(self, x: Tensor) -> Tensor:
+        alone = self.layer(x)
+        return self.scale * (alone + self.share * alone.detach().mean(dim=0))
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-3, 1.0, 1e5])
+def test_outputs_that_depend_on_the_batch_are_seen_at_any_scale(scale: float) -> None:
+    check(Scaled(scale, 0.0), (6,), squared_error, torch.zeros(0, 3))
+    with pytest.raises(OsoError, match="its output for an example"):
+        check(Scaled(scale, 1e-8), (6,), squared_error, torch.zeros(0, 3))
+
+
+def test_layers_of_zeros_hide_nothing() -> None:
+    """Where the last layer starts at zero, no gradient reaches the ones before it."""
+    last = nn.Linear(CLASSES, CLASSES)
+    nn.init.zeros_(last.weight)
+    with pytest.raises(OsoError, match="row i of each layer's input"):
+        check(nn.Sequential(Reordered(ORDERS["the next one's place"]), last), (1, 14, 14))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_studys_models_pass(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    shape = {"bag_of_words": (750,), "bag_of_words_25": (1250,), "linear": (4096,)}.get(name)
+    shape = shape or ((1, 14, 14) if name == "small_cnn" else (1, 28, 28))
+    model = build_model(name)
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach().to(dtype)
+    targets = torch.zeros(0, *shape) if name == "autoencoder" else LABELS
+    code = GradientCode(model, squared_error if name == "autoencoder" else cross_entropy)
+    check_independence(code, flat, torch.zeros(0, *shape), targets)
+
+
+class Tokens(nn.Module):
+    """Whole numbers in, as a text's words."""
+
+    def __init__(self, roll: int) -> None:
+        super().__init__()
+        self.words, self.last, self.roll = nn.Embedding(5, 4), nn.Linear(4, 2), roll
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = self.words(x).sum(dim=1)
+        return self.last(seen.roll(self.roll, 0)).roll(-self.roll, 0)
+
+
+def test_examples_may_be_whole_numbers() -> None:
+    """Within 0 and 1: more of them may be more than the model has words or classes for."""
+    code = GradientCode(Tokens(0), cross_entropy)
+    words = torch.zeros(0, 6, dtype=torch.int64)
+    check_independence(code, torch.rand(code.size, dtype=torch.double), words, LABELS)
+    code = GradientCode(Tokens(1), cross_entropy)
+    with pytest.raises(OsoError, match="in layer 'last'"):
+        check_independence(code, torch.rand(code.size, dtype=torch.double), words, LABELS)
+
+
+class Spoilt:
+    """The gradient code of a linear model, with one thing about its batches changed."""
+
+    def __init__(self, code: GradientCode, what: str, by: float) -> None:
+        self.code, self.what, self.by = code, what, by
+
+    def __getattr__(self, name: str):
+        return getattr(self.code, name)
+
+    def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor):
+        batch = self.code(flat, inputs, targets)
+        whole, parts, sums = batch.norms(), batch.layer_norms(), batch.weighted_sums
+        last = list(parts)[-1]
+        if self.what == "norms":
+            batch.norms = lambda: whole * (1 - self.by)
+        elif self.what == "layer_norms":
+            batch.layer_norms = lambda: {**parts, last: parts[last] * (1 - self.by)}
+        else:
+            batch.weighted_sums = lambda weights: sums(weights * (1 + self.by))
+        return batch
+
+
+@pytest.mark.parametrize("what", ["norms", "layer_norms", "weighted_sums"])
+@pytest.mark.parametrize(("by", "tolerance"), [(1e-6, 1e-8), (1e-3, 1e-5), (0.1, 0.01)])
+def test_what_differs_by_more_than_the_tolerance_is_refused(what, by, tolerance) -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3))
+    code = GradientCode(model, cross_entropy)
+    flat = torch.randn(code.size, dtype=torch.double)
+    inputs, within = torch.zeros(0, 6), independence.Tolerance(1e-9, tolerance)
+    with pytest.raises(OsoError, match="part of a sum" if "sum" in what else "the norm"):
+        check_independence(Spoilt(code, what, by), flat, inputs, LABELS, within)
+    check_independence(Spoilt(code, what, tolerance / 100), flat, inputs, LABELS, within)
+
+
+def test_real_examples_are_not_looked_at() -> None:
+    """To stop because of one would tell of it."""
+    code = GradientCode(nn.Linear(6, 3), cross_entropy)
+    flat = torch.randn(code.size, dtype=torch.double)
+    nothing = torch.full((4, 6), torch.nan)
+    check_independence(code, flat, nothing, torch.full((4,), -1))
+
+
+def test_torchs_random_numbers_are_left_alone() -> None:
+    """A start that drew from the global generator would change what is drawn after it."""
+    model = nn.Linear(6, 3)
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    check(model, (6,))
+    assert torch.equal(torch.rand(3), expected)

@@ -1,0 +1,314 @@
+"""In every precision: what is measured is what is summed, and nothing changes it from outside."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients import PRECISIONS, GradientCode, find_precision, slow_reason
+from oso_dp.gradients.linear import LinearGradients
+from oso_dp.gradients.precision import float32
+from oso_dp.models.losses import cross_entropy, squared_error
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
+from oso_dp.training.loop import _Training, train
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_gradients import MODELS
+
+sys.path.pop(0)
+
+CPU = torch.device("cpu")
+HERE = ["float32", "bfloat16"]  # those of a CPU
+BOUND = 1e-5  # by which a contribution may exceed the sensitivity, relatively
+
+
+def prepare(name: str, precision: str, batch: int, runs: int = 1, size: float = 1.0):
+    """Code, parameters [R, P], inputs [R, B, ...] and targets; images with pixels up to `size`."""
+    build, shape, loss = MODELS[name]
+    torch.manual_seed(3)
+    model = build()
+    model(torch.rand(2, *shape))  # lazy layers take their sizes
+    code = GradientCode(model, loss, PRECISIONS[precision])
+    flats = torch.stack([0.1 * torch.randn(code.size) for _ in range(runs)])
+    inputs = size * torch.rand(runs, batch, *shape)
+    targets = inputs * 0.5 if loss is squared_error else torch.randint(0, 3, (runs, batch))
+    return code, flats, inputs, targets
+
+
+def each_one(code, flats, inputs, targets) -> torch.Tensor:
+    """Every example's gradient as the sums take it, [R, B, P]."""
+    runs, size = inputs.shape[:2]
+    return code(flats, inputs, targets).weighted_sums(torch.eye(size).expand(runs, -1, -1))
+
+
+@pytest.mark.parametrize("precision", HERE)
+@pytest.mark.parametrize("name", MODELS)
+def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
+    """Of three runs with thresholds of their own: all clipped, half of them, none."""
+    code, flats, inputs, targets = prepare(name, precision, batch=12, runs=3)
+    norms = code(flats, inputs, targets).norms()
+    gradients = each_one(code, flats, inputs, targets)
+    exact = gradients.double().norm(dim=2)
+    torch.testing.assert_close(norms.double(), exact, rtol=BOUND, atol=0.0)
+    thresholds = torch.stack([norms[0].min() / 100, norms[1].median(), norms[2].max() * 100])
+    runs = slice(0, 3)
+    for query in (ClippedGradient(1.0, thresholds), ClippedDirection(1.0, thresholds)):
+        weights = query.weights(norms, runs)
+        summed = code(flats, inputs, targets).weighted_sums(torch.diag_embed(weights))
+        lengths = summed.double().norm(dim=2)
+        sensitivity = torch.as_tensor(query.sensitivity(runs)).expand(3)
+        assert (lengths <= sensitivity[:, None].double() * (1 + BOUND)).all()
+        # and it is reached: a bound that nothing comes near would not have been tried
+        assert (lengths[0] > sensitivity[0] * (1 - BOUND)).all()
+    assert UnclippedCount(1.0, thresholds).weights(norms, runs).abs().max() == 0.5
+
+
+@pytest.mark.parametrize("precision", HERE)
+@pytest.mark.parametrize("size", [3, 41, 65, 129])
+@pytest.mark.parametrize("name", ["cnn", "autoencoder", "bag_of_words", "small_cnn"])
+def test_sums_over_neighbours_differ_by_the_sensitivity_at_most(name, size, precision) -> None:
+    """Also where one example more makes one more portion, and moves others to other places."""
+    if size == 129 and name in ("cnn", "autoencoder") and precision == "bfloat16":
+        pytest.skip("a minute, where bfloat16 is slow")
+    code, flats, inputs, targets = prepare(name, precision, batch=size)
+    flat, inputs, targets = flats[0], inputs[0], targets[0]
+    whole = code(flat, inputs, targets)
+    threshold = whole.norms().median()[None]  # half of them are clipped
+    queries = [ClippedGradient(1.0, threshold), ClippedDirection(1.0, threshold)]
+    rounding = size * 2.0**-23  # of a float32 sum of that many terms
+    for left_out in (0, size // 2):
+        kept = torch.arange(size) != left_out
+        less = code(flat, inputs[kept], targets[kept])
+        found = []
+        for each in (whole, less):
+            weights = torch.stack([query.weights(each.norms(), 0) for query in queries])
+            found.append(each.weighted_sums(weights).double())
+        moved = (found[0] - found[1]).norm(dim=1)
+        for query, distance in zip(queries, moved, strict=True):
+            assert distance <= query.sensitivity(0) * (1 + BOUND + rounding)
+        count = UnclippedCount(1.0, threshold)
+        votes = [count.weights(each.norms(), 0).sum() for each in (whole, less)]
+        assert abs(votes[0] - votes[1]) == 0.5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_bfloat16_gradient_does_not_depend_on_its_company(name) -> None:
+    """To the bit. Of other company, rounding to eight bits would make other gradients, and a batch
+    of 512 would move by far more than what was added to it."""
+    code, flats, inputs, targets = prepare(name, "bfloat16", batch=6)
+    alone = each_one(code, flats, inputs[:, 2:3], targets[:, 2:3])[0, 0]
+    assert alone.abs().max() > 0
+    for order in ([2, 0, 1], [5, 4, 3, 2, 1, 0], [0, 0, 1, 1, 2]):
+        place = order.index(2)
+        found = each_one(code, flats, inputs[:, order], targets[:, order])[0, place]
+        assert torch.equal(found, alone)
+
+
+def test_a_bfloat16_gradient_does_not_depend_on_the_number_of_portions() -> None:
+    code, flats, inputs, targets = prepare("small_cnn", "bfloat16", batch=70)
+    whole = each_one(code, flats, inputs, targets)[0]
+    few = each_one(code, flats, inputs[:, 60:], targets[:, 60:])[0]
+    assert torch.equal(whole[60:], few)
+    portions = code.layer_gradients(flats, inputs, targets)["0"]
+    assert len(portions.rules) == 2
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bfloat16_is_near_float32_and_is_not_it(name) -> None:
+    code, flats, inputs, targets = prepare(name, "bfloat16", batch=6, runs=2)
+    low = each_one(code, flats, inputs, targets)
+    code.precision = PRECISIONS["float32"]
+    full = each_one(code, flats, inputs, targets)
+    distances = (low - full).norm(dim=2) / full.norm(dim=2)
+    assert distances.max() < 0.15
+    assert distances.min() > 1e-4
+    assert low.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["cnn", "bag_of_words", "autoencoder", "layer norm"])
+def test_sums_are_not_rounded_to_bfloat16(name) -> None:
+    """A sum that was would move by more than C when one example is added. Nor are the weights."""
+    code, flats, inputs, targets = prepare(name, "bfloat16", batch=8)
+    each = each_one(code, flats, inputs, targets)[0].double()
+    weights = torch.rand(1, 2, 8)
+    found = code(flats, inputs, targets).weighted_sums(weights)[0]
+    wanted = weights[0].double() @ each
+    assert ((found - wanted).norm(dim=1) <= 1e-6 * wanted.norm(dim=1)).all()
+    assert not torch.equal(found, found.bfloat16().float())
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "bag_of_words", "own layer"])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30])
+def test_an_example_that_is_not_finite_counts_for_nothing_in_bfloat16(name, poison) -> None:
+    code, flats, inputs, targets = prepare(name, "bfloat16", batch=5)
+    clean = each_one(code, flats, inputs, targets)[0]
+    inputs[0, 0] = poison
+    mine = code(flats, inputs, targets)
+    assert mine.norms()[0, 0] == torch.inf
+    weights = torch.tensor([[[0.0, 1.0, 0.0, 0.0, 0.0]]])
+    assert torch.equal(mine.weighted_sums(weights)[0, 0], clean[1])
+
+
+class Upright(nn.Module):
+    """Not defined at zero: what fills up a portion has no finite gradient."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / x.norm(dim=1, keepdim=True)
+
+
+def test_what_fills_up_a_portion_does_not_count() -> None:
+    model = nn.Sequential(Upright(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    code = GradientCode(model, cross_entropy, PRECISIONS["bfloat16"])
+    torch.manual_seed(0)
+    found = code(torch.randn(code.size), torch.rand(3, 6), torch.tensor([0, 1, 2]))
+    assert found.norms().isfinite().all()
+    assert found.weighted_sums(torch.ones(1, 3)).isfinite().all()
+    assert found.weighted_sums(torch.ones(1, 3)).any()
+
+
+def test_plain_sums_and_outputs_have_the_precision_too() -> None:
+    code, flats, inputs, targets = prepare("small_cnn", "bfloat16", batch=70)
+    each = each_one(code, flats, inputs, targets)
+    plain = code(flats, inputs, targets).plain_sums()
+    low = code.outputs(flats[0], inputs[0])
+    torch.testing.assert_close(plain, each.sum(dim=1), rtol=0.02, atol=0.02)
+    code.precision = PRECISIONS["float32"]
+    full = code.outputs(flats[0], inputs[0])
+    assert low.dtype == full.dtype == torch.float32
+    assert 1e-5 < (low - full).norm() / full.norm() < 0.02
+
+
+def switches() -> list[str]:
+    return [
+        torch.backends.cuda.matmul.fp32_precision,
+        torch.backends.cudnn.conv.fp32_precision,
+        torch.backends.cudnn.rnn.fp32_precision,
+        torch.backends.mkldnn.matmul.fp32_precision,
+        torch.backends.mkldnn.conv.fp32_precision,
+        torch.backends.mkldnn.rnn.fp32_precision,
+    ]
+
+
+def loosen() -> None:
+    """Whatever could make float32 products less than that."""
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.conv.fp32_precision = "tf32"
+    torch.backends.mkldnn.conv.fp32_precision = "bf16"
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_switches_are_set_for_products_and_for_sums(precision, monkeypatch) -> None:
+    """As a GPU would have them: TF32 for the products that it is meant for, never for the sums."""
+    seen: dict[str, list[str]] = {}
+
+    class Looking(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            seen["forward"] = switches()
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen["backward"] = switches()
+            return gradient
+
+    class Look(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Looking.apply(x)
+
+    original = LinearGradients.weighted_sums
+
+    def weighted_sums(self, *arguments):
+        seen["sums"] = switches()
+        return original(self, *arguments)
+
+    monkeypatch.setattr(LinearGradients, "weighted_sums", weighted_sums)
+    model = nn.Sequential(nn.Linear(6, 5), Look(), nn.Linear(5, 3))
+    code = GradientCode(model, cross_entropy, PRECISIONS[precision])
+    loosen()
+    found = code(torch.randn(code.size), torch.rand(3, 6), torch.tensor([0, 1, 2]))
+    found.norms()
+    loosen()
+    found.weighted_sums(torch.ones(1, 3))
+    cuda = "tf32" if precision == "tf32" else "ieee"
+    assert seen["forward"] == seen["backward"] == [cuda] * 3 + ["ieee"] * 3
+    assert seen["sums"] == switches() == ["ieee"] * 6
+
+
+@pytest.mark.parametrize("precision", HERE)
+def test_autocast_changes_nothing(precision, arrays, make_task, make_start) -> None:
+    task = make_task("online", precision=precision, steps=4)
+    plain = train(task, [make_start()], arrays)[0].evaluations
+    loosen()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = train(task, [make_start()], arrays)[0].evaluations
+    assert inside == plain
+
+
+def test_autocast_is_left_as_it_was() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with float32(CPU):
+            assert not torch.is_autocast_enabled("cpu")
+        assert torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "environment", "message"),
+    [
+        ("float16", "cpu", {}, "'float16': not known; allowed are float32, tf32, bfloat16"),
+        ("tf32", "cpu", {}, "'tf32': not on device cpu; allowed are float32, bfloat16"),
+        ("float32", "cpu", {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}, "FPMATH_MODE=BF16: would"),
+        ("bfloat16", "cpu", {"DNNL_DEFAULT_FPMATH_MODE": "any"}, "FPMATH_MODE=any: would"),
+        ("tf32", "cuda", {"NVIDIA_TF32_OVERRIDE": "0"}, "NVIDIA_TF32_OVERRIDE=0: would"),
+        ("float32", "cuda", {"NVIDIA_TF32_OVERRIDE": "1"}, "NVIDIA_TF32_OVERRIDE=1: would"),
+    ],
+)
+def test_what_would_not_be_true_is_refused(name, device, environment, message) -> None:
+    with pytest.raises(OsoError, match=message):
+        find_precision(name, torch.device(device), environment)
+
+
+def test_harmless_variables_are_let_be() -> None:
+    strict = {"ONEDNN_DEFAULT_FPMATH_MODE": "strict", "PATH": "BF16"}
+    assert find_precision("float32", CPU, strict).name == "float32"
+    assert find_precision("tf32", torch.device("cuda"), {}).tf32
+
+
+@pytest.mark.parametrize("precision", ["float16", "tf32"])
+def test_training_refuses_a_precision_in_one_line(precision, arrays, make_task, make_start) -> None:
+    with pytest.raises(OsoError, match=f"precision '{precision}'"):
+        train(make_task("online", precision=precision), [make_start()], arrays)
+
+
+def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, make_start) -> None:
+    able = {"amx_bf16": False, "avx512_bf16": False}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    reason = slow_reason(PRECISIONS["bfloat16"], CPU)
+    assert reason is not None
+    assert "no instructions" in reason
+    assert "\n" not in reason
+    assert slow_reason(PRECISIONS["float32"], CPU) is None
+    assert slow_reason(PRECISIONS["bfloat16"], torch.device("cuda")) is None
+    said: list[str] = []
+    monkeypatch.setattr("oso_dp.training.loop._say_once", said.append)
+    for precision in HERE:
+        _Training(make_task("online", precision=precision), [make_start()], arrays)
+    assert said == [reason]
+    able["avx512_bf16"] = True
+    assert slow_reason(PRECISIONS["bfloat16"], CPU) is None
+
+
+@pytest.mark.parametrize("name", ["online", "fixed_quantile", "no_dp"])
+def test_bfloat16_runs_together_are_as_each_alone(name, arrays, make_task, make_start) -> None:
+    """Up to the order of summation, and what that does to a rounded number."""
+    starts = [make_start(f"r{i}", i, 0.02) for i in range(3)]
+    task = make_task(name, precision="bfloat16")
+    together = train(task, starts, arrays)
+    for start, one in zip(starts, together, strict=True):
+        other = train(task, [start], arrays)[0]
+        assert one.ledger == other.ledger
+        for a, b in zip(one.evaluations, other.evaluations, strict=True):
+            assert a["loss"] == pytest.approx(b["loss"], rel=0.01)

@@ -1,0 +1,71 @@
+"""Batches of several runs: padded to the longest, on the host and on an accelerator's path."""
+
+import pytest
+import torch
+
+from oso_dp.privacy.random_numbers import BLOCK, RandomNumbers
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import Seeded, SystemEntropy
+
+RUNS = ["a", "b", "c"]
+
+
+@pytest.fixture(params=["host", "there"])
+def draws(request) -> RandomNumbers:
+    draws = RandomNumbers(Seeded(), PoissonSampling(0.1), 1000, torch.device("cpu"))
+    draws._on_device = request.param == "there"  # the tensor code runs on any device
+    return draws
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_batches_are_the_same_on_any_device(step: int) -> None:
+    """They are drawn on the host, so that a run has the same ones wherever it trains."""
+    host, there = (
+        RandomNumbers(Seeded(), PoissonSampling(0.1), 1000, torch.device("cpu")) for _ in "ab"
+    )
+    there._on_device = True
+    for a, b in zip(host.batches(RUNS, step), there.batches(RUNS, step), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_batches_together_are_each_runs_own(draws: RandomNumbers) -> None:
+    indices, present = draws.batches(RUNS, 3)
+    for run, run_id in enumerate(RUNS):
+        assert torch.equal(indices[run][present[run]], draws.batch(run_id, 3))
+    assert not indices[~present].any()
+    assert indices.shape[1] % BLOCK == 0
+
+
+def test_nobody_is_left_out_of_a_long_batch(draws: RandomNumbers) -> None:
+    """Truncated batches would not be Poisson's: a new example could push another one out."""
+    draws.sampling = PoissonSampling(1.0)
+    indices, present = draws.batches(RUNS, 1)
+    for run in range(3):
+        assert indices[run][present[run]].tolist() == list(range(1000))
+
+
+def test_batches_are_poisson(draws: RandomNumbers) -> None:
+    sizes = torch.cat([draws.batches(RUNS, step)[1].sum(dim=1) for step in range(1, 301)]).double()
+    assert sizes.mean().item() == pytest.approx(100, abs=2)
+    assert sizes.std().item() == pytest.approx(90**0.5, rel=0.12)
+
+
+def test_empty_batches(draws: RandomNumbers) -> None:
+    draws.sampling = PoissonSampling(1e-12)
+    indices, present = draws.batches(RUNS, 1)
+    assert indices.shape == present.shape == (3, 0)
+    assert draws.batch("a", 1).shape == (0,)
+
+
+def test_noise_together_is_each_runs_own(draws: RandomNumbers) -> None:
+    together = draws.normals(RUNS, "noise", 5, (4, 3))
+    assert together.shape == (3, 4, 3)
+    assert torch.equal(together[1], draws.normals(["b"], "noise", 5, (4, 3))[0])
+    assert draws.normals(RUNS, "noise", 5, ()).shape == (3,)
+
+
+def test_only_seeded_streams_are_drawn_elsewhere() -> None:
+    """What protects data comes from the operating system in any case."""
+    accelerator = torch.device("meta")
+    assert RandomNumbers(Seeded(), PoissonSampling(0.1), 10, accelerator)._on_device
+    assert not RandomNumbers(SystemEntropy(), PoissonSampling(0.1), 10, accelerator)._on_device
