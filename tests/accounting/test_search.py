@@ -6,7 +6,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from oso_dp.accounting.search import SHAPES, Search, _bracket
+from oso_dp.accounting.search import SHAPES, Search, _bracket, shape_paid_for
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -157,3 +157,14 @@ def test_a_delta_out_of_range_is_refused(delta: float) -> None:
 def test_random_stopping_has_no_pld() -> None:
     with pytest.raises(OsoError, match="random stopping is priced by rdp only"):
         search(9, "random_stopping").noise_multiplier(3.0, DELTA, "pld")
+
+
+@pytest.mark.parametrize(
+    ("budget", "name"), [(0.5, "logarithmic"), (1.0, "geometric"), (9.0, "poisson")]
+)
+def test_the_shape_that_was_paid_for_is_found_again(budget: float, name: str) -> None:
+    """By the noise alone, rounded up as in a plan; with less noise it is that of no shape."""
+    search = Search(PoissonSampling(512 / 60_000), 200, 25, "random_stopping", SHAPES[name])
+    nu = math.ceil(search.noise_multiplier(budget, 1e-5) * 1e5) / 1e5
+    assert shape_paid_for(search, nu, budget, 1e-5) == name
+    assert shape_paid_for(search, nu * 0.999, budget, 1e-5) is None

@@ -46,13 +46,12 @@ def mutated() -> dict[Path, str]:
 
 
 def tests_of(path: Path) -> list[str]:
-    """Test files about a file: those that import it, then those of its neighbours that do."""
+    """Test files about a file: those that import it, then those that import a user of it.
+
+    Users are the files of its folder that import it, or a user of it.
+    """
     module = _name(path)
-    users = {
-        _name(other)
-        for other in (CODE / "oso_dp").rglob("*.py")
-        if module in _imports(other) and other.parent == path.parent
-    }
+    users = _users(path)
     tests = [
         test
         for test in sorted(TESTS.rglob("test_*.py"))
@@ -63,6 +62,16 @@ def tests_of(path: Path) -> list[str]:
     own = path.parent.name
     ordered = sorted(direct, key=lambda test: (path.stem not in test.stem, own not in test.parts))
     return [test.relative_to(REPO).as_posix() for test in (*ordered, *near)]
+
+
+@cache
+def _users(path: Path) -> frozenset[str]:
+    """Modules of the file's folder that come to import it, by way of each other or not."""
+    neighbours = {_name(other): _imports(other) for other in path.parent.glob("*.py")}
+    found = {_name(path)}
+    while more := {name for name, names in neighbours.items() if names & found} - found:
+        found |= more
+    return frozenset(found - {_name(path)})
 
 
 def _name(path: Path) -> str:

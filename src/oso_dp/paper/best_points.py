@@ -1,10 +1,10 @@
 """What the paper reports as best (Tables 2-4 and 8-13): hyperparameters and results, as data.
 
 `best_points.csv` holds one row per table, epsilon and method: each hyperparameter as it is meant
-and as it is printed, a note wherever the two differ, and the printed mean and standard deviation. Three
-readings need an argument, which the note of the row gives: columns printed x 10^3 (asterisk), two
-columns whose asterisk is missing (Table 8 FixedThreshold, Table 13 FixedQuantile), and one value
-off its grid (Table 4, epsilon = 9).
+and as it is printed, a note wherever the two differ, and the printed mean and standard deviation.
+Three readings need an argument, which the note of the row gives: columns printed x 10^3 (asterisk),
+two columns whose asterisk is missing (Table 8 FixedThreshold, Table 13 FixedQuantile), and one
+value off its grid (Table 4, epsilon = 9).
 
 Values keep the paper's rounding (0.316, 1.467); the grid value meant lies within 2 %.
 """
