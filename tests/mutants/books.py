@@ -1,6 +1,6 @@
 """Faults in the ledger, in prices and accounts, and in what methods ask for."""
 
-from fault import LOOP, Fault, M, P, in_mechanism
+from fault import LOOP, A, Fault, M, P, in_mechanism
 
 LEDGER = [
     in_mechanism(
@@ -82,21 +82,21 @@ LEDGER = [
         "privacy/noise_split.py",
         "        return 0.0\n",
         "        return max(noise_multipliers)\n",
-        P + "test_joint.py",
+        P + "test_noise_split.py",
     ),
     Fault(
         "noise multipliers add up like deviations",
         "privacy/noise_split.py",
         "math.fsum(nu**-2 for nu in noise_multipliers) ** -0.5",
         "math.fsum(nu**-1 for nu in noise_multipliers) ** -1",
-        P + "test_joint.py",
+        P + "test_noise_split.py",
     ),
     Fault(
         "a query may eat the whole budget",
         "privacy/noise_split.py",
         "    if not query_noise_multiplier > noise_multiplier:",
         "    if query_noise_multiplier < 0:",
-        P + "test_joint.py",
+        P + "test_noise_split.py",
     ),
 ]
 
@@ -107,14 +107,14 @@ PRICE = [
         "accounting/search.py",
         "self.steps * self.runs})",
         "self.steps})",
-        P + "test_search.py",
+        A + "test_search.py",
     ),
     Fault(
         "random stopping is priced as one run",
         "accounting/search.py",
         "_stopped(one, self.runs, self.shape)",
         "one",
-        P + "test_search.py",
+        A + "test_search.py",
     ),
     Fault(
         "a stored search by random stopping is charged as one run",
@@ -149,7 +149,7 @@ PRICE = [
         "accounting/search.py",
         "    return high_at\n",
         "    return low_at\n",
-        P + "test_search.py",
+        A + "test_search.py",
     ),
     Fault(
         "the plan pays for the runs that are asked for, not for the grid",

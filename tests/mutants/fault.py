@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 P, M, T = "tests/privacy/", "tests/methods/test_methods.py", "tests/training/"
+G, A = "tests/gradients/", "tests/accounting/"
 MECHANISM = f"{P}test_mechanism.py {P}test_mechanism_books.py"
-GRADIENTS = f"{T}test_gradients.py {T}test_gradients_refused.py"
-PRECISION = f"{T}test_precision.py"
-INDEPENDENCE = T + "test_independence.py"
+GRADIENTS = f"{G}test_gradients.py {G}test_gradients_refused.py"
+PRECISION = f"{G}test_precision.py"
+INDEPENDENCE = G + "test_independence.py"
 QUERIES, LOOP = P + "test_queries.py", T + "test_loop.py"
 
 
@@ -25,7 +26,9 @@ def in_mechanism(name: str, old: str, new: str, tests: str = MECHANISM) -> Fault
     return Fault(name, "privacy/mechanism.py", old, new, tests)
 
 
-def in_draws(name: str, old: str, new: str, tests: str = P + "test_draws.py") -> Fault:
+def in_random_numbers(
+    name: str, old: str, new: str, tests: str = P + "test_random_numbers.py"
+) -> Fault:
     return Fault(name, "privacy/random_numbers.py", old, new, tests)
 
 

@@ -4,8 +4,8 @@ from fault import (
     MECHANISM,
     Fault,
     P,
-    in_draws,
     in_mechanism,
+    in_random_numbers,
     in_sampling,
     in_streams,
     in_subsets,
@@ -78,7 +78,7 @@ NOISE = [
         "purpose, step, total.shape)[0]",
         "purpose, step, ())[0]",
     ),
-    in_draws(
+    in_random_numbers(
         "one run's noise for all, drawn on the host",
         "self.randomness.normals(run_ids, purpose,",
         "self.randomness.normals(run_ids[:1] * len(run_ids), purpose,",
@@ -225,19 +225,19 @@ NOISE = [
 
 
 SAMPLING = [
-    in_draws(
+    in_random_numbers(
         "the runs share their batches",
         'randomness.words(run_id, "sampling",',
         'randomness.words("shared", "sampling",',
         MECHANISM,
     ),
-    in_draws(
+    in_random_numbers(
         "the same batch in each step",
         'words(run_id, "sampling", step)',
         'words(run_id, "sampling", 1)',
         MECHANISM,
     ),
-    in_draws(
+    in_random_numbers(
         "what pads a batch is taken for examples",
         "present[row, : len(batch)] = batch, True",
         "present[row] = batch, True",
@@ -247,7 +247,7 @@ SAMPLING = [
         "each.masked_fill(~present, 0.0)",
         "each",
     ),
-    in_draws(
+    in_random_numbers(
         "a batch that is too long is cut",
         "        return self.sampling.draw(self.examples, words)\n",
         "        return self.sampling.draw(self.examples, words)[:BLOCK]\n",

@@ -1,8 +1,8 @@
 """Faults that the smallest case hides: several runs, late steps, the second plan, restarts."""
 
-from fault import Fault, P, T, in_mechanism, in_queries
+from fault import A, Fault, G, P, T, in_mechanism, in_queries
 
-MANY, LONG, EXACT = P + "test_many_runs.py", P + "test_long_runs.py", P + "test_books_exact.py"
+MANY, LONG, EXACT = P + "test_many_runs.py", P + "test_long_runs.py", A + "test_books_exact.py"
 ACCOUNT, PLANNED = "tests/results/test_account_exact.py", "tests/campaign/test_as_planned.py"
 RESTART, SCORES, REPORTED = (T + f"test_{name}.py" for name in ("restart", "evaluate", "reported"))
 STATISTICS = "tests/reporting/test_statistics.py"
@@ -33,7 +33,7 @@ SEVERAL = [
         "gradients/batch.py",
         "        if waits(bad) or bad.any():",
         "        if bad[: shape[1]].any():",
-        T + "test_many_runs.py",
+        G + "test_several_runs.py",
     ),
 ]
 
