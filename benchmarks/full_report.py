@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 
 from oso_dp.accounting.search import Search
+from oso_dp.analysis.search_costs import PRICES, write_prices
 from oso_dp.methods import find_method
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting.prices import PRICES, write_prices
 from oso_dp.results.write import write_table
 from oso_dp.study.config import GridSection
 from oso_dp.study.grid import candidates

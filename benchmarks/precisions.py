@@ -29,7 +29,7 @@ from oso_dp.data.arrays import load_arrays
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
-from oso_dp.reporting.select import is_higher_better
+from oso_dp.metrics import is_higher_better
 from oso_dp.results.read import read_results
 from oso_dp.study.cohort import Cohort, Run
 from oso_dp.study.config import load_config

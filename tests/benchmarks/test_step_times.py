@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from oso_dp.reporting.step_times import read_step_times
+from oso_dp.analysis.measured import read_step_times
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.analysis.budgets import read_budget
+from oso_dp.analysis.study import Study
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting.budget import read_budget
-from oso_dp.reporting.compare import Study
-from oso_dp.reporting.page import build_report
+from oso_dp.reporting.page.build import build_report
 from oso_dp.results.schema import EVALUATIONS, RUNS
 
 SIZES = {

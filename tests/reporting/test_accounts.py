@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.analysis.accounts import account
+from oso_dp.analysis.budgets import read_study_plans
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting.accounts import accounting_table, statement
-from oso_dp.reporting.budget import read_study_plans
-from oso_dp.reporting.page import build_report
-from oso_dp.results.account import account
+from oso_dp.reporting.page.build import build_report
+from oso_dp.reporting.tables.accounting import accounting_table, statement
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import PLAN_VERSION, make_plan, write_plan
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from oso_dp.reporting.claims import CLAIMS, judged
-from oso_dp.reporting.evidence import NOT_RUN, NOTHING
+from oso_dp.analysis.claims import CLAIMS, judged
+from oso_dp.analysis.evidence import NOT_RUN, NOTHING
 from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import load_config
 from oso_dp.study.workload import workload

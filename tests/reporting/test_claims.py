@@ -5,17 +5,9 @@ import math
 import pandas as pd
 import pytest
 
-from oso_dp.errors import OsoError
-from oso_dp.paper.tables import paper_results
-from oso_dp.reporting.claims import (
-    CLAIMS,
-    FROZEN_THRESHOLD,
-    claims_sentence,
-    claims_tables,
-    judged,
-)
-from oso_dp.reporting.compare import compare
-from oso_dp.reporting.evidence import (
+from oso_dp.analysis.cells import compare
+from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judged
+from oso_dp.analysis.evidence import (
     FAILS,
     HOLDS,
     NOT_RUN,
@@ -30,10 +22,13 @@ from oso_dp.reporting.evidence import (
     step_time,
     within,
 )
-from oso_dp.reporting.step_times import COLUMNS as STEP_TIME_COLUMNS
-from oso_dp.reporting.step_times import read_step_times
-from oso_dp.reporting.stopping import STOPPING
-from oso_dp.reporting.verdicts import Difference
+from oso_dp.analysis.measured import COLUMNS as STEP_TIME_COLUMNS
+from oso_dp.analysis.measured import read_step_times
+from oso_dp.analysis.random_stopping import STOPPING
+from oso_dp.analysis.verdicts import Difference
+from oso_dp.errors import OsoError
+from oso_dp.paper.tables import paper_results
+from oso_dp.reporting.tables.claims import claims_sentence, claims_tables
 
 
 def cells(*rows, dataset="mnist", k=9):

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from oso_dp.analysis.measured import read_facts
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
-from oso_dp.reporting.data_table import data_table, read_facts
+from oso_dp.reporting.tables.table_01 import data_table
 
 
 def lines(table):

@@ -8,13 +8,13 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from oso_dp.reporting import labels
-from oso_dp.reporting.compare import compare
-from oso_dp.reporting.draw_metric import draw_metric
-from oso_dp.reporting.draw_noise import draw_noise
-from oso_dp.reporting.draw_steps import draw_adapted, draw_curves, trajectories
-from oso_dp.reporting.figures import _plans
-from oso_dp.reporting.tables import noise_table
+from oso_dp.analysis.cells import compare
+from oso_dp.analysis.trajectories import trajectories
+from oso_dp.reporting.figures import _plans, looks
+from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
+from oso_dp.reporting.figures.noise_multipliers import draw_noise
+from oso_dp.reporting.figures.over_steps import draw_adapted, draw_curves
+from oso_dp.reporting.tables.noise_multipliers import noise_table
 
 
 def steps_of(s):
@@ -38,7 +38,7 @@ def drawn_points(axes, colour, filled):
 def test_ours_and_the_papers_values_are_both_drawn(paper_store, study):
     cells = compare(study(paper_store), "mnist", 9)
     axes = draw_metric(cells, "", ["online"]).axes[0]
-    online = labels.colours([])["online"]
+    online = looks.colours([])["online"]
     ours, theirs = (drawn_points(axes, online, filled) for filled in (True, False))
     assert [y for _, y in theirs] == [90.69, 91.62, 92.94, 93.62]
     assert [y for _, y in ours] == [cells[cells["status"] == "run"]["mean"].iloc[0]]
@@ -67,7 +67,7 @@ def test_mse_has_a_logarithmic_axis(store, study):
     assert draw_metric(compare(s, "fashion_mnist", 9), "", s.methods).axes[0].get_yscale() == "log"
     figure = draw_curves(steps_of(s), "mse", "", s.methods)
     assert figure.axes[0].get_yscale() == "log"
-    assert lines_in(figure.axes[0], labels.colours([])["online"])[0].get_ydata() == pytest.approx(
+    assert lines_in(figure.axes[0], looks.colours([])["online"])[0].get_ydata() == pytest.approx(
         [10, 1]
     )
 
@@ -75,7 +75,7 @@ def test_mse_has_a_logarithmic_axis(store, study):
 def test_only_methods_that_adapt_are_solid_in_the_threshold(paper_store, study):
     s = study(paper_store)
     axes = draw_adapted(steps_of(s), "threshold", "", s.methods).axes[0]
-    colour = labels.colours([])
+    colour = looks.colours([])
     for method in ("online", "fixed_quantile"):
         (line,) = lines_in(axes, colour[method])
         assert len(set(line.get_ydata())) > 5
@@ -101,7 +101,7 @@ def test_nodp_alone_is_drawn(store, study):
     store.add(method="no_dp", dataset="glyphs", values=(0.9, 0.99))
     s = study(store)
     curves = draw_curves(steps_of(s), "accuracy", "", s.methods)
-    assert lines_in(curves.axes[0], labels.colours([])["no_dp"])
+    assert lines_in(curves.axes[0], looks.colours([])["no_dp"])
     metric = draw_metric(compare(s, "glyphs", 9), "", s.methods)
     assert metric.axes[0].lines[0].get_ydata() == pytest.approx([99, 99])
 
@@ -127,10 +127,10 @@ def test_noise_bars_carry_n(paper_store, study):
 
 
 def test_each_method_keeps_its_colour_and_marker_whatever_else_is_there():
-    few, many = labels.colours(["online"]), labels.colours(["zeta", "alpha", "online"])
+    few, many = looks.colours(["online"]), looks.colours(["zeta", "alpha", "online"])
     assert all(many[m] == few[m] for m in few)
     assert len(set(many.values())) == len(many)
-    marks = labels.markers(["zeta", "alpha"])
+    marks = looks.markers(["zeta", "alpha"])
     assert len(set(marks.values())) == len(marks)
 
 

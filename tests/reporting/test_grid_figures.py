@@ -9,17 +9,20 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
+from oso_dp import labels
+from oso_dp.analysis.cells import compare
+from oso_dp.analysis.measured import read_cosine
+from oso_dp.analysis.noise import against_noise
+from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.errors import OsoError
-from oso_dp.reporting import canvas, labels
-from oso_dp.reporting.compare import compare
-from oso_dp.reporting.cosine import read_cosine
-from oso_dp.reporting.draw_against_noise import draw_against_noise
-from oso_dp.reporting.draw_cosine import draw_cosine
-from oso_dp.reporting.draw_outcomes import draw_outcomes
-from oso_dp.reporting.figure_list import figures_table
-from oso_dp.reporting.figures import _beyond_plan, _metric_plan, _plans
-from oso_dp.reporting.grid_figures import against_noise, grid_plan
-from oso_dp.reporting.stopping import outcomes
+from oso_dp.reporting.figures import _plans, canvas, looks
+from oso_dp.reporting.figures.beyond import _beyond_plan
+from oso_dp.reporting.figures.figure_01 import draw_cosine
+from oso_dp.reporting.figures.figures_03_to_11 import _metric_plan
+from oso_dp.reporting.figures.grid import grid_plan
+from oso_dp.reporting.figures.metric_over_noise import draw_against_noise
+from oso_dp.reporting.figures.search_outcome import draw_outcomes
+from oso_dp.reporting.tables.figures import figures_table
 
 
 @pytest.fixture
@@ -250,19 +253,19 @@ def test_a_small_file_keeps_every_methods_colour():
         figure, (axes,) = canvas.panels(1, "")
         axes.imshow(np.arange(400).reshape(20, 20), extent=(0, 20, 0, 20), cmap="viridis")
         for i, method in enumerate(labels.METHODS):
-            axes.axhline(i + 1, color=labels.colours([])[method])
+            axes.axhline(i + 1, color=looks.colours([])[method])
         data = canvas.to_png(figure)
     with Image.open(io.BytesIO(data)) as picture:
         seen = np.array(picture.convert("RGB").getcolors(2**20), dtype=object)
     shades = np.array([colour for _, colour in seen], dtype=float)
     for method in labels.METHODS:
-        wanted = 255 * np.array(to_rgb(labels.colours([])[method]))
+        wanted = 255 * np.array(to_rgb(looks.colours([])[method]))
         assert np.abs(shades - wanted).max(axis=1).min() <= 10, method
 
 
 def test_known_methods_keep_their_colours_in_every_report():
-    assert to_hex(labels.colours([])["online"]) == "#0072b2"
-    few, many = labels.colours([]), labels.colours(["aaa", "zzz"])
+    assert to_hex(looks.colours([])["online"]) == "#0072b2"
+    few, many = looks.colours([]), looks.colours(["aaa", "zzz"])
     assert all(many[name] == few[name] for name in few)
     assert len(set(few.values())) == len(few)
 

@@ -3,8 +3,8 @@
 import csv
 from importlib.resources import files
 
-from oso_dp.reporting.compare import compare
-from oso_dp.reporting.headline import against_paper, best_method, coverage, paper_says, scope
+from oso_dp.analysis.cells import compare
+from oso_dp.reporting.page.headline import against_paper, best_method, coverage, paper_says, scope
 
 
 def test_a_lead_smaller_than_the_seeds_spread_is_called_that(make_store, study):

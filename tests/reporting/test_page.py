@@ -11,9 +11,9 @@ from html.parser import HTMLParser
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.reporting.comparisons import comparison_tables
-from oso_dp.reporting.files import MANIFEST, ReportFolder
-from oso_dp.reporting.page import _sections, build_report
+from oso_dp.reporting.folder import MANIFEST, ReportFolder
+from oso_dp.reporting.page.build import _sections, build_report
+from oso_dp.reporting.tables.tables_02_to_13 import comparison_tables
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 

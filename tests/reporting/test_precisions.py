@@ -2,9 +2,9 @@
 
 import pytest
 
-from oso_dp.reporting.compare import compare
-from oso_dp.reporting.comparisons import comparison_tables
-from oso_dp.reporting.tables import runs_table
+from oso_dp.analysis.cells import compare
+from oso_dp.reporting.tables.runs import runs_table
+from oso_dp.reporting.tables.tables_02_to_13 import comparison_tables
 
 
 @pytest.mark.parametrize(

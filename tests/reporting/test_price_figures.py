@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from oso_dp.analysis.noise import online_grids
+from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, search_prices
 from oso_dp.privacy.noise_split import combined_noise_multiplier
-from oso_dp.reporting.draw_accountants import accountants, draw_accountants
-from oso_dp.reporting.draw_prices import draw_prices, spaced
-from oso_dp.reporting.draw_split import draw_split
-from oso_dp.reporting.price_figures import online_grids, price_plans
-from oso_dp.reporting.prices import RULES, grids_at_largest_k, search_prices
+from oso_dp.reporting.figures.accountants import accountants, draw_accountants
+from oso_dp.reporting.figures.figure_02 import draw_split
+from oso_dp.reporting.figures.search_cost import draw_prices, price_plans, spaced
 
 
 @pytest.fixture

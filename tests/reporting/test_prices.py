@@ -5,20 +5,20 @@ from importlib.metadata import version
 
 import pytest
 
-from oso_dp.errors import OsoError
-from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting import prices as prices_module
-from oso_dp.reporting.budget import read_budget
-from oso_dp.reporting.compare import Study
-from oso_dp.reporting.prices import (
+from oso_dp.analysis import search_costs as prices_module
+from oso_dp.analysis.budgets import read_budget
+from oso_dp.analysis.search_costs import (
     RULES,
     grids_at_largest_k,
-    price_table,
     read_prices,
     search_prices,
     setting,
     write_prices,
 )
+from oso_dp.analysis.study import Study
+from oso_dp.errors import OsoError
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.reporting.tables.search_cost import price_table
 
 MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
 

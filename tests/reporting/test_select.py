@@ -9,17 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oso_dp.analysis.checkpoint_rules import RULES, checkpoints, choose, run_values
+from oso_dp.analysis.keys import add_keys
+from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points
 from oso_dp.errors import OsoError
-from oso_dp.reporting.select import (
-    RULES,
-    add_keys,
-    best_of_grid,
-    checkpoints,
-    choose,
-    cross_of_grid,
-    grid_points,
-    run_values,
-)
 
 
 def select_best(runs, evaluations, rule="best"):

@@ -6,18 +6,11 @@ import statistics
 import pandas as pd
 import pytest
 
-from oso_dp.reporting.evidence import Evidence, step_time
-from oso_dp.reporting.select import (
-    add_keys,
-    best_of_grid,
-    checkpoints,
-    choose,
-    cross_of_grid,
-    grid_points,
-    main_variants,
-    run_values,
-)
-from oso_dp.reporting.verdicts import Sample, difference
+from oso_dp.analysis.checkpoint_rules import checkpoints, choose, run_values
+from oso_dp.analysis.evidence import Evidence, step_time
+from oso_dp.analysis.keys import add_keys
+from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
+from oso_dp.analysis.verdicts import Sample, difference
 
 
 def points_of(store):

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oso_dp.accounting.search import SHAPES
-from oso_dp.reporting.stopping import chances, generating_function, outcome_table, outcomes
+from oso_dp.analysis.random_stopping import chances, generating_function, outcomes
+from oso_dp.reporting.tables.search_outcome import outcome_table
 
 STOP = {"selection": "random_stopping"}
 SHAPED = (*SHAPES.values(), 0.5, 3.0)

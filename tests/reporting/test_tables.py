@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.budgets import read_budget
+from oso_dp.analysis.cells import compare
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import find_table
-from oso_dp.reporting import verdicts
-from oso_dp.reporting.budget import read_budget
-from oso_dp.reporting.compare import compare
-from oso_dp.reporting.comparisons import comparison_tables, paper_table
-from oso_dp.reporting.tables import noise_table, runs_table
+from oso_dp.reporting.tables.noise_multipliers import noise_table
+from oso_dp.reporting.tables.runs import runs_table
+from oso_dp.reporting.tables.tables_02_to_13 import comparison_tables, paper_table
 
 
 def row_of(frame, method, epsilon=9.0):

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind_from_stats
 
-from oso_dp.data.catalogue import DATASETS
-from oso_dp.paper.tables import paper_results
-from oso_dp.reporting.compare import compare
-from oso_dp.reporting.verdicts import (
+from oso_dp.analysis.cells import compare
+from oso_dp.analysis.verdicts import (
     MARGINS,
     SEEDS_NEEDED,
     Comparison,
@@ -18,6 +16,8 @@ from oso_dp.reporting.verdicts import (
     judge,
     p_value,
 )
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.paper.tables import paper_results
 
 ALONE = math.nan  # the deviation of one seed
 

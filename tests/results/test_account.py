@@ -10,10 +10,10 @@ import pytest
 from tests.results.conftest import run_row
 
 from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.analysis.accounts import account, accounts_table, dearest, require_within
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.account import account, accounts_table, dearest, require_within
 from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.plan import Plan, make_plan

@@ -6,10 +6,10 @@ from tests.results.conftest import evaluation_row, run_row
 from tests.results.test_account import RATE, STEPS, grid, ledger, rows_of, two_plans
 
 from oso_dp.accounting.search import Search
+from oso_dp.analysis.accounts import account, require_within
+from oso_dp.analysis.budgets import read_budget, read_study_plans
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting.budget import read_budget, read_study_plans
-from oso_dp.results.account import account, require_within
 from oso_dp.results.collect import collect
 from oso_dp.results.write import write_table
 from oso_dp.study.cohort import cohorts

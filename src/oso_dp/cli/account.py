@@ -22,10 +22,10 @@ def account(
     ] = False,
 ) -> None:
     """Recompute each grid's epsilon from its ledgers; fail if one exceeds its budget."""
+    from oso_dp.analysis.accounts import account as account_runs
+    from oso_dp.analysis.accounts import accounts_table, require_within
     from oso_dp.cli.tables import print_table
     from oso_dp.files import atomic_write
-    from oso_dp.results.account import account as account_runs
-    from oso_dp.results.account import accounts_table, require_within
     from oso_dp.results.read import read_results
     from oso_dp.study.plan import plans_of, read_plan
 

@@ -75,7 +75,7 @@ def plan(
     if prices is not None:
         if output is None:
             raise OsoError("--prices: needs --output, the plan whose searches are priced")
-        from oso_dp.reporting.prices import write_prices
+        from oso_dp.analysis.search_costs import write_prices
 
         write_prices(output, prices)
     print(workload(study, cohorts(study), finished_runs(Path(study.results))))
@@ -164,7 +164,7 @@ def report(
     ] = None,
 ) -> None:
     """Make tables, figures and index.html from a results folder alone."""
-    from oso_dp.reporting.page import build_report
+    from oso_dp.reporting.page.build import build_report
     from oso_dp.study.plan import plans_of
 
     print(build_report(results, output, plans_of(results, plan)))

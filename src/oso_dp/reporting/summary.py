@@ -7,12 +7,12 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from oso_dp.reporting import labels
-from oso_dp.reporting.budget import read_budget
-from oso_dp.reporting.compare import Study, compare
-from oso_dp.reporting.figures import settings
-from oso_dp.reporting.load import load
-from oso_dp.reporting.select import is_higher_better
+from oso_dp import labels
+from oso_dp.analysis.budgets import read_budget
+from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.load import load
+from oso_dp.analysis.study import Study
+from oso_dp.metrics import is_higher_better
 from oso_dp.study.plan import plans_of
 
 

@@ -1,0 +1,246 @@
+"""What the stored ledgers cost, grid by grid, against the budget that the rows claim.
+
+Nothing is taken on trust but the ledgers and the terms of the search (the grid's size, how a random
+number of runs is distributed): epsilon is computed anew from them. A grid's budget pays for N runs
+of one seed each; seeds repeat a grid for statistics and are not charged (as in the paper), so that
+a grid costs what its dearest seed costs. Every run is charged for all its steps, also one that
+diverged before: when it would was not known, and epsilon must hold however it had gone. Runs of the
+grid that are not stored are charged with the least noise of those that are.
+
+Searches that differ in any choice are grids of their own, if their plans or their rows say so; runs
+of which nobody knows it are charged to each grid that they could be part of.
+
+Under random stopping a search makes N runs on average and releases the best. Its price holds for
+that release, not for whoever reads all the rows: they are there so that the search's outcome can be
+computed instead of drawn. Each run is charged as a whole run with the least noise of the stored.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import pandas as pd
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
+from oso_dp.analysis.ledger_claims import check_claim, check_planned, ledger_of
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.cohort import Cohort
+from oso_dp.study.grid import default_grid_size
+from oso_dp.study.identity import SELECTION
+from oso_dp.study.plan import Plan
+
+_POINT = ["learning_rate", "threshold", "quantile"]
+# Runs that are alike in these are one grid (its points and its seeds).
+_SETTING = [
+    *("dataset", "method", "k", "epsilon", "delta", "selection", "momentum"),
+    *(
+        "noise_multiplier",
+        "query_noise_multiplier",
+        "examples",
+        "batch_size",
+        "epochs",
+        "precision",
+    ),
+]
+_TERMS = ["grid_runs", "stopping_shape"]  # what the rows do not say of their search
+_CHOICES = "choices"  # whatever else was decided of it, as one text; null where nobody says
+_SLACK = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class GridAccount:
+    """One grid: what it may cost, and what its ledgers say that it costs."""
+
+    dataset: str
+    method: str
+    k: int
+    epsilon: float  # the budget
+    delta: float
+    runs: int  # N, of the whole grid; under random stopping, on average
+    stored: int  # of the dearest seed
+    seeds: int
+    spent: float  # epsilon by RDP, from the ledgers
+    ledgers: tuple[Ledger, ...]  # N of them: what `spent` was computed from
+    selection: str = SELECTION
+
+    @property
+    def name(self) -> str:
+        cell = f"{self.dataset}.{self.method}.k{self.k}.eps{self.epsilon:g}"
+        return cell if self.selection == SELECTION else f"{cell}.{self.selection}"
+
+    @property
+    def within(self) -> bool:
+        return self.spent <= self.epsilon * _SLACK
+
+    def spent_by(self, accountant: str) -> float:
+        """The same by another accountant: pld, prv. NaN under random stopping: RDP alone can."""
+        if self.selection != SELECTION:
+            return math.nan
+        return epsilon_of(self.ledgers, self.delta, accountant)
+
+
+def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
+    """Every private grid of the table `runs`, in its order.
+
+    `plans` say how large each grid is, and how a random number of runs is distributed. For runs
+    that none holds it is the whole grid for the method and k, and the distribution that the noise
+    was bought for (`shape_paid_for`), or the dearest if it is that of none. Raises OsoError for a
+    row that contradicts itself, its ledger or a plan.
+    """
+    planned = {
+        run.run_id: (cohort, run)
+        for plan in plans
+        for cohort in plan.cohorts
+        for run in cohort.runs
+    }
+    for row in _records(runs):
+        check_claim(row)
+        if row["run_id"] in planned:
+            check_planned(row, *planned[row["run_id"]])
+    private = runs[runs["epsilon"].notna()]
+    terms = pd.DataFrame(
+        [_terms(row, planned.get(row["run_id"], (None,))[0]) for row in _records(private)],
+        columns=[*_TERMS, _CHOICES],
+        index=private.index,
+    )
+    groups = private.join(terms).groupby([*_SETTING, *_TERMS], dropna=False, sort=False)
+    return [_account_grid(grid) for _, group in groups for grid in _by_choices(group)]
+
+
+def _by_choices(group: pd.DataFrame) -> list[pd.DataFrame]:
+    """One grid's rows each; those of which nobody knows the choices may be of any, so of each."""
+    unknown = group[_CHOICES].isna()
+    known = group.loc[~unknown, _CHOICES].unique()
+    return [group[unknown | (group[_CHOICES] == choices)] for choices in known] or [group]
+
+
+def require_within(accounts: Iterable[GridAccount]) -> None:
+    """OsoError that names the first grid above its budget."""
+    for grid in accounts:
+        if not grid.within:
+            raise OsoError(
+                f"{grid.name}: its ledgers cost epsilon {grid.spent:.4g} at delta {grid.delta:g} "
+                f"({grid.runs} runs); the budget is {grid.epsilon:g}"
+            )
+
+
+def dearest(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
+    """For each data set the grid that comes nearest to its budget, or exceeds it most.
+
+    Of those that more than one accountant can price: searches by random stopping are left out.
+    """
+    found: dict[str, GridAccount] = {}
+    for grid in accounts:
+        if grid.selection != SELECTION:
+            continue
+        best = found.setdefault(grid.dataset, grid)
+        if grid.spent / grid.epsilon > best.spent / best.epsilon:
+            found[grid.dataset] = grid
+    return found
+
+
+def accounts_table(accounts: Sequence[GridAccount], cross_check_all: bool = False) -> pd.DataFrame:
+    """One row per grid: grid, budget, delta, runs, stored, seeds, rdp, pld, prv, verdict.
+
+    pld and prv are NaN but for the dearest grid of each data set, unless `cross_check_all`: they
+    take about a second a grid. And NaN above the budget, where little noise would make it hours.
+    """
+    checked = dearest(accounts).values()
+    rows = []
+    for grid in accounts:
+        check = grid.within and (cross_check_all or grid in checked)
+        rows.append(
+            {
+                "grid": grid.name,
+                "budget": grid.epsilon,
+                "delta": grid.delta,
+                "runs": grid.runs,
+                "stored": grid.stored,
+                "seeds": grid.seeds,
+                "rdp": grid.spent,
+                "pld": grid.spent_by("pld") if check else math.nan,
+                "prv": grid.spent_by("prv") if check else math.nan,
+                "verdict": "within" if grid.within else "exceeded",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _account_grid(rows: pd.DataFrame) -> GridAccount:
+    first = _records(rows)[0]
+    delta = float(first["delta"])
+    ledgers = {row["run_id"]: ledger_of(row) for row in _records(rows)}
+    # Points under whatever seed: more than the grid has would be a larger grid, spread over seeds.
+    size = max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))
+    filler = _whole_run(list(ledgers.values()), int(first["steps"]))
+    stopped = None  # what a search costs whose runs are drawn at random
+    if first["selection"] != SELECTION:
+        stopped = epsilon_of_stopped(filler, size, SHAPES[first["stopping_shape"]], delta)
+    charged: list[tuple[float, int, tuple[Ledger, ...]]] = []
+    for _, seed in rows.groupby("seed"):
+        stored = [_completed(ledgers[run_id], filler) for run_id in seed["run_id"]]
+        whole = (*stored, *[filler] * (size - len(stored)))
+        spent = epsilon_of(whole, delta) if stopped is None else stopped
+        charged.append((spent, len(stored), whole))
+    spent, count, whole = max(charged, key=lambda seed: seed[0])
+    return GridAccount(
+        dataset=first["dataset"],
+        method=first["method"],
+        k=int(first["k"]),
+        epsilon=float(first["epsilon"]),
+        delta=delta,
+        runs=len(whole),
+        stored=count,
+        seeds=len(charged),
+        spent=spent,
+        ledgers=whole,
+        selection=first["selection"],
+    )
+
+
+def _whole_run(ledgers: Sequence[Ledger], steps: int) -> Ledger:
+    """What a run that is not stored may have released: all its steps, with the least noise seen."""
+    least = min(nu for ledger in ledgers for nu, _ in ledger.releases())
+    return Ledger(ledgers[0].sampling, [((SumQuery("not_stored", least),), steps)])
+
+
+def _completed(ledger: Ledger, whole: Ledger) -> Ledger:
+    """The ledger with as many steps as a whole run, also where the run diverged before its last."""
+    missing = whole.step_count - ledger.step_count
+    if missing <= 0:
+        return ledger
+    least = min(nu for nu, _ in ledger.releases())
+    return Ledger(ledger.sampling, [*ledger.steps, ((SumQuery("not_run", least),), missing)])
+
+
+def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None, str | None]:
+    """The size of a row's grid, the shape of its search, and its other choices.
+
+    As planned; else as `account` says, and the choices as in the row's `settings` if it has them.
+    """
+    choices = None if pd.isna(row["settings"]) else str(row["settings"])
+    if cohort is not None:
+        return cohort.grid_runs, cohort.stopping_shape, choices or cohort.settings
+    size = default_grid_size(row["method"], int(row["k"]))
+    if row["selection"] == SELECTION:
+        return size, None, choices
+    sampling = PoissonSampling(row["batch_size"] / row["examples"])
+    search = Search(sampling, int(row["steps"]), size, row["selection"])
+    return size, _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"]), choices
+
+
+@cache
+def _shape(search: Search, nu: float, epsilon: float, delta: float) -> str:
+    found = shape_paid_for(search, nu, epsilon, delta)
+    return found or max(
+        SHAPES, key=lambda name: replace(search, shape=SHAPES[name]).epsilon(nu, delta)
+    )
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return list(frame.to_dict("records"))

@@ -1,0 +1,263 @@
+"""Each cell of the paper's design beside ours, as tidy data in the printed unit.
+
+A cell is one data set, k, epsilon and method. Its row holds the paper's best hyperparameters and
+value, ours under each selection rule, ours at the paper's own grid point, and the verdicts.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.budgets import grid_size
+from oso_dp.analysis.keys import CELL, POINT
+from oso_dp.analysis.points import main_variants
+from oso_dp.analysis.study import Study
+from oso_dp.analysis.verdicts import Comparison, Sample
+from oso_dp.errors import OsoError
+from oso_dp.metrics import is_higher_better
+from oso_dp.paper.tables import SEEDS, find_table, paper_results, paper_tables
+
+SAME_POINT = 0.02  # the paper prints three or four digits: relative tolerance for its grid points
+
+COLUMNS = [
+    "table",
+    *CELL,
+    "metric",
+    "unit",
+    "in_paper",  # the paper's table holds this cell
+    "status",  # run, diverged (no run has a value), or not run
+    *(f"paper_{name}" for name in (*POINT, "mean", "std", "seeds", "diverged", "note")),
+    *POINT,
+    "mean",
+    "std",
+    "seeds",
+    "runs",
+    "diverged",
+    "best_runs",  # runs of the best grid point, and how many of them diverged
+    "best_diverged",
+    "grid_points",
+    "grid_size",
+    "noise_multiplier",
+    "epochs",
+    "precision",  # of products, in the setting that stands for the cell
+    "difference",  # mean - paper_mean
+    "verdict",  # on the value: see oso_dp.analysis.verdicts
+    "point_verdict",  # on the hyperparameters
+    "at_paper_mean",
+    "at_paper_std",
+    "at_paper_seeds",
+    "last_mean",
+    "last_std",
+    *(f"last_{name}" for name in POINT),
+    *("cross_mean", "cross_std", "cross_seeds"),
+    *(f"{half}_{name}" for half in ("even", "odd") for name in POINT),  # chosen on this half
+]
+
+_COUNTS = [
+    *("table", "k", "paper_seeds", "seeds", "runs", "diverged", "best_runs", "best_diverged"),
+    *("grid_points", "grid_size", "at_paper_seeds", "cross_seeds", "epochs"),
+]
+
+
+def compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
+    """One row per epsilon and method of a data set at a k, columns `COLUMNS`.
+
+    Holds every cell of the paper's table and every cell that was run; NoDP comes last.
+    """
+    cells = _cells(study, dataset, k).copy()
+    judged = study.once("value verdicts", lambda: value_verdicts(study))
+    for at, row in cells.iterrows():
+        cells.loc[at, "verdict"] = judged.get(_place(row), row["verdict"])
+    return cells
+
+
+def value_verdicts(study: Study) -> dict[tuple, str]:
+    """What becomes of each printed value that was run (data set, k, epsilon, method).
+
+    All of them are judged together, whichever table they stand in.
+    """
+    frames = [_cells(study, table.dataset, table.k) for table in paper_tables()]
+    rows = [
+        row
+        for frame in frames
+        for row in frame.to_dict("records")
+        if row["verdict"] == verdicts.UNDECIDED
+    ]
+    found = verdicts.judge(
+        [
+            Comparison(
+                Sample(row["mean"], row["std"], int(row["seeds"])),
+                Sample(row["paper_mean"], row["paper_std"], SEEDS),
+                verdicts.MARGINS[row["dataset"]],
+                is_higher_better(row["metric"]),
+            )
+            for row in rows
+        ]
+    )
+    return {_place(row): verdict for row, verdict in zip(rows, found, strict=True)}
+
+
+def _place(row: Mapping) -> tuple:
+    return tuple(row[name] for name in CELL)
+
+
+def _cells(study: Study, dataset: str, k: int) -> pd.DataFrame:
+    """As `compare`, but that a value to be judged is undecided yet."""
+    return study.once(("cells", dataset, k), lambda: _compare(study, dataset, k))
+
+
+def _compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
+    table = find_table(dataset, k)
+    paper = paper_results()
+    paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
+    best, last, cross = (_of(f, dataset, k) for f in (study.best, study.last, study.cross))
+    found = best["metric"].dropna().unique()
+    metric = table.metric if table else (found[0] if len(found) else "")
+    theirs_at, best_at, last_at, cross_at = map(_by_cell, (paper, best, last, cross))
+    points = main_variants(_of(study.points, dataset, k))
+    cells = set(theirs_at) | set(best_at)
+    order = labels.method_order({method for _, method in cells})
+    rows = []
+    for epsilon, method in sorted(cells, key=lambda c: (c[0] is None, c[0], order.index(c[1]))):
+        theirs, ours = theirs_at.get((epsilon, method)), best_at.get((epsilon, method))
+        row: dict = {
+            "table": table.number if table else None,
+            "dataset": dataset,
+            "k": k,
+            "epsilon": epsilon,
+            "method": method,
+            "metric": metric,
+            "unit": labels.metric_unit(metric),
+            "grid_size": grid_size(dataset, method, k, study.budget),
+            "in_paper": theirs is not None,
+            "paper_diverged": False,
+            "status": "not run",
+        }
+        if theirs is not None:
+            row |= {f"paper_{n}": theirs[n] for n in (*POINT, "mean", "std", "diverged", "note")}
+            row["paper_seeds"] = math.nan if pd.isna(theirs["mean"]) else SEEDS
+        if ours is not None:
+            _refuse_more_than_was_paid(row, ours)
+            row |= _ours(ours, metric)
+            row |= _by_other_rules(last_at[epsilon, method], cross_at[epsilon, method], metric)
+            row["difference"] = row["mean"] - row.get("paper_mean", math.nan)
+            if theirs is not None:
+                mine = points[points["cell"] == ours["cell"]]
+                row |= _at_paper(mine, theirs, metric)
+        if theirs is not None:
+            row["verdict"], row["point_verdict"] = _verdicts(row)
+        rows.append(row)
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
+
+
+def _refuse_more_than_was_paid(row: dict, ours: dict) -> None:
+    """The noise is that of a grid of N runs; the best of more than N points would cost more."""
+    size = row["grid_size"]
+    if size is not None and not pd.isna(row["epsilon"]) and ours["points"] > size:
+        raise OsoError(
+            f"{row['dataset']}, {row['method']}, k = {row['k']}, epsilon = {row['epsilon']:g}: "
+            f"{ours['points']} points of a grid of {size}; keep the results of different grids in "
+            "different folders"
+        )
+
+
+def _of(frame: pd.DataFrame, dataset: str, k: int) -> pd.DataFrame:
+    return frame[(frame["dataset"] == dataset) & (frame["k"] == k)]
+
+
+def _epsilon(epsilon: float) -> float | None:
+    return None if pd.isna(epsilon) else float(epsilon)
+
+
+def _by_cell(frame: pd.DataFrame) -> dict[tuple[float | None, str], dict]:
+    """(epsilon, method) -> the row; the first where there are several."""
+    rows = reversed(frame.to_dict("records"))
+    return {(_epsilon(row["epsilon"]), row["method"]): row for row in rows}
+
+
+def _ours(best: dict, metric: str) -> dict:
+    factor = labels.scale(metric)
+    row = {
+        name: best[name] for name in (*POINT, "seeds", "noise_multiplier", "epochs", "precision")
+    }
+    return row | {
+        "status": "diverged" if pd.isna(best["mean"]) else "run",
+        "mean": best["mean"] * factor,
+        "std": best["std"] * factor,
+        "runs": best["cell_runs"],
+        "diverged": best["cell_diverged"],
+        "best_runs": best["runs"],
+        "best_diverged": best["diverged"],
+        "grid_points": best["points"],
+    }
+
+
+def _by_other_rules(last: dict, cross: dict, metric: str) -> dict:
+    factor = labels.scale(metric)
+    row = {"last_mean": last["mean"] * factor, "last_std": last["std"] * factor}
+    row |= {f"last_{name}": last[name] for name in POINT}
+    row |= {"cross_mean": cross["mean"] * factor, "cross_std": cross["std"] * factor}
+    row |= {"cross_seeds": cross["seeds"]}
+    return row | {f"{h}_{name}": cross[f"{h}_{name}"] for h in ("even", "odd") for name in POINT}
+
+
+def _at_paper(mine: pd.DataFrame, theirs: dict, metric: str) -> dict:
+    names = [n for n in labels.tuned(theirs["method"]) if not pd.isna(theirs[n])]
+    for name in names:
+        mine = mine[np.isclose(mine[name], theirs[name], rtol=SAME_POINT, atol=0)]
+    if not names or mine.empty:
+        return {}
+    factor = labels.scale(metric)
+    at = mine.iloc[0]
+    return {
+        "at_paper_mean": at["mean"] * factor,
+        "at_paper_std": at["std"] * factor,
+        "at_paper_seeds": at["seeds"],
+    }
+
+
+def _verdicts(row: dict) -> tuple[str, str]:
+    """On the value, and on the hyperparameters."""
+    if row["status"] == "not run":
+        return verdicts.NOT_RUN, verdicts.NOT_RUN
+    if row["paper_diverged"]:
+        lost = verdicts.CONSISTENT if _whole_grid(row) else verdicts.PART
+        return (verdicts.TRAINS if row["diverged"] < row["runs"] else lost,) * 2
+    if row["status"] == "diverged":
+        return verdicts.DIVERGED, verdicts.DIVERGED
+    if pd.isna(row["paper_mean"]):
+        return verdicts.NO_VALUE, _point_verdict(row)
+    return verdicts.UNDECIDED, _point_verdict(row)  # `value_verdicts` judges them all
+
+
+def _point_verdict(row: dict) -> str:
+    if not _whole_grid(row):
+        return verdicts.PART
+    names = labels.tuned(row["method"])
+    if all(np.isclose(row[n], row[f"paper_{n}"], rtol=SAME_POINT, atol=0) for n in names):
+        return verdicts.SAME
+    if pd.isna(row.get("at_paper_mean", math.nan)):  # all its runs diverged
+        return verdicts.OTHER
+    there = Sample(row["at_paper_mean"], row["at_paper_std"], row["at_paper_seeds"])
+    found = verdicts.difference([(there, Sample(row["mean"], row["std"], row["seeds"]))])
+    if found is None:
+        return verdicts.UNDECIDED
+    return verdicts.AS_GOOD if found.low <= 0 <= found.high else verdicts.OTHER
+
+
+def _whole_grid(row: dict) -> bool:
+    return row["grid_size"] is not None and row["grid_points"] >= row["grid_size"]
+
+
+def settings(study: Study) -> list[tuple[str, int]]:
+    """The pairs of data set and k that have a cell: data sets in the paper's order, its k first."""
+    pairs = study.best[["dataset", "k"]].drop_duplicates().itertuples(index=False)
+    order = [*labels.DATASETS, *study.datasets]
+    return sorted(
+        ((dataset, int(k)) for dataset, k in pairs),
+        key=lambda pair: (order.index(pair[0]), find_table(*pair) is None, pair[1]),
+    )

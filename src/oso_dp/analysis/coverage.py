@@ -1,0 +1,29 @@
+"""What was run."""
+
+import pandas as pd
+
+from oso_dp.analysis.budgets import grid_size
+from oso_dp.analysis.keys import CELL, VARIANT
+from oso_dp.analysis.order import ordered
+from oso_dp.analysis.study import Study
+
+
+def variants(study: Study) -> pd.DataFrame:
+    """What was run: one row per cell and setting, with counts, devices and time."""
+    rows = []
+    for _, group in study.values.groupby("variant", sort=True):
+        first = group.iloc[0]
+        rows.append(
+            {name: first[name] for name in CELL + VARIANT}
+            | {
+                "grid_points": group["point"].nunique(),
+                "grid_size": grid_size(first["dataset"], first["method"], first["k"], study.budget),
+                "seeds": group["seed"].nunique(),
+                "runs": len(group),
+                "finished": int((group["status"] == "finished").sum()),
+                "diverged": int((group["status"] == "diverged").sum()),
+                "device": ", ".join(sorted(group["device"].dropna().unique())),
+                "wall_seconds": group["wall_seconds"].sum(),
+            }
+        )
+    return ordered(pd.DataFrame(rows))

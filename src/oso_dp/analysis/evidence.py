@@ -1,0 +1,256 @@
+"""From results to a verdict on a claim: the kinds of claim that there are, and their statistics.
+
+A claim about two methods is a range for A, the mean advantage of one over the other. A is averaged
+over the grids (k and epsilon) of one data set in which both have a value from two seeds or more;
+its 95 % interval is Welch's (see `oso_dp.reporting.verdicts`), with grids taken to be independent.
+The claim holds where the interval lies inside the range, does not hold where it lies outside, and
+is undecided otherwise, or where too few of the paper's grids can be used. M, the margin of "on a
+par", is the data set's margin of equivalence.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.verdicts import MARGINS, Difference, Sample, difference
+from oso_dp.metrics import is_higher_better
+from oso_dp.paper.tables import paper_results
+
+HOLDS = "holds"
+FAILS = "does not hold"
+UNDECIDED = "undecided"
+NOT_RUN = "not run"
+NOTHING = labels.NOTHING  # the question does not arise from this evidence
+
+# What is claimed of one method's advantage over another's -> the range of A, from the margin M.
+RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
+    "at least as good as": lambda margin: (-margin, math.inf),
+    "on a par with": lambda margin: (-margin, margin),
+    "better than": lambda margin: (0.0, math.inf),
+    "no better than": lambda margin: (-math.inf, margin),
+}
+
+CELLS = ["dataset", "k", "epsilon", "method", "metric", "status", "mean", "std", "seeds"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a claim is judged from: cells with the columns `CELLS` (printed unit), and our runs.
+
+    runs, step_times: None where they are not known, or not what is asked about.
+    """
+
+    cells: pd.DataFrame
+    runs: pd.DataFrame | None = None
+    step_times: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict, what it rests on in words, and the numbers where there are any."""
+
+    verdict: str
+    text: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+Judge = Callable[[Evidence, str], Finding]  # of a data set
+
+
+def within(found: Difference, low: float, high: float) -> str:
+    """The verdict on a claim that a difference lies between low and high."""
+    if low <= found.low and found.high <= high:
+        return HOLDS
+    return FAILS if found.high < low or found.low > high else UNDECIDED
+
+
+def relation(
+    method: str,
+    claimed: str,
+    rival: str,
+    ks: Iterable[int] = (),
+    epsilons: Iterable[float] = (),
+    at_least: float = 0.5,
+) -> Judge:
+    """That `method` is, for one, "better than" `rival`; over the paper's k and epsilons, or some.
+
+    claimed: one of `RANGES`. at_least: the share of the grids without which it is undecided.
+    """
+
+    def judge(evidence: Evidence, dataset: str) -> Finding:
+        design = _design(dataset, ks, epsilons) or _pairs(evidence.cells, dataset)
+        one, other = (_ran(evidence.cells, dataset, m, design) for m in (method, rival))
+        both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_rival"))
+        if both.empty:
+            return Finding(NOT_RUN, _missing(method, one, rival, other))
+        usable = both[(both["seeds"] > 1) & (both["seeds_rival"] > 1)]
+        usable = usable.dropna(subset=["mean", "mean_rival"])
+        says = _leftovers(both, usable, method, rival)
+        if usable.empty:
+            return Finding(UNDECIDED, "; ".join(says))
+        sign = 1.0 if is_higher_better(usable["metric"].iloc[0]) else -1.0
+        found = difference([_pair(row, sign) for row in usable.to_dict("records")])
+        assert found is not None  # two seeds or more on either side
+        margin = MARGINS[dataset]
+        verdict = within(found, *RANGES[claimed](margin))
+        if len(usable) < at_least * len(design):
+            verdict = UNDECIDED
+            says.append("too few grids")
+        unit = labels.metric_unit(usable["metric"].iloc[0])
+        text = (
+            f"{labels.method_label(method)} over {labels.method_label(rival)} "
+            f"{labels.signed(found.mean)} {unit} "
+            f"[{labels.signed(found.low)}, {labels.signed(found.high)}], M = {margin:.2f}, "
+            f"{len(usable)} of {len(design)} grids"
+        )
+        numbers = {"advantage": found.mean, "low": found.low, "high": found.high}
+        numbers |= {"margin": margin, "grids": len(usable), "of_grids": len(design)}
+        return Finding(verdict, "; ".join([text, *says]), numbers)
+
+    return judge
+
+
+def _design(dataset: str, ks: Iterable[int], epsilons: Iterable[float]) -> set[tuple]:
+    """The pairs k and epsilon that the paper has for a data set, or some of them."""
+    paper = paper_results()
+    pairs = paper.loc[paper["dataset"] == dataset, ["k", "epsilon"]].dropna()
+    some_k, some_epsilon = set(ks), set(epsilons)
+    return {
+        (k, epsilon)
+        for k, epsilon in pairs.itertuples(index=False)
+        if (not some_k or k in some_k) and (not some_epsilon or epsilon in some_epsilon)
+    }
+
+
+def _pairs(cells: pd.DataFrame, dataset: str) -> set[tuple]:
+    """The pairs k and epsilon of a data set that the paper does not have: those that were run."""
+    mine = cells[(cells["dataset"] == dataset) & cells["epsilon"].notna()]
+    return set(zip(mine["k"], mine["epsilon"], strict=True))
+
+
+def _ran(cells: pd.DataFrame, dataset: str, method: str, design: set[tuple]) -> pd.DataFrame:
+    """The cells of a method that were run, of those that the paper has."""
+    cells = cells[(cells["dataset"] == dataset) & (cells["method"] == method)]
+    inside = [pair in design for pair in zip(cells["k"], cells["epsilon"], strict=True)]
+    return cells[np.array(inside, dtype=bool) & (cells["status"] != NOT_RUN)]
+
+
+def _pair(row: dict, sign: float) -> tuple[Sample, Sample]:
+    return (
+        Sample(sign * row["mean"], row["std"], int(row["seeds"])),
+        Sample(sign * row["mean_rival"], row["std_rival"], int(row["seeds_rival"])),
+    )
+
+
+def _missing(method: str, one: pd.DataFrame, rival: str, other: pd.DataFrame) -> str:
+    absent = [labels.method_label(m) for m, rows in ((method, one), (rival, other)) if rows.empty]
+    return f"no grid of {' and '.join(absent)}" if absent else "no grid of both"
+
+
+def _leftovers(both: pd.DataFrame, usable: pd.DataFrame, method: str, rival: str) -> list[str]:
+    """What was run and is not in the mean."""
+    says = []
+    for name, column in ((method, "status"), (rival, "status_rival")):
+        lost = int((both[column] == "diverged").sum())
+        if lost:
+            says.append(f"{labels.method_label(name)} diverged in {lost} more")
+    single = len(both.dropna(subset=["mean", "mean_rival"])) - len(usable)
+    if single:
+        says.append(f"{single} grid{'s' if single > 1 else ''} with one seed only")
+    return says
+
+
+def every(*judges: Judge) -> Judge:
+    """That several claims hold at once."""
+
+    def judge(evidence: Evidence, dataset: str) -> Finding:
+        found = [judge(evidence, dataset) for judge in judges]
+        verdicts = {finding.verdict for finding in found}
+        for verdict in (FAILS, NOT_RUN, UNDECIDED, NOTHING, HOLDS):
+            if verdict in verdicts:
+                break
+        return Finding(verdict, "; and ".join(finding.text for finding in found if finding.text))
+
+    return judge
+
+
+def diverges(method: str, epsilon: float) -> Judge:
+    """That no point of the method's grid trains at this budget, at any of the paper's k."""
+
+    def judge(evidence: Evidence, dataset: str) -> Finding:
+        design = _design(dataset, (), (epsilon,))
+        cells = _ran(evidence.cells, dataset, method, design)
+        if cells.empty:
+            return Finding(NOT_RUN, f"no grid of {labels.method_label(method)} at this budget")
+        if evidence.runs is None:
+            gone = cells["status"] == "diverged"
+            if "runs" in cells:  # of ours also those whose runs had values before they diverged
+                gone |= cells["diverged"] == cells["runs"]
+            lost = int(gone.sum())
+            return Finding(
+                HOLDS if lost == len(cells) else FAILS, f"diverged in {lost} of {len(cells)} grids"
+            )
+        runs = evidence.runs
+        runs = runs[(runs["dataset"] == dataset) & (runs["method"] == method)]
+        runs = runs[(runs["epsilon"] == epsilon) & runs["k"].isin(cells["k"])]
+        lost = int((runs["status"] == "diverged").sum())
+        text = f"{lost} of {len(runs)} runs diverged"
+        if lost < len(runs):
+            return Finding(FAILS, text)
+        whole = (cells["grid_points"] >= cells["grid_size"]).all() and len(cells) == len(design)
+        return Finding(HOLDS if whole else UNDECIDED, text + ("" if whole else ", of a part only"))
+
+    return judge
+
+
+def step_time(method: str, rival: str, at_most: float) -> Judge:
+    """That a step of `method` takes at most so many times as long as one of `rival`.
+
+    From what was measured in turns on a quiet machine, see `oso_dp.reporting.step_times`.
+    """
+
+    def judge(evidence: Evidence, dataset: str) -> Finding:
+        if evidence.step_times is None:
+            return Finding(NOTHING)
+        rows = evidence.step_times
+        rows = rows[(rows["dataset"] == dataset) & (rows["method"] == method)]
+        rows = rows[rows["rival"] == rival]
+        if rows.empty:
+            return Finding(NOT_RUN, "`make step-times` was not run")
+        # Every device has to say it; the one where it costs most speaks.
+        row = rows.loc[rows["high"].idxmax()]
+        verdict = HOLDS if row["high"] <= at_most else UNDECIDED
+        if row["low"] > at_most:
+            verdict = FAILS
+        text = (
+            f"{row['ratio']:.2f} times the time per step [{row['low']:.2f}, {row['high']:.2f}], "
+            f"{row['turns']} turns each, {row['precision']}, {row['device']}"
+        )
+        numbers = {"advantage": row["ratio"], "low": row["low"], "high": row["high"]}
+        return Finding(verdict, text, {**numbers, "margin": at_most})
+
+    return judge
+
+
+def gradient_noise(method: str, at_most: float) -> Judge:
+    """That the second query costs the gradient at most this share more noise (Proposition 1)."""
+
+    def judge(evidence: Evidence, dataset: str) -> Finding:
+        if evidence.runs is None:
+            return Finding(NOTHING)
+        runs = evidence.runs
+        runs = runs[(runs["dataset"] == dataset) & (runs["method"] == method)]
+        runs = runs.dropna(subset=["noise_multiplier", "query_noise_multiplier"])
+        if runs.empty:
+            return Finding(NOT_RUN, f"no run of {labels.method_label(method)}")
+        share = runs["noise_multiplier"] / runs["query_noise_multiplier"]
+        more = float((1 / np.sqrt(1 - share**2) - 1).max())
+        verdict = HOLDS if more <= at_most + 1e-4 else FAILS  # the heuristic's own rounding
+        text = f"{100 * more:.2f} % more gradient noise, from the rows' noise multipliers"
+        return Finding(verdict, text, {"advantage": more, "margin": at_most})
+
+    return judge

@@ -1,0 +1,117 @@
+"""The noise of each grid's runs: what its size costs, and what came out at that noise."""
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.budgets import grid_size
+from oso_dp.analysis.keys import CELL
+from oso_dp.analysis.order import ordered
+from oso_dp.analysis.points import best_of_grid, grid_points
+from oso_dp.analysis.study import Study
+from oso_dp.paper.tables import PAPER_EPOCHS, paper_results
+
+
+def noise_multipliers(study: Study) -> pd.DataFrame:
+    """What each grid's size costs: N, the noise multiplier and its ratio to Online's.
+
+    One row per grid, columns dataset, k, epsilon, method, grid_size, noise_multiplier, source
+    (budget or rows) and ratio_to_online. From the budget where one is given, else from the rows;
+    NoDP has none.
+    """
+    return study.once("noise multipliers", lambda: _noise_multipliers(study))
+
+
+def _noise_multipliers(study: Study) -> pd.DataFrame:
+    columns = [*CELL, "grid_size", "noise_multiplier", "source"]
+    budget = study.budget.dropna(subset=["epsilon", "noise_multiplier"])
+    rows = [
+        {name: row[name] for name in CELL}
+        | {
+            "grid_size": row["runs"],
+            "noise_multiplier": row["noise_multiplier"],
+            "source": "budget",
+        }
+        for _, row in budget.iterrows()
+    ]
+    listed = {tuple(row[name] for name in CELL) for row in rows}
+    for _, row in study.best.dropna(subset=["epsilon", "noise_multiplier"]).iterrows():
+        if tuple(row[name] for name in CELL) not in listed:
+            size = grid_size(row["dataset"], row["method"], row["k"], study.budget)
+            rows.append(
+                {name: row[name] for name in CELL}
+                | {
+                    "grid_size": row["points"] if size is None else size,
+                    "noise_multiplier": row["noise_multiplier"],
+                    "source": "rows",
+                }
+            )
+    data = ordered(pd.DataFrame(rows, columns=columns))
+    online = data[data["method"] == "online"].set_index(["dataset", "k", "epsilon"])
+    online = online["noise_multiplier"].to_dict()
+    data["ratio_to_online"] = [
+        row.noise_multiplier / online.get((row.dataset, row.k, row.epsilon), float("nan"))
+        for row in data.itertuples()
+    ]
+    return data
+
+
+def against_noise(study: Study, dataset: str) -> pd.DataFrame:
+    """Columns dataset, k, epsilon, method, selection, metric, noise_multiplier, mean, std, source.
+
+    A row per grid and price of ours, and per value that the paper prints; printed unit. Of ours
+    only runs of one length, the paper's or else the longest: at equal noise longer training gives
+    more.
+    """
+    columns = [*CELL, "selection", "metric", "noise_multiplier", "mean", "std", "source"]
+    points = grid_points(study.values)
+    points = points[(points["dataset"] == dataset) & points["epsilon"].notna()]
+    lengths = set(points["epochs"])
+    length = PAPER_EPOCHS if PAPER_EPOCHS in lengths else max(lengths, default=0)
+    points = points[points["epochs"] == length]
+    frames = [best_of_grid(mine) for _, mine in points.groupby("selection") if len(mine)]
+    rows = []
+    for row in pd.concat(frames).to_dict("records") if frames else []:
+        factor = labels.scale(row["metric"])
+        scaled = {"mean": row["mean"] * factor, "std": row["std"] * factor, "source": "ours"}
+        rows.append({name: row[name] for name in columns[:7]} | scaled)
+    noise = noise_multipliers(study)
+    paid = noise.set_index(CELL)["noise_multiplier"].to_dict()
+    paper = paper_results()
+    paper = paper[(paper["dataset"] == dataset) & paper["mean"].notna() & paper["epsilon"].notna()]
+    for row in paper.to_dict("records"):
+        cell = tuple(row[name] for name in CELL)
+        if cell in paid:
+            more = {"noise_multiplier": paid[cell], "source": "paper", "selection": "composition"}
+            rows.append({name: row.get(name) for name in columns} | more)
+    return pd.DataFrame(rows, columns=columns)
+
+
+def online_grids(study: Study) -> pd.DataFrame:
+    """Online's grids at its largest k on one data set, MNIST if there; a row per epsilon.
+
+    Columns dataset, k, epsilon, noise_multiplier and ratio = nu_q / nu; rows of unknown ratio are
+    left out.
+    """
+    noise = noise_multipliers(study)
+    noise = noise[noise["method"] == "online"]
+    ratios = {**_ratios(study.runs), **_ratios(study.budget)}
+    noise = noise.assign(
+        ratio=[ratios.get((r.dataset, r.k, r.epsilon), float("nan")) for r in noise.itertuples()]
+    ).dropna(subset="ratio")
+    first = noise["dataset"].iloc[:1].tolist()  # labels.DATASETS has MNIST first
+    noise = noise[noise["dataset"].isin(first)]
+    noise = noise[noise["k"] == noise["k"].max()].sort_values("epsilon")
+    columns = ["dataset", "k", "epsilon", "noise_multiplier", "ratio"]
+    return noise[columns].reset_index(drop=True)
+
+
+def _ratios(frame: pd.DataFrame) -> dict[tuple[str, int, float], float]:
+    known = frame[frame["method"] == "online"].dropna(
+        subset=["epsilon", "noise_multiplier", "query_noise_multiplier"]
+    )
+    return {
+        (row.dataset, int(row.k), float(row.epsilon)): (
+            row.query_noise_multiplier / row.noise_multiplier
+        )
+        for row in known.itertuples()
+    }

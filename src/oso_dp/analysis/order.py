@@ -1,0 +1,17 @@
+"""Rows in the order in which the paper has them."""
+
+import pandas as pd
+
+from oso_dp import labels
+
+
+def ordered(data: pd.DataFrame) -> pd.DataFrame:
+    """Rows in the paper's order of data sets, k, epsilon (none last) and methods."""
+    datasets = labels.dataset_order(data["dataset"])
+    methods = labels.method_order(data["method"])
+    ranked = data.assign(
+        _dataset=data["dataset"].map(datasets.index), _method=data["method"].map(methods.index)
+    )
+    by = ["_dataset", "k", "epsilon", "_method"]
+    ranked = ranked.sort_values(by, kind="stable", na_position="last")
+    return ranked.drop(columns=["_dataset", "_method"]).reset_index(drop=True)

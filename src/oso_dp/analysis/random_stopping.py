@@ -1,0 +1,172 @@
+"""What random stopping gives: the expected best of a random number of random draws from a grid.
+
+Papernot and Steinke 2022: K is drawn from a distribution of mean N, then K times a candidate,
+uniformly and with replacement, and only the best is released. A study runs each point of the grid
+instead, once per seed; from these rows the outcome follows exactly. With the points in order of
+their values, worst first, the best of K draws is among the first j of M with probability
+E[(j / M)^K], the distribution's generating function at j / M.
+
+A point that is drawn twice counts as one training here, with the mean of its seeds. A real search
+would train it again, with other noise, and release the better of the two: its outcome is a little
+better than what stands here, and varies more.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.optimize import brentq
+
+from oso_dp import labels
+from oso_dp.accounting.search import SHAPES, Search, shape_paid_for
+from oso_dp.analysis.budgets import grid_size
+from oso_dp.analysis.keys import CELL
+from oso_dp.analysis.order import ordered
+from oso_dp.analysis.points import best_of_grid, grid_points, main_variants
+from oso_dp.analysis.study import Study
+from oso_dp.metrics import is_higher_better
+from oso_dp.privacy.sampling import PoissonSampling
+
+COMPOSITION, STOPPING = "composition", "random_stopping"
+COLUMNS = [
+    *CELL,
+    "selection",
+    "metric",
+    "value",  # of the grid's best, or expected over K, the draws and seeds; printed unit
+    "std",  # of that over seeds
+    "luck",  # under random stopping: deviation over K and the draws
+    "nothing",  # under random stopping: probability that no draw has a value
+    *("seeds", "points", "grid_size", "noise_multiplier"),
+    "distribution",  # under random stopping: of K; null where the noise is that of none
+]
+
+Values = npt.NDArray[np.float64]
+
+
+def generating_function(mean: float, shape: float) -> Callable[[Values], Values]:
+    """x -> E[x^K] on [0, 1] for K with this mean.
+
+    `shape` as in `oso_dp.accounting.search.SHAPES`: the truncated negative binomial's (Papernot and
+    Steinke 2022, Definition 1; K >= 1), or infinity for Poisson, where K = 0 is possible.
+    """
+    if math.isinf(shape):
+        return lambda x: np.exp(mean * (x - 1))
+    gamma = _stopping_probability(mean, shape)
+    if shape == 0:
+        return lambda x: np.log1p((gamma - 1) * x) / math.log(gamma)
+    return lambda x: np.expm1(-shape * np.log1p((gamma - 1) * x)) / (gamma**-shape - 1)
+
+
+@cache
+def _stopping_probability(mean: float, shape: float) -> float:
+    """gamma of the distribution with this mean, above 1."""
+
+    def excess(log_gamma: float) -> float:
+        gamma = math.exp(log_gamma)
+        if shape == 0:
+            return (1 - 1 / gamma) / log_gamma - mean
+        return shape * (1 / gamma - 1) / -math.expm1(shape * log_gamma) - mean
+
+    return math.exp(brentq(excess, math.log(1e-9 / mean), -1e-9, xtol=1e-14))
+
+
+def chances(values: Values, higher_is_better: bool, mean: float, shape: float) -> Values:
+    """For each point the probability that it is the best of K draws, [M].
+
+    values: [M], NaN for a point without a value, which is worse than all others. Points of equal
+    value share their chance. The sum is below 1 where K = 0 is possible.
+    """
+    order = np.where(np.isnan(values), -np.inf, values if higher_is_better else -values)
+    below = np.searchsorted(np.sort(order), order, side="left") / len(order)
+    up_to = np.searchsorted(np.sort(order), order, side="right") / len(order)
+    at_most = generating_function(mean, shape)
+    alike = (up_to - below) * len(order)
+    return np.asarray((at_most(up_to) - at_most(below)) / alike)
+
+
+def outcomes(study: Study) -> pd.DataFrame:
+    """Two rows per cell that was run under random stopping, one per price; columns `COLUMNS`.
+
+    Points are drawn and compared as elsewhere in the report: a point's value is its mean over seeds
+    under the paper's rule. Draws without a value are left out of `value` and counted in `nothing`.
+    Where not every point of the grid was run, there is no value: the best of some points says
+    nothing of the whole. The mean of K is the size of the grid; its distribution is the one that
+    the runs' noise was bought for, and there is no value without one. seeds: under random stopping,
+    those that every point with a value has.
+    """
+    values = study.values
+    stopped = values[values["selection"] == STOPPING]
+    if stopped.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    points = main_variants(grid_points(stopped))
+    by_point = stopped.pivot_table(index="point", columns="seed", values="value")
+    rows = [_stopped(study, cell, by_point) for _, cell in points.groupby("cell", sort=False)]
+    composed = values[(values["selection"] == COMPOSITION) & values["epsilon"].notna()]
+    if len(composed):
+        best = best_of_grid(grid_points(composed))
+        best = best[best["cell"].isin(points["cell"])]
+        rows += [_composed(study, row) for row in best.to_dict("records")]
+    return ordered(pd.DataFrame(rows, columns=COLUMNS))
+
+
+def distributions(data: pd.DataFrame) -> str:
+    """Those of K in `outcomes`, in words."""
+    return " or ".join(sorted(data["distribution"].dropna().unique())) or "random"
+
+
+def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
+    size = grid_size(best["dataset"], best["method"], best["k"], study.budget)
+    factor = labels.scale(best["metric"]) if size == best["points"] else math.nan
+    return {
+        **{name: best[name] for name in (*CELL, "metric", "noise_multiplier", "seeds", "points")},
+        "selection": COMPOSITION,
+        "value": best["mean"] * factor,
+        "std": best["std"] * factor,
+        "grid_size": size,
+    }
+
+
+def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[str, Any]:
+    first = cell.iloc[0]
+    size = grid_size(first["dataset"], first["method"], first["k"], study.budget)
+    row = {
+        **{name: first[name] for name in (*CELL, "metric", "noise_multiplier")},
+        "selection": STOPPING,
+        "seeds": int(cell["seeds"].max()),
+        "points": len(cell),
+        "grid_size": size,
+    }
+    if size is None or size != len(cell) or size < 2:
+        return row
+    sampling = PoissonSampling(first["batch_size"] / first["examples"])
+    steps = math.ceil(first["epochs"] * first["examples"] / first["batch_size"])
+    search = Search(sampling, steps, size, STOPPING)
+    row["distribution"] = shape_paid_for(
+        search, first["noise_multiplier"], first["epsilon"], first["delta"]
+    )
+    if row["distribution"] is None:
+        return row
+    values = cell["mean"].to_numpy(dtype=float)
+    if np.isnan(values).all():
+        return row | {"nothing": 1.0}
+    higher = is_higher_better(first["metric"])
+    chance = chances(values, higher, size, SHAPES[row["distribution"]])
+    there = ~np.isnan(values)
+    some = chance[there].sum()
+    factor = labels.scale(first["metric"])
+    weights, values = chance[there] / some, values[there] * factor
+    mean = float(weights @ values)
+    # Which point is best is decided over seeds; each seed then says what came of that.
+    seeds = by_point.reindex(cell["point"][there]).to_numpy() * factor
+    whole = weights @ seeds[:, ~np.isnan(seeds).any(axis=0)]
+    return row | {
+        "seeds": len(whole),
+        "value": mean,
+        "std": float(np.std(whole, ddof=1)) if len(whole) > 1 else math.nan,
+        "luck": float(np.sqrt(max(0.0, weights @ (values - mean) ** 2))),
+        "nothing": float(1 - some),
+    }

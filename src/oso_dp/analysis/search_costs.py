@@ -1,0 +1,236 @@
+"""What the study's searches cost in noise, by the paper's accounting and by tighter ones.
+
+Some of these prices take seconds each, a minute for a study. `oso plan --prices FILE` writes them
+down; a report that finds them in its results folder computes only what is not there.
+"""
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.analysis.budgets import read_budget
+from oso_dp.analysis.noise import noise_multipliers
+from oso_dp.analysis.study import Study
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.results.schema import EVALUATIONS, RUNS
+
+PRICES = "prices.csv"  # in a results folder
+EPSILON = 3.0  # the paper's smallest budget on two of its data sets
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to price a search."""
+
+    selection: str
+    accountant: str
+    distribution: str  # of the number of runs under random stopping; empty under composition
+    label: str
+    heading: str
+
+    def search(self, sampling: PoissonSampling, steps: int, runs: int) -> Search:
+        shape = SHAPES[self.distribution or "geometric"]
+        return Search(sampling, steps, runs, self.selection, shape)
+
+
+_STOPPING = "random_stopping"
+RULES = (
+    Rule("composition", "rdp", "", "all N runs, RDP, as in the paper", "all N, RDP"),
+    Rule("composition", "pld", "", "all N runs, PLD", "all N, PLD"),
+    Rule(_STOPPING, "rdp", "poisson", "random stopping, Poisson", "Poisson"),
+    Rule(_STOPPING, "rdp", "geometric", "random stopping, geometric", "geometric"),
+    Rule(_STOPPING, "rdp", "logarithmic", "random stopping, logarithmic", "logarithmic"),
+)
+
+COLUMNS = [
+    *("dataset", "epsilon", "delta", "sampling_rate", "steps", "runs", "grids"),
+    *("selection", "accountant", "distribution", "noise_multiplier"),
+]
+
+
+# What decides a price; the last says whose arithmetic it is.
+_KEY = [
+    *("sampling_rate", "steps", "runs", "epsilon", "delta"),
+    *("selection", "accountant", "distribution", "dp_accounting"),
+]
+_PRICE = "noise_multiplier"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What decides a data set's prices beside the number of runs."""
+
+    sampling: PoissonSampling
+    steps: int  # of one run
+    delta: float
+    epsilon: float
+
+
+def setting(study: Study, dataset: str) -> Setting | None:
+    """From the budget if it says it all, else from the rows; None where neither does.
+
+    Where a data set has several, the most frequent. epsilon: the least of the study's that is not
+    below `EPSILON`, else the largest.
+    """
+    noise = _grids(study)
+    epsilons = sorted(noise.loc[noise["dataset"] == dataset, "epsilon"].unique())
+    budget = study.budget[study.budget["dataset"] == dataset]
+    rows = study.runs[study.runs["dataset"] == dataset]
+    rows = rows.assign(sampling_rate=rows["batch_size"] / rows["examples"])
+    facts = ["sampling_rate", "steps", "delta"]
+    for known in (budget, rows):
+        known = known.dropna(subset=facts)  # NoDP has no delta
+        known = known[known["steps"] >= 1]
+        if len(known) and epsilons:
+            rate, steps, delta = known[facts].value_counts().index[0]
+            return Setting(
+                PoissonSampling(float(rate)),
+                int(steps),
+                float(delta),
+                float(next((e for e in epsilons if e >= EPSILON), epsilons[-1])),
+            )
+    return None
+
+
+def _grids(study: Study) -> pd.DataFrame:
+    """Every private grid; of a plan without results those that it holds."""
+    if len(study.runs):
+        return noise_multipliers(study)
+    planned = study.budget.dropna(subset=["epsilon", "noise_multiplier"])
+    return planned.rename(columns={"runs": "grid_size"})
+
+
+def grids(study: Study, dataset: str) -> dict[int, dict[int, list[str]]]:
+    """N -> k -> the methods whose grid of a data set has that size."""
+    noise = _grids(study)
+    noise = noise[noise["dataset"] == dataset]
+    sizes: dict[int, dict[int, list[str]]] = {}
+    for row in noise.drop_duplicates(["k", "method"]).itertuples():
+        sizes.setdefault(int(row.grid_size), {}).setdefault(int(row.k), []).append(row.method)
+    return dict(sorted(sizes.items()))
+
+
+def grids_at_largest_k(study: Study, dataset: str) -> dict[int, list[str]]:
+    """N -> the methods whose grid has that size at the study's largest k."""
+    sizes = grids(study, dataset)
+    largest = max((k for at in sizes.values() for k in at), default=0)
+    return {n: at[largest] for n, at in sizes.items() if largest in at}
+
+
+def search_prices(study: Study) -> pd.DataFrame:
+    """One row per data set, number of runs and rule, columns `COLUMNS`.
+
+    For a single run, which cannot stop at random, and for every grid of the study. NaN: no noise
+    meets the budget.
+    """
+    rows = []
+    for dataset in labels.dataset_order(_grids(study)["dataset"].unique()):
+        at, sizes = setting(study, dataset), grids(study, dataset)
+        if at is None:
+            continue
+        for runs in sorted({1, *sizes}):
+            for rule in RULES:
+                if runs == 1 and rule.selection == _STOPPING:
+                    continue
+                search = rule.search(at.sampling, at.steps, runs)
+                rows.append(
+                    {
+                        "dataset": dataset,
+                        "epsilon": at.epsilon,
+                        "delta": at.delta,
+                        "sampling_rate": at.sampling.rate,
+                        "steps": at.steps,
+                        "runs": runs,
+                        "grids": named(sizes.get(runs, {})),
+                        "selection": rule.selection,
+                        "accountant": rule.accountant,
+                        "distribution": rule.distribution or None,
+                    }
+                )
+                known = study.prices.get(_key(rows[-1]))
+                rows[-1]["noise_multiplier"] = (
+                    _price(search, at.epsilon, at.delta, rule.accountant)
+                    if known is None
+                    else known
+                )
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _key(row: Mapping[Any, Any]) -> tuple[object, ...]:
+    distribution = "" if pd.isna(row["distribution"]) else row["distribution"]
+    library = {"dp_accounting": version("dp-accounting"), "distribution": distribution}
+    return tuple({**row, **library}[name] for name in _KEY)
+
+
+def write_prices(plan: Path, path: Path) -> None:
+    """Price every search of a plan by every rule, into a CSV file that `read_prices` reads.
+
+    What the file holds already is not computed again, and stays.
+    """
+    known = read_prices(path)
+    runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
+    prices = search_prices(Study(runs, evaluations, read_budget(plan), known))
+    found = known | {_key(row): row["noise_multiplier"] for row in prices.to_dict("records")}
+    table = pd.DataFrame([(*key, nu) for key, nu in found.items()], columns=[*_KEY, _PRICE])
+    with atomic_write(path) as file:
+        file.write(table.to_csv(index=False, lineterminator="\n").encode())
+
+
+def read_prices(path: Path) -> dict[tuple[object, ...], float]:
+    """What `write_prices` wrote; empty where there is no file.
+
+    NaN where no noise meets the budget. Prices by another version of dp_accounting are never asked
+    for, since the version is part of their key. Raises OsoError for a file that is none of ours.
+    """
+    if not path.exists():
+        return {}
+    try:
+        rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines(), strict=True)
+        found = {_stored_key(row): float(row["noise_multiplier"] or "nan") for row in rows}
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise OsoError(
+            f"{path}: not a table of prices ({' '.join(repr(error).split())}); "
+            "`oso plan --prices` writes one"
+        ) from None
+    if not found:
+        raise OsoError(f"{path}: not a table of prices (no rows); `oso plan --prices` writes one")
+    return found
+
+
+def _stored_key(row: Mapping[str, str]) -> tuple[object, ...]:
+    kinds = {**dict.fromkeys(("sampling_rate", "epsilon", "delta"), float), "steps": int}
+    return tuple({**kinds, "runs": int}.get(name, str)(row[name]) for name in _KEY)
+
+
+@cache  # a study's data sets share prices, and so do the table and the figures
+def _price(search: Search, epsilon: float, delta: float, accountant: str) -> float:
+    try:
+        return search.noise_multiplier(epsilon, delta, accountant)
+    except OsoError:
+        return math.nan
+
+
+def of_rule(prices: pd.DataFrame, rule: Rule) -> pd.Series:
+    """The noise multipliers of one data set by one rule, indexed by the number of runs."""
+    same = (prices["selection"] == rule.selection) & (prices["accountant"] == rule.accountant)
+    same &= prices["distribution"].fillna("") == rule.distribution
+    return prices[same].set_index("runs")["noise_multiplier"]
+
+
+def named(of_size: dict[int, list[str]]) -> str:
+    parts = [
+        f"{', '.join(map(labels.method_label, methods))} (k = {k})"
+        for k, methods in of_size.items()
+    ]
+    return "; ".join(parts) or "a single run"

@@ -1,0 +1,25 @@
+"""What each rule of selection makes of every grid."""
+
+import numpy as np
+import pandas as pd
+
+from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.keys import CELL
+from oso_dp.analysis.study import Study
+from oso_dp.metrics import is_higher_better
+
+VALUES = ["mean", "last_mean", "cross_mean"]
+
+
+def rule_cells(study: Study) -> pd.DataFrame:
+    """One row per grid: its value by each rule, and what the paper's adds over the two others.
+
+    Printed unit. adds_*: positive where the paper's rule makes a grid look better.
+    """
+    cells = pd.concat([compare(study, dataset, k) for dataset, k in settings(study)])
+    cells = cells.dropna(subset=VALUES).reset_index(drop=True)
+    sign = np.where([is_higher_better(metric) for metric in cells["metric"]], 1.0, -1.0)
+    for rule in ("last", "cross"):
+        cells[f"adds_over_{rule}"] = (cells["mean"] - cells[f"{rule}_mean"]) * sign
+    keep = [*CELL, "metric", "unit", "seeds", *VALUES, "adds_over_last", "adds_over_cross"]
+    return cells[keep]

@@ -1,0 +1,100 @@
+"""Everything that a report is computed from, and the first steps of it: values, points, grids."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.checkpoint_rules import checkpoints, choose
+from oso_dp.analysis.keys import add_keys
+from oso_dp.analysis.measured import no_step_times
+from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
+from oso_dp.study.plan import Plan
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything that the report is computed from: verified rows and the optional budget."""
+
+    runs: pd.DataFrame
+    evaluations: pd.DataFrame
+    budget: pd.DataFrame
+    prices: Mapping[tuple, float] = field(default_factory=dict)  # see `search_costs.read_prices`
+    cosine: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `measured.read_cosine`
+    step_times: pd.DataFrame = field(default_factory=no_step_times)
+    known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # `read_facts`
+    plans: Sequence[Plan] = ()  # those that its cohorts were planned by
+    _known: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, name: Hashable, compute: Callable[[], Result]) -> Result:
+        """What `compute` gives, which is asked once for each name."""
+        if name not in self._known:
+            self._known[name] = compute()
+        return self._known[name]
+
+    @cached_property
+    def keyed(self) -> pd.DataFrame:
+        """The runs with their keys, see `keys.add_keys`."""
+        return add_keys(self.runs, self.evaluations)
+
+    @cached_property
+    def checkpoints(self) -> pd.DataFrame:
+        """The splits' values at each evaluated step, see `checkpoint_rules`."""
+        return checkpoints(self.keyed, self.evaluations)
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """One row per run under the rule `best`, see `checkpoint_rules.choose`."""
+        return choose(self.keyed, self.checkpoints, "best")
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """One row per grid point under the rule `best`, of searches by composition."""
+        return grid_points(_composed(self.values))
+
+    @cached_property
+    def main_runs(self) -> pd.DataFrame:
+        """The runs that cells are made of: `values` of the setting that stands for its cell."""
+        return self.values[self.values["variant"].isin(main_variants(self.points)["variant"])]
+
+    @cached_property
+    def best(self) -> pd.DataFrame:
+        """One row per cell that was run under the rule `best`."""
+        return best_of_grid(self.points)
+
+    @cached_property
+    def last(self) -> pd.DataFrame:
+        """One row per cell that was run under the rule `last`, selection of the point included."""
+        return best_of_grid(grid_points(_composed(choose(self.keyed, self.checkpoints, "last"))))
+
+    @cached_property
+    def cross(self) -> pd.DataFrame:
+        """One row per cell that was run under the rule `cross`."""
+        values = _composed(choose(self.keyed, self.checkpoints, "cross"))
+        return cross_of_grid(values, self.points)
+
+    @cached_property
+    def best_runs(self) -> pd.DataFrame:
+        """The runs of every cell's best grid point."""
+        return self.values[self.values["point"].isin(self.best["point"])]
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        return labels.dataset_order(self.runs["dataset"].unique())
+
+    @cached_property
+    def methods(self) -> list[str]:
+        return labels.method_order(self.runs["method"].unique())
+
+
+def _composed(values: pd.DataFrame) -> pd.DataFrame:
+    """Without searches by random stopping, whose best point is not what such a search gives.
+
+    What it gives, `oso_dp.analysis.random_stopping` computes.
+    """
+    return values[values["selection"] != "random_stopping"]

@@ -1,0 +1,11 @@
+"""What happened over the steps of some runs."""
+
+import pandas as pd
+
+
+def trajectories(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
+    """The evaluations on `test` of some runs, with each run's method, epsilon, seed and status."""
+    keep = ["run_id", "method", "epsilon", "seed", "status"]
+    seen = evaluations[evaluations["run_id"].isin(runs["run_id"])]
+    seen = seen[seen["split"] == "test"]
+    return seen.merge(runs[keep], on="run_id").sort_values(["run_id", "step"])

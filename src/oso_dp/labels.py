@@ -1,0 +1,146 @@
+"""Names, units and numbers as text, the same in every table and figure."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from oso_dp.data.catalogue import DATASETS as CATALOGUE
+from oso_dp.methods import find_method, method_names
+from oso_dp.metrics import METRICS
+from oso_dp.paper.tables import PAPER_EPOCHS
+
+# Order of the paper's tables; methods that a user adds follow in alphabetical order.
+METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
+
+DATASETS = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "ag_news": "AG News",
+    "ag_news_partial": f"AG News partial (n = {CATALOGUE['ag_news_partial'].examples:,})",
+    "glyphs": "Glyphs (rendered digits, not MNIST)",
+}
+
+# What a reader must know before comparing; shown wherever the data set is.
+DATASET_NOTES = {
+    "glyphs": (
+        "Glyphs are digits rendered on the spot from the fonts that come with matplotlib. "
+        "This is not MNIST: nothing here can be compared with the paper."
+    ),
+    "ag_news_partial": (
+        "Only a part of AG News' training examples was at hand, so these values cannot be "
+        "compared with the paper's."
+    ),
+}
+
+SYMBOLS = {"learning_rate": "ρ", "threshold": "C", "quantile": "γ"}
+
+NOTHING = "–"
+
+
+def method_order(methods: Iterable[str]) -> list[str]:
+    """The methods in the paper's order, unknown ones last and sorted."""
+    given = set(methods)
+    return [m for m in METHODS if m in given] + sorted(given - set(METHODS))
+
+
+def dataset_order(datasets: Iterable[str]) -> list[str]:
+    """The data sets in the paper's order, unknown ones last and sorted."""
+    given = set(datasets)
+    return [d for d in DATASETS if d in given] + sorted(given - set(DATASETS))
+
+
+def method_label(method: str) -> str:
+    return find_method(method).title if method in method_names() else method
+
+
+def dataset_label(dataset: str) -> str:
+    return DATASETS.get(dataset, dataset)
+
+
+def dataset_short(dataset: str) -> str:
+    """The data set's label without its explanation in brackets."""
+    return dataset_label(dataset).split(" (")[0]
+
+
+def scale(metric: str) -> float:
+    """Factor from the stored unit (fraction, mse per pixel) to the paper's printed unit."""
+    return METRICS[metric].scale if metric in METRICS else 1.0
+
+
+def metric_label(metric: str) -> str:
+    return METRICS[metric].label if metric in METRICS else f"test {metric}"
+
+
+def metric_unit(metric: str) -> str:
+    return METRICS[metric].unit if metric in METRICS else metric
+
+
+def missing(value: object) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def number(value: Any, digits: str = ".4g") -> str:
+    """A number as text, or a dash where there is none."""
+    return NOTHING if missing(value) else format(float(value), digits)
+
+
+def signed(value: Any) -> str:
+    """A difference with its sign, two decimals."""
+    text = number(value, "+.2f").replace("-", "−")
+    return "0.00" if text in ("+0.00", "−0.00") else text
+
+
+def epochs_note(epochs: Iterable[Any]) -> str:
+    """A sentence where runs are not of the paper's length, else nothing."""
+    found = sorted({int(value) for value in epochs if not missing(value)} - {PAPER_EPOCHS})
+    if not found:
+        return ""
+    listed = " and ".join(str(value) for value in found)
+    unit = "epoch" if found == [1] else "epochs"
+    return f"Runs of {listed} {unit}; the paper's have {PAPER_EPOCHS}."
+
+
+def epsilon_text(epsilon: Any) -> str:
+    return "none" if missing(epsilon) else f"{epsilon:g}"
+
+
+def delta_text(delta: float) -> str:
+    return f"{delta:g}".replace("e-0", "e-")
+
+
+def spread(mean: Any, std: Any) -> str:
+    """`93.62 ± 0.91`, or the mean alone where one seed gives no deviation."""
+    if missing(mean):
+        return NOTHING
+    return f"{mean:.2f}" if missing(std) else f"{mean:.2f} ± {std:.2f}"
+
+
+def tuned(method: str) -> tuple[str, ...]:
+    """The hyperparameters that a method's grid searches; all three for an unknown method.
+
+    The others are constants of the method (C_0 = 0.1 of Online and FixedQuantile, for one).
+    """
+    known = method in method_names()
+    return find_method(method).search if known else ("learning_rate", "threshold", "quantile")
+
+
+def point_text(method: str, learning_rate: Any, threshold: Any, quantile: Any) -> str:
+    """The tuned hyperparameters in the field's symbols: `ρ 0.316, γ 0.5`."""
+    values = {"learning_rate": learning_rate, "threshold": threshold, "quantile": quantile}
+    parts = [
+        f"{SYMBOLS[name]} {values[name]:.4g}" for name in tuned(method) if not missing(values[name])
+    ]
+    return ", ".join(parts) or NOTHING
+
+
+def duration(seconds: Any) -> str:
+    """A wall time that a person can read: `34 s`, `12 min`, `3.4 h`."""
+    if missing(seconds):
+        return NOTHING
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

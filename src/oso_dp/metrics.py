@@ -1,0 +1,28 @@
+"""What an evaluation reports: which direction is better, and how it is printed."""
+
+from dataclasses import dataclass
+
+from oso_dp.errors import OsoError
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric. Stored are fractions, or errors per pixel; printed is `scale` times that."""
+
+    higher_is_better: bool
+    scale: float
+    label: str  # of an axis
+    unit: str  # in tables
+
+
+METRICS = {
+    "accuracy": Metric(True, 100.0, "test accuracy, %", "%"),
+    "mse": Metric(False, 100.0, "test mean squared error × 100", "mse × 100"),
+}
+
+
+def is_higher_better(metric: str) -> bool:
+    """Raises OsoError for a metric whose direction is unknown."""
+    if metric not in METRICS:
+        raise OsoError(f"evaluations: metric {metric!r} is unknown; allowed: {', '.join(METRICS)}")
+    return METRICS[metric].higher_is_better

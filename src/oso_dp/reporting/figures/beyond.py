@@ -1,0 +1,38 @@
+"""Methods that the paper does not have: the metric over epsilon."""
+
+from collections.abc import Iterator
+
+from oso_dp import labels
+from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.study import Study
+from oso_dp.paper.tables import DATASETS
+from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
+from oso_dp.reporting.figures.picture import PicturePlan
+
+PLACE = 30
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    for dataset, k in settings(study):
+        yield _beyond_plan(study, dataset, k)
+
+
+def _beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
+    """Methods that the paper does not have, beside Online and FixedThreshold."""
+    cells = compare(study, dataset, k)
+    paper = [name for name in cells if name.startswith("paper_")]
+    cells = cells.assign(**dict.fromkeys(paper))  # theirs are in the paper's own figure
+    beyond = ~cells["method"].isin(labels.METHODS) & cells["mean"].notna()
+    kept = ("online", "fixed_threshold", "no_dp", *cells.loc[beyond, "method"])
+    cells = cells[cells["method"].isin(kept) & beyond.any()]
+    where = f"{labels.dataset_short(dataset)}, k = {k}"
+    return PicturePlan(
+        f"beyond_{dataset}_k{k}",
+        dataset,
+        k,
+        "beyond",
+        f"{where}: methods that the paper does not compare, with Online and FixedThreshold for "
+        "reference; best on test over the budget of the whole grid. The table has each N. "
+        + (labels.epochs_note(cells["epochs"]) if dataset in DATASETS else ""),
+        lambda: draw_metric(cells, f"{where}: beyond the paper's methods", study.methods),
+    )

@@ -1,0 +1,92 @@
+"""Figure 1: the cosine between the true and the sanitized gradient over C."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from oso_dp import labels
+from oso_dp.analysis.study import Study
+from oso_dp.reporting.figures import canvas
+from oso_dp.reporting.figures.picture import PicturePlan
+
+PLACE = 10
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    yield from cosine_plans(study)
+
+
+def cosine_plans(study: Study) -> Iterator[PicturePlan]:
+    """Figure 1, from what `oso cosine` measured."""
+    rows = study.cosine
+    if rows.empty:
+        return
+    run = rows.iloc[0]
+    where = (
+        f"{labels.dataset_short(run['dataset'])}, a run of {labels.method_label(run['method'])} "
+        f"(k = {run['k']}, ε = {run['epsilon']:g}, ρ = {run['learning_rate']:g})"
+    )
+    caption = (
+        f"{where}: the cosine between the true gradient and the clipped, averaged, noised one "
+        f"(ν = {run['noise_multiplier']:.3f}) over C, at several steps t; mean and deviation over "
+        f"{run['realisations']} realisations of sampling and noise. Left, the truth is the mean "
+        "over the batch that was released; right, over all training examples. The paper's Figure 1 "
+        "shows a CNN for character recognition and does not say which data, C, ρ or noise; it "
+        "prints no values. Comparing with the true gradient is not private: public data only."
+    )
+    title = f"{where}:\nwhat clip and noise leave of the gradient"
+    yield PicturePlan(
+        "figure_01", "", None, "cosine", caption, lambda: draw_cosine(rows, title), data=rows
+    )
+
+
+_TRUTHS = {
+    "batch": "true gradient: of the same batch",
+    "data": "true gradient: of all training examples",
+}
+
+
+def draw_cosine(rows: pd.DataFrame, title: str) -> Figure | None:
+    """A panel per kind of true gradient, a line per step; None without rows.
+
+    rows: as `oso cosine` writes them.
+    """
+    if rows.empty:
+        return None
+    figure, axes = canvas.panels(len(_TRUTHS), title)
+    steps = sorted(rows["step"].unique())
+    palette = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, len(steps)))
+    handles = []
+    for panel, (truth, heading) in zip(axes, _TRUTHS.items(), strict=True):
+        for step, colour in zip(steps, palette, strict=True):
+            line = rows[rows["step"] == step].sort_values("threshold")
+            mean, std = line[f"{truth}_mean"], line[f"{truth}_std"].fillna(0)
+            panel.fill_between(
+                line["threshold"], mean - std, mean + std, color=colour, alpha=0.15, linewidth=0
+            )
+            panel.plot(line["threshold"], mean, color=colour)
+            best = line.loc[mean.idxmax()]
+            panel.plot(best["threshold"], best[f"{truth}_mean"], "o", color=colour, zorder=4)
+            at = line["run_threshold"].iloc[0]
+            if not np.isnan(at):
+                height = np.interp(np.log(at), np.log(line["threshold"]), mean)
+                panel.plot(at, height, "D", color=colour, mfc="white", zorder=4)
+            if panel is axes[0]:
+                handles.append(Line2D([], [], color=colour, label=f"t = {step}"))
+        panel.axhline(0, color="#555555", linewidth=0.8)
+        panel.set_xscale("log")
+        canvas.plain_ticks(panel.xaxis)
+        panel.set_title(heading)
+        panel.set_xlabel("clipping threshold C")
+    axes[0].set_ylabel("cosine similarity")
+    grey: dict[str, Any] = {"color": "#555555", "linestyle": ""}
+    handles.append(Line2D([], [], marker="o", label="best C of those tried", **grey))
+    if rows["run_threshold"].notna().any():
+        handles.append(Line2D([], [], marker="D", mfc="white", label="Cₜ of the run", **grey))
+    canvas.legend(figure, handles)
+    return figure

@@ -1,0 +1,133 @@
+"""Figures 3 to 11: the metric over epsilon, a line per method, ours beside the paper's."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from oso_dp import labels
+from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.study import Study
+from oso_dp.paper.tables import DATASETS, find_table, paper_tables
+from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures.picture import PicturePlan
+
+PLACE = 20
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    """For each data set and k that was run; and for the paper's others its values alone."""
+    ran = settings(study)
+    for dataset, k in ran:
+        yield _metric_plan(study, dataset, k, ours=True)
+    if set(study.datasets) & set(DATASETS):
+        for table in paper_tables():
+            if (table.dataset, table.k) not in ran:
+                yield _metric_plan(study, table.dataset, table.k, ours=False)
+
+
+def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
+    table = find_table(dataset, k)
+    cells = compare(study, dataset, k)
+    better = "Lower" if cells["metric"].iloc[0] == "mse" else "Higher"
+    cells = cells[cells["method"].isin(labels.METHODS)]
+    short = labels.dataset_short(dataset)
+    name = f"figure_{table.figure:02d}" if table else f"metric_over_epsilon_{dataset}_k{k}"
+    title = f"{short}, k = {k}" if ours else f"{short}, k = {k}: the paper's values, none of ours"
+    caption = (
+        f"{short}, k = {k}: best on test over the budget of the whole grid. {better} is better. "
+    )
+    if dataset in DATASETS and (note := labels.epochs_note(cells["epochs"])):
+        caption += f"{note} "
+    ran = cells.loc[cells["status"] == "run", "method"]
+    seeds = cells.loc[ran.index, "seeds"]
+    if ours and (seeds > 1).any():
+        caption += "Filled markers are ours, with the standard deviation over seeds. "
+    elif ours:
+        caption += "Filled markers are ours, from one seed, so without error bars. "
+    if table and cells["paper_mean"].notna().any():
+        caption += (
+            f"Hollow markers with dashed lines are the paper's (Table {table.number}, five seeds)."
+        )
+    elif table:
+        caption += "The paper plots this figure but prints no values for it."
+    return PicturePlan(
+        name,
+        dataset,
+        k,
+        "metric",
+        caption.strip(),
+        # Where the paper has no figure, one method alone makes none.
+        lambda: draw_metric(cells, title, study.methods) if table or ran.nunique() > 1 else None,
+        ours,
+    )
+
+
+DODGE = 0.085  # methods stand side by side, so that error bars do not cover each other
+
+
+def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
+    """Plot a comparison (`compare.compare`) of one data set at one k.
+
+    Ours filled with solid lines and the standard deviation over seeds; the paper's hollow with
+    dashed lines. None where there is no value at all. methods: all of the report, for colours.
+    """
+    private = cells.dropna(subset="epsilon") if len(cells) else cells
+    valued = private[private["mean"].notna() | private["paper_mean"].notna()]
+    reference = cells[cells["epsilon"].isna() & cells["mean"].notna()]
+    if valued.empty and reference.empty:
+        return None
+    # Each epsilon of the design has its place, whether or not it was run.
+    places = {e: i for i, e in enumerate(sorted(private["epsilon"].unique()))}
+    figure, (axes,) = canvas.panels(1, title)
+    figure.set_size_inches(6.8, 4.3)
+    colour, marker = looks.colours(methods), looks.markers(methods)
+    shown = labels.method_order(valued["method"].unique())
+    handles = []
+    dodge = min(DODGE, 0.7 / max(1, len(shown)))
+    for i, method in enumerate(shown):
+        rows = private[private["method"] == method]
+        x = rows["epsilon"].map(places) + dodge * (i - (len(shown) - 1) / 2)
+        look = {"color": colour[method], "marker": marker[method], "capsize": 2.5}
+        _line(axes, x, rows["paper_mean"], rows["paper_std"], look, paper=True)
+        _line(axes, x, rows["mean"], rows["std"], look, paper=False)
+        handles.append(canvas.handle(method, methods, linestyle="-"))
+    for row in reference.itertuples():
+        axes.axhline(row.mean, color=colour[row.method], linestyle=(0, (1, 1.5)))
+        handles.append(
+            Line2D([], [], color=colour[row.method], linestyle=(0, (1, 1.5)), label="NoDP, ours")
+        )
+    if valued["mean"].notna().any() and valued["paper_mean"].notna().any():
+        grey: dict[str, Any] = {"color": "#555555", "marker": "o"}
+        handles.append(Line2D([], [], label="ours", **grey))
+        handles.append(Line2D([], [], label="paper", linestyle="--", mfc="white", **grey))
+    if cells["metric"].iloc[0] == "mse":  # spans more than a factor ten
+        canvas.log_axis(axes)
+    axes.margins(y=0.08)
+    axes.set_xticks(list(places.values()), [f"{e:g}" for e in places])
+    if places:
+        axes.set_xlim(-0.5, len(places) - 0.5)
+    axes.set_xlabel("ε of the whole grid")
+    axes.set_ylabel(labels.metric_label(cells["metric"].iloc[0]))
+    canvas.legend(figure, handles)
+    return figure
+
+
+def _line(
+    axes: Axes, x: pd.Series, mean: pd.Series, std: pd.Series, look: dict[str, Any], paper: bool
+) -> None:
+    if mean.notna().sum() == 0:
+        return
+    style: dict[str, Any] = (
+        {"linestyle": "--", "mfc": "white", "linewidth": 1.1, "elinewidth": 0.9, "zorder": 2}
+        if paper
+        else {"linestyle": "-", "elinewidth": 1.4, "zorder": 3}
+    )
+    shift = 0.02 if paper else -0.02
+    known = mean.notna()
+    # A single seed has no deviation: draw no bar rather than one of length zero.
+    error = std[known] if std[known].notna().any() else None
+    axes.errorbar(x[known] + shift, mean[known], yerr=error, **look, **style)

@@ -1,0 +1,172 @@
+"""The metric over a whole grid: rho x C of FixedThreshold, rho x gamma of FixedQuantile."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import colors, patheffects
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from oso_dp import labels
+from oso_dp.analysis.budgets import grid_size
+from oso_dp.analysis.cells import settings
+from oso_dp.analysis.keys import CELL
+from oso_dp.analysis.points import main_variants
+from oso_dp.analysis.study import Study
+from oso_dp.paper.tables import paper_results
+from oso_dp.reporting.figures import canvas
+from oso_dp.reporting.figures.picture import PicturePlan
+
+_ENOUGH = 0.5  # of a grid's points: with fewer, a heat map is mostly blank
+
+
+PLACE = 40
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    for dataset, k in settings(study):
+        yield grid_plan(study, dataset, k)
+
+
+def grid_plan(study: Study, dataset: str, k: int) -> PicturePlan:
+    """The metric over the whole grids of one data set at one k."""
+    points = main_variants(study.points)
+    points = points[(points["dataset"] == dataset) & (points["k"] == k)]
+    points = pd.concat(
+        [points.iloc[:0]]
+        + [
+            cell
+            for (method, _), cell in points.groupby(["method", "epsilon"])
+            if method in AXES
+            and len(cell) >= _ENOUGH * (grid_size(dataset, method, k, study.budget) or np.inf)
+        ]
+    )
+    metric = points["metric"].dropna().iloc[0] if points["metric"].notna().any() else ""
+    shown = points.assign(mean=points["mean"] * labels.scale(metric))
+    paper = paper_results()
+    paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
+    theirs = ", the square the paper's" if len(paper) else ""
+    where = f"{labels.dataset_short(dataset)}, k = {k}"
+    return PicturePlan(
+        f"grid_{dataset}_k{k}",
+        dataset,
+        k,
+        "grid",
+        f"{where}: the test metric over the whole grid, mean over seeds; brighter is better. The "
+        f"ring is our best point{theirs}. Each panel's runs share one budget.",
+        lambda: draw_grid(shown, paper, metric, f"{where}: the metric over the whole grid"),
+        data=shown[[*CELL, "learning_rate", "threshold", "quantile", "mean", "seeds", "diverged"]],
+    )
+
+
+# Methods with two hyperparameters, and the one that goes upward; rho goes to the right.
+AXES = {"fixed_threshold": "threshold", "fixed_quantile": "quantile"}
+_NAMES = {"threshold": "threshold C", "quantile": "quantile γ"}
+_NOT_RUN, _NO_VALUE = "#F2F2F2", "#B8B8B8"
+# One fits into the other where they meet; the dark rim shows them on bright cells and on white.
+_RIM = [patheffects.withStroke(linewidth=3.4, foreground="#222222")]
+_RING: dict[str, Any] = {"linestyle": "", "mfc": "none", "color": "#FFFFFF", "path_effects": _RIM}
+_OURS = {"marker": "o", "markersize": 6, "markeredgewidth": 1.6, **_RING}
+_PAPERS = {"marker": "s", "markersize": 11, "markeredgewidth": 1.6, **_RING}
+
+
+def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str) -> Figure | None:
+    """A row of panels per method, a panel per epsilon, one colour scale; brighter is better.
+
+    points: rows of `select.grid_points` of one data set at one k, in the printed unit. best: the
+    paper's best points, columns method, epsilon, learning_rate, threshold, quantile. None without
+    points of a method of `AXES`.
+    """
+    points = points[points["method"].isin(AXES)].dropna(subset="epsilon")
+    if points["mean"].notna().sum() == 0:
+        return None
+    methods = labels.method_order(points["method"].unique())
+    epsilons = sorted(points["epsilon"].unique())
+    figure, axes = canvas.panel_grid(len(methods), len(epsilons), title)
+    scale, looks = _scale(points["mean"].dropna(), metric)
+    x = _values(points, "learning_rate")  # one scale for all panels, a column for each value
+    whole = 0  # cells of the panels, run or not
+    for row, method in zip(axes, methods, strict=True):
+        upward = AXES[method]
+        mine = points[points["method"] == method]
+        y = _values(mine, upward)
+        whole += len(x) * len(y) * len(epsilons)
+        for panel, epsilon in zip(row, epsilons, strict=True):
+            here = mine[mine["epsilon"] == epsilon]
+            theirs = best[(best["method"] == method) & (best["epsilon"] == epsilon)]
+            image = _panel(panel, here, theirs, (x, y, upward), scale, looks)
+            panel.set_title(f"{labels.method_label(method)}, ε = {epsilon:g}")
+        row[0].set_yticks(range(len(y)), [_tick(value) for value in y], fontsize=7)
+        row[0].set_ylabel(_NAMES[upward])
+    for panel in axes[-1]:
+        panel.set_xticks(range(len(x)), [_tick(value) for value in x], rotation=90, fontsize=7)
+        panel.set_xlabel("learning rate ρ")
+    bar = figure.colorbar(image, ax=[panel for row in axes for panel in row], shrink=0.8, pad=0.02)
+    bar.set_label(labels.metric_label(metric))
+    if metric == "mse":
+        canvas.plain_ticks(bar.ax.yaxis)
+    handles: list[Any] = [Line2D([], [], label="our best", **_OURS)]
+    if best["method"].isin(methods).any():
+        handles.append(Line2D([], [], label="paper's best", **_PAPERS))
+    if points["mean"].isna().any():
+        handles.append(Patch(color=_NO_VALUE, label="diverged without a value"))
+    if len(points) < whole:
+        handles.append(Patch(facecolor=_NOT_RUN, edgecolor="#9A9A9A", label="not run"))
+    canvas.legend(figure, handles)
+    return figure
+
+
+def _scale(values: pd.Series, metric: str) -> tuple[colors.Normalize, str]:
+    """From the worst to the best that the figure holds; the errors' logarithm."""
+    low, high = values.min(), values.max()
+    if low == high:
+        low, high = 0.9 * low, 1.1 * high
+    if metric == "mse":
+        return colors.LogNorm(low, high), "viridis_r"
+    return colors.Normalize(low, high), "viridis"
+
+
+def _values(points: pd.DataFrame, name: str) -> list[float]:
+    return sorted(points[name].unique())
+
+
+def _panel(
+    panel: Axes,
+    points: pd.DataFrame,
+    theirs: pd.DataFrame,
+    axes: tuple[list[float], list[float], str],
+    scale: colors.Normalize,
+    looks: str,
+) -> AxesImage:
+    x, y, upward = axes
+    cells = np.full((len(y), len(x)), np.nan)
+    panel.set_facecolor(_NOT_RUN)
+    panel.grid(False)
+    for point in points.to_dict("records"):
+        row, column = y.index(point[upward]), x.index(point["learning_rate"])
+        cells[row, column] = point["mean"]
+        if np.isnan(point["mean"]):
+            panel.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=_NO_VALUE, zorder=0))
+    image = panel.imshow(cells, cmap=looks, norm=scale, origin="lower", aspect="auto")
+    if np.isfinite(cells).any():
+        flat = np.nanargmin(cells) if looks.endswith("_r") else np.nanargmax(cells)
+        up, right = np.unravel_index(flat, cells.shape)
+        panel.plot(right, up, **_OURS)
+    for point in theirs.dropna(subset=["learning_rate", upward]).to_dict("records"):
+        panel.plot(_place(x, point["learning_rate"]), _place(y, point[upward]), **_PAPERS)
+    return image
+
+
+def _tick(value: float) -> str:
+    return f"{float(f'{value:.2g}'):g}"
+
+
+def _place(values: list[float], value: float) -> float:
+    """Where a value stands among the ticks: the paper prints three or four digits."""
+    logs = np.log(values)
+    return float(np.interp(np.log(value), logs, range(len(logs))))

@@ -1,0 +1,101 @@
+"""The metric over the noise multiplier: what a method makes of its noise, apart from its budget."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from oso_dp import labels
+from oso_dp.analysis.noise import against_noise, noise_multipliers
+from oso_dp.analysis.study import Study
+from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures.picture import PicturePlan
+
+PLACE = 70
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    for dataset in labels.dataset_order(noise_multipliers(study)["dataset"].unique()):
+        yield noise_plan(study, dataset)
+
+
+def noise_plan(study: Study, dataset: str) -> PicturePlan:
+    """The best value of each grid of the paper's methods over the noise of its runs.
+
+    One data set; the paper's values beside ours. The numbers beside the picture hold every method:
+    drawn, those that search alike would cover each other.
+    """
+    cells = against_noise(study, dataset)
+    drawn = cells[cells["method"].isin(labels.METHODS)]
+    metric = cells["metric"].dropna().iloc[0] if cells["metric"].notna().any() else ""
+    short = labels.dataset_short(dataset)
+    paper = (
+        " Hollow markers are the paper's values, at the noise that its budgets buy by our "
+        "accounting: the paper does not print its noise."
+    )
+    return PicturePlan(
+        f"metric_over_noise_{dataset}",
+        dataset,
+        None,
+        "noise",
+        f"{short}: each grid's best value over the noise multiplier of its runs, for every k and "
+        "ε of the paper's methods. At equal ν, methods differ by what they make of the noise; what "
+        "is left of a difference at equal ε is the price of the grid's size."
+        + (paper if (cells["source"] == "paper").any() else ""),
+        lambda: draw_against_noise(
+            drawn, metric, f"{short}: the metric at equal noise", study.methods
+        ),
+        data=cells,
+    )
+
+
+def draw_against_noise(
+    cells: pd.DataFrame, metric: str, title: str, methods: list[str]
+) -> Figure | None:
+    """Every grid's best value at the noise its runs had, a colour per method.
+
+    cells: columns method, noise_multiplier, mean, std and source (ours or paper), in the printed
+    unit. None unless there are values of ours. methods: all of the report, for colours.
+    """
+    cells = cells.dropna(subset=["noise_multiplier", "mean"])
+    if not (cells["source"] == "ours").any():
+        return None
+    figure, (axes,) = canvas.panels(1, title)
+    figure.set_size_inches(6.8, 4.4)
+    colour, marker = looks.colours(methods), looks.markers(methods)
+    shown = labels.method_order(cells["method"].unique())
+    for method in shown:
+        for source, style in _STYLES.items():
+            rows = cells[(cells["method"] == method) & (cells["source"] == source)]
+            rows = rows.sort_values("noise_multiplier")
+            if len(rows):
+                axes.errorbar(
+                    rows["noise_multiplier"],
+                    rows["mean"],
+                    yerr=rows["std"] if rows["std"].notna().any() else None,
+                    color=colour[method],
+                    marker=marker[method],
+                    capsize=2,
+                    **style,
+                )
+    handles = [canvas.handle(method, methods, linestyle="") for method in shown]
+    if (cells["source"] == "paper").any():
+        grey: dict[str, Any] = {"color": "#555555", "marker": "o"}
+        handles.append(Line2D([], [], label="ours", linestyle="", **grey))
+        handles.append(Line2D([], [], label="paper", linestyle="", mfc="white", **grey))
+    axes.set_xscale("log")
+    canvas.plain_ticks(axes.xaxis)
+    if metric == "mse":
+        canvas.log_axis(axes)
+    axes.set_xlabel("noise multiplier ν of each run")
+    axes.set_ylabel(labels.metric_label(metric))
+    canvas.legend(figure, handles)
+    return figure
+
+
+_STYLES: dict[str, dict[str, Any]] = {
+    "paper": {"linestyle": "", "mfc": "white", "elinewidth": 0.8, "markersize": 4.5, "zorder": 2},
+    "ours": {"linestyle": "", "elinewidth": 1.0, "zorder": 3},
+}

@@ -1,0 +1,82 @@
+"""The noise multiplier that a grid's size costs, a bar per method."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from oso_dp import labels
+from oso_dp.analysis.noise import noise_multipliers
+from oso_dp.analysis.study import Study
+from oso_dp.paper.tables import DATASETS, find_table
+from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures.picture import PicturePlan
+
+PLACE = 60
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    noise = noise_multipliers(study)
+    for dataset in labels.dataset_order(noise["dataset"].unique()):
+        yield _noise_plan(study, dataset, noise[noise["dataset"] == dataset])
+
+
+def _noise_plan(study: Study, dataset: str, noise: pd.DataFrame) -> PicturePlan:
+    """Of the paper's methods, and on its data sets of its k: others' numbers are in the table."""
+    short = labels.dataset_short(dataset)
+    shown = noise["method"].isin(labels.METHODS)
+    if dataset in DATASETS:
+        shown &= noise["k"].map(lambda k: find_table(dataset, k) is not None)
+    noise = noise[shown]
+    methods = labels.method_order(noise["method"])
+    caption = (
+        f"{short}: the noise multiplier of each run when the budget covers the whole grid. The "
+        "figure above a bar is N, the number of runs in the grid: a method with one "
+        "hyperparameter less trains with less noise."
+    )
+    title = f"{short}: noise multiplier of each run, N above the bar"
+    return PicturePlan(
+        f"noise_multipliers_{dataset}",
+        dataset,
+        None,
+        "noise",
+        caption,
+        lambda: draw_noise(noise, title, methods) if len(noise) else None,
+    )
+
+
+WIDTH = 0.8  # of all bars at one epsilon
+
+
+def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
+    """Bars over epsilon per method, a panel per k, N above each bar.
+
+    noise: rows of one data set as in the table `noise_multipliers`.
+    """
+    if noise.empty:
+        return None
+    ks = sorted(noise["k"].unique())
+    figure, axes = canvas.panels(len(ks), title, abreast=3)
+    colour = looks.colours(methods)
+    shown = labels.method_order(noise["method"].unique())
+    width = WIDTH / len(shown)
+    for panel, k in zip(axes, ks, strict=True):
+        here = noise[noise["k"] == k]
+        epsilons = sorted(here["epsilon"].unique())  # Fashion-MNIST's differ from k to k
+        for i, method in enumerate(shown):
+            rows = here[here["method"] == method]
+            x = rows["epsilon"].map(epsilons.index) + width * (i - (len(shown) - 1) / 2)
+            bars = panel.bar(x, rows["noise_multiplier"], width * 0.92, color=colour[method])
+            panel.bar_label(bars, [f"{n}" for n in rows["grid_size"]], padding=1.5, fontsize=6.5)
+        panel.set_xticks(range(len(epsilons)), [f"{e:g}" for e in epsilons])
+        panel.set_xlim(-0.6, len(epsilons) - 0.4)
+        panel.margins(y=0.12)
+        panel.grid(axis="x", visible=False)
+        panel.set_title(f"k = {k}")
+        panel.set_xlabel("ε of the whole grid")
+        if panel is axes[0]:
+            panel.set_ylabel("noise multiplier ν")
+    handles = [Patch(color=colour[m], label=labels.method_label(m)) for m in shown]
+    canvas.legend(figure, handles)
+    return figure

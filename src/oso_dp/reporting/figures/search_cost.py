@@ -1,0 +1,123 @@
+"""The noise multiplier over the number of runs, a line for each way to price a search."""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from oso_dp import labels
+from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, of_rule, search_prices
+from oso_dp.analysis.study import Study
+from oso_dp.reporting.figures import canvas
+from oso_dp.reporting.figures.picture import PicturePlan
+
+PLACE = 80
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    """One for each data set."""
+    prices = search_prices(study)
+    for dataset in prices["dataset"].unique():
+        yield _search_plan(study, dataset, prices[prices["dataset"] == dataset])
+
+
+def _search_plan(study: Study, dataset: str, prices: pd.DataFrame) -> PicturePlan:
+    marks = grids_at_largest_k(study, dataset)
+    epsilon, delta = prices["epsilon"].iloc[0], prices["delta"].iloc[0]
+    where = f"{labels.dataset_short(dataset)}, ε = {epsilon:g} for the whole search"
+    caption = (
+        f"{where}, δ = {labels.delta_text(delta)}: the noise multiplier of each run against the "
+        "number of runs N. Dotted lines stand at the methods' grids at the study's largest k. "
+        f"{_compared(prices, marks)}"
+    )
+    return PicturePlan(
+        f"search_price_{dataset}",
+        dataset,
+        None,
+        "price",
+        caption.strip(),
+        lambda: draw_prices(prices, marks, where),
+    )
+
+
+def _compared(prices: pd.DataFrame, marks: dict[int, list[str]]) -> str:
+    """What the largest grid pays over Online's, rule by rule, as a sentence."""
+    online = next((n for n, methods in marks.items() if "online" in methods), None)
+    if online is None or online == max(marks):
+        return ""
+    most = max(marks)
+    parts = []
+    for rule in RULES:
+        line = of_rule(prices, rule)
+        ratio = line.get(most, float("nan")) / line.get(online, float("nan"))
+        if not labels.missing(ratio):
+            parts.append(f"{ratio:.2f} ({rule.label})")
+    if not parts:
+        return ""
+    names = " and ".join(map(labels.method_label, marks[most]))
+    return (
+        f"From Online's grid of {online} to the grid of {most} ({names}), the noise grows by a "
+        f"factor of {', '.join(parts)}."
+    )
+
+
+# No method's colours: black composes, the others stop at random.
+_LOOKS: tuple[dict[str, Any], ...] = (
+    {"color": "#000000", "marker": "o", "markersize": 4.5},
+    {"color": "#000000", "marker": "o", "markersize": 4.5, "linestyle": "--", "mfc": "white"},
+    {"color": "#8C6D31", "marker": "v"},
+    {"color": "#E69F00", "marker": "s", "markersize": 4.5},
+    {"color": "#56B4E9", "marker": "D", "markersize": 4.5},
+)
+_APART = 0.1  # decades between two ticks, or their labels meet
+
+
+def draw_prices(prices: pd.DataFrame, marks: dict[int, list[str]], title: str) -> Figure | None:
+    """Plot the rows of one data set of `prices.search_prices`.
+
+    marks: where to say which methods' grids have that number of runs. None without prices.
+    """
+    priced = prices.dropna(subset="noise_multiplier")
+    if priced.empty:
+        return None
+    figure, (axes,) = canvas.panels(1, title)
+    figure.set_size_inches(6.8, 4.6)
+    handles = []
+    for rule, look in zip(RULES, _LOOKS, strict=True):
+        line = of_rule(priced, rule)
+        if len(line):
+            handles += axes.plot(line.index, line, label=rule.label, **look)
+    axes.set_xscale("log")
+    axes.set_xlim(0.85, priced["runs"].max() * 1.5)
+    ticks = spaced(priced["runs"].unique(), first=marks)
+    axes.set_xticks(ticks, [str(n) for n in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    canvas.log_axis(axes)
+    above = axes.secondary_xaxis("top")
+    above.set_xticks(list(marks), _staggered(marks))
+    above.xaxis.set_minor_locator(NullLocator())
+    above.tick_params(length=0, labelsize=8, pad=2)
+    for n in marks:
+        axes.axvline(n, color="#9A9A9A", linestyle=":", linewidth=1.2, zorder=1)
+    axes.set_xlabel("runs N of the search (under random stopping: on average)")
+    axes.set_ylabel("noise multiplier ν of each run")
+    canvas.legend(figure, handles)
+    return figure
+
+
+def spaced(values: Iterable[int], first: Iterable[int]) -> list[int]:
+    """As many of the values as fit on a logarithmic axis, those of `first` before the others."""
+    kept: list[int] = []
+    for value in (*first, *sorted(set(values) - set(first))):
+        if all(abs(math.log10(value / other)) >= _APART for other in kept):
+            kept.append(value)
+    return sorted(kept)
+
+
+def _staggered(marks: dict[int, list[str]]) -> list[str]:
+    """Names side by side would meet, so every second one stands a line higher."""
+    names = [", ".join(map(labels.method_label, marks[n])) for n in marks]
+    return [name + "\n" * (i % 2) for i, name in enumerate(names)]

@@ -1,0 +1,86 @@
+"""The metric over epsilon under both prices of a search: composition and random stopping."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from oso_dp import labels
+from oso_dp.analysis.random_stopping import distributions, outcomes
+from oso_dp.analysis.study import Study
+from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures.figures_03_to_11 import DODGE
+from oso_dp.reporting.figures.picture import PicturePlan
+
+PLACE = 110
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    yield from outcome_plans(study)
+
+
+def outcome_plans(study: Study) -> Iterator[PicturePlan]:
+    """Both prices of a search, for each data set and k that was run under both."""
+    data = outcomes(study)
+    for (dataset, k), rows in data.groupby(["dataset", "k"], sort=False):
+        metric = rows["metric"].iloc[0]
+        where = f"{labels.dataset_short(dataset)}, k = {k}"
+        yield PicturePlan(
+            f"search_outcome_{dataset}_k{k}",
+            dataset,
+            None,
+            "price",
+            f"{where}: what comes out of a search under either price, from runs with the noise "
+            "that each one asks for. Left, the best point; right, the expected best of K random "
+            f"points, K {distributions(rows)} with the grid's size as its mean. Bars are "
+            "deviations over seeds. The paper has composition only.",
+            lambda rows=rows, metric=metric, where=where: draw_outcomes(  # type: ignore[misc]
+                rows, metric, f"{where}: two prices of a search", study.methods
+            ),
+        )
+
+
+_HEADINGS = {
+    "composition": "all N runs are paid for",
+    "random_stopping": "random stopping: the best of about N draws",
+}
+
+
+def draw_outcomes(
+    outcomes: pd.DataFrame, metric: str, title: str, methods: list[str]
+) -> Figure | None:
+    """A panel per price, a line per method with its deviation over seeds.
+
+    outcomes: rows of `outcome_table` of one data set at one k. None unless both prices have values.
+    methods: all of the report, for colours.
+    """
+    valued = outcomes.dropna(subset="value")
+    if set(valued["selection"]) != set(_HEADINGS):
+        return None
+    figure, axes = canvas.panels(len(_HEADINGS), title)
+    epsilons = sorted(valued["epsilon"].unique())
+    colour, marker = looks.colours(methods), looks.markers(methods)
+    shown = labels.method_order(valued["method"].unique())
+    dodge = min(DODGE, 0.7 / len(shown))
+    for panel, (selection, heading) in zip(axes, _HEADINGS.items(), strict=True):
+        for i, method in enumerate(shown):
+            rows = valued[(valued["method"] == method) & (valued["selection"] == selection)]
+            rows = rows.sort_values("epsilon")
+            x = rows["epsilon"].map(epsilons.index) + dodge * (i - (len(shown) - 1) / 2)
+            panel.errorbar(
+                x,
+                rows["value"],
+                yerr=rows["std"] if rows["std"].notna().any() else None,
+                color=colour[method],
+                marker=marker[method],
+                capsize=2.5,
+            )
+        panel.set_xticks(range(len(epsilons)), [f"{e:g}" for e in epsilons])
+        panel.set_xlim(-0.5, len(epsilons) - 0.5)
+        panel.set_title(heading)
+        panel.set_xlabel("ε of the whole search")
+    if metric == "mse":
+        canvas.log_axis(axes[0])
+    axes[0].set_ylabel(labels.metric_label(metric))
+    canvas.legend(figure, [canvas.handle(m, methods, linestyle="-") for m in shown])
+    return figure

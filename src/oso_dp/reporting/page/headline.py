@@ -1,0 +1,164 @@
+"""What came out, in sentences computed from the data."""
+
+import math
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.noise import noise_multipliers
+from oso_dp.analysis.study import Study
+from oso_dp.metrics import is_higher_better
+from oso_dp.paper.tables import DATASETS, SEEDS, paper_results, paper_tables
+from oso_dp.reporting.tables.claims import claims_sentence
+from oso_dp.reporting.tables.selection_rules import rules_sentence
+
+
+def headlines(study: Study, claims: pd.DataFrame) -> list[str]:
+    """The report's first sentences: scope, the paper, its claims, selection, the price in noise.
+
+    claims: `claims.judged`.
+    """
+    cells = [compare(study, dataset, k) for dataset, k in settings(study)]
+    paper = bool(set(study.datasets) & set(DATASETS))
+    return [
+        scope(study),
+        *against_paper(study),
+        *([claims_sentence(claims)] if paper else []),
+        rules_sentence(study),
+        *coverage(cells),
+        *noise_price(study),
+    ]
+
+
+def scope(study: Study) -> str:
+    """How much was run, and how many seeds stand behind a value."""
+    runs = study.runs
+    diverged = int((runs["status"] == "diverged").sum())
+    where = _listed([labels.dataset_short(d) for d in study.datasets])
+    text = f"{_count(len(runs), 'run')} of {_count(len(study.methods), 'method')} on {where}: "
+    text += f"{len(runs) - diverged:,} finished, {diverged:,} diverged. "
+    seeds = study.best.loc[study.best["seeds"] > 0, "seeds"]  # without a cell that has no value
+    fewest, most = (seeds.min(), seeds.max()) if len(seeds) else (0, 0)
+    if most <= 1:
+        return text + "Every value is one seed, so none says how much chance matters."
+    span = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    return text + f"Values are means of {span} seeds."
+
+
+def best_method(cells: pd.DataFrame) -> str | None:
+    """The best private method at each epsilon of one data set at one k; None if none was run."""
+    ran = cells[(cells["status"] == "run") & cells["epsilon"].notna()]
+    if ran.empty:
+        return None
+    where = f"{labels.dataset_short(ran['dataset'].iloc[0])}, k = {ran['k'].iloc[0]}"
+    parts = [_winner(rows) for _, rows in ran.groupby("epsilon")]
+    return f"{where}: {'; '.join(parts)}."
+
+
+def _winner(rows: pd.DataFrame) -> str:
+    higher = is_higher_better(rows["metric"].iloc[0])
+    ranked = rows.sort_values(["mean", "method"], ascending=[not higher, True])
+    first = ranked.iloc[0]
+    value = f"{labels.spread(first['mean'], first['std'])} {first['unit']}"
+    at = f"at ε = {first['epsilon']:g} "
+    if len(ranked) == 1:
+        return f"{at}only {labels.method_label(first['method'])} was run, {value}"
+    second = ranked.iloc[1]
+    lead = abs(first["mean"] - second["mean"])
+    text = f"{at}{labels.method_label(first['method'])} is best with {value}, "
+    text += f"{lead:.2f} ahead of {labels.method_label(second['method'])}"
+    both = math.hypot(first["std"], second["std"])  # NaN unless both have two seeds or more
+    return text + (" (within the seeds' spread)" if lead < both else "")
+
+
+def against_paper(study: Study) -> list[str]:
+    """How many of the paper's printed values are reproduced, and how far off the others are."""
+    cells = pd.concat([compare(study, t.dataset, t.k) for t in paper_tables()])
+    printed = cells[cells["paper_mean"].notna()]
+    counts = printed["verdict"].value_counts()
+    ran = printed[printed["status"] != "not run"]
+    if ran.empty:
+        return []
+    words = [verdicts.CONSISTENT, verdicts.BETTER, verdicts.WORSE, verdicts.UNDECIDED]
+    words += [verdicts.DIVERGED]
+    parts = [f"{counts[word]} {word}" for word in words if word in counts]
+    text = (
+        f"Of the {len(printed)} values that the paper prints, {len(ran)} were run: "
+        f"{_listed(parts)} (by the rule that stands below the tables)."
+    )
+    for unit, rows in ran.dropna(subset="difference").groupby("unit"):
+        far = rows.iloc[int(rows["difference"].abs().argmax())]
+        text += (
+            f" In {unit} the median absolute difference is "
+            f"{rows['difference'].abs().median():.2f}, the largest "
+            f"{labels.signed(far['difference'])} ({labels.method_label(far['method'])}, "
+            f"{labels.dataset_short(far['dataset'])}, k = {far['k']}, ε = {far['epsilon']:g})."
+        )
+    return [f"{text} {_seeds(ran)}"]
+
+
+def _seeds(rows: pd.DataFrame) -> str:
+    seeds = rows.loc[rows["seeds"] > 0, "seeds"]
+    fewest = seeds.min() if len(seeds) else 0
+    if fewest >= SEEDS:
+        return f"Both are means of {SEEDS} seeds or more."
+    return f"The paper's are means of {SEEDS} seeds, ours of as few as {fewest}."
+
+
+def coverage(cells: list[pd.DataFrame]) -> list[str]:
+    """A warning where a grid was run in part only: its best is over fewer candidates."""
+    ran = pd.concat(cells)
+    ran = ran[(ran["status"] != "not run") & ran["grid_size"].notna()]
+    part = ran[ran["grid_points"] < ran["grid_size"]]
+    if part.empty:
+        return []
+    return [
+        f"{len(part)} of {_count(len(ran), 'grid')} ran in part only: the noise is that of the "
+        "whole grid, but the best is taken over the points that were run."
+    ]
+
+
+def noise_price(study: Study) -> list[str]:
+    """The largest ratio to Online's noise multiplier on the data sets that were run."""
+    noise = noise_multipliers(study)
+    noise = noise[noise["dataset"].isin(study.datasets)]
+    dear = noise.dropna(subset="ratio_to_online")
+    dear = dear[dear["method"] != "online"]
+    if dear.empty:
+        return []
+    most = dear.loc[dear["ratio_to_online"].idxmax()]
+    same = (noise["dataset"] == most["dataset"]) & (noise["k"] == most["k"])
+    online = noise[same & (noise["method"] == "online") & (noise["epsilon"] == most["epsilon"])]
+    return [
+        f"The price of a larger grid ({labels.dataset_short(most['dataset'])}, k = {most['k']}, "
+        f"ε = {most['epsilon']:g}): {labels.method_label(most['method'])}'s grid of "
+        f"{_count(most['grid_size'], 'run')} needs {most['ratio_to_online']:.2f} times the noise "
+        f"of Online's grid of {online['grid_size'].iloc[0]}."
+    ]
+
+
+def paper_says() -> str:
+    """How often each method is best among the values that the paper prints."""
+    paper = paper_results().dropna(subset="mean")
+    wins: dict[str, int] = {}
+    contests = paper.groupby(["table", "epsilon"])
+    for _, rows in contests:
+        higher = is_higher_better(rows["metric"].iloc[0])
+        best = rows.loc[rows["mean"].idxmax() if higher else rows["mean"].idxmin(), "mean"]
+        for method in rows.loc[rows["mean"] == best, "method"]:  # ties count for both
+            wins[method] = wins.get(method, 0) + 1
+    ordered = sorted(wins.items(), key=lambda item: -item[1])
+    counts = _listed([f"{labels.method_label(m)} in {n}" for m, n in ordered])
+    return (
+        f"Over its {len(contests)} printed comparisons (ties counted for both), best is {counts}."
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,133 @@
+"""A table as Markdown, CSV and LaTeX."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from oso_dp.labels import NOTHING
+from oso_dp.reporting.folder import ReportFolder
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "ρ": r"$\rho$",
+    "γ": r"$\gamma$",
+    "ε": r"$\varepsilon$",
+    "δ": r"$\delta$",
+    "ν": r"$\nu$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "−": r"$-$",
+    "–": "--",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "₀": r"$_0$",
+    "“": "``",
+    "”": "''",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table twice: `data` for machines (CSV), `shown` for people (text cells), and notes.
+
+    `shown` may have two levels of headings: groups of columns, and columns. `details` are more text
+    cells, for the page only.
+    """
+
+    name: str  # file name without its ending
+    title: str
+    data: pd.DataFrame
+    shown: pd.DataFrame
+    notes: tuple[str, ...] = field(default=())
+    details: pd.DataFrame | None = None
+
+
+def text(value: Any) -> str:
+    """A cell as text; a missing value is a dash."""
+    return NOTHING if pd.isna(value) else str(value)
+
+
+def headings(shown: pd.DataFrame) -> list[list[tuple[str, int]]]:
+    """The lines of a table's head, as pairs of a heading and the number of columns it spans."""
+    lines = []
+    for level in range(shown.columns.nlevels):
+        names = list(shown.columns.get_level_values(level))
+        if level == shown.columns.nlevels - 1:  # columns, each by itself
+            lines.append([(name, 1) for name in names])
+        else:
+            lines.append([(name, len(list(same))) for name, same in groupby(names)])
+    return lines
+
+
+def to_markdown(table: Table) -> str:
+    """Headings of two levels are joined: Markdown has one line for them."""
+
+    def line(cells: Iterable[Any]) -> str:
+        return "| " + " | ".join(text(c).replace("|", "\\|") for c in cells) + " |"
+
+    names = [" ".join(c).strip() if isinstance(c, tuple) else c for c in table.shown.columns]
+    lines = [f"### {table.title}", "", line(names)]
+    lines.append("|" + "---|" * len(table.shown.columns))
+    lines += [line(row) for row in table.shown.itertuples(index=False)]
+    lines += [f"\n{note}" for note in table.notes]
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    return table.data.to_csv(index=False, lineterminator="\n")
+
+
+def to_latex(table: Table) -> str:
+    """A `table` float; needs the packages booktabs and graphicx (to fit the line)."""
+
+    def line(cells: Iterable[Any]) -> str:
+        return " & ".join(latex(text(c)) for c in cells) + r" \\"
+
+    def group(names: list[tuple[str, int]]) -> str:
+        cells = (rf"\multicolumn{{{span}}}{{l}}{{{latex(name)}}}" for name, span in names)
+        return " & ".join(cells) + r" \\"
+
+    heads = headings(table.shown)
+    lines = [
+        "% needs \\usepackage{booktabs,graphicx}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{latex(table.title)}}}",
+        rf"\label{{tab:{table.name.replace('_', '-')}}}",
+        r"\resizebox{\linewidth}{!}{%",
+        rf"\begin{{tabular}}{{{'l' * len(table.shown.columns)}}}",
+        r"\toprule",
+        *[group(names) for names in heads[:-1]],
+        line(name for name, _ in heads[-1]),
+        r"\midrule",
+        *[line(row) for row in table.shown.itertuples(index=False)],
+        r"\bottomrule",
+        r"\end{tabular}}",
+        *[rf"\par\smallskip\footnotesize {latex(note)}" for note in table.notes],
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def latex(value: str) -> str:
+    """Text with LaTeX's special characters and the field's symbols escaped."""
+    return "".join(_LATEX.get(character, character) for character in value)
+
+
+def write_table(table: Table, folder: ReportFolder) -> None:
+    """Write `tables/<name>.md`, `.csv` and `.tex`."""
+    folder.write(f"tables/{table.name}.md", to_markdown(table))
+    folder.write(f"tables/{table.name}.csv", to_csv(table))
+    folder.write(f"tables/{table.name}.tex", to_latex(table))

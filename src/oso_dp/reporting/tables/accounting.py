@@ -1,0 +1,80 @@
+"""What the stored ledgers cost, as a table and a sentence."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.accounts import GridAccount, accounts_table
+from oso_dp.analysis.order import ordered
+from oso_dp.reporting.sources import Sources
+from oso_dp.reporting.table import Table
+
+_NAMED = 5  # grids above their budget that the sentence names
+
+
+def tables(sources: Sources) -> list[Table]:
+    return [accounting_table(sources.accounts)]
+
+
+def accounting_table(accounts: Sequence[GridAccount]) -> Table:
+    """One row per private grid: budget, epsilon by RDP from its ledgers, verdict.
+
+    PLD and PRV stand beside it for the dearest grid of each data set (see `accounts_table`).
+    """
+    named = [{"dataset": a.dataset, "method": a.method, "k": a.k} for a in accounts]
+    data = pd.concat([pd.DataFrame(named), accounts_table(accounts)], axis=1)
+    if accounts:
+        data = ordered(data.rename(columns={"budget": "epsilon"}))
+        data = data.rename(columns={"epsilon": "budget"})
+    rows = [_shown(row) for _, row in data.iterrows()]
+    headings = list(_shown_headings())
+    notes = (
+        "RDP is the study's accountant, and the verdict is by it. PLD (another method) and PRV "
+        "(another library) are tighter checks, for the dearest grid of each data set unless it "
+        "exceeds its budget.",
+        "Runs of a grid that are not stored are charged like whole runs with the least noise of "
+        "those that are. Seeds repeat a grid and are not charged.",
+    )
+    title = "Epsilon of each grid, from its ledgers"
+    return Table("accounting", title, data, pd.DataFrame(rows, columns=headings), notes)
+
+
+def _shown_headings() -> tuple[str, ...]:
+    return (
+        *("data set", "method", "k", "ε allowed", "δ", "N", "stored", "seeds"),
+        *("ε spent, RDP", "PLD", "PRV", "verdict"),
+    )
+
+
+def _shown(row: pd.Series) -> dict[str, str]:
+    cells = (
+        labels.dataset_short(row["dataset"]),
+        labels.method_label(row["method"]),
+        str(row["k"]),
+        labels.epsilon_text(row["budget"]),
+        labels.delta_text(row["delta"]),
+        str(row["runs"]),
+        str(row["stored"]),
+        str(row["seeds"]),
+        *(labels.number(row[name], ".4f") for name in ("rdp", "pld", "prv")),
+        row["verdict"],
+    )
+    return dict(zip(_shown_headings(), cells, strict=True))
+
+
+def statement(accounts: Sequence[GridAccount]) -> str:
+    """Whether the ledgers keep the budgets, as a sentence."""
+    if not accounts:
+        return "No run here is private: there is no ledger to account for."
+    exceeded = [grid.name for grid in accounts if not grid.within]
+    count = len(accounts)
+    every = "The one grid was" if count == 1 else f"All {count} grids were"
+    text = f"{every} recomputed from the stored ledgers, by RDP. "
+    if not exceeded:
+        text += "It keeps its budget. " if count == 1 else "None exceeds its budget. "
+    else:
+        names = ", ".join(exceeded[:_NAMED]) + (", …" if len(exceeded) > _NAMED else "")
+        which = "It exceeds its budget" if count == 1 else f"{len(exceeded)} of them exceed theirs"
+        text += f"{which}: {names}. Do not rely on their ε. "
+    return text + "A grid's runs are charged once; its repetitions with other seeds are not."

@@ -1,0 +1,72 @@
+"""What tables of cells have in common: a cell in words, and the notes below."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.paper.tables import (
+    SEEDS,
+)
+
+RULE_NOTE = (
+    "Selection as in the paper: each run's best test value over all evaluations, averaged over "
+    "seeds, then the grid's best point. This looks at the test set, so it is neither private nor "
+    "an honest estimate. Beside it stand the last evaluation, and cross-selection: checkpoint and "
+    "point chosen on one half of the test set, reported on the other, the mean of both ways."
+)
+SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds. One seed is not five."
+
+
+def name(row: pd.Series) -> dict[str, str]:
+    return {
+        "ε": labels.epsilon_text(row["epsilon"]),
+        "method": labels.method_label(row["method"]),
+    }
+
+
+def own(row: pd.Series, heading: str) -> dict[str, str]:
+    ours = labels.spread(row["mean"], row["std"]) if row["status"] == "run" else row["status"]
+    if row["status"] == "run" and row["best_diverged"]:
+        ours += f" ({row['best_diverged']} of its {row['best_runs']} runs diverged)"
+    return {
+        "our best": labels.point_text(
+            row["method"], row["learning_rate"], row["threshold"], row["quantile"]
+        ),
+        heading: ours,
+        **counts(row),
+        "ν": labels.number(row["noise_multiplier"], ".3f"),
+    }
+
+
+def counts(row: pd.Series) -> dict[str, str]:
+    ran = row["status"] != "not run"
+    size = "" if pd.isna(row["grid_size"]) else f" of {row['grid_size']}"
+    lost = f" ({row['diverged']} of {row['runs']} runs diverged)" if ran and row["diverged"] else ""
+    return {
+        "seeds": str(row["seeds"]) if ran else labels.NOTHING,
+        "grid points": f"{row['grid_points']}{size}{lost}" if ran else f"0{size}",
+    }
+
+
+def other_rules(row: pd.Series) -> dict[str, str]:
+    return {
+        "last step": labels.spread(row["last_mean"], row["last_std"]),
+        "cross-selection": labels.spread(row["cross_mean"], row["cross_std"]),
+    }
+
+
+def precision_note(data: pd.DataFrame) -> Iterator[str]:
+    """A line where products were not all in float32; a mean never holds two precisions."""
+    ran = data[data["status"] != "not run"]
+    if set(ran["precision"]) <= {"float32"}:
+        return
+    parts = []
+    for precision, rows in ran.groupby("precision"):
+        cells = [
+            f"{labels.method_label(method)} at ε = "
+            + ", ".join(labels.epsilon_text(epsilon) for epsilon in of_method["epsilon"])
+            for method, of_method in rows.groupby("method", sort=False)
+        ]
+        parts.append(f"{precision}: {', '.join(cells)}")
+    yield f"Products were computed in {'; in '.join(parts)}."

@@ -1,0 +1,75 @@
+"""What the paper claims and what it does not ask, each with the verdict and its evidence."""
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.claims import VERDICTS
+from oso_dp.analysis.evidence import (
+    FAILS,
+    HOLDS,
+    NOT_RUN,
+    NOTHING,
+    UNDECIDED,
+)
+from oso_dp.paper.tables import DATASETS
+from oso_dp.reporting.sources import Sources
+from oso_dp.reporting.table import Table
+
+_NOTES = (
+    "A claim about two methods is a range for A, the advantage of the first (positive is better), "
+    "averaged over the grids, k and ε, of one data set: “at least as good” A ≥ −M, “on a par” "
+    "−M ≤ A ≤ M, “better” A > 0, “no better” A ≤ M. M is the data set's margin of "
+    "equivalence, as for the verdicts on values.",
+    "It holds where A's 95 % interval lies in that range, does not hold where it lies outside, and "
+    "is undecided otherwise, or where fewer than half of the paper's grids have two seeds or more "
+    "(for what the paper does not ask: where none has). "
+    "The interval is Welch's, from all standard deviations and numbers of seeds; grids are taken "
+    "to be independent, and claims are not adjusted for their number.",
+    "“By the paper's numbers” applies the same rule to what the paper prints (nothing for k = 7). "
+    "“Ours” selects as the paper does; “by cross-selection” chooses on one half of the test set "
+    "and reports on the other.",
+)
+
+
+def tables(sources: Sources) -> list[Table]:
+    """None where neither the paper's data sets nor anything else that can be judged was run."""
+    judged = sources.claims["verdict_best"] != NOT_RUN
+    if not judged.any() and not set(sources.study.datasets) & set(DATASETS):
+        return []
+    return claims_tables(sources.claims)
+
+
+def claims_tables(data: pd.DataFrame) -> list[Table]:
+    """`judged` as two tables: the paper's claims, and what it does not ask."""
+    tables = []
+    for name, initial, title in (
+        ("claims", "C", "What the paper claims"),
+        ("questions", "Q", "What the paper does not ask"),
+    ):
+        rows = data[data["claim"].str.startswith(initial)].reset_index(drop=True)
+        tables.append(Table(name, title, rows, _shown(rows), _NOTES))
+    return tables
+
+
+def _shown(data: pd.DataFrame) -> pd.DataFrame:
+    first = ~data.duplicated("claim")
+    shown = {
+        "": data["claim"].where(first, ""),
+        "claim": data["says"].where(first, ""),
+        "data set": data["dataset"].map(labels.dataset_short),
+    }
+    for heading, name in VERDICTS.items():
+        if (data[f"verdict_{name}"] != NOTHING).any():
+            shown[heading] = data[f"verdict_{name}"]
+    return pd.DataFrame(shown | {"our evidence": data["evidence"]})
+
+
+def claims_sentence(data: pd.DataFrame) -> str:
+    """How many of the paper's claims hold, over their data sets."""
+    verdicts = data.loc[data["claim"].str.startswith("C"), "verdict_best"]
+    hold, fail, open_ = (int((verdicts == v).sum()) for v in (HOLDS, FAILS, UNDECIDED))
+    return (
+        f"The paper's claims, {len(verdicts)} counting data sets, by our rows: {hold} "
+        f"{'holds' if hold == 1 else 'hold'}, {fail} {'does' if fail == 1 else 'do'} not, "
+        f"{open_} undecided, {len(verdicts) - hold - fail - open_} not run."
+    )

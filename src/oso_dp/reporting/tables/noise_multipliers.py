@@ -1,0 +1,34 @@
+"""What each grid's size costs: N, the noise multiplier and its ratio to Online's."""
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.noise import noise_multipliers
+from oso_dp.analysis.study import Study
+from oso_dp.paper.tables import DATASETS
+from oso_dp.reporting.sources import Sources
+from oso_dp.reporting.table import Table
+
+
+def tables(sources: Sources) -> list[Table]:
+    return [noise_table(sources.study)]
+
+
+def noise_table(study: Study) -> Table:
+    data = noise_multipliers(study)
+    shown = pd.DataFrame(
+        {
+            "data set": data["dataset"].map(labels.dataset_short),
+            "k": data["k"],
+            "ε": data["epsilon"].map(labels.epsilon_text),
+            "method": data["method"].map(labels.method_label),
+            "N": data["grid_size"],
+            "noise multiplier ν": [labels.number(v, ".3f") for v in data["noise_multiplier"]],
+            "ν / Online's ν": [labels.number(v, ".2f") for v in data["ratio_to_online"]],
+        }
+    )
+    notes = ["The budget covers all N runs of a grid: more candidates, more noise in each."]
+    if ((data["source"] == "rows") & ~data["dataset"].isin(DATASETS)).any():
+        notes.append("Where neither the paper nor a budget file gives N, it counts the points run.")
+    title = "What a grid's size costs in noise"
+    return Table("noise_multipliers", title, data, shown, (*notes,))

@@ -1,0 +1,40 @@
+"""What a search of N runs costs in noise, by each way to account for it."""
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.search_costs import RULES, of_rule, search_prices
+from oso_dp.analysis.study import Study
+from oso_dp.reporting.sources import Sources
+from oso_dp.reporting.table import Table
+
+
+def tables(sources: Sources) -> list[Table]:
+    return [price_table(sources.study)]
+
+
+def price_table(study: Study) -> Table:
+    """`search_prices`, a row per data set and number of runs, a column per rule."""
+    data = search_prices(study)
+    shown = []
+    for (dataset, epsilon, runs), rows in data.groupby(["dataset", "epsilon", "runs"], sort=False):
+        cells = {
+            "data set": labels.dataset_short(dataset),
+            "ε": labels.epsilon_text(epsilon),
+            "N": str(runs),
+            "grid": rows["grids"].iloc[0],
+        }
+        for rule in RULES:
+            cells[rule.heading] = labels.number(of_rule(rows, rule).get(runs), ".3f")
+        shown.append(cells)
+    headings = ["data set", "ε", "N", "grid", *(rule.heading for rule in RULES)]
+    notes = (
+        "Cells are the noise multiplier ν of each run. A dash: no noise meets the budget, or there "
+        "is nothing to stop at random.",
+        "All N: every run is paid for, as in the paper (RDP) or by a tighter accountant (PLD). "
+        "Poisson, geometric, logarithmic: random stopping, where candidates are drawn from the "
+        "grid a random number of times, N on average with this distribution, and only the best is "
+        "released (Papernot and Steinke 2022, by RDP).",
+    )
+    title = "What a search of N runs costs in noise"
+    return Table("search_price", title, data, pd.DataFrame(shown, columns=headings), notes)

@@ -1,0 +1,104 @@
+"""Table 1: the data and the models, counted in the catalogue and in the networks themselves."""
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.study import Study
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.models import build_model, parameter_count
+from oso_dp.paper.tables import paper_setups
+from oso_dp.reporting.sources import Sources
+from oso_dp.reporting.table import Table
+from oso_dp.study.config import MODELS, StudyConfig
+
+QUANTITIES = {"examples": "Dataset Size", "batch_size": "Batch Size", "parameters": "Model Size"}
+
+_NOTES = (
+    "“Ours” is computed: the training examples are the catalogue's, the parameters those of the "
+    "network that fits the data, the batch size that of the runs (of the configuration, before "
+    "there are any).",
+)
+_WORDS_NOTE = (
+    "Words with a vector: the share of the texts' words, as far as the network reads them, for "
+    "which the word vectors at hand have an entry."
+)
+
+
+def tables(sources: Sources) -> list[Table]:
+    return [data_table(sources.study)]
+
+
+def data_table(study: Study) -> Table:
+    """The paper's three data sets and every other one that was run."""
+    paper = paper_setups().set_index("dataset")
+    datasets = [*paper.index, *(d for d in study.datasets if d not in paper.index)]
+    rows = []
+    for dataset in datasets:
+        ours = _counted(study, dataset)
+        for quantity in QUANTITIES:
+            theirs = paper[quantity].get(dataset)
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "quantity": quantity,
+                    "paper": theirs,
+                    "ours": ours.get(quantity),
+                    "verdict": _verdict(theirs, ours.get(quantity)),
+                }
+            )
+        for part, share in study.known_words.get(dataset, {}).items():
+            rows.append({"dataset": dataset, "quantity": f"known_words_{part}", "ours": share})
+    data = pd.DataFrame(rows, columns=["dataset", "quantity", "paper", "ours", "verdict"])
+    shown = pd.DataFrame(_lines(data, datasets))
+    notes = (*_NOTES, *([_WORDS_NOTE] if any(study.known_words.values()) else []))
+    title = "Table 1 of the paper and ours: data sets and models"
+    return Table("table_01", title, data, shown, notes)
+
+
+def _counted(study: Study, dataset: str) -> dict[str, int]:
+    info = DATASETS.get(dataset)
+    if info is None:
+        return {}
+    model = next(name for name, fits in MODELS.items() if fits == (info.input_shape, info.metric))
+    used = study.runs.loc[study.runs["dataset"] == dataset, "batch_size"]
+    usual = StudyConfig.model_fields["batch_size"].default
+    return {
+        "examples": info.examples,
+        "batch_size": int(used.mode()[0]) if len(used) else usual,
+        "parameters": parameter_count(build_model(model)),
+    }
+
+
+def _verdict(theirs: float | None, ours: int | None) -> str | None:
+    if theirs is None or ours is None:
+        return None
+    return "same" if ours == theirs else f"differs by {ours - theirs:+,.0f}".replace("-", "−")
+
+
+def _lines(data: pd.DataFrame, datasets: list[str]) -> list[dict[str, str]]:
+    lines = []
+    for quantity in data["quantity"].unique():
+        cells = data[data["quantity"] == quantity].set_index("dataset")
+        sides = ("paper", "ours", "verdict") if quantity in QUANTITIES else ("ours",)
+        for side in sides:
+            line = {"": _heading(quantity) if side == sides[0] else "", " ": side}
+            for dataset in datasets:
+                value = cells[side].get(dataset)
+                line[labels.dataset_short(dataset)] = _text(value, quantity)
+            lines.append(line)
+    return lines
+
+
+def _heading(quantity: str) -> str:
+    if quantity in QUANTITIES:
+        return QUANTITIES[quantity]
+    return f"Words with a vector, {quantity.removeprefix('known_words_')}"
+
+
+def _text(value: object, quantity: str) -> str:
+    if isinstance(value, str):
+        return value
+    if labels.missing(value):
+        return labels.NOTHING
+    number = float(str(value))
+    return f"{number:.0f}" if quantity in QUANTITIES else f"{100 * number:.1f} %"

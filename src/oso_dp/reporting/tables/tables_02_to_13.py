@@ -1,0 +1,149 @@
+"""Tables 2 to 4 and 8 to 13 of the paper beside ours, in the paper's layout."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.cells import compare
+from oso_dp.analysis.study import Study
+from oso_dp.analysis.verdicts import POINT_RULE, VALUE_RULE
+from oso_dp.paper.tables import (
+    DATASETS,
+    PaperTable,
+    paper_results,
+    paper_tables,
+)
+from oso_dp.reporting.sources import Sources
+from oso_dp.reporting.table import Table
+from oso_dp.reporting.tables.cells import (
+    RULE_NOTE,
+    SEEDS_NOTE,
+    counts,
+    name,
+    other_rules,
+    precision_note,
+)
+
+
+def tables(sources: Sources) -> list[Table]:
+    """All nine, if any of the paper's data sets was run."""
+    study = sources.study
+    if not set(study.datasets) & set(DATASETS):
+        return []
+    return [paper_table(study, table) for table in paper_tables()]
+
+
+def paper_table(study: Study, table: PaperTable) -> Table:
+    """One of Tables 2-4 and 8-13, in its layout: three lines per epsilon, a group per method.
+
+    `data` has a row per cell, NoDP's included; `details` a line per cell.
+    """
+    data = compare(study, table.dataset, table.k)
+    data = data[data["in_paper"]].reset_index(drop=True)
+    printed = bool(data["paper_mean"].notna().any())
+    title = (
+        f"Table {table.number} of the paper and ours: {labels.dataset_label(table.dataset)}, "
+        f"k = {table.k}"
+    )
+    notes = [
+        *(["Nothing of this table was run yet."] if (data["status"] == "not run").all() else []),
+        *(_no_dp_note(row) for _, row in data[data["epsilon"].isna()].iterrows()),
+        *precision_note(data),
+        *_epsilons_note(table),
+        *_reading_notes(data),
+        *filter(None, [labels.epochs_note(data["epochs"])]),
+        VALUE_RULE if printed else POINT_RULE,
+        RULE_NOTE,
+        SEEDS_NOTE,
+    ]
+    details = pd.DataFrame([_details(row) for _, row in data.iterrows()])
+    private = data[data["epsilon"].notna()]
+    return Table(f"table_{table.number:02d}", title, data, _layout(private), tuple(notes), details)
+
+
+def _layout(data: pd.DataFrame) -> pd.DataFrame:
+    """Text cells: a group of columns per method (its hyperparameters, its value), and for each
+    epsilon the paper's line, ours, and the verdict with the number of our seeds."""
+    methods = labels.method_order(data["method"].unique())
+    unit = data["unit"].iloc[0]
+    head = ["ε", ""]
+    columns = [("", name) for name in head]
+    for method in methods:
+        names = [*(labels.SYMBOLS[n] for n in labels.tuned(method)), unit]
+        columns += [(labels.method_label(method), name) for name in names]
+    lines = []
+    for epsilon, rows in data.groupby("epsilon"):
+        cells = rows.set_index("method")
+        at = labels.epsilon_text(epsilon)
+        first, second, third = [at, "paper"], [at, "ours"], [at, "verdict (seeds)"]
+        for method in methods:
+            cell = cells.loc[method]
+            first += _line(cell, "paper_")
+            second += _line(cell, "")
+            third += [""] * len(labels.tuned(method)) + [_verdict(cell)]
+        lines += [first, second, third]
+    return pd.DataFrame(lines, columns=pd.MultiIndex.from_tuples(columns))
+
+
+def _line(cell: pd.Series, prefix: str) -> list[str]:
+    values = [labels.number(cell[prefix + name]) for name in labels.tuned(cell.name)]
+    return [*values, labels.spread(cell[f"{prefix}mean"], cell[f"{prefix}std"])]
+
+
+def _verdict(cell: pd.Series) -> str:
+    verdict = cell["verdict"]
+    if verdict == verdicts.NO_VALUE:
+        verdict = cell["point_verdict"]
+    return verdict if cell["status"] == "not run" else f"{verdict} ({cell['seeds']})"
+
+
+def _no_dp_note(row: pd.Series) -> str:
+    theirs = f"NoDP: the paper's best is at ρ = {row['paper_learning_rate']:g}, without a value; "
+    if row["status"] != "run":
+        return theirs + f"ours: {row['status']}."
+    ours = labels.spread(row["mean"], row["std"])
+    return theirs + f"ours is at ρ = {row['learning_rate']:.4g}: {ours} {row['unit']}."
+
+
+def _epsilons_note(table: PaperTable) -> Iterator[str]:
+    """A line where the paper's tables of one data set have different budgets."""
+    paper = paper_results().dropna(subset="epsilon")
+    paper = paper[paper["dataset"] == table.dataset]
+    budgets = paper.groupby("table")["epsilon"].unique().map(tuple)
+    if budgets.nunique() > 1:
+        parts = []
+        for epsilons, numbers in budgets.groupby(budgets):
+            which = " and ".join(str(n) for n in numbers.index)
+            values = ", ".join(f"{e:g}" for e in epsilons)
+            parts.append(f"Table{'s' if len(numbers) > 1 else ''} {which}: ε = {values}")
+        yield (
+            f"The paper contradicts itself on the budgets of this data set ({'; '.join(parts)}). "
+            "Each table keeps the budgets that it prints."
+        )
+
+
+def _reading_notes(data: pd.DataFrame) -> list[str]:
+    """One line per reading of the paper that is not the printed text, methods joined."""
+    noted = data[data["paper_note"].fillna("") != ""]
+    lines = []
+    for (method, note), rows in noted.groupby(["method", "paper_note"], sort=False):
+        at = ", ".join(labels.epsilon_text(e) for e in rows["epsilon"])
+        lines.append(f"{labels.method_label(method)}, ε = {at}: {note}.")
+    return lines
+
+
+def _details(row: pd.Series) -> dict[str, str]:
+    """A cell of the paper's in one line: what its layout has no room for."""
+    verdict = row["verdict"]
+    if verdict == verdicts.NO_VALUE:
+        verdict = row["point_verdict"]
+    return {
+        **name(row),
+        "verdict": verdict,
+        "ours − paper": labels.signed(row["difference"]),
+        **counts(row),
+        "ours at the paper's best": labels.spread(row["at_paper_mean"], row["at_paper_std"]),
+        **other_rules(row),
+    }
