@@ -3,7 +3,7 @@
 from fault import A, Fault, G, P, T, in_mechanism, in_queries
 
 MANY, LONG, EXACT = P + "test_many_runs.py", P + "test_long_runs.py", A + "test_books_exact.py"
-ACCOUNT, PLANNED = "tests/results/test_account_exact.py", "tests/campaign/test_as_planned.py"
+ACCOUNT, PLANNED = "tests/analysis/test_accounts_exact.py", "tests/campaign/test_as_planned.py"
 RESTART, SCORES, REPORTED = (T + f"test_{name}.py" for name in ("restart", "evaluate", "reported"))
 STATISTICS = "tests/reporting/test_statistics.py"
 FIRST_PLAN = "self.everything[0].plan"
@@ -85,14 +85,14 @@ BOOKS = [
     ),
     Fault(
         "a ledger's rate may be one percent off",
-        "results/claims.py",
+        "analysis/ledger_claims.py",
         "rel_tol=1e-9",
         "rel_tol=1e-2",
         ACCOUNT,
     ),
     Fault(
         "a budget may be exceeded by one percent",
-        "results/account.py",
+        "analysis/accounts.py",
         "_SLACK = 1 + 1e-9",
         "_SLACK = 1.01",
         ACCOUNT,
@@ -109,7 +109,7 @@ BOOKS = [
 PLANS = [
     Fault(
         "the accounts know the first plan only",
-        "results/account.py",
+        "analysis/accounts.py",
         "        for plan in plans\n",
         "        for plan in plans[:1]\n",
         ACCOUNT,
@@ -178,14 +178,14 @@ RESTARTS = [
 COUNTS = [
     Fault(
         "seeds without a value are counted",
-        "reporting/select.py",
+        "analysis/points.py",
         'groups["value"].agg(["mean", "std", "count"])',
         'groups["value"].agg(["mean", "std", "size"])',
         STATISTICS,
     ),
     Fault(
         "the setting with the fewest runs is shown",
-        "reporting/select.py",
+        "analysis/points.py",
         "ascending=[True, False, False, True]",
         "ascending=[True, False, True, True]",
         STATISTICS,
