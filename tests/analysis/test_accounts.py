@@ -65,10 +65,11 @@ def test_runs_that_are_not_stored_are_charged() -> None:
 
 
 @pytest.mark.parametrize("stored", [1, 2, 9])
-def test_a_run_that_diverged_is_charged_whole(stored) -> None:
+@pytest.mark.parametrize("at", [1, 10, STEPS])
+def test_a_run_that_diverged_is_charged_whole(stored, at) -> None:
     """When it would was an outcome of the mechanism, not a property of it."""
     rows = grid(rows=stored)
-    rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", 10, ledger(steps=10)]
+    rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", at, ledger(steps=at)]
     (found,) = account(rows)
     assert [entry.step_count for entry in found.ledgers] == [STEPS] * 9
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
@@ -142,6 +143,7 @@ def test_a_larger_grid_spread_over_seeds_is_charged_whole() -> None:
         ({"status": "diverged", "diverged_at": 0}, "diverged_at 0: must be 1 to 200"),
         ({"method": "magic"}, "method 'magic' is not known"),
         ({"selection": "best"}, "selection 'best': allowed are composition, random_stopping"),
+        ({"status": "diverged", "diverged_at": 201}, "diverged_at 201: must be 1 to 200"),
         ({"status": "diverged", "diverged_at": 7}, "its ledger has 200 steps, the row 7"),
     ],
 )

@@ -192,9 +192,9 @@ def switches() -> list[str]:
     ]
 
 
-def loosen() -> None:
+def loosen(legacy: str = "medium") -> None:
     """Whatever could make float32 products less than that."""
-    torch.set_float32_matmul_precision("medium")
+    torch.set_float32_matmul_precision(legacy)
     torch.backends.cudnn.conv.fp32_precision = "tf32"
     torch.backends.mkldnn.conv.fp32_precision = "bf16"
 
@@ -246,6 +246,15 @@ def test_autocast_changes_nothing(precision, arrays, make_task, make_start) -> N
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = train(task, [make_start()], arrays)[0].evaluations
     assert inside == plain
+
+
+@pytest.mark.parametrize("legacy", ["medium", "high"])
+def test_the_older_switch_is_set_too(legacy: str) -> None:
+    """Whoever asks it afterwards must hear the same as from the newer ones."""
+    loosen(legacy)
+    with float32(CPU):
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert switches() == ["ieee"] * 6
 
 
 def test_autocast_is_left_as_it_was() -> None:

@@ -161,6 +161,25 @@ def test_a_groups_noise_is_on_its_layers_scales_and_its_name_in_the_ledger() -> 
     assert (entry.name, entry.noise_multiplier, count) == ("clipped_gradient/rest", nu, 300)
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_a_groups_answer_is_its_sum_and_nothing_else(together: bool) -> None:
+    """With next to no noise: neither the scaling nor what is done to the noise changes the sum."""
+    code = network()
+    inputs, targets = batch(30)
+    flat = flat_parameters(code)
+    queries = [ClippedGradient(1e-9, torch.full((2,), 0.3), group) for group in GROUPS]
+    mechanism = Mechanism(["a", "b"], examples=30, batch_size=30)
+    runs, flats = (slice(0, 2), flat.expand(2, -1)) if together else (1, flat)
+    answers = mechanism.release(
+        runs, 1, queries, lambda rows: code(flats, inputs[rows], targets[rows])
+    )
+    gradients = per_example(code, inputs, targets)
+    for group, query in zip(GROUPS, queries, strict=True):
+        expected = clipped_sum(gradients, group, 0.3) / 30
+        answer = answers[query.name][1] if together else answers[query.name]
+        torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-7)
+
+
 def test_groups_get_noise_of_their_own() -> None:
     code = network()
     inputs, targets = batch(0)

@@ -41,6 +41,10 @@ def test_a_step_is_answered_once() -> None:
             mechanism.release(0, step, query, Zeros)
 
 
+def test_hundreds_of_runs_train_together() -> None:
+    assert len(Mechanism([f"run {i}" for i in range(700)], 1000, 50).ledgers) == 700
+
+
 def test_runs_of_one_identity_are_refused() -> None:
     with pytest.raises(OsoError, match="share their noise"):
         Mechanism(["same", "same"], examples=10, batch_size=5)
