@@ -1,0 +1,40 @@
+"""`oso plan`: what a study has ahead, and its priced plan."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oso_dp.errors import OsoError
+
+ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file; - reads stdin.")]
+
+
+def plan(
+    config: ConfigFile,
+    output: Annotated[Path | None, typer.Option(help="Write the priced plan here (JSON).")] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write here what each search costs by every rule (CSV); takes a minute. A report "
+            "of a folder that holds it as prices.csv is faster by that minute."
+        ),
+    ] = None,
+) -> None:
+    """Say what a study has ahead; with --output, price its cohorts and write the plan."""
+    from oso_dp.results.collect import finished_runs
+    from oso_dp.study.cohort import cohorts
+    from oso_dp.study.config import load_config
+    from oso_dp.study.plan import make_plan, write_plan
+    from oso_dp.study.workload import workload
+
+    study = load_config(config)
+    if output is not None:
+        write_plan(make_plan(study), output)
+    if prices is not None:
+        if output is None:
+            raise OsoError("--prices: needs --output, the plan whose searches are priced")
+        from oso_dp.analysis.search_costs import write_prices
+
+        write_prices(output, prices)
+    print(workload(study, cohorts(study), finished_runs(Path(study.results))))

@@ -1,0 +1,26 @@
+"""`oso report`: tables, figures and the page from stored results."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    results: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
+    output: Annotated[Path, typer.Option(help="Folder for tables, figures, page.")] = Path(
+        "reports"
+    ),
+    plan: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A priced plan with grids' sizes and noise; may be repeated "
+            "[RESULTS/plan.json if there]."
+        ),
+    ] = None,
+) -> None:
+    """Make tables, figures and index.html from a results folder alone."""
+    from oso_dp.reporting.page.build import build_report
+    from oso_dp.study.plan import plans_of
+
+    print(build_report(results, output, plans_of(results, plan)))

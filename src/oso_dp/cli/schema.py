@@ -1,0 +1,10 @@
+"""`oso schema`: what a configuration may hold."""
+
+
+def schema() -> None:
+    """Print the JSON schema of a configuration (workflow/schemas/config.schema.json)."""
+    import json
+
+    from oso_dp.study.config import json_schema
+
+    print(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,55 @@
+"""`oso train`: the runs of one cohort, or of a shard of it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oso_dp.errors import OsoError
+
+
+def train(
+    plan: Annotated[Path, typer.Option(help="What `oso plan --output` wrote.")],
+    cohort: Annotated[str, typer.Option(help="Name of the cohort.")],
+    data: Annotated[Path, typer.Option(help="What `oso data` wrote.")],
+    output: Annotated[Path, typer.Option(help="Folder for the part's two Parquet files.")],
+    shard: Annotated[int, typer.Option(help="Which portion of the cohort, from 0.")] = 0,
+    store: Annotated[Path | None, typer.Option(help="Skip the runs that this store has.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+) -> None:
+    """Train the runs of one cohort, or of one shard of it. A killed call resumes."""
+    from oso_dp.cli.progress import Progress
+    from oso_dp.results.collect import finished_runs
+    from oso_dp.results.write import write_table
+    from oso_dp.study.plan import read_plan
+    from oso_dp.study.preparation import check_prepared
+
+    priced = read_plan(plan)
+    chosen = priced.cohort(cohort)
+    shards = chosen.shards(priced.config.runs_per_job)
+    if not 0 <= shard < len(shards):
+        raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
+    stored = finished_runs(store) if store is not None else set()
+    runs = [run for run in shards[shard] if run.run_id not in stored]
+
+    import torch
+
+    from oso_dp.data.arrays import load_arrays
+    from oso_dp.training.job import run_job
+
+    if priced.config.device == "cuda" and not torch.cuda.is_available():
+        raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
+    torch.set_num_threads(threads)
+    arrays, provenance = load_arrays(data)
+    check_prepared(str(data), provenance, chosen.dataset, chosen.preparation)
+    rows = run_job(
+        priced.config,
+        chosen,
+        runs,
+        priced.noise_multipliers[cohort],
+        arrays,
+        output / "progress",
+        Progress(f"{cohort} [{shard}]", len(runs), chosen.steps),
+    )
+    write_table(output / "evaluations.parquet", "evaluations", rows.evaluations)
+    write_table(output / "runs.parquet", "runs", rows.runs)
