@@ -168,3 +168,18 @@ def test_the_shape_that_was_paid_for_is_found_again(budget: float, name: str) ->
     nu = math.ceil(search.noise_multiplier(budget, 1e-5) * 1e5) / 1e5
     assert shape_paid_for(search, nu, budget, 1e-5) == name
     assert shape_paid_for(search, nu * 0.999, budget, 1e-5) is None
+
+
+@pytest.mark.parametrize("delta", [1e-2, 0.3])
+def test_a_large_delta_covers_much_noise_whole_and_the_least_is_still_found(
+    delta: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the search begins, epsilon is zero, which has no logarithm."""
+    asked = []
+    cost = Search._cost
+    monkeypatch.setattr(Search, "_cost", lambda *at: (asked.append(at[1]), cost(*at))[1])
+    search = Search(PoissonSampling(0.01), 10, 2)
+    assert search.epsilon(4.0, delta) == 0
+    nu = search.noise_multiplier(0.5, delta)
+    assert len(asked) < 40
+    assert search.epsilon(nu, delta) <= 0.5 < search.epsilon(nu * (1 - 1e-6), delta)

@@ -2,8 +2,8 @@
 
 import pandas as pd
 import pytest
+from tests.analysis.test_accounts import RATE, STEPS, grid, ledger, rows_of, two_plans
 from tests.results.conftest import evaluation_row, run_row
-from tests.results.test_account import RATE, STEPS, grid, ledger, rows_of, two_plans
 
 from oso_dp.accounting.search import Search
 from oso_dp.analysis.accounts import account, require_within

@@ -11,7 +11,7 @@ from oso_dp.gradients import GradientCode
 from oso_dp.gradients.conv2d import CHUNK_BYTES, ConvGradients
 from oso_dp.gradients.functional import FunctionalGradients
 from oso_dp.gradients.linear import LinearGradients
-from oso_dp.gradients.rules import row_norms, rule_for
+from oso_dp.gradients.rules import row_norms, rule_for, waits
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 
@@ -262,3 +262,8 @@ def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:
     mine = code(torch.zeros(code.size), inputs, torch.tensor([0, 1]))
     assert mine.norms()[0] == math.inf
     assert mine.weighted_sums(torch.tensor([[1.0, 0.0]])).abs().max() == 0
+
+
+def test_the_host_waits_for_every_device_but_itself() -> None:
+    assert not waits(torch.zeros(1))
+    assert waits(torch.zeros(1, device="meta"))

@@ -197,6 +197,16 @@ def test_what_differs_by_more_than_the_tolerance_is_refused(what, by, tolerance)
     check_independence(Spoilt(code, what, tolerance / 100), flat, inputs, LABELS, within)
 
 
+@pytest.mark.parametrize("what", ["norms", "layer_norms", "weighted_sums"])
+@pytest.mark.parametrize(("dtype", "by"), [(torch.double, 1e-6), (torch.float, 0.1)])
+def test_the_usual_tolerances_are_those_of_the_type(what, dtype, by) -> None:
+    code = GradientCode(nn.Linear(6, 3), cross_entropy)
+    flat, inputs = torch.randn(code.size).to(dtype), torch.zeros(0, 6)
+    check_independence(code, flat, inputs, LABELS)
+    with pytest.raises(OsoError, match="part of a sum" if "sum" in what else "the norm"):
+        check_independence(Spoilt(code, what, by), flat, inputs, LABELS)
+
+
 def test_real_examples_are_not_looked_at() -> None:
     """To stop because of one would tell of it."""
     code = GradientCode(nn.Linear(6, 3), cross_entropy)

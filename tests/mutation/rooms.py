@@ -1,7 +1,6 @@
 """Which code is mutated, and which tests are asked about a file of it."""
 
 import ast
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -43,10 +42,19 @@ def mutated() -> dict[Path, str]:
 def tests_of(path: Path) -> list[str]:
     """Test files about a file: those that import it, then those that import a user of it.
 
-    Users are the files of its folder that import it, or a user of it.
+    Users are the files of its folder that import it, or a user of it; if no test imports one of
+    those, files of other folders that do.
     """
-    module = _name(path)
     users = _users(path)
+    everywhere = {_name(path), *users}
+    wider = {
+        _name(other) for other in (CODE / "oso_dp").rglob("*.py") if everywhere & _imports(other)
+    }
+    return _tests_of(path, users) or _tests_of(path, frozenset(wider))
+
+
+def _tests_of(path: Path, users: frozenset[str]) -> list[str]:
+    module = _name(path)
     tests = [
         test
         for test in sorted(TESTS.rglob("test_*.py"))
@@ -78,15 +86,22 @@ def _name(path: Path) -> str:
 def _imports(path: Path) -> frozenset[str]:
     """Modules of this project that a file imports; of a package, also what it hands on."""
     found: set[str] = set()
+    waiting = _names(path)
+    while waiting:
+        found |= waiting
+        packages = {CODE.joinpath(*name.split("."), "__init__.py") for name in waiting}
+        handed_on = [_names(package) for package in packages if package.exists()]
+        waiting = set().union(*handed_on) - found
+    return frozenset(found)
+
+
+@cache
+def _names(path: Path) -> frozenset[str]:
+    """What a file's own import lines name."""
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    mine = {name for name in found if name.startswith("oso_dp")}
-    return frozenset(mine | _handed_on(mine))
-
-
-def _handed_on(names: Iterable[str]) -> set[str]:
-    packages = [CODE.joinpath(*name.split("."), "__init__.py") for name in names]
-    return {name for package in packages if package.exists() for name in _imports(package)}
+    return frozenset(name for name in found if name.startswith("oso_dp"))

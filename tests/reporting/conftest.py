@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +19,8 @@ from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.page.build import build_report
+from oso_dp.reporting.sources import Sources
+from oso_dp.reporting.tables import beyond, own_data_sets, tables_02_to_13
 from oso_dp.results.schema import EVALUATIONS, RUNS
 
 SIZES = {
@@ -286,3 +289,10 @@ def paper_report(tmp_path_factory):
 def make_store():
     """A new, empty store for each example of a property."""
     return Store
+
+
+def comparison_tables(study):
+    """The paper's tables, those of other data sets, and what is beyond: whatever a study has."""
+    sources = Sources(study, [], pd.DataFrame(), [])
+    files = (tables_02_to_13, own_data_sets, beyond)
+    return [table for file in files for table in file.tables(sources)]

@@ -22,8 +22,7 @@ from oso_dp.analysis.evidence import (
     step_time,
     within,
 )
-from oso_dp.analysis.measured import COLUMNS as STEP_TIME_COLUMNS
-from oso_dp.analysis.measured import read_step_times
+from oso_dp.analysis.measured import STEP_TIME_COLUMNS, read_step_times
 from oso_dp.analysis.random_stopping import STOPPING
 from oso_dp.analysis.verdicts import Difference
 from oso_dp.errors import OsoError

@@ -1,6 +1,7 @@
 """Table 1: counted, not typed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,7 @@ def lines(table):
 
 def test_our_networks_and_data_have_the_sizes_of_the_paper_s(store, study):
     store.add(batch_size=512)
-    table = data_table(study(store), {})
+    table = data_table(study(store))
     cells = lines(table)
     assert list(table.shown.columns[2:]) == ["AG News", "MNIST", "Fashion-MNIST"]
     assert cells["Model Size", "ours"] == {
@@ -33,7 +34,7 @@ def test_our_networks_and_data_have_the_sizes_of_the_paper_s(store, study):
 
 def test_what_the_runs_really_used_is_shown(store, study):
     store.add(batch_size=256)
-    cells = lines(data_table(study(store), {}))
+    cells = lines(data_table(study(store)))
     assert cells["Batch Size", "ours"]["MNIST"] == "256"
     assert cells["Batch Size", "verdict"]["MNIST"] == "differs by −256"
     assert cells["Batch Size", "ours"]["AG News"] == "512"  # not run: the configuration's default
@@ -44,7 +45,7 @@ def test_a_part_of_ag_news_has_a_column_of_its_own(store, study, tmp_path):
     (tmp_path / "data.json").write_text(
         json.dumps({"ag_news_partial": {"known_words": {"train": 0.901, "test": 0.8998}}})
     )
-    table = data_table(study(store), read_facts(tmp_path))
+    table = data_table(replace(study(store), known_words=read_facts(tmp_path)))
     cells = lines(table)
     assert cells["Dataset Size", "ours"]["AG News"] == "120000"
     mine = {key: values["AG News partial"] for key, values in cells.items()}

@@ -10,7 +10,7 @@ from PIL import Image
 
 from oso_dp.analysis.cells import compare
 from oso_dp.analysis.trajectories import trajectories
-from oso_dp.reporting.figures import _plans, looks
+from oso_dp.reporting.figures import every_plan, looks
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.figures.noise_multipliers import draw_noise
 from oso_dp.reporting.figures.over_steps import draw_adapted, draw_curves
@@ -170,7 +170,7 @@ def test_noise_is_drawn_of_the_papers_grids(store, study):
     store.add(values=(0.9,))
     store.add(method="auto_s", values=(0.9,))
     store.add(k=1, values=(0.9,))
-    (plan,) = [p for p in _plans(study(store)) if p.name == "noise_multipliers_mnist"]
+    (plan,) = [p for p in every_plan(study(store)) if p.name == "noise_multipliers_mnist"]
     figure = plan.draw()
     assert [axes.get_title() for axes in figure.axes] == ["k = 9"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Online"]

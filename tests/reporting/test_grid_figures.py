@@ -1,7 +1,6 @@
 """Heat maps, the metric at equal noise, both prices, Figure 1: drawn from the right cells."""
 
 import io
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from oso_dp.analysis.measured import read_cosine
 from oso_dp.analysis.noise import against_noise
 from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.errors import OsoError
-from oso_dp.reporting.figures import _plans, canvas, looks
+from oso_dp.reporting.figures import canvas, every_plan, looks
 from oso_dp.reporting.figures.beyond import _beyond_plan
 from oso_dp.reporting.figures.figure_01 import draw_cosine
 from oso_dp.reporting.figures.figures_03_to_11 import _metric_plan
@@ -135,7 +134,7 @@ def test_the_last_bit_of_a_grid_value_makes_no_column_of_its_own(grid_store, stu
 
 def test_a_store_of_further_methods_alone_is_drawn(store, study):
     store.add(dataset="glyphs", k=3, method="auto_s", values=(0.5,))
-    names = {plan.name for plan in _plans(study(store)) if plan.draw() is not None}
+    names = {plan.name for plan in every_plan(study(store)) if plan.draw() is not None}
     assert "beyond_glyphs_k3" in names
     assert "metric_over_epsilon_glyphs_k3" not in names
 
@@ -227,7 +226,7 @@ def test_without_others_there_is_no_figure_beyond(paper_store, study):
 
 def test_the_list_of_figures_says_what_was_run(paper_store, study):
     s = study(paper_store)
-    drawn = [SimpleNamespace(name=f"figure_{n:02d}") for n in (2, 6, 8)]
+    drawn = [f"figure_{n:02d}" for n in (2, 6, 8)]
     shown = figures_table(s, drawn).shown.set_index("figure")
     assert shown.index.tolist() == list(range(1, 12))
     assert shown.loc[6, ["status", "cells run", "runs"]].tolist() == ["drawn", "4 of 16", "6"]
@@ -242,7 +241,7 @@ def test_part_of_ag_news_is_never_the_papers(store, study):
     s = study(store)
     cells = against_noise(s, "ag_news_partial")
     assert set(cells["source"]) == {"ours"}
-    names = [plan.name for plan in _plans(s) if plan.ours]
+    names = [plan.name for plan in every_plan(s) if plan.ours]
     assert not [name for name in names if name.startswith("figure_") and name != "figure_02"]
     assert "metric_over_epsilon_ag_news_partial_k9" in names
 

@@ -1,10 +1,10 @@
 """What was computed in another way stands beside, never in one mean with the rest."""
 
 import pytest
+from tests.reporting.conftest import comparison_tables
 
 from oso_dp.analysis.cells import compare
 from oso_dp.reporting.tables.runs import runs_table
-from oso_dp.reporting.tables.tables_02_to_13 import comparison_tables
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,15 @@ import pytest
 from oso_dp.analysis.noise import online_grids
 from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, search_prices
 from oso_dp.privacy.noise_split import combined_noise_multiplier
-from oso_dp.reporting.figures.accountants import accountants, draw_accountants
+from oso_dp.reporting.figures import accountants, figure_02, search_cost
+from oso_dp.reporting.figures.accountants import draw_accountants
 from oso_dp.reporting.figures.figure_02 import draw_split
-from oso_dp.reporting.figures.search_cost import draw_prices, price_plans, spaced
+from oso_dp.reporting.figures.search_cost import draw_prices, spaced
+
+
+def price_plans(s):
+    """The figures about what privacy costs."""
+    return [*search_cost.plans(s), *figure_02.plans(s), *accountants.plans(s)]
 
 
 @pytest.fixture
@@ -109,7 +115,7 @@ def test_without_a_private_run_only_the_accountants_are_drawn(store, study):
 
 
 def test_the_accountants_over_epochs():
-    data = accountants()
+    data = accountants.accountants()
     assert (np.diff(data.drop(columns="epochs"), axis=0) > 0).all()
     assert (data["pld"] < data["rdp"]).all()
     assert (data["rdp"] * 5 < data["advanced"]).all()

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.reporting.conftest import comparison_tables
 
 from oso_dp.analysis import verdicts
 from oso_dp.analysis.budgets import read_budget
@@ -12,7 +13,7 @@ from oso_dp.errors import OsoError
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.tables.noise_multipliers import noise_table
 from oso_dp.reporting.tables.runs import runs_table
-from oso_dp.reporting.tables.tables_02_to_13 import comparison_tables, paper_table
+from oso_dp.reporting.tables.tables_02_to_13 import paper_table
 
 
 def row_of(frame, method, epsilon=9.0):

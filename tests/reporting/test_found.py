@@ -1,0 +1,60 @@
+"""A table and a figure are one file each, and are found by it."""
+
+from pathlib import Path
+
+import pytest
+
+import oso_dp.reporting.figures as figures
+import oso_dp.reporting.tables as tables
+from oso_dp.reporting.page.build import build_report
+
+TABLE = '''"""A new table."""
+
+import pandas as pd
+
+from oso_dp.reporting.sources import Sources
+from oso_dp.reporting.table import Table
+
+
+def tables(sources: Sources) -> list[Table]:
+    rows = pd.DataFrame({"seeds": [int(sources.study.runs["seed"].nunique())]})
+    return [Table("brand_new", "How many seeds there are", rows, rows, ("A note.",))]
+'''
+FIGURE = '''"""A new figure."""
+
+from collections.abc import Iterator
+
+from oso_dp.analysis.study import Study
+from oso_dp.reporting.figures import canvas
+from oso_dp.reporting.figures.picture import PicturePlan
+
+PLACE = 500
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    yield PicturePlan("brand_new", "", None, "mine", "A caption of mine.", draw)
+
+
+def draw():
+    figure, (axes,) = canvas.panels(1, "A title")
+    axes.plot([1, 2], [2, 1])
+    return figure
+'''
+
+
+@pytest.fixture
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package, text in ((tables, TABLE), (figures, FIGURE)):
+        folder = tmp_path / package.__name__
+        folder.mkdir()
+        (folder / "brand_new.py").write_text(text)
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+
+
+def test_a_new_file_is_a_new_table_or_figure_of_the_report(added, glyphs_store, tmp_path) -> None:
+    page = build_report(glyphs_store.write(tmp_path / "results"), tmp_path / "report")
+    assert (page.parent / "tables" / "brand_new.csv").read_text() == "seeds\n2\n"
+    assert (page.parent / "figures" / "brand_new.png").stat().st_size > 1000
+    text = page.read_text()
+    for said in ("How many seeds there are", "A note.", "A caption of mine."):
+        assert said in text
