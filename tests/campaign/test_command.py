@@ -39,8 +39,8 @@ runpy.run_module("oso_dp.campaign", run_name="__main__")
 """
 KILL = """
 import os, signal
-from oso_dp.campaign.loop import Pace
-Pace.__call__ = lambda self, done, step: step == 5 and os.kill(os.getpid(), signal.SIGKILL)
+from oso_dp.campaign.deadline import Deadline
+Deadline.__call__ = lambda self, done, step: step == 5 and os.kill(os.getpid(), signal.SIGKILL)
 """
 
 

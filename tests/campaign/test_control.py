@@ -42,6 +42,14 @@ def test_a_pause_holds_everybody_and_takes_no_time(results) -> None:
     assert control.clock() == pytest.approx(before + 3)
 
 
+def test_each_command_says_what_came_of_it(results) -> None:
+    assert act("resume", results) == "was not paused"
+    assert act("pause", results) == "paused: nobody is at work"
+    assert act("resume", results) == "goes on"
+    assert act("resume", results) == "was not paused"
+    assert act("stop", results) == "stopped: nobody is at work"
+
+
 @pytest.mark.parametrize("action", ["pause", "stop"])
 def test_a_command_returns_once_the_last_has_heard(results, action) -> None:
     heard, done = [], []

@@ -83,6 +83,10 @@ def test_parts_are_collected_once_each(write, tmp_path) -> None:
     assert finished_runs(store) == {"r1", "r2", "r3", "r4"}
 
 
+def test_where_there_is_no_store_nothing_is_finished(tmp_path) -> None:
+    assert finished_runs(tmp_path / "none") == set()
+
+
 def test_an_empty_part_adds_nothing(write, tmp_path) -> None:
     store = tmp_path / "store"
     collect([write("a", "r1"), write("none")], store)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 import torch
 
 from oso_dp.campaign.control import StoppedError
+from oso_dp.campaign.deadline import SLACK, Deadline, OutOfTimeError
 from oso_dp.campaign.order import Selection, Work, portions, sizes
 from oso_dp.campaign.parts import Parts
 from oso_dp.campaign.speed import Speed
@@ -15,41 +16,6 @@ from oso_dp.study.cohort import Cohort, Run
 from oso_dp.study.plain import with_values
 from oso_dp.training.job import run_job
 from oso_dp.training.provenance import device_name
-
-SETTLED = 1.0  # seconds of steps before their speed is believed
-SLACK = 1.05  # an estimate may be short by so much
-
-
-class OutOfTimeError(Exception):
-    """A group cannot end before the deadline."""
-
-
-class Pace:
-    """Told of each step: measures the speed, and stops what cannot end in time.
-
-    The first call starts the clock, so that what a first step takes in addition does not count.
-    """
-
-    def __init__(self, steps: int, deadline: float, clock: Callable[[], float]) -> None:
-        self.steps, self.deadline, self.clock = steps, deadline, clock
-        self.first: tuple[int, float] | None = None
-        self.step = 0
-        self.per_step: float | None = None
-
-    def __call__(self, done: int, step: int) -> None:
-        """OutOfTimeError once it is plain that the last step comes too late."""
-        now = self.clock()
-        self.step = step
-        if self.first is None:
-            self.first = step, now
-        elif step > self.first[0]:
-            self.per_step = (now - self.first[1]) / (step - self.first[0])
-        if step >= self.steps:
-            return
-        settled = self.per_step is not None and now - self.first[1] >= SETTLED
-        ahead = (self.per_step or 0.0) * (self.steps - step) if settled else 0.0
-        if now + ahead / SLACK > self.deadline:
-            raise OutOfTimeError
 
 
 class Campaign:
@@ -153,15 +119,15 @@ class Campaign:
         noise = plan.noise_multipliers[cohort.name]
         arrays = self.arrays(cohort.data_file)
         resumed = self.parts.has_checkpoint(cohort, group)
-        pace = Pace(cohort.steps, self.deadline, self.clock)
+        deadline = Deadline(cohort.steps, self.deadline, self.clock)
         began = self.clock()
         try:
             folder = self.parts.begin(cohort, group)
             rows = run_job(
-                config, cohort, group, noise, arrays, folder, self._watched(pace), self.clock
+                config, cohort, group, noise, arrays, folder, self._watched(deadline), self.clock
             )
         except OutOfTimeError:
-            self._give_up(cohort, group, pace)
+            self._give_up(cohort, group, deadline)
             return
         except torch.cuda.OutOfMemoryError:
             self._halve(cohort, group)
@@ -172,32 +138,32 @@ class Campaign:
         seconds = self.clock() - began
         # A whole group's own time, with all that comes on top of its steps; but not if it went on
         # from a checkpoint, or ended early because all its runs diverged.
-        per_step = pace.per_step if resumed else seconds / cohort.steps
-        if per_step is not None and pace.step == cohort.steps:
+        per_step = deadline.per_step if resumed else seconds / cohort.steps
+        if per_step is not None and deadline.step == cohort.steps:
             self.speed.note(cohort, len(group), per_step)
         self.say(
             f"{cohort.name}: {_runs(group)} of {cohort.steps} steps, "
             f"{_pace(per_step)}, {seconds:.1f} s"
         )
 
-    def _watched(self, pace: Pace) -> Callable[[int, int], None]:
+    def _watched(self, deadline: Deadline) -> Callable[[int, int], None]:
         def on_progress(done: int, step: int) -> None:
             self.look()
-            pace(done, step)
+            deadline(done, step)
             self.between()
 
         return on_progress
 
-    def _give_up(self, cohort: Cohort, group: tuple[Run, ...], pace: Pace) -> None:
+    def _give_up(self, cohort: Cohort, group: tuple[Run, ...], deadline: Deadline) -> None:
         self.given_up.add(group)
         kept = self.parts.has_checkpoint(cohort, group)
         if not kept:
             self.parts.drop(cohort, group)
-        if pace.per_step is not None:
-            self.speed.note(cohort, len(group), pace.per_step)
+        if deadline.per_step is not None:
+            self.speed.note(cohort, len(group), deadline.per_step)
         self.say(
-            f"{cohort.name}: {_runs(group)} stopped at step {pace.step} of {cohort.steps}, "
-            f"{_pace(pace.per_step)}: too late to end in time"
+            f"{cohort.name}: {_runs(group)} stopped at step {deadline.step} of {cohort.steps}, "
+            f"{_pace(deadline.per_step)}: too late to end in time"
             + ("; another call goes on from there" if kept else "")
         )
 

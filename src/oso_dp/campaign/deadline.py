@@ -1,0 +1,38 @@
+"""Whether a group's last step comes in time, from the speed of its steps so far."""
+
+from collections.abc import Callable
+
+SETTLED = 1.0  # seconds of steps before their speed is believed
+SLACK = 1.05  # an estimate may be short by so much
+
+
+class OutOfTimeError(Exception):
+    """A group cannot end before the deadline."""
+
+
+class Deadline:
+    """Told of each step: measures the speed, and stops what cannot end in time.
+
+    The first call starts the clock, so that what a first step takes in addition does not count.
+    """
+
+    def __init__(self, steps: int, deadline: float, clock: Callable[[], float]) -> None:
+        self.steps, self.deadline, self.clock = steps, deadline, clock
+        self.first: tuple[int, float] | None = None
+        self.step = 0
+        self.per_step: float | None = None
+
+    def __call__(self, done: int, step: int) -> None:
+        """OutOfTimeError once it is plain that the last step comes too late."""
+        now = self.clock()
+        self.step = step
+        if self.first is None:
+            self.first = step, now
+        elif step > self.first[0]:
+            self.per_step = (now - self.first[1]) / (step - self.first[0])
+        if step >= self.steps:
+            return
+        settled = self.per_step is not None and now - self.first[1] >= SETTLED
+        ahead = (self.per_step or 0.0) * (self.steps - step) if settled else 0.0
+        if now + ahead / SLACK > self.deadline:
+            raise OutOfTimeError
