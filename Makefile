@@ -83,6 +83,7 @@ report: $(READY) ## Make tables, figures and reports/index.html again from resul
 
 cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (half an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine
+	cp build/headline/cosine.csv results/cosine.csv
 
 spotcheck: $(READY) ## Train only the best settings that the paper reports (hours)
 	$(STUDY) --configfile config/spotcheck.yaml

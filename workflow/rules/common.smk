@@ -1,7 +1,6 @@
 """What the rules share: the checked configuration, the cohorts, the folders."""
 
 import json
-import re
 import shlex
 import sys
 import time
@@ -14,6 +13,7 @@ from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import parse_config
 from oso_dp.study.workload import workload
 from oso_dp.study.plan import plans_of
+from oso_dp.study.workflow import begin
 
 try:
     STUDY = parse_config(dict(config), ", ".join(map(str, workflow.configfiles)) or "--config")
@@ -28,7 +28,6 @@ BUILD = Path("build") / STUDY.name
 LOGS = BUILD / "logs"
 STORE = Path(STUDY.results)
 PUBLISHED = Path(STUDY.report)
-LOOKING_ONLY = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--(dry-?run|unlock|lint|report|dag|summary)")
 
 # Jobs call `oso` of the environment that runs Snakemake, activated or not.
 shell.prefix(
@@ -38,16 +37,10 @@ shell.prefix(
 )
 
 if workflow.is_main_process:
-    # Snakemake refuses, too, but takes six lines to say so.
-    locks = Path(".snakemake/locks").glob("*.lock")
-    working = not any(LOOKING_ONLY.fullmatch(argument) for argument in sys.argv)
-    if working and any(f"{BUILD}/" in lock.read_text() for lock in locks):
-        sys.exit(
-            f"oso: error: {BUILD}: another snakemake is at work on this study; wait for it, or, if it "
-            "was killed, run `.venv/bin/snakemake --unlock` first"
-        )
-    if working and not all((STORE / f"{kind}.parquet").exists() for kind in SCHEMAS):
-        (BUILD / "collected.txt").unlink(missing_ok=True)  # a receipt for what is gone
+    try:
+        begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv)
+    except OsoError as error:
+        sys.exit(f"oso: error: {error}")
     logger.info(str(workload(STUDY, list(COHORTS.values()), STORED)))
 
 

@@ -11,9 +11,15 @@ rule cosine:
         "../../environment.yml"
     threads: STUDY.threads_per_job
     params:
-        cohort="mnist.online.k9.eps9",
-        target=STORE / "cosine.csv",
+        cohort=lambda wildcards: online_on("mnist"),
     shell:
         "oso cosine --plan {input.plan} --cohort {params.cohort} --data {input.data}"
         " --output {output} --threads {threads} 2> >(tee {log} >&2)"
-        " && cp {output} {params.target}"
+
+
+def online_on(dataset):
+    """Name of Online's cohort of the largest grid and budget on a data set."""
+    every = [c for c in COHORTS.values() if (c.dataset, c.method) == (dataset, "online")]
+    if not every:
+        raise OsoError(f"study {STUDY.name}: has no runs of online on {dataset} to look at")
+    return max(every, key=lambda cohort: (cohort.k, cohort.epsilon)).name

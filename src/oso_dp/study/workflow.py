@@ -1,0 +1,30 @@
+"""What has to be in order before Snakemake begins to work on a study."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from oso_dp.errors import OsoError
+
+_LOOKING_ONLY = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--(dry-?run|unlock|lint|report|dag|summary)")
+
+
+def begin(
+    build: Path, store: Path, tables: Sequence[str], locks: Path, arguments: Sequence[str]
+) -> None:
+    """Nothing if Snakemake's `arguments` only look.
+
+    Else OsoError if another Snakemake works on this study: one of its locks (files of `locks`)
+    names something below `build`. And the receipt of a collection, build/collected.txt, goes if the
+    store lacks one of its `tables`: what it attests is gone, and is collected again.
+    """
+    if any(_LOOKING_ONLY.fullmatch(argument) for argument in arguments):
+        return
+    # Snakemake refuses, too, but takes six lines to say so.
+    if any(f"{build}/" in lock.read_text() for lock in locks.glob("*.lock")):
+        raise OsoError(
+            f"{build}: another snakemake is at work on this study; wait for it, or, if it was "
+            "killed, run `.venv/bin/snakemake --unlock` first"
+        )
+    if not all((store / f"{name}.parquet").exists() for name in tables):
+        (build / "collected.txt").unlink(missing_ok=True)
