@@ -199,6 +199,16 @@ def test_a_run_that_diverged_at_once_needs_no_evaluations(write) -> None:
     assert names(read_results(folder)) == ["r1"]
 
 
+def test_rows_of_which_nobody_knows_what_they_are_about_are_counted(write) -> None:
+    folder = write("a", "r1", "r2", "r3")
+    rows = pq.read_table(folder / "evaluations.parquet").to_pandas()
+    rows.loc[1:4, "split"] = None
+    rows.loc[4, "run_id"] = None
+    write_table(folder / "evaluations.parquet", "evaluations", rows)
+    with pytest.raises(OsoError, match=r"evaluations\.parquet: 4 rows without run_id or"):
+        read_results(folder)
+
+
 def test_a_row_without_identity_is_named(write) -> None:
     folder = write("a", "r1", "r2")
     runs = pq.read_table(folder / "runs.parquet").to_pandas()
