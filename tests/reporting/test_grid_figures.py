@@ -43,7 +43,7 @@ def test_a_heat_map_has_each_point_at_its_place(grid_store, study):
     plan = grid_plan(study(grid_store), "mnist", 3)
     figure = plan.draw()
     panel = figure.axes[0]
-    cells = panel.images[0].get_array()
+    cells = panel.collections[0].get_array()
     mask = np.ma.getmaskarray(cells)
     assert [tuple(at) for at in np.argwhere(mask)] == [(0, 0), (2, 2)]
     for i in range(3):  # the learning rate to the right, C upward
@@ -51,7 +51,7 @@ def test_a_heat_map_has_each_point_at_its_place(grid_store, study):
             if not mask[j, i]:
                 assert cells[j, i] == pytest.approx(100 * (0.1 * (1 + 3 * i + j) + 0.01))
     (ours,) = [line for line in panel.lines if line.get_marker() == "o"]
-    assert (ours.get_xdata()[0], ours.get_ydata()[0]) == (2, 1)
+    assert (ours.get_xdata()[0], ours.get_ydata()[0]) == (2.5, 1.5)  # the middle of a cell
     assert [t.get_text() for t in panel.get_xticklabels()] == ["0.1", "1", "10"]
     assert [t.get_text() for t in panel.get_yticklabels()] == ["0.01", "1", "100"]
     said = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -74,7 +74,9 @@ def test_panels_share_their_scales_even_if_one_lacks_a_row(store, study):
                 store.add(method="fixed_quantile", **cell, **point)
     figure = grid_plan(study(store), "mnist", 3).draw()
     first, second, third, _, _ = figure.axes  # the last is the colours' scale
-    missing = [np.ma.getmaskarray(p.images[0].get_array()).tolist() for p in (first, second, third)]
+    missing = [
+        np.ma.getmaskarray(p.collections[0].get_array()).tolist() for p in (first, second, third)
+    ]
     assert missing[0] == [[True] * 3, [False] * 3, [False] * 3]
     assert missing[1] == [[False] * 3] * 3
     assert missing[2] == [[True, False, False]] * 5
@@ -88,8 +90,8 @@ def test_the_least_error_is_the_brightest(store, study):
         store.add(dataset="fashion_mnist", metric="mse", k=2, **point, values=(value,))
     panel = grid_plan(study(store), "fashion_mnist", 2).draw().axes[0]
     (ours,) = [line for line in panel.lines if line.get_marker() == "o"]
-    assert ours.get_xdata()[0] == 1
-    image = panel.images[0]
+    assert ours.get_xdata()[0] == 1.5
+    image = panel.collections[0]
     shades = image.cmap(image.norm(image.get_array()))[0, :, :3].sum(axis=1)
     assert shades.argmax() == 1
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib import style
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -46,8 +46,8 @@ _SETTINGS: dict[Any, Any] = {
 @contextmanager
 def theme() -> Iterator[None]:
     """The figures' look, for the time of the block."""
-    with style.context(["seaborn-v0_8-whitegrid", "seaborn-v0_8-paper"]):
-        matplotlib.rcParams.update(_SETTINGS)
+    look = seaborn.axes_style("whitegrid") | seaborn.plotting_context("paper")
+    with matplotlib.rc_context(look | _SETTINGS):
         yield
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import seaborn
 from matplotlib import colors, patheffects
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
@@ -99,14 +100,15 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
         for panel, epsilon in zip(row, epsilons, strict=True):
             here = mine[mine["epsilon"] == epsilon]
             theirs = best[(best["method"] == method) & (best["epsilon"] == epsilon)]
-            image = _panel(panel, here, theirs, (x, y, upward), scale, looks)
+            _panel(panel, here, theirs, (x, y, upward), scale, looks)
             panel.set_title(f"{labels.method_label(method)}, ε = {epsilon:g}")
-        row[0].set_yticks(range(len(y)), [_tick(value) for value in y], fontsize=7)
+        row[0].set_yticks(_middles(y), [_tick(value) for value in y], fontsize=7)
         row[0].set_ylabel(_NAMES[upward])
     for panel in axes[-1]:
-        panel.set_xticks(range(len(x)), [_tick(value) for value in x], rotation=90, fontsize=7)
+        panel.set_xticks(_middles(x), [_tick(value) for value in x], rotation=90, fontsize=7)
         panel.set_xlabel("learning rate ρ")
-    bar = figure.colorbar(image, ax=[panel for row in axes for panel in row], shrink=0.8, pad=0.02)
+    shades = ScalarMappable(scale, looks)
+    bar = figure.colorbar(shades, ax=[panel for row in axes for panel in row], shrink=0.8, pad=0.02)
     bar.set_label(labels.metric_label(metric))
     if metric == "mse":
         canvas.plain_ticks(bar.ax.yaxis)
@@ -142,24 +144,31 @@ def _panel(
     axes: tuple[list[float], list[float], str],
     scale: colors.Normalize,
     looks: str,
-) -> AxesImage:
+) -> None:
     x, y, upward = axes
     cells = np.full((len(y), len(x)), np.nan)
     panel.set_facecolor(_NOT_RUN)
-    panel.grid(False)
     for point in points.to_dict("records"):
         row, column = y.index(point[upward]), x.index(point["learning_rate"])
         cells[row, column] = point["mean"]
         if np.isnan(point["mean"]):
-            panel.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=_NO_VALUE, zorder=0))
-    image = panel.imshow(cells, cmap=looks, norm=scale, origin="lower", aspect="auto")
+            panel.add_patch(Rectangle((column, row), 1, 1, color=_NO_VALUE, zorder=0))
+    seaborn.heatmap(
+        cells,
+        norm=scale,
+        cmap=looks,
+        cbar=False,
+        xticklabels=False,
+        yticklabels=False,
+        ax=panel,
+    )
+    panel.invert_yaxis()  # upward, as all axes
     if np.isfinite(cells).any():
         flat = np.nanargmin(cells) if looks.endswith("_r") else np.nanargmax(cells)
         up, right = np.unravel_index(flat, cells.shape)
-        panel.plot(right, up, **_OURS)
+        panel.plot(right + 0.5, up + 0.5, **_OURS)
     for point in theirs.dropna(subset=["learning_rate", upward]).to_dict("records"):
         panel.plot(_place(x, point["learning_rate"]), _place(y, point[upward]), **_PAPERS)
-    return image
 
 
 def _tick(value: float) -> str:
@@ -169,4 +178,9 @@ def _tick(value: float) -> str:
 def _place(values: list[float], value: float) -> float:
     """Where a value stands among the ticks: the paper prints three or four digits."""
     logs = np.log(values)
-    return float(np.interp(np.log(value), logs, range(len(logs))))
+    return float(np.interp(np.log(value), logs, _middles(values)))
+
+
+def _middles(values: list[float]) -> list[float]:
+    """Of the cells, which are one wide."""
+    return [place + 0.5 for place in range(len(values))]

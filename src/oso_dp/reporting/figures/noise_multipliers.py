@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pandas as pd
+import seaborn
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -60,23 +61,35 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
     figure, axes = canvas.panels(len(ks), title, abreast=3)
     colour = looks.colours(methods)
     shown = labels.method_order(noise["method"].unique())
-    width = WIDTH / len(shown)
     for panel, k in zip(axes, ks, strict=True):
         here = noise[noise["k"] == k]
         epsilons = sorted(here["epsilon"].unique())  # Fashion-MNIST's differ from k to k
-        for i, method in enumerate(shown):
-            rows = here[here["method"] == method]
-            x = rows["epsilon"].map(epsilons.index) + width * (i - (len(shown) - 1) / 2)
-            bars = panel.bar(x, rows["noise_multiplier"], width * 0.92, color=colour[method])
-            panel.bar_label(bars, [f"{n}" for n in rows["grid_size"]], padding=1.5, fontsize=6.5)
+        seaborn.barplot(
+            here,
+            x="epsilon",
+            y="noise_multiplier",
+            order=epsilons,
+            hue="method",
+            hue_order=shown,
+            palette=colour,
+            saturation=1,
+            width=WIDTH,
+            gap=0.08,
+            errorbar=None,
+            legend=False,
+            ax=panel,
+        )
+        sizes = here.set_index(["method", "noise_multiplier"])["grid_size"]
+        for method, bars in zip(shown, panel.containers, strict=True):
+            sides = [f"{sizes[method, bar.get_height()]}" for bar in bars]
+            panel.bar_label(bars, sides, padding=1.5, fontsize=6.5)  # type: ignore[arg-type]
         panel.set_xticks(range(len(epsilons)), [f"{e:g}" for e in epsilons])
         panel.set_xlim(-0.6, len(epsilons) - 0.4)
         panel.margins(y=0.12)
         panel.grid(axis="x", visible=False)
         panel.set_title(f"k = {k}")
         panel.set_xlabel("ε of the whole grid")
-        if panel is axes[0]:
-            panel.set_ylabel("noise multiplier ν")
+        panel.set_ylabel("noise multiplier ν" if panel is axes[0] else "")
     handles = [Patch(color=colour[m], label=labels.method_label(m)) for m in shown]
     canvas.legend(figure, handles)
     return figure

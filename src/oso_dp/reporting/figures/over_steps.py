@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -12,7 +13,7 @@ from matplotlib.lines import Line2D
 from oso_dp import labels
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
-from oso_dp.analysis.trajectories import trajectories
+from oso_dp.analysis.trajectories import over_seeds, trajectories
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
 
@@ -146,13 +147,25 @@ def _curves(
     present = [m for m in order if m in set(rows["method"])]
     if not present:
         return
-    over = rows.groupby(["method", "step"])[column].agg(["mean", "min", "max"]).reset_index()
+    over = over_seeds(rows, column)
     for method in present:
         band = over[over["method"] == method]
         panel.fill_between(
             band["step"], band["min"], band["max"], color=colour[method], alpha=0.18, linewidth=0
         )
-        panel.plot(band["step"], band["mean"], color=colour[method], **style)
+    seaborn.lineplot(
+        over,
+        x="step",
+        y="mean",
+        hue="method",
+        hue_order=present,
+        palette=colour,
+        estimator=None,
+        errorbar=None,
+        legend=False,
+        ax=panel,
+        **style,
+    )
     ends = rows[rows["status"] == "diverged"].drop_duplicates("run_id", keep="last")
     for end in ends.itertuples():
         panel.plot(
