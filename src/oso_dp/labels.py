@@ -14,13 +14,7 @@ from oso_dp.paper.tables import PAPER_EPOCHS
 # Order of the paper's tables; methods that a user adds follow in alphabetical order.
 METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
 
-DATASETS = {
-    "mnist": "MNIST",
-    "fashion_mnist": "Fashion-MNIST",
-    "ag_news": "AG News",
-    "ag_news_partial": f"AG News partial (n = {CATALOGUE['ag_news_partial'].examples:,})",
-    "glyphs": "Glyphs (rendered digits, not MNIST)",
-}
+DATASETS = {name: info.title for name, info in CATALOGUE.items()}  # in the paper's order
 
 # What a reader must know before comparing; shown wherever the data set is.
 DATASET_NOTES = {

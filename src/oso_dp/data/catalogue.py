@@ -69,7 +69,7 @@ _ALL = (
     ),
     DatasetInfo(
         name="ag_news_partial",
-        title="AG News (partial, n = 66,994)",
+        title="AG News partial (n = 66,994)",
         examples=66_994,
         test_examples=7_600,
         input_shape=(15 * DIMENSIONS,),
@@ -79,7 +79,7 @@ _ALL = (
     ),
     DatasetInfo(
         name="glyphs",
-        title="Glyphs (digits rendered from fonts; not MNIST)",
+        title="Glyphs (rendered digits, not MNIST)",
         examples=6_000,
         test_examples=1_000,
         input_shape=(1, 14, 14),

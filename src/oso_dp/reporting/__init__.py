@@ -1,1 +1,1 @@
-"""The paper's numbers beside ours: selection rules, tables, figures, the page."""
+"""The report: `tables` and `figures`, a file for each, and the `page`; and a table for terminals."""

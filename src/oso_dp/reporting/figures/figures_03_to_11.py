@@ -70,7 +70,7 @@ DODGE = 0.085  # methods stand side by side, so that error bars do not cover eac
 
 
 def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
-    """Plot a comparison (`compare.compare`) of one data set at one k.
+    """Plot a comparison (`cells.compare`) of one data set at one k.
 
     Ours filled with solid lines and the standard deviation over seeds; the paper's hollow with
     dashed lines. None where there is no value at all. methods: all of the report, for colours.

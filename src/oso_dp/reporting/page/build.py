@@ -45,8 +45,8 @@ def build_report(
     """Write tables/, figures/ and index.html below `output`; returns the page's path.
 
     results: folder with the tables runs and evaluations, and perhaps data.json (`data_table`) and
-    prices.csv, from which what searches cost is then taken (see `reporting.prices`).
-    budgets: JSON files with each grid's runs and noise multiplier (see `reporting.budget`), so that
+    prices.csv, from which what searches cost is then taken (see `analysis.search_costs`).
+    budgets: JSON files with each grid's runs and noise multiplier (see `analysis.budgets`), so that
     cohorts that were not run show their price; of two that hold one grid the first counts.
     Every grid is accounted for anew from its ledgers.
     Files are replaced one by one and atomically, the page last; files that no report made stay.
