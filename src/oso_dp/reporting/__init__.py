@@ -1,1 +1,1 @@
-"""The report: `tables` and `figures`, a file for each, and the `page`; and a table for terminals."""
+"""The report: `tables` and `figures`, a file for each, the `page`, and a table for terminals."""
