@@ -269,6 +269,7 @@ def test_autocast_is_left_as_it_was() -> None:
     [
         ("float16", "cpu", {}, "'float16': not known; allowed are float32, tf32, bfloat16"),
         ("tf32", "cpu", {}, "'tf32': not on device cpu; allowed are float32, bfloat16"),
+        ("tf32", "mps", {}, "'tf32': not on device mps; allowed are float32, bfloat16"),
         ("float32", "cpu", {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}, "FPMATH_MODE=BF16: would"),
         ("bfloat16", "cpu", {"DNNL_DEFAULT_FPMATH_MODE": "any"}, "FPMATH_MODE=any: would"),
         ("tf32", "cuda", {"NVIDIA_TF32_OVERRIDE": "0"}, "NVIDIA_TF32_OVERRIDE=0: would"),

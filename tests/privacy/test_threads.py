@@ -22,6 +22,19 @@ def test_threads_work_at_the_same_time() -> None:
     share(lambda _: together.wait(), [(0,), (1,)], 2)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_no_more_threads_work_than_are_allowed(threads: int) -> None:
+    """Whoever is there takes part: each job lasts long enough for all to come."""
+    seen = set()
+
+    def work(_: int) -> None:
+        seen.add(threading.get_ident())
+        time.sleep(0.02)
+
+    share(work, [(n,) for n in range(20)], threads)
+    assert len(seen) == threads
+
+
 def test_all_is_done_when_it_returns() -> None:
     """Though the caller is free long before its helper."""
     begun = threading.Event()
