@@ -77,3 +77,11 @@ def all_parts():
         for name, cohort in COHORTS.items()
         for shard in range(len(cohort.shards(STUDY.runs_per_job)))
     ]
+
+
+def online_on(dataset):
+    """Name of Online's cohort of the largest grid and budget on a data set."""
+    every = [c for c in COHORTS.values() if (c.dataset, c.method) == (dataset, "online")]
+    if not every:
+        raise OsoError(f"study {STUDY.name}: has no runs of online on {dataset} to look at")
+    return max(every, key=lambda cohort: (cohort.k, cohort.epsilon)).name

@@ -15,11 +15,3 @@ rule cosine:
     shell:
         "oso cosine --plan {input.plan} --cohort {params.cohort} --data {input.data}"
         " --output {output} --threads {threads} 2> >(tee {log} >&2)"
-
-
-def online_on(dataset):
-    """Name of Online's cohort of the largest grid and budget on a data set."""
-    every = [c for c in COHORTS.values() if (c.dataset, c.method) == (dataset, "online")]
-    if not every:
-        raise OsoError(f"study {STUDY.name}: has no runs of online on {dataset} to look at")
-    return max(every, key=lambda cohort: (cohort.k, cohort.epsilon)).name
