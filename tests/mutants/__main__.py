@@ -34,7 +34,7 @@ def plant(checkout: Checkout, fault: Fault) -> str | None:
         return None
     found = re.search(r"^(?:FAILED|ERROR) (\S+)", tested.output, flags=re.M)
     if tested.status != 1 or not found:
-        raise RuntimeError(f"{fault.name}: pytest did not run:\n{tested.output}")
+        raise RuntimeError(f"{fault.name}: pytest did not run:\n{tested.output[-3000:]}")
     return found[1]
 
 
@@ -63,7 +63,7 @@ def main() -> int:
     with Checkout() as checkout:
         sound = checkout.run(" ".join(dict.fromkeys(fault.tests for fault in chosen)))
     if sound.status != 0:
-        print(f"the tests fail on the code as it is:\n{sound.output}", file=sys.stderr)
+        print(f"the tests fail on the code as it is:\n{sound.output[-3000:]}", file=sys.stderr)
         return 1
     print(f"the code as it is passes ({time.monotonic() - began:.0f} s)", flush=True)
 

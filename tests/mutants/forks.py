@@ -19,7 +19,7 @@ import traceback
 LOADED = "Module already imported so cannot be rewritten"  # true, and meant
 NOT_RUN = 98  # a status that pytest does not have
 LIMIT = 200  # seconds for one test
-TAIL = 4000  # characters of the output
+TAIL = 200_000  # characters of the output; what a failed test compared may be long
 LIBRARIES = (
     *("hypothesis", "hypothesis.strategies", "numpy", "opacus", "pandas", "pyarrow.parquet"),
     *("pydantic", "pytest", "scipy.stats", "torch", "typer", "yaml"),

@@ -116,7 +116,7 @@ class Sample:
             tests = sorted(rooms.tests_of(path), key=lambda test: -self.seen[path, test])
         status, output = checkout.run(" ".join(tests), "--hypothesis-seed=0")
         if status == NOT_RUN:
-            raise RuntimeError(f"pytest did not run:\n{output}")
+            raise RuntimeError(f"pytest did not run:\n{output[-3000:]}")
         for test in re.findall(r"^(?:FAILED|ERROR) ([^\s:]+)", output, flags=re.M):
             with self.lock:
                 self.seen[path, test] += 1
