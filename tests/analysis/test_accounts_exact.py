@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from tests.analysis.test_accounts import RATE, STEPS, grid, ledger, rows_of, two_plans
+from tests.analysis.conftest import NINE, RATE, STEPS, grid, ledger, rows_of, two_plans
 from tests.results.conftest import evaluation_row, run_row
 
 from oso_dp.accounting.search import Search
@@ -16,8 +16,6 @@ from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.plan import Plan, make_plan, write_plan
 from oso_dp.study.prices import grid_prices
-
-NINE = "glyphs.online.k9.eps3"
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])

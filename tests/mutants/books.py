@@ -1,6 +1,6 @@
 """Faults in the ledger, in prices and accounts, and in what methods ask for."""
 
-from fault import LOOP, A, Fault, M, P, in_mechanism
+from fault import ACCOUNTS, LOOP, A, Fault, M, P, in_mechanism
 
 LEDGER = [
     in_mechanism(
@@ -121,21 +121,21 @@ PRICE = [
         "accounting/search.py",
         "_stopped(one.event(), mean_runs, shape), delta",
         "one.event(), delta",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "a drawn run is charged as what the first stored one cost",
         "analysis/accounts.py",
         "epsilon_of_stopped(filler, size,",
         "epsilon_of_stopped(next(iter(ledgers.values())), size,",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "a row may claim another selection than was planned",
         "analysis/ledger_claims.py",
         '        "selection": cohort.selection,\n',
         "",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "searches of two shapes share their noise",
@@ -170,77 +170,77 @@ PRICE = [
         "analysis/accounts.py",
         "whole = (*stored, *[filler] * (size - len(stored)))",
         "whole = (*stored,)",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "the accounts take the cheapest seed",
         "analysis/accounts.py",
         "max(charged, key=lambda seed: seed[0])",
         "min(charged, key=lambda seed: seed[0])",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "the accounts do not compare rows with the plan",
         "analysis/accounts.py",
         '            check_planned(row, *planned[row["run_id"]])\n',
         "            pass\n",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "the accounts leave out runs without a seed",
         "analysis/ledger_claims.py",
         '("run_id", "dataset", "method", "k", "seed",',
         '("run_id", "dataset", "method", "k",',
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "a larger grid, spread over the seeds, is charged as a smaller one",
         "analysis/accounts.py",
         'size = max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))',
         'size = int(first["grid_runs"])',
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "runs that are not stored are charged as ended early",
         "analysis/accounts.py",
         '_whole_run(list(ledgers.values()), int(first["steps"]))',
         "_whole_run(list(ledgers.values()), min(e.step_count for e in ledgers.values()))",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "a run that diverged is charged for the steps it took only",
         "analysis/accounts.py",
         "_completed(ledgers[run_id], filler)",
         "ledgers[run_id]",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "parts of two searches pass as one",
         "analysis/accounts.py",
         "choices or cohort.settings",
         "choices",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "a method's constants do not tell two searches apart",
         "study/cohort.py",
         '"settings": asdict(method.settings),',
         '"settings": {},',
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "runs of unknown choices are a search of their own",
         "analysis/accounts.py",
         "group[unknown | (group[_CHOICES] == choices)]",
         "group[group[_CHOICES] == choices]",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "a search of unknown shape is priced by the cheapest",
         "analysis/accounts.py",
         "found or max(",
         "found or min(",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "the training texts' share of known words is published",
@@ -254,14 +254,14 @@ PRICE = [
         "analysis/ledger_claims.py",
         'if nu < row["noise_multiplier"] * (1 - 1e-6):',
         "if nu < 0:",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "a ledger of fewer steps than the run passes",
         "analysis/ledger_claims.py",
         "    if ledger.step_count != steps:\n",
         "    if ledger.step_count > steps:\n",
-        "tests/analysis/test_accounts.py",
+        ACCOUNTS,
     ),
     Fault(
         "a run's identity leaves the method out",

@@ -8,6 +8,7 @@ MECHANISM = f"{P}test_mechanism.py {P}test_mechanism_books.py"
 GRADIENTS = f"{G}test_gradients.py {G}test_gradients_refused.py"
 PRECISION = f"{G}test_precision.py"
 INDEPENDENCE = G + "test_independence.py"
+ACCOUNTS = "tests/analysis/test_accounts.py tests/analysis/test_accounts_planned.py"
 QUERIES, LOOP = P + "test_queries.py", T + "test_loop.py"
 
 

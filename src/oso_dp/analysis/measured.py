@@ -48,19 +48,8 @@ def read_cosine(path: Path) -> pd.DataFrame:
 
     Raises OsoError for a file that is none of ours.
     """
-    if not path.exists():
-        return pd.DataFrame(columns=COSINE_COLUMNS)
-    try:
-        found = pd.read_csv(path)
-        numbers = found[COSINE_COLUMNS].drop(columns=["dataset", "method"])
-        whole = numbers.drop(columns="run_threshold").astype("float64").notna().all(axis=None)
-    except (OSError, ValueError, KeyError) as error:
-        raise OsoError(
-            f"{path}: not a table of cosines ({' '.join(str(error).split())}); `oso cosine` "
-            "writes one"
-        ) from None
-    if found.empty or not whole:
-        raise OsoError(f"{path}: rows or numbers are missing; `oso cosine` writes a whole table")
+    known = [name for name in COSINE_COLUMNS[2:] if name != "run_threshold"]
+    found = _read(path, COSINE_COLUMNS, known, known, "cosines", "`oso cosine`")
     if len(found[["dataset", "method", "k", "epsilon", "learning_rate"]].drop_duplicates()) > 1:
         raise OsoError(f"{path}: holds more than one run; keep each in a file of its own")
     return found
@@ -78,24 +67,36 @@ def read_step_times(path: Path) -> pd.DataFrame:
 
     Raises OsoError for a file that is none of ours.
     """
-    if not path.exists():
-        return no_step_times()
-    try:
-        found = pd.read_csv(path)
-        numbers = found[["turns", "ratio", "low", "high"]].astype("float64")
-        sound = bool(
-            found[STEP_TIME_COLUMNS].notna().all(axis=None) and (numbers > 0).all(axis=None)
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise OsoError(
-            f"{path}: not a table of step times ({' '.join(str(error).split())}); "
-            "`make step-times` writes one"
-        ) from None
-    if found.empty or not sound:
-        raise OsoError(f"{path}: rows or numbers are missing; `make step-times` writes a table")
+    positive = ["turns", "ratio", "low", "high"]
+    every = STEP_TIME_COLUMNS
+    found = _read(path, every, every, positive, "step times", "`make step-times`")
+    if not (found[positive] > 0).all(axis=None):
+        raise OsoError(f"{path}: rows or numbers are missing; {', '.join(positive)} are above 0")
     return found
 
 
 def no_step_times() -> pd.DataFrame:
     """A table without a row."""
     return pd.DataFrame(columns=STEP_TIME_COLUMNS)
+
+
+def _read(
+    path: Path, columns: list[str], needed: list[str], numbers: list[str], what: str, command: str
+) -> pd.DataFrame:
+    """The file's rows, with a value in each of `needed` and numbers in `numbers`.
+
+    Without a row if there is no file.
+    """
+    if not path.exists():
+        return pd.DataFrame(columns=columns)
+    try:
+        found = pd.read_csv(path)
+        whole = found[columns].notna()[needed].all(axis=None)
+        found[numbers].astype("float64")
+    except (OSError, ValueError, KeyError) as error:
+        raise OsoError(
+            f"{path}: not a table of {what} ({' '.join(str(error).split())}); {command} writes one"
+        ) from None
+    if found.empty or not whole:
+        raise OsoError(f"{path}: rows or numbers are missing; {command} writes a whole table")
+    return found

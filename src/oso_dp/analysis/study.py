@@ -1,6 +1,6 @@
 """Everything that a report is computed from, and the first steps of it: values, points, grids."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -12,7 +12,6 @@ from oso_dp.analysis.checkpoint_rules import checkpoints, choose
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.measured import no_step_times
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
-from oso_dp.study.plan import Plan
 
 Result = TypeVar("Result")
 
@@ -28,7 +27,6 @@ class Study:
     cosine: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `measured.read_cosine`
     step_times: pd.DataFrame = field(default_factory=no_step_times)
     known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # `read_facts`
-    plans: Sequence[Plan] = ()  # those that its cohorts were planned by
     _known: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, name: Hashable, compute: Callable[[], Result]) -> Result:

@@ -1,0 +1,76 @@
+"""Grids of rows with the ledgers of a budget, and rows of a plan that nobody trained."""
+
+from functools import cache
+
+import pandas as pd
+from tests.results.conftest import run_row
+
+from oso_dp.accounting.search import Search
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.cohort import cohorts
+from oso_dp.study.config import load_config, parse_config
+from oso_dp.study.plan import Plan
+from oso_dp.study.prices import grid_prices
+
+RATE, STEPS, EPSILON = 0.02, 200, 3.0
+NU = Search(PoissonSampling(RATE), STEPS, 9).noise_multiplier(EPSILON, 1e-5)
+NINE = "glyphs.online.k9.eps3"
+GLYPHS = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}
+# What decides a result and has no column: a search that differs in one of these is another search.
+HIDDEN = {
+    "seeds": {"seeds": [1, 2, 3]},  # not one of them: they repeat a search
+    "a method's constant": {"methods": {"online": {"threshold_rate": 0.1}}},
+    "another of its constants": {"methods": {"online": {"learning_rate_rate": 0.1}}},
+    "how often it is evaluated": {"evaluate_every": 7},
+    "the last layer": {"last_layer_nonlinearity": True},
+    "where the noise comes from": {"randomness": "system"},
+}
+
+
+def ledger(nu: float = NU, steps: int = STEPS, rate: float = RATE) -> str:
+    queries = (SumQuery("clipped_gradient", nu),)
+    return Ledger(PoissonSampling(rate), [(queries, steps)]).to_json()
+
+
+def row(number: int, seed: int = 0, **other):
+    known = {
+        "dataset": "glyphs",
+        "epsilon": EPSILON,
+        "examples": 6000,
+        "batch_size": 120,
+        "epochs": 4,
+        "steps": STEPS,
+        "noise_multiplier": NU,
+        "learning_rate": 0.1 * (number + 1),
+        "seed": seed,
+        "ledger": ledger(),
+    }
+    return {**run_row(f"run {number} seed {seed}"), **known, **other}
+
+
+def grid(rows=9, seeds=(0,), **other) -> pd.DataFrame:
+    return pd.DataFrame([{**row(n, s), **other} for s in seeds for n in range(rows)])
+
+
+def rows_of(plan, name) -> pd.DataFrame:
+    cohort = plan.cohort(name)
+    nu = plan.noise_multipliers[cohort.name]
+    known = ("k", "epsilon", "selection", "batch_size", "epochs", "steps")
+    shared = {n: getattr(cohort, n) for n in known}
+    text = ledger(nu, cohort.steps, cohort.batch_size / cohort.examples)
+    rows = [row(0, **shared, **vars(run), noise_multiplier=nu, ledger=text) for run in cohort.runs]
+    return pd.DataFrame(rows)
+
+
+@cache
+def two_plans(repo, choice):
+    """The smallest study and another one that differs from it in one choice; the same noise."""
+    smoke = load_config(repo / "config/smoke.yaml").model_dump()
+    known = {"datasets": {"glyphs": GLYPHS}, "methods": {"online": {}}, "granularities": [9]}
+    made = [
+        parse_config({**smoke, **known, "seeds": [0, 1], **more}, "x")
+        for more in ({}, HIDDEN[choice])
+    ]
+    (price,) = grid_prices(made[0])
+    return [Plan(each, cohorts(each), {NINE: price.noise_multiplier * (1 + 1e-5)}) for each in made]

@@ -1,0 +1,88 @@
+"""Rows against their plans; searches that differ in any choice are grids of their own."""
+
+import pandas as pd
+import pytest
+from tests.analysis.conftest import HIDDEN, NINE, grid, rows_of, two_plans
+
+from oso_dp.analysis.accounts import account, require_within
+from oso_dp.errors import OsoError
+from oso_dp.study.config import load_config
+from oso_dp.study.plan import make_plan
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("epsilon", 1000.0),
+        ("delta", 1e-3),
+        ("seed", 7),
+        ("learning_rate", 9.9),
+        ("selection", "random_stopping"),
+    ],
+)
+def test_a_row_that_is_not_what_was_planned_is_refused(column, value, plan_and_rows) -> None:
+    plan, rows = plan_and_rows
+    assert account(rows, plan)[0].runs == 2
+    rows.loc[0, column] = value
+    with pytest.raises(OsoError, match=f"run .*: {column} is .*, in the plan"):
+        account(rows, plan)
+
+
+@pytest.fixture
+def plan_and_rows(repo):
+    """The smallest study as planned, with rows that nobody trained."""
+    plan = make_plan(load_config(repo / "config/smoke.yaml"))
+    return plan, rows_of(plan, "glyphs.online.k2.eps3")
+
+
+@pytest.mark.parametrize("choice", [choice for choice in HIDDEN if choice != "seeds"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_halves_of_two_searches_are_not_one_grid(choice, order, repo) -> None:
+    """Each has searched its whole grid, as far as anyone knows: together twice nine runs."""
+    first, second = two_plans(repo, choice)[::order]
+    one, other = (rows_of(plan, NINE) for plan in (first, second))
+    assert set(one["learning_rate"]) == set(other["learning_rate"])
+    low = one["learning_rate"] < one["learning_rate"].median()
+    found = account(pd.concat([one[low], other[~low]], ignore_index=True), first, second)
+    assert [(grid.runs, grid.stored) for grid in found] == [(9, 4), (9, 5)]
+
+
+@pytest.mark.parametrize("choice", [choice for choice in HIDDEN if choice != "seeds"])
+def test_two_whole_searches_each_keep_their_budget(choice, repo) -> None:
+    plans = two_plans(repo, choice)
+    rows = pd.concat([rows_of(p, NINE) for p in plans], ignore_index=True)
+    found = account(rows, *plans)
+    assert [(grid.runs, grid.stored, grid.seeds) for grid in found] == [(9, 9, 2)] * 2
+    require_within(found)
+    # Without a plan nobody can tell that they are two: then each seed has made 18 runs.
+    with pytest.raises(OsoError, match=r"\(18 runs\)"):
+        require_within(account(rows))
+
+
+def test_a_search_in_two_plans_is_one_grid(repo) -> None:
+    """A plan of some seeds or points, and that of all of them, as headline's is in the paper's."""
+    first, second = two_plans(repo, "seeds")
+    rows = [rows_of(plan, NINE) for plan in (first, second)]
+    rows = pd.concat(rows, ignore_index=True).drop_duplicates("run_id")
+    for plans in ((first, second), (second, first)):
+        (found,) = account(rows, *plans)
+        assert (found.runs, found.stored, found.seeds) == (9, 9, 4)
+
+
+def test_rows_that_say_their_settings_need_no_plan() -> None:
+    rows = pd.concat([grid().assign(settings=text) for text in ("{}", '{"a": 1}')])
+    rows = rows.reset_index(drop=True).assign(run_id=lambda frame: frame.index.astype(str))
+    assert [found.runs for found in account(rows)] == [9, 9]
+    require_within(account(rows))
+    rows.loc[:8, "settings"] = '{"a": 1}'
+    assert [found.runs for found in account(rows)] == [18]
+
+
+def test_runs_of_unknown_choices_are_charged_wherever_they_may_belong(repo) -> None:
+    """Else a larger grid could be told apart into two that each keep the budget."""
+    plan = two_plans(repo, "seeds")[0]
+    rows = rows_of(plan, NINE)
+    more = rows.assign(learning_rate=3 * rows["learning_rate"], run_id="more " + rows["run_id"])
+    (found,) = account(pd.concat([rows, more], ignore_index=True), plan)
+    assert (found.runs, found.stored) == (18, 18)
+    assert not found.within
