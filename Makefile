@@ -64,7 +64,7 @@ mutation: $(READY) ## Change the code mechanically, ten minutes long, and see th
 	$(IN_VENV) python tests/mutation $(MUTATION)
 
 audit: $(READY) ## Attack every private method, and see the attacks find planted faults
-	$(IN_VENV) oso audit
+	$(IN_VENV) oso audit --faults
 
 bench: $(READY) ## Measure steps and memory beside plain SGD, Opacus, torch.func and JAX
 	$(IN_VENV) python benchmarks

@@ -10,7 +10,7 @@ from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.privacy.test_mechanism import Given
+from tests.privacy.given import Given
 
 from oso_dp.accounting.accountants import epsilon_of, epsilon_of_event
 from oso_dp.accounting.search import Search, epsilon_of_stopped
@@ -73,7 +73,7 @@ def test_a_mechanism_books_each_step_as_it_was_asked() -> None:
     asked = [1.0, 1.0000001, 1.0, 1.004, 2.0, 2.0]
     for step, nu in enumerate(asked, 1):
         queries = [ClippedGradient(nu, torch.ones(2)), ClippedDirection(3 * nu, torch.ones(2))]
-        mechanism.release(1, step, queries, lambda b: Given(torch.zeros(len(b), 2)))
+        mechanism.release(slice(1, 2), step, queries, lambda b: Given(torch.zeros(*b.shape, 2)))
     assert mechanism.ledgers[0].steps == []
     told = [queries for queries, count in mechanism.ledgers[1].steps for _ in range(count)]
     assert [[q.noise_multiplier for q in queries] for queries in told] == [
@@ -98,7 +98,7 @@ def test_a_step_a_little_above_its_price_is_refused(nu: float, short: float) -> 
         mechanism = Mechanism(["a"], 100, 10, noise_multiplier=nu)
         both = [ClippedGradient(by * 1.25 * nu, torch.ones(1))]
         both.append(ClippedDirection(by * 5 / 3 * nu, torch.ones(1)))
-        mechanism.release(0, 1, both, lambda b: Given(torch.zeros(len(b), 2)))
+        mechanism.release(slice(0, 1), 1, both, lambda b: Given(torch.zeros(*b.shape, 2)))
 
     ask(1.0)
     ask(1 + short)

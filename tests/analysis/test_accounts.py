@@ -115,6 +115,7 @@ def test_a_larger_grid_spread_over_seeds_is_charged_whole() -> None:
         ({"examples": 0}, "batch_size 120 of 0 examples"),
         ({"examples": 12000, "epochs": 2}, "examples 12000: glyphs has 6000"),
         ({"epochs": 5}, "steps 200 are not those of 5 epochs"),
+        ({"epochs": 50}, "steps 200 are not those of 50 epochs"),
         ({"status": "running"}, "status 'running': allowed are finished, diverged"),
         ({"status": "diverged"}, "diverged_at None: must be 1 to 200"),
         ({"status": "diverged", "diverged_at": 0}, "diverged_at 0: must be 1 to 200"),

@@ -1,14 +1,15 @@
 """`oso audit`: its table, its file, its exit status."""
 
 import csv
+import sys
 from pathlib import Path
 
 import pytest
 import typer
+from tests.audit.faults import FAULTS
 from typer.testing import CliRunner
 
 from oso_dp.audit import findings
-from oso_dp.audit.faults import FAULTS
 from oso_dp.audit.findings import Finding
 from oso_dp.cli.audit import audit
 from oso_dp.errors import OsoError
@@ -26,7 +27,7 @@ def oso(monkeypatch):
         asked: dict = {}
 
         def fake(methods, faults, runs, *, seed, workers):
-            asked.update(methods=methods, faults=list(faults))
+            asked.update(methods=methods, faults=[fault.name for fault in faults])
             asked.update(runs=runs, seed=seed, workers=workers)
             return iter(found)
 
@@ -40,7 +41,9 @@ def oso(monkeypatch):
 
 def test_both_directions_as_they_should_be(oso, tmp_path: Path) -> None:
     path = tmp_path / "new" / "audit.csv"
-    done, asked = oso([finding(None, 0.5), finding("no_clip", 3.0)], "--output", str(path))
+    done, asked = oso(
+        [finding(None, 0.5), finding("no_clip", 3.0)], "--faults", "--output", str(path)
+    )
     assert done.exit_code == 0, done.output
     assert asked["methods"] == ["adam_wosm", "fixed_quantile", "fixed_threshold", "online"]
     assert asked["faults"] == list(FAULTS)
@@ -64,7 +67,7 @@ def test_a_wrong_direction_is_exit_status_1_and_the_file_is_kept(
     oso, tmp_path: Path, wrong: Finding, line: str
 ) -> None:
     path = tmp_path / "audit.csv"
-    done, _ = oso([finding(None, 0.5), wrong], "--output", str(path))
+    done, _ = oso([finding(None, 0.5), wrong], "--faults", "--output", str(path))
     assert done.exit_code == 1
     assert f"oso: audit: {line}" in done.stderr.splitlines()
     assert len(list(csv.DictReader(path.read_text().splitlines()))) == 2
@@ -90,4 +93,15 @@ def test_an_output_that_cannot_be_written_is_found_out_before_the_audit(oso, tmp
     (tmp_path / "file").touch()
     done, asked = oso([finding(None, 0.5)], "--output", str(tmp_path / "file" / "audit.csv"))
     assert isinstance(done.exception, OsoError)
+    assert asked == {}
+
+
+def test_faults_are_planted_in_a_checkout_only(oso, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "tests.audit.faults")
+    monkeypatch.delitem(sys.modules, "tests.audit")
+    monkeypatch.delitem(sys.modules, "tests")
+    done, asked = oso([finding(None, 0.5)], "--faults")
+    assert isinstance(done.exception, OsoError)
+    assert "no tests/audit/faults.py" in str(done.exception)
     assert asked == {}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from scipy.stats import norm
+from tests.audit.faults import FAULTS
 
 from oso_dp.audit import findings
 from oso_dp.audit.experiments import DELTA, EPSILON, MANY_RUNS, ONE_RUN, asked_by, noise_multiplier
-from oso_dp.audit.faults import FAULTS
 from oso_dp.audit.findings import Finding, audit, find, private_methods
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
@@ -42,14 +42,14 @@ def test_right_code_stays_below_its_claim(method: str) -> None:
     assert finding.one_run_claimed == pytest.approx(EPSILON, rel=1e-3)
     assert finding.many_runs_claimed == pytest.approx(EPSILON, rel=1e-3)
     assert finding.verdict == "holds"
-    assert finding.as_it_should
+    assert finding.as_expected
     assert 0.2 < finding.one_run_gaussian_bound < EPSILON  # not vacuous
     assert finding.many_runs_bound < EPSILON
 
 
 @pytest.mark.usefixtures("library")
 def test_both_experiments_see_missing_noise() -> None:
-    finding = find("fixed_threshold", "no_gradient_noise", runs=60)
+    finding = find("fixed_threshold", FAULTS["no_gradient_noise"], runs=60)
     assert finding.one_run_bound > EPSILON
     assert finding.many_runs_bound > EPSILON
 
@@ -59,9 +59,9 @@ def test_both_experiments_see_missing_noise() -> None:
 def test_each_fault_is_seen(fault) -> None:
     method = next(name for name in ("online", "fixed_quantile") if fault.query in asked_by(name))
     # The count cannot tell thousands of canaries apart, so it takes runs with one.
-    finding = find(method, fault.name, runs=60 if fault.query == "unclipped_count" else 5)
+    finding = find(method, fault, runs=60 if fault.query == "unclipped_count" else 5)
     assert finding.verdict == "seen"
-    assert finding.as_it_should
+    assert finding.as_expected
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
@@ -88,7 +88,7 @@ def test_every_fault_concerns_some_private_method() -> None:
 @pytest.mark.usefixtures("library")
 def test_the_audit_goes_through_methods_and_the_faults_that_concern_them(monkeypatch) -> None:
     monkeypatch.setattr(findings, "find", lambda *asked: asked)
-    gradient, count = "no_gradient_noise", "no_count_noise"
+    gradient, count = FAULTS["no_gradient_noise"], FAULTS["no_count_noise"]
     methods = ["online", "fixed_quantile"]
     assert list(audit(methods, [gradient, count], runs=5, faulty_runs=4, seed=3)) == [
         ("online", None, 5, 3),
@@ -115,7 +115,7 @@ class Pool(ThreadPoolExecutor):
 @pytest.mark.usefixtures("library")
 def test_two_workers_find_the_same_in_the_same_order(monkeypatch) -> None:
     def numbers(workers: int) -> list[Finding]:
-        found = audit(["adam_wosm"], ["no_clip"], runs=5, faulty_runs=4, workers=workers)
+        found = audit(["adam_wosm"], [FAULTS["no_clip"]], runs=5, faulty_runs=4, workers=workers)
         return [replace(finding, seconds=0) for finding in found]
 
     alone = numbers(1)
@@ -129,8 +129,6 @@ def test_what_cannot_be_audited_is_refused() -> None:
         next(audit(["online", "no_dp"]))
     with pytest.raises(OsoError, match="method 'nothing'"):
         next(audit(["nothing"]))
-    with pytest.raises(OsoError, match="fault 'x': not known; allowed are no_gradient_noise"):
-        next(audit(["online"], ["x"]))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +148,7 @@ def test_each_bound_is_held_against_the_claim_of_its_own_experiment(
 ) -> None:
     finding = Finding("online", fault, DELTA, 1.0, one_run, gaussian, 3.0, many_runs, 1, 1, 1, 1, 1)
     assert finding.verdict == verdict
-    assert finding.as_it_should == (verdict in ("holds", "seen"))
+    assert finding.as_expected == (verdict in ("holds", "seen"))
 
 
 @pytest.mark.parametrize("scene", [ONE_RUN, MANY_RUNS])

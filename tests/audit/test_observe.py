@@ -5,12 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tests.privacy.given import batch_of
 
 from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
 from oso_dp.audit.observe import Observer
 from oso_dp.errors import OsoError
 from oso_dp.methods import State, find_method
 from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.training.loop import Start, Task, train
 
 STEPS = 3
@@ -34,7 +36,7 @@ def test_one_run_shows_who_was_in_each_batch() -> None:
     mechanism = Mechanism(["a"], n, 1024)
     for step in range(STEPS):
         taken = np.zeros(n, bool)
-        taken[mechanism.random_numbers.batch(mechanism.run_ids[0], step + 1)] = True
+        taken[batch_of(mechanism.random_numbers, "a", step + 1)] = True
         expected = taken[canaries.columns] & canaries.present
         assert 300 < expected.sum() < 700
         for name in ("clipped_gradient", "clipped_direction"):
@@ -45,7 +47,7 @@ def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
     observer = watch("fixed_quantile", lone_canary(True, 8), ["a", "b", "c"], 4)
     mechanism = Mechanism(["a", "b", "c"], 8, 4)
     expected = [
-        [0 in mechanism.random_numbers.batch(mechanism.run_ids[run], step + 1) for run in range(3)]
+        [0 in batch_of(mechanism.random_numbers, run, step + 1) for run in "abc"]
         for step in range(STEPS)
     ]
     assert len({tuple(row) for row in expected}) > 1
@@ -66,7 +68,7 @@ def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
 def test_other_sums_show_a_canary_as_one_too(name, query) -> None:
     observer = watch(name, lone_canary(True, 8), ["a"], 4)
     mechanism = Mechanism(["a"], 8, 4)
-    expected = [[0 in mechanism.random_numbers.batch("a", step + 1)] for step in range(STEPS)]
+    expected = [[0 in batch_of(mechanism.random_numbers, "a", step + 1)] for step in range(STEPS)]
     assert [True] in expected
     np.testing.assert_allclose(observer.seen()[query], expected, atol=1e-3)
 
@@ -77,8 +79,11 @@ def test_a_count_belongs_to_the_canary_only_if_it_is_alone() -> None:
 
 
 def test_a_query_of_which_nothing_is_known_is_refused() -> None:
-    query = SimpleNamespace(name="median", kind="median", scalar=False, noise_multiplier=1.0)
+    class Median(ClippedGradient):
+        kind = "median"
+
+    query = Median(1.0, torch.ones(1))
     method = SimpleNamespace(name="new", queries=lambda state: [query])
     one = torch.ones(1)
     with pytest.raises(OsoError, match=r"'median'.*known are clipped_gradient"):
-        Observer(method, slice(0, 1))(State(one, one, one, None, 1.0, 1), {"median": one})
+        Observer(method, slice(0, 1))(State(one, one, one, one, 1.0, 1), {Median: one})

@@ -4,6 +4,8 @@ import warnings
 
 import pytest
 import torch
+from tests.gradients.one_run import OneRun
+from tests.privacy.given import batch_of
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -12,6 +14,7 @@ from oso_dp.methods import State, find_method
 from oso_dp.models import build_model
 from oso_dp.models.losses import LOSSES
 from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedGradient
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # on import, about itself
@@ -43,7 +46,7 @@ class Problem:
         self.per_example = LOSSES[metric]
         flat = [parameters_to_vector(model.parameters()).detach() for model in self.models]
         self.parameters = torch.stack(flat)
-        self.norms = [self.code(each, self.inputs, self.targets).norms() for each in flat]
+        self.norms = [OneRun(self.code, each, self.inputs, self.targets).norms() for each in flat]
         self.thresholds = torch.stack([self.norms[0].quantile(0.3), self.norms[1].quantile(0.7)])
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -56,7 +59,7 @@ def ours(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     kind = find_method("fixed_threshold")
     method = kind(kind.Settings(), momentum=0.9)
     rho = torch.full((len(RUNS),), RHO, dtype=torch.double)
-    state = State(problem.parameters.clone(), rho, problem.thresholds, None, 0.0, BATCH)
+    state = State(problem.parameters.clone(), rho, problem.thresholds, rho, 0.0, BATCH)
     batches = []
 
     def gradients_of(batch: Tensor):
@@ -65,7 +68,7 @@ def ours(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
 
     answers = mechanism.release(slice(0, len(RUNS)), 1, method.queries(state), gradients_of)
     method.update(state, answers)
-    return batches[0], answers["clipped_gradient"], state.parameters
+    return batches[0], answers[ClippedGradient], state.parameters
 
 
 def opacus(problem: Problem, run: int, batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,9 +97,7 @@ def test_a_step_without_noise_is_that_of_opacus(name: str) -> None:
     batches, gradients, parameters = ours(problem)
     sizes = set()
     for run, run_id in enumerate(RUNS):
-        batch = Mechanism(RUNS, EXAMPLES, BATCH).random_numbers.batch(
-            run_id, 1
-        )  # without the padding
+        batch = batch_of(Mechanism(RUNS, EXAMPLES, BATCH).random_numbers, run_id, 1)
         assert batches[run, : len(batch)].tolist() == batch.tolist()
         sizes.add(len(batch))
         clipped = problem.norms[run][batch] > problem.thresholds[run]

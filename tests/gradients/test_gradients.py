@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.gradients.one_run import OneRun
 from torch import nn
 
 from oso_dp.errors import OsoError
@@ -111,7 +112,7 @@ def oracle(code, flat, inputs, targets) -> torch.Tensor:
 def test_norms_and_sums_agree_with_torch_func(name: str) -> None:
     code, flat, inputs, targets = prepare(name)
     gradients = oracle(code, flat, inputs, targets)
-    mine = code(flat, inputs, targets)
+    mine = OneRun(code, flat, inputs, targets)
     weights = torch.rand(2, len(inputs), dtype=torch.double)
     torch.testing.assert_close(mine.norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(
@@ -131,7 +132,7 @@ def test_runs_together_are_as_each_alone(name: str) -> None:
     present = torch.tensor([[True, True], [True, False], [False, False]])
     sums, plain = together.weighted_sums(weights), together.plain_sums(present)
     for run in range(3):
-        alone = code(flats[run], inputs[run], targets[run])
+        alone = OneRun(code, flats[run], inputs[run], targets[run])
         for mine, expected in (
             (together.norms()[run], alone.norms()),
             (sums[run], alone.weighted_sums(weights[run])),
@@ -151,7 +152,7 @@ def test_batches_larger_than_a_chunk(name: str, monkeypatch: pytest.MonkeyPatch)
     code, flat, inputs, targets = prepare(name)
     gradients = oracle(code, flat, inputs, targets)
     torch.testing.assert_close(
-        code(flat, inputs, targets).norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13
+        OneRun(code, flat, inputs, targets).norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13
     )
 
 
@@ -175,9 +176,9 @@ def test_closed_forms_serve_only_what_they_are_made_for(layer, shape, rule) -> N
 def test_an_example_that_is_not_finite_counts_for_nothing(name: str, poison: float) -> None:
     """Neither its own part nor anyone else's may carry its NaN on."""
     code, flat, inputs, targets = prepare(name)
-    clean = code(flat, inputs[1:], targets[1:])
+    clean = OneRun(code, flat, inputs[1:], targets[1:])
     inputs[0] = poison
-    mine = code(flat, inputs, targets)
+    mine = OneRun(code, flat, inputs, targets)
     norms = mine.norms()
     if norms[0].isfinite():
         pytest.fail("the poisoned example should have overflowed")
@@ -192,7 +193,7 @@ def test_an_example_that_is_not_finite_counts_for_nothing(name: str, poison: flo
 @pytest.mark.parametrize("name", ["cnn", "own layer"])
 def test_an_empty_batch_sums_to_zero(name: str) -> None:
     code, flat, inputs, targets = prepare(name)
-    empty = code(flat, inputs[:0], targets[:0])
+    empty = OneRun(code, flat, inputs[:0], targets[:0])
     assert empty.norms().shape == (0,)
     assert torch.equal(empty.weighted_sums(torch.ones(2, 0)), torch.zeros(2, code.size).double())
     assert torch.equal(empty.plain_sums(), torch.zeros(code.size).double())
@@ -212,7 +213,7 @@ def test_a_layer_with_parameters_may_hold_another() -> None:
     flat, inputs = torch.randn(code.size).double(), torch.rand(4, 3).double()
     targets = torch.tensor([0, 1, 2, 0])
     gradients = oracle(code, flat, inputs, targets)
-    mine = code(flat, inputs, targets)
+    mine = OneRun(code, flat, inputs, targets)
     torch.testing.assert_close(mine.norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(
         mine.weighted_sums(torch.ones(1, 4).double())[0], gradients.sum(dim=0)
@@ -259,7 +260,7 @@ def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:
     code = GradientCode(nn.Sequential(nn.Linear(3, 3)), cross_entropy)
     inputs = torch.rand(2, 3)
     inputs[0] = 1e20
-    mine = code(torch.zeros(code.size), inputs, torch.tensor([0, 1]))
+    mine = OneRun(code, torch.zeros(code.size), inputs, torch.tensor([0, 1]))
     assert mine.norms()[0] == math.inf
     assert mine.weighted_sums(torch.tensor([[1.0, 0.0]])).abs().max() == 0
 

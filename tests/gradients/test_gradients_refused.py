@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from tests.gradients.one_run import OneRun
 from torch import nn
 
 from oso_dp.errors import OsoError
@@ -70,7 +71,7 @@ def test_models_whose_gradients_would_be_wrong_are_refused(model, message) -> No
     def norms() -> torch.Tensor:
         code = GradientCode(model, cross_entropy)
         check_independence(code, torch.rand(code.size), torch.zeros(0, 3), LABELS)
-        return code(torch.rand(code.size), torch.rand(2, 3), torch.tensor([0, 1])).norms()
+        return OneRun(code, torch.rand(code.size), torch.rand(2, 3), torch.tensor([0, 1])).norms()
 
     with pytest.raises(OsoError, match=message):
         norms()
@@ -91,7 +92,9 @@ def test_an_example_spread_over_several_rows_is_refused() -> None:
     """Each row would be clipped by itself, and the example contribute four times the threshold."""
     code = GradientCode(Tokens(), cross_entropy)
     with pytest.raises(OsoError, match="one row each"):
-        code(torch.rand(code.size), torch.rand(5, 12), torch.zeros(5, dtype=torch.long)).norms()
+        OneRun(
+            code, torch.rand(code.size), torch.rand(5, 12), torch.zeros(5, dtype=torch.long)
+        ).norms()
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -100,7 +103,9 @@ def test_a_loss_that_is_not_per_example_is_refused(reduction: str) -> None:
     loss = partial(nn.functional.cross_entropy, reduction=reduction)
     code = GradientCode(nn.Sequential(nn.Linear(3, 3)), loss)
     with pytest.raises(OsoError, match=r"loss: has shape \[\] for 5 examples"):
-        code(torch.rand(code.size), torch.rand(5, 3), torch.zeros(5, dtype=torch.long)).norms()
+        OneRun(
+            code, torch.rand(code.size), torch.rand(5, 3), torch.zeros(5, dtype=torch.long)
+        ).norms()
 
 
 @pytest.mark.parametrize("share", [1.0, 0.004, 1e-6])

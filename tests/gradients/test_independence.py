@@ -223,3 +223,25 @@ def test_torchs_random_numbers_are_left_alone() -> None:
     torch.manual_seed(7)
     check(model, (6,))
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(("by", "refused"), [(0.5, True), (0.01, False)])
+def test_outputs_are_compared_on_the_scale_of_a_tenth_of_the_largest(by, refused) -> None:
+    """An output near zero may differ by rounding of that size, not by rounding of the largest."""
+    within = independence.Tolerance(1e-4, 1e-2)
+
+    class Near(GradientCode):
+        def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
+            nudge = by * within.outputs * float(inputs[0, 0] == alone)
+            return torch.stack([torch.ones(len(inputs)), nudge * torch.ones(len(inputs))], dim=1)
+
+    code = Near(nn.Linear(6, 2), cross_entropy)
+    flat = torch.zeros(code.size)
+    made = torch.Generator().manual_seed(0)
+    inputs = torch.randn((3, 6), generator=made)
+    alone = inputs[0, 0]
+    if refused:
+        with pytest.raises(OsoError, match="mixes examples"):
+            independence._check_outputs(code, flat, inputs, within.outputs)
+    else:
+        independence._check_outputs(code, flat, inputs, within.outputs)

@@ -8,7 +8,14 @@ from tests.methods.test_methods import LAYERS, P, R, make, state
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy.groups import Group
-from oso_dp.privacy.queries import SMALLEST_THRESHOLD, AdaptiveGradient, AutomaticGradient
+from oso_dp.privacy.queries import (
+    SMALLEST_THRESHOLD,
+    AdaptiveGradient,
+    AutomaticGradient,
+    ClippedDirection,
+    ClippedGradient,
+    UnclippedCount,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +48,7 @@ def test_a_control_is_online_but_for_what_is_frozen(name, frozen, free) -> None:
         "threshold": 0.1,
     }
     for _ in range(4):  # an odd number of moves, which cannot cancel
-        answers = {n: torch.randn(R, P) for n in ("clipped_gradient", "clipped_direction")}
+        answers = {n: torch.randn(R, P) for n in (ClippedGradient, ClippedDirection)}
         online.update(theirs, answers)
         control.update(mine, answers)
     torch.testing.assert_close(getattr(mine, free), getattr(theirs, free))
@@ -61,26 +68,26 @@ class TestFixedQuantileLinear:
     def test_moves_by_the_difference_to_the_quantile(self) -> None:
         method, mine = make("fixed_quantile_linear"), state()
         unclipped = torch.tensor([0.5, 0.7, 0.7])
-        answers = {"clipped_gradient": torch.zeros(R, P), "unclipped_count": unclipped - 0.5}
+        answers = {ClippedGradient: torch.zeros(R, P), UnclippedCount: unclipped - 0.5}
         method.update(mine, answers)
         expected = [1.0, 2.0 - 0.2 * (0.7 - 0.5), 3.0 - 0.2 * (0.7 - 0.9)]
         torch.testing.assert_close(mine.threshold, torch.tensor(expected))
 
     def test_an_overshoot_ends_at_the_least_threshold_and_comes_back(self) -> None:
         method, mine = make("fixed_quantile_linear", quantile_rate=100.0), state()
-        answers = {"clipped_gradient": torch.zeros(R, P), "unclipped_count": torch.full((R,), 0.5)}
+        answers = {ClippedGradient: torch.zeros(R, P), UnclippedCount: torch.full((R,), 0.5)}
         method.update(mine, answers)
         assert mine.threshold.tolist() == pytest.approx([SMALLEST_THRESHOLD] * R)
-        method.update(mine, {**answers, "unclipped_count": torch.full((R,), -0.5)})
+        method.update(mine, {**answers, UnclippedCount: torch.full((R,), -0.5)})
         assert mine.threshold.tolist() == pytest.approx([50.0, 50.0, 90.0])
 
 
 class TestFixedQuantilePerLayer:
-    def answers(self, gradient: torch.Tensor, unclipped: torch.Tensor) -> dict[str, torch.Tensor]:
+    def answers(self, gradient: torch.Tensor, unclipped: torch.Tensor) -> dict[tuple, torch.Tensor]:
         parts = dict(zip(LAYERS, gradient.split(list(LAYERS.values()), dim=1), strict=True))
         votes = dict(zip(LAYERS, unclipped - 0.5, strict=True))
-        return {f"clipped_gradient/{layer}": part for layer, part in parts.items()} | {
-            f"unclipped_count/{layer}": vote for layer, vote in votes.items()
+        return {(ClippedGradient, layer): part for layer, part in parts.items()} | {
+            (UnclippedCount, layer): vote for layer, vote in votes.items()
         }
 
     def test_asks_for_each_layers_sum_and_count(self) -> None:
@@ -95,7 +102,8 @@ class TestFixedQuantilePerLayer:
     def test_layers_start_alike_and_bound_the_gradient_by_the_runs_threshold(self) -> None:
         asked = make("fixed_quantile_per_layer").queries(state())
         for run, threshold in enumerate([1.0, 2.0, 3.0]):
-            bounds = [query.sensitivity(run) for query in asked[:2]]
+            one = slice(run, run + 1)
+            bounds = [float(query.sensitivity(one)) for query in asked[:2]]
             assert bounds == pytest.approx([threshold / math.sqrt(2)] * 2)
             assert math.hypot(*bounds) == pytest.approx(threshold)
 
@@ -122,9 +130,9 @@ class TestFixedQuantilePerLayer:
     def test_runs_that_go_on_keep_their_thresholds(self) -> None:
         method, mine = make("fixed_quantile_per_layer"), state()
         method.update(mine, self.answers(torch.zeros(R, P), torch.rand(2, R)))
-        before = [query.sensitivity(2) for query in method.queries(mine)]
+        before = [query.threshold[2] for query in method.queries(mine)]
         mine.keep(torch.tensor([2]))
-        assert [query.sensitivity(0) for query in method.queries(mine)] == before
+        assert [query.threshold[0] for query in method.queries(mine)] == before
 
     def test_a_training_that_names_no_layers_is_refused(self) -> None:
         mine = state()
@@ -144,11 +152,11 @@ C, RHO = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.1, 0.2, 0.4])
 
 def two_steps(name: str, **settings: float):
     method, mine = make(name, **settings), state()
-    method.update(mine, {"clipped_gradient": PAST_G, "clipped_direction": PAST_Q})
+    method.update(mine, {ClippedGradient: PAST_G, ClippedDirection: PAST_Q})
     torch.testing.assert_close(mine.threshold, C)  # q~_0 = g~_0 = 0
     torch.testing.assert_close(mine.learning_rate, RHO)
     mine.step = 2
-    answers = {"clipped_gradient": GRADIENT, "clipped_direction": torch.zeros(R, P)}
+    answers = {ClippedGradient: GRADIENT, ClippedDirection: torch.zeros(R, P)}
     method.update(mine, answers)
     return mine
 
@@ -179,7 +187,7 @@ def test_online_scale_invariant_follows_equation_19() -> None:
 def test_online_scale_invariant_stays_where_it_is_without_a_direction() -> None:
     """No noise and an empty batch: 0 / 0."""
     method, mine = make("online_scale_invariant"), state()
-    zeros = {"clipped_gradient": torch.zeros(R, P), "clipped_direction": torch.zeros(R, P)}
+    zeros = {ClippedGradient: torch.zeros(R, P), ClippedDirection: torch.zeros(R, P)}
     for _ in range(2):
         method.update(mine, zeros)
     torch.testing.assert_close(mine.threshold, C)

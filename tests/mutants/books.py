@@ -10,20 +10,20 @@ LEDGER = [
     ),
     in_mechanism(
         "only the first query is booked",
-        "for q in queries))\n        if isinstance(runs, slice)",
-        "for q in queries[:1]))\n        if isinstance(runs, slice)",
+        "for q in queries))\n        indices",
+        "for q in queries[:1]))\n        indices",
         LOOP,
     ),
     in_mechanism(
         "an empty batch is not booked",
         "            self.ledgers[run].record(",
-        "            if len(self.random_numbers.batch(self.run_ids[run], step)):\n"
+        "            if self.random_numbers.batches([self.run_ids[run]], step)[1].any():\n"
         "              self.ledgers[run].record(",
     ),
     in_mechanism(
         "a step may be released twice",
-        "any(step <= self._last_step[run] for run in each)",
-        "any(step < self._last_step[run] for run in each)",
+        "any(step <= self._last_step[run] for run in members)",
+        "any(step < self._last_step[run] for run in members)",
     ),
     in_mechanism(
         "resuming opens the old steps again",
@@ -42,9 +42,9 @@ LEDGER = [
     ),
     in_mechanism(
         "a step is booked after its sums were taken",
-        "        for run in each:\n            self._last_step[run] = step\n",
-        "        gradients_of(self.random_numbers.batches(self.run_ids, step)[0][0])\n"
-        "        for run in each:\n            self._last_step[run] = step\n",
+        "        for run in members:\n            self._last_step[run] = step\n",
+        "        gradients_of(self.random_numbers.batches(self.run_ids[runs], step)[0])\n"
+        "        for run in members:\n            self._last_step[run] = step\n",
     ),
     Fault(
         "resuming gives a run the books of one that has diverged",

@@ -55,28 +55,18 @@ NOISE = [
     ),
     in_mechanism(
         "the same noise in each step",
-        "normals([self.run_ids[runs]], purpose, step,",
-        "normals([self.run_ids[runs]], purpose, 1,",
-    ),
-    in_mechanism(
-        "the same noise in each step of runs together",
         "normals(self.run_ids[runs], purpose, step,",
         "normals(self.run_ids[runs], purpose, 1,",
     ),
     in_mechanism(
         "the same noise in each run",
-        "normals([self.run_ids[runs]], purpose,",
-        "normals([self.run_ids[0]], purpose,",
-    ),
-    in_mechanism(
-        "the same noise in runs together",
-        "normals(self.run_ids[runs], purpose, step, total.shape[1:])",
-        "normals(self.run_ids[:1], purpose, step, total.shape[1:])",
+        "normals(self.run_ids[runs], purpose,",
+        "normals([self.run_ids[0]] * len(self.run_ids[runs]), purpose,",
     ),
     in_mechanism(
         "one number as the noise of all coordinates",
-        "purpose, step, total.shape)[0]",
-        "purpose, step, ())[0]",
+        "purpose, step, total.shape[1:])",
+        "purpose, step, ()).view(-1, *[1] * (total.dim() - 1)).expand(total.shape).clone()",
     ),
     in_random_numbers(
         "one run's noise for all, drawn on the host",
@@ -112,9 +102,9 @@ NOISE = [
         P + "test_philox.py",
     ),
     in_mechanism(
-        "a group's noise is not on its layers' scales",
-        "self._add_noise(total / scales, query, runs, step) * scales",
-        "self._add_noise(total, query, runs, step)",
+        "the groups of a step share their noise",
+        'purpose = f"noise/{query.name}/',
+        'purpose = f"noise/{query.kind}/',
         P + "test_groups.py",
     ),
     in_streams(
@@ -244,13 +234,13 @@ SAMPLING = [
     ),
     in_mechanism(
         "what pads a batch has weight",
-        "each.masked_fill(~present, 0.0)",
-        "each",
+        ".masked_fill(~present, 0.0)",
+        "",
     ),
     in_random_numbers(
         "a batch that is too long is cut",
-        "        return self.sampling.draw(self.examples, words)\n",
-        "        return self.sampling.draw(self.examples, words)[:BLOCK]\n",
+        'self.randomness.words(run_id, "sampling", step))\n',
+        'self.randomness.words(run_id, "sampling", step))[:BLOCK]\n',
     ),
     in_sampling(
         "batches of fixed size",
@@ -311,8 +301,8 @@ SAMPLING = [
     ),
     in_mechanism(
         "sums are divided by the realised batch size",
-        "answers[query.name] = noisy / self.batch_size",
-        "answers[query.name] = noisy / max(1, gradients.norms().shape[-1])",
+        "self._add_noise(total, query, runs, step) / self.batch_size",
+        "self._add_noise(total, query, runs, step) / max(1, indices.shape[1])",
     ),
     Fault(
         "sampling is priced at half its rate",

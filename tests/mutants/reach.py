@@ -12,14 +12,14 @@ FIRST_PLAN = "self.everything[0].plan"
 SEVERAL = [
     in_queries(
         "thresholds of several runs are not clamped",
-        "return threshold[:, None] if isinstance(runs, slice) else threshold",
-        "return self.threshold[runs][:, None] if isinstance(runs, slice) else threshold",
+        "self.threshold[runs, None].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)",
+        "self.threshold[runs, None]",
         MANY,
     ),
     in_queries(
         "sensitivities of several runs are not clamped",
-        "return threshold[:, 0] if isinstance(runs, slice) else float(threshold)",
-        "return self.threshold[runs] if isinstance(runs, slice) else float(threshold)",
+        "return self._threshold(runs)[:, 0]",
+        "return self.threshold[runs]",
         MANY,
     ),
     in_queries(
@@ -46,8 +46,8 @@ LATE = [
     ),
     in_mechanism(
         "the price of a step is looked at fifty times",
-        "        self._check_price(queries)\n        for run",
-        "        if step <= 50:\n            self._check_price(queries)\n        for run",
+        "        self._check_budget(queries)\n        for run",
+        "        if step <= 50:\n            self._check_budget(queries)\n        for run",
         LONG,
     ),
     Fault(

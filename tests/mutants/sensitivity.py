@@ -77,19 +77,19 @@ SENSITIVITY = [
     ),
     in_queries(
         "every run is clipped with the first one's threshold",
-        "self.threshold[runs].clamp",
-        "self.threshold[:1][0 if isinstance(runs, int) else slice(None)].clamp",
+        "self.threshold[runs, None].clamp",
+        "self.threshold[:1, None].clamp",
     ),
     in_mechanism(
         "a group is clipped by the norm of its first layer",
-        "torch.linalg.vector_norm(torch.stack(scaled), dim=0)",
-        "scaled[0]",
+        "torch.linalg.vector_norm(parts, dim=0)",
+        "parts[0]",
         P + "test_groups.py",
     ),
     in_mechanism(
-        "a group is clipped without its scales",
-        "layer_norms[layer].double() / scale\n",
-        "layer_norms[layer].double()\n",
+        "a group's sum is that of all layers of its step",
+        "            layers = None if group is None else group.layers\n",
+        "            layers = None\n",
         P + "test_groups.py",
     ),
     Fault(

@@ -8,6 +8,7 @@ import hashlib
 import numpy as np
 import pytest
 import torch
+from tests.privacy.given import always_empty
 
 from oso_dp.privacy import philox, streams
 from oso_dp.privacy.mechanism import Mechanism
@@ -63,15 +64,15 @@ def test_an_answer() -> None:
 
     class Nothing:
         def norms(self) -> torch.Tensor:
-            return torch.zeros(0)
+            return torch.zeros(1, 0)
 
         def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
-            return torch.zeros(1, 3)
+            return torch.zeros(1, 1, 3)
 
-    mechanism = Mechanism(["run"], examples=100, batch_size=1)
+    mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=1))
     query = ClippedGradient(1.5, torch.ones(1))
-    answer = mechanism.release(0, 7, [query], lambda _: Nothing())["clipped_gradient"]
-    assert answer.tolist() == pytest.approx(ANSWER[STREAMS], rel=1e-6)
+    answers = mechanism.release(slice(0, 1), 7, [query], lambda _: Nothing())
+    assert answers[ClippedGradient][0].tolist() == pytest.approx(ANSWER[STREAMS], rel=1e-6)
 
 
 def test_an_accelerators_noise() -> None:

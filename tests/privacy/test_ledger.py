@@ -80,6 +80,7 @@ def test_each_step_and_each_run_costs() -> None:
         ('"count": 3', '"count": "3"'),
         ('"count": 3', '"count": true'),
         ('"count": 3', '"count": 1e400'),
+        ('"count": 3', '"count": 1000000001'),
         ('"count": 3', '"count": 3, "count": 1'),
         ('"sampling_rate": 0.01', '"sampling_rate": 0.0'),
         ('"sampling_rate": 0.01', '"sampling_rate": 1.5'),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from tests.privacy.test_mechanism import Given, GivenRuns
+from tests.privacy.given import Given, batch_of
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy.mechanism import Mechanism
@@ -56,7 +56,7 @@ def test_a_million_numbers_of_noise_are_a_million_draws(draws: RandomNumbers) ->
 
 def test_a_million_examples_take_part_independently(draws: RandomNumbers) -> None:
     taken = np.zeros(MANY)
-    taken[draws.batch("a", 7).numpy()] = 1.0
+    taken[batch_of(draws, "a", 7).numpy()] = 1.0
     assert taken.mean() == pytest.approx(0.5, abs=0.0025)  # 5 deviations
     assert np.abs(correlations(taken)).max() < 0.01
     for part in np.array_split(taken, 16):
@@ -70,7 +70,7 @@ def test_no_two_steps_have_a_number_in_common(draws: RandomNumbers) -> None:
 
 def test_no_two_steps_have_a_batch_in_common(draws: RandomNumbers) -> None:
     draws.examples = 200
-    batches = [tuple(draws.batch(run, step).tolist()) for run in "ab" for step in STEPS]
+    batches = [tuple(batch_of(draws, run, step).tolist()) for run in "ab" for step in STEPS]
     assert len(set(batches)) == 2 * len(STEPS)
     together = [draws.batches(["c", "d"], step) for step in STEPS]
     batches = [
@@ -107,8 +107,8 @@ def trained() -> tuple[Mechanism, torch.Tensor]:
     query, zeros = [ClippedGradient(2.0, torch.tensor([0.5, 3.0]))], torch.zeros(40, 4)
     noise = torch.empty(LAST, 2, 4)
     for step in range(1, LAST + 1):
-        answers = mechanism.release(slice(0, 2), step, query, lambda b: GivenRuns(zeros[b]))
-        noise[step - 1] = answers["clipped_gradient"] * 10
+        answers = mechanism.release(slice(0, 2), step, query, lambda b: Given(zeros[b]))
+        noise[step - 1] = answers[ClippedGradient] * 10
     return mechanism, noise
 
 
@@ -133,10 +133,10 @@ class TestALongTraining:
     def test_answers_no_step_twice(self, trained, behind: int) -> None:
         query = [ClippedGradient(2.0, torch.ones(2))]
         with pytest.raises(ValueError, match="released before"):
-            trained[0].release(0, LAST + 1 - behind, query, lambda b: Given(torch.zeros(0, 4)))
+            trained[0].release(slice(0, 1), LAST + 1 - behind, query, Given)
 
     @pytest.mark.parametrize("step", [1, 2, 50, 51, 52, 1023, 1025, 3000, 3001, 10**6])
     def test_refuses_what_was_not_paid_for(self, step: int) -> None:
         mechanism = Mechanism(["a"], 40, 10, noise_multiplier=2.0)
         with pytest.raises(OsoError, match="the budget of a step asks for 2"):
-            mechanism.release(0, step, [ClippedGradient(1.9, torch.ones(1))], Given)
+            mechanism.release(slice(0, 1), step, [ClippedGradient(1.9, torch.ones(1))], Given)

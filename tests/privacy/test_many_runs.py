@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.privacy.test_mechanism import Given, GivenRuns
+from tests.privacy.given import Given, batch_of, released
 
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import (
@@ -45,9 +45,10 @@ def test_weights_and_sensitivities_of_runs_together_are_each_ones_own(kind, batc
     together = torch.as_tensor(query.sensitivity(runs)).expand(len(thresholds))
     assert weights.isfinite().all()
     for run in range(len(thresholds)):
-        assert torch.equal(weights[run], query.weights(norms[run], run))
-        assert float(together[run]) == query.sensitivity(run)
-        assert math.isfinite(query.sensitivity(run))
+        alone = slice(run, run + 1)
+        assert torch.equal(weights[alone], query.weights(norms[alone], alone))
+        assert float(together[run]) == float(query.sensitivity(alone))
+        assert math.isfinite(together[run])
 
 
 # A run's threshold, and the length of its examples' gradients.
@@ -63,7 +64,7 @@ def queries(thresholds: torch.Tensor) -> list:
     ]
 
 
-class Uneven(GivenRuns):
+class Uneven(Given):
     """Some examples are not finite: of those the gradient code keeps nothing but the norm."""
 
     def norms(self) -> torch.Tensor:
@@ -92,14 +93,18 @@ def test_answers_of_runs_together_are_each_ones_own(batch_size, steps) -> None:
         for run in range(len(FAR)):
 
             def one_of(batch: torch.Tensor, run=run) -> Uneven:
-                sizes.add(len(batch))
                 return Uneven(lengths[run] * directions[batch])
 
-            one = alone.release(run, step, queries(thresholds), one_of)
-            for name, answer in one.items():
+            sizes.add(len(batch_of(alone.random_numbers, names[run], step)))
+            one = released(alone, run, step, queries(thresholds), one_of)
+            for query in queries(thresholds):
+                answer = one[query.name]
                 assert answer.isfinite().all()
                 torch.testing.assert_close(
-                    several[name][run], answer, rtol=1e-4, atol=1e-5 * float(answer.abs().max())
+                    several[query.key][run],
+                    answer,
+                    rtol=1e-4,
+                    atol=1e-5 * float(answer.abs().max()),
                 )
     assert (0 in sizes) == (batch_size == 1)
     assert [ledger.step_count for ledger in together.ledgers] == [len(steps)] * len(FAR)
@@ -113,12 +118,12 @@ def test_each_run_of_many_has_the_noise_of_its_own_threshold(batch_size: int) ->
     mechanism = Mechanism([f"run {i}" for i in range(len(thresholds))], 1000, batch_size)
     asked = queries(thresholds)
     answers = mechanism.release(
-        runs, 1, asked, lambda batch: GivenRuns(torch.zeros(*batch.shape, 20_000))
+        runs, 1, asked, lambda batch: Given(torch.zeros(*batch.shape, 20_000))
     )
     for query in asked[:-1]:
-        noise = answers[query.name] * batch_size
+        noise = answers[query.key] * batch_size
         for run in range(len(thresholds)):
-            deviation = query.noise_multiplier * query.sensitivity(run)
+            deviation = query.noise_multiplier * query.sensitivity(slice(run, run + 1))
             assert (noise[run] / deviation).std().item() == pytest.approx(1.0, rel=0.03)
             assert (noise[run] / deviation).mean().item() == pytest.approx(0.0, abs=0.04)
 
@@ -129,22 +134,12 @@ def test_runs_together_are_divided_by_the_expected_size() -> None:
     mechanism = Mechanism(names, 300, 30)
     query, count = ClippedGradient(1e-7, torch.ones(6)), UnclippedCount(1e-7, torch.ones(6))
     for step in range(1, 30):
-        sizes = [len(mechanism.random_numbers.batch(name, step)) for name in names]
+        sizes = [len(batch_of(mechanism.random_numbers, name, step)) for name in names]
         answers = mechanism.release(
-            slice(0, 6), step, [query, count], lambda b: GivenRuns(torch.ones(*b.shape, 1))
+            slice(0, 6), step, [query, count], lambda b: Given(torch.ones(*b.shape, 1))
         )
-        assert (answers[query.name][:, 0] * 30).tolist() == pytest.approx(sizes, abs=1e-4)
+        assert (answers[query.key][:, 0] * 30).tolist() == pytest.approx(sizes, abs=1e-4)
         # What pads the shorter batches casts no vote.
-        assert (answers[count.name] * 30).tolist() == pytest.approx(
+        assert (answers[count.key] * 30).tolist() == pytest.approx(
             [size / 2 for size in sizes], abs=1e-4
         )
-
-
-def test_one_run_is_answered_alike_as_a_number_and_as_a_slice() -> None:
-    gradients = 3 * torch.randn(100, 50)
-    asked = queries(torch.tensor([2.0]))
-    one, other = (Mechanism(["a"], 100, 20) for _ in range(2))
-    number = one.release(0, 1, asked, lambda b: Given(gradients[b]))
-    slices = other.release(slice(0, 1), 1, asked, lambda b: GivenRuns(gradients[b]))
-    for name, answer in number.items():
-        torch.testing.assert_close(slices[name][0], answer, rtol=1e-4, atol=1e-5)

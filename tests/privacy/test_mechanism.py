@@ -8,44 +8,18 @@ import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.privacy.given import Given, always_empty, batch_of, released, sums_of_one
 
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.privacy.ledger import SumQuery
-from oso_dp.privacy.mechanism import Mechanism, _sums
+from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
 from oso_dp.privacy.streams import SystemEntropy
 
 
-class Given:
-    """Per-example gradients that stand in a matrix [n, P]."""
-
-    def __init__(self, gradients: torch.Tensor) -> None:
-        self.gradients = gradients
-
-    def norms(self) -> torch.Tensor:
-        return self.gradients.norm(dim=1)
-
-    def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
-        return weights @ self.gradients
-
-    def plain_sums(self, present: None = None) -> torch.Tensor:
-        return self.gradients.sum(dim=0)
-
-
-class GivenRuns:
-    """Per-example gradients of several runs, [R, B, P]."""
-
-    def __init__(self, gradients: torch.Tensor) -> None:
-        self.gradients = gradients
-
-    def norms(self) -> torch.Tensor:
-        return self.gradients.norm(dim=2)
-
-    def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
-        return weights @ self.gradients
-
-    def plain_sums(self, present: torch.Tensor) -> torch.Tensor:
-        return (present[..., None] * self.gradients).sum(dim=1)
+def size_of(mechanism: Mechanism, step: int) -> int:
+    """Of the first run's batch."""
+    return len(batch_of(mechanism.random_numbers, mechanism.run_ids[0], step))
 
 
 def threshold(value: float) -> torch.Tensor:
@@ -58,7 +32,7 @@ def test_noise_has_the_stated_deviation(value: float) -> None:
     mechanism = Mechanism(["run"], examples=100, batch_size=10)
     zeros = torch.zeros(100, 40_000)
     queries = [ClippedGradient(2.0, threshold(value)), ClippedDirection(3.0, threshold(value))]
-    answers = mechanism.release(0, 1, queries, lambda batch: Given(zeros[batch]))
+    answers = released(mechanism, 0, 1, queries, lambda batch: Given(zeros[batch]))
     noise = {name: answer * 10 for name, answer in answers.items()}
     assert noise["clipped_gradient"].std().item() == pytest.approx(2.0 * value, rel=0.02)
     assert noise["clipped_direction"].std().item() == pytest.approx(3.0, rel=0.02)
@@ -66,12 +40,12 @@ def test_noise_has_the_stated_deviation(value: float) -> None:
 
 
 def test_the_counts_noise_is_half_its_multiplier() -> None:
-    mechanism = Mechanism(["run"], examples=100, batch_size=10)
-    zeros = torch.zeros(100, 1)
+    mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=10))
+    zeros = torch.zeros(1, 0, 1)
     query = UnclippedCount(8.0, threshold(1.0))
     values = torch.stack(
         [
-            mechanism.release(0, step, [query], lambda _: Given(zeros[:0]))["unclipped_count"]
+            released(mechanism, 0, step, [query], lambda _: Given(zeros))["unclipped_count"]
             for step in range(1, 3001)
         ]
     )
@@ -86,11 +60,11 @@ def test_noise_is_fresh_for_each_query_step_and_run(together: bool) -> None:
     answers = []
     for step in (1, 2):
         if together:
-            both = mechanism.release(slice(0, 2), step, queries, lambda b: GivenRuns(zeros[b]))
+            both = mechanism.release(slice(0, 2), step, queries, lambda b: Given(zeros[b]))
             answers += [vector for vectors in both.values() for vector in vectors]
             continue
         for run in (0, 1):
-            one = mechanism.release(run, step, queries, lambda batch: Given(zeros[batch]))
+            one = released(mechanism, run, step, queries, lambda batch: Given(zeros[batch]))
             answers += one.values()
     vectors = torch.stack(answers)
     assert len(vectors) == 8
@@ -101,9 +75,7 @@ def test_noise_is_fresh_for_each_query_step_and_run(together: bool) -> None:
 def test_batches_are_poisson() -> None:
     """Each example with probability q, independently: sizes vary as a binomial's do."""
     mechanism = Mechanism(["run"], examples=1000, batch_size=100)
-    batches = [
-        mechanism.random_numbers.batch(mechanism.run_ids[0], step) for step in range(1, 2001)
-    ]
+    batches = [batch_of(mechanism.random_numbers, "run", step) for step in range(1, 2001)]
     sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.double)
     assert sizes.mean().item() == pytest.approx(100, abs=1)
     assert sizes.std().item() == pytest.approx(math.sqrt(1000 * 0.1 * 0.9), rel=0.06)
@@ -115,22 +87,15 @@ def test_batches_are_poisson() -> None:
 def test_runs_draw_their_own_batches() -> None:
     """One batch shared by the runs of a grid would break the composition that its budget is for."""
     mechanism = Mechanism(["a", "b"], examples=10_000, batch_size=1000)
-    first, second = (
-        set(mechanism.random_numbers.batch(mechanism.run_ids[run], 1).tolist()) for run in (0, 1)
-    )
+    first, second = (set(batch_of(mechanism.random_numbers, run, 1).tolist()) for run in "ab")
     assert len(first & second) == pytest.approx(10_000 * 0.1 * 0.1, abs=50)  # 5 deviations
 
 
 def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
     mechanism = Mechanism(["run"], examples=10, batch_size=1)
-    step = next(
-        s
-        for s in range(1, 100)
-        if len(mechanism.random_numbers.batch(mechanism.run_ids[0], s)) == 0
-    )
-    answer = mechanism.release(
-        0, step, [ClippedGradient(2.0, threshold(1.0))], lambda b: Given(torch.zeros(len(b), 5000))
-    )
+    step = next(s for s in range(1, 100) if len(batch_of(mechanism.random_numbers, "run", s)) == 0)
+    query = [ClippedGradient(2.0, threshold(1.0))]
+    answer = released(mechanism, 0, step, query, lambda b: Given(torch.zeros(*b.shape, 5000)))
     assert answer["clipped_gradient"].std().item() == pytest.approx(2.0, rel=0.05)
     assert mechanism.ledgers[0].steps == [((SumQuery("clipped_gradient", 2.0),), 1)]
 
@@ -141,8 +106,8 @@ def test_the_divisor_is_the_expected_batch_size() -> None:
     ones = torch.ones(100, 1)
     query = [ClippedGradient(1e-9, threshold(1.0))]
     for step in range(1, 20):
-        size = len(mechanism.random_numbers.batch(mechanism.run_ids[0], step))
-        answer = mechanism.release(0, step, query, lambda batch: Given(ones[batch]))
+        size = len(batch_of(mechanism.random_numbers, "run", step))
+        answer = released(mechanism, 0, step, query, lambda batch: Given(ones[batch]))
         assert answer["clipped_gradient"].item() == pytest.approx(size / 50, abs=1e-5)
 
 
@@ -161,7 +126,7 @@ def test_neighbouring_data_sets_differ_by_at_most_the_sensitivity(seed, scale, v
 
     class Code(Given):
         def norms(self) -> torch.Tensor:
-            return gradients[-len(self.gradients) :].norm(dim=1)
+            return gradients[-self.gradients.shape[1] :].norm(dim=1)[None]
 
     queries = [
         ClippedGradient(1.0, threshold(value)),
@@ -170,23 +135,24 @@ def test_neighbouring_data_sets_differ_by_at_most_the_sensitivity(seed, scale, v
     ]
     if not gradients.norm(dim=1).isfinite()[0]:
         finite[0] = 0.0
-    with_it, without = _sums(queries, 0, Code(finite)), _sums(queries, 0, Code(finite[1:]))
+    with_it, without = (sums_of_one(queries, Code(part[None])) for part in (finite, finite[1:]))
     for query, a, b in zip(queries, with_it, without, strict=True):
+        bound = float(query.sensitivity(slice(0, 1)))
         # Rounding of the sum itself is not what is tested here.
-        slack = 1e-5 * max(query.sensitivity(0), 1e-3 * float(a.abs().max()))
-        assert torch.linalg.vector_norm(a - b) <= query.sensitivity(0) + slack
+        slack = 1e-5 * max(bound, 1e-3 * float(a.abs().max()))
+        assert torch.linalg.vector_norm(a - b) <= bound + slack
 
 
 def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
     mechanism = Mechanism(["run"], examples=20, batch_size=10)
     gradients = torch.randn(20, 3)
-    batch = mechanism.random_numbers.batch(mechanism.run_ids[0], 1)
+    batch = batch_of(mechanism.random_numbers, "run", 1)
 
     class WithoutNorms(Given):
         def norms(self) -> torch.Tensor:
             raise AssertionError("nobody asked, and an example without a norm would be left out")
 
-    answer = mechanism.release(0, 1, [PlainGradient()], lambda b: WithoutNorms(gradients[b]))
+    answer = released(mechanism, 0, 1, [PlainGradient()], lambda b: WithoutNorms(gradients[b]))
     torch.testing.assert_close(answer["plain_gradient"], gradients[batch].sum(dim=0) / 10)
     assert epsilon_of(mechanism.ledgers, 1e-5) == math.inf
 
@@ -194,9 +160,9 @@ def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
 def test_noise_is_added_before_the_sum_is_rounded() -> None:
     """In float32, 1 + noise is a multiple of 2^-24 near zero, noise alone is not: a tell-tale."""
     norm = math.sqrt(40_000)
-    mechanism = Mechanism(["run"], examples=10, batch_size=1)
+    mechanism = Mechanism(["run"], examples=1, batch_size=1)
     query = [ClippedGradient(1 / norm, threshold(2 * norm))]  # noise of deviation 2 on sums of 1
-    answer = mechanism.release(0, 1, query, lambda batch: Given(torch.ones(1, 40_000)))
+    answer = released(mechanism, 0, 1, query, lambda b: Given(torch.ones(*b.shape, 40_000)))
     small = answer["clipped_gradient"].double()
     small = small[small.abs() < 2.0**-8]
     assert len(small) > 20
@@ -205,10 +171,11 @@ def test_noise_is_added_before_the_sum_is_rounded() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, 1e38])
 def test_an_infinite_threshold_does_not_tell_an_empty_batch(value: float) -> None:
-    mechanism = Mechanism(["run"], examples=10, batch_size=5)
-    for step, size in ((1, 0), (2, 3)):
+    for examples, batch_size in ((1000, 1), (3, 3)):  # nobody, everybody
+        mechanism = Mechanism(["run"], examples, batch_size)
+        step = next(s for s in range(1, 99) if batch_size == 3 or not size_of(mechanism, s))
         query = [ClippedGradient(1.0, threshold(value))]
-        answer = mechanism.release(0, step, query, lambda _, size=size: Given(torch.ones(size, 4)))
+        answer = released(mechanism, 0, step, query, lambda b: Given(torch.ones(*b.shape, 4)))
         assert answer["clipped_gradient"].isfinite().all()
 
 
@@ -225,15 +192,17 @@ def test_runs_together_are_answered_as_each_alone(plain: bool) -> None:
     if plain:
         queries = [PlainGradient()]
     together, alone = (Mechanism(["a", "b", "c"], 100, 10) for _ in range(2))
-    several = together.release(slice(1, 3), 1, queries, lambda b: GivenRuns(gradients[b]))
+    several = together.release(slice(1, 3), 1, queries, lambda b: Given(gradients[b]))
     assert together.random_numbers.batches(["b", "c"], 1)[1].logical_not().any()  # one is shorter
     for place, run in enumerate((1, 2)):
-        one = alone.release(run, 1, queries, lambda b: Given(gradients[b]))
-        for name, answer in one.items():
-            torch.testing.assert_close(several[name][place], answer, rtol=1e-4, atol=1e-5)
+        one = released(alone, run, 1, queries, lambda b: Given(gradients[b]))
+        for query in queries:
+            torch.testing.assert_close(
+                several[query.key][place], one[query.name], rtol=1e-4, atol=1e-5
+            )
     assert [ledger.step_count for ledger in together.ledgers] == [0, 1, 1]
     with pytest.raises(ValueError, match="released before"):
-        together.release(slice(0, 2), 1, queries, lambda b: GivenRuns(gradients[b]))
+        together.release(slice(0, 2), 1, queries, lambda b: Given(gradients[b]))
     assert together.ledgers[0].step_count == 0
 
 
@@ -243,7 +212,7 @@ def test_noise_differs_where_its_multiplier_does() -> None:
     for nu in (1.0, 1.0001):
         mechanism = Mechanism(["run"], examples=10, batch_size=5)
         query = [ClippedGradient(nu, threshold(1.0))]
-        answer = mechanism.release(0, 1, query, lambda batch: Given(torch.zeros(len(batch), 2000)))
+        answer = released(mechanism, 0, 1, query, lambda b: Given(torch.zeros(*b.shape, 2000)))
         noise.append(answer["clipped_gradient"] / nu)
     assert torch.corrcoef(torch.stack(noise))[0, 1].abs() < 0.15
 
@@ -252,7 +221,7 @@ def test_noise_is_gaussian() -> None:
     """Its deviation alone would pass for uniform or rounded noise, too."""
     mechanism = Mechanism(["run"], examples=10, batch_size=1)
     query = [ClippedGradient(1.0, threshold(1.0))]
-    answer = mechanism.release(0, 1, query, lambda batch: Given(torch.zeros(len(batch), 50_000)))
+    answer = released(mechanism, 0, 1, query, lambda b: Given(torch.zeros(*b.shape, 50_000)))
     noise = answer["clipped_gradient"].double().numpy()
     assert scipy.stats.kstest(noise, "norm").pvalue > 1e-4
     assert len(np.unique(noise)) > 49_000
@@ -266,10 +235,10 @@ def test_with_the_systems_entropy_nothing_repeats() -> None:
         query = [ClippedGradient(2.0, threshold(3.0))]
 
         def gradients(batch: torch.Tensor) -> Given:
-            batches.append(tuple(batch.tolist()))
-            return Given(torch.zeros(len(batch), 20_000))
+            batches.append(tuple(batch[0].tolist()))
+            return Given(torch.zeros(*batch.shape, 20_000))
 
-        answers.append(mechanism.release(0, 1, query, gradients)["clipped_gradient"] * 500)
+        answers.append(released(mechanism, 0, 1, query, gradients)["clipped_gradient"] * 500)
     assert batches[0] != batches[1]
     assert torch.corrcoef(torch.stack(answers))[0, 1].abs() < 0.05
     assert answers[0].std().item() == pytest.approx(6.0, rel=0.03)

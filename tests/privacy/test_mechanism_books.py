@@ -16,16 +16,19 @@ class Zeros:
     """Per-example gradients of a batch, all zero: only what is asked and booked matters here."""
 
     def __init__(self, batch: torch.Tensor) -> None:
-        self.size = len(batch)
+        self.shape = batch.shape
 
     def norms(self) -> torch.Tensor:
-        return torch.zeros(self.size)
+        return torch.zeros(self.shape)
 
     def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
         return torch.zeros(*weights.shape[:-1], 2)
 
-    def plain_sums(self, present: None = None) -> torch.Tensor:
-        return torch.zeros(2)
+    def plain_sums(self, present: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(present), 2)
+
+
+ONE = slice(0, 1)
 
 
 def threshold(value: float) -> torch.Tensor:
@@ -35,10 +38,10 @@ def threshold(value: float) -> torch.Tensor:
 def test_a_step_is_answered_once() -> None:
     mechanism = Mechanism(["run"], examples=10, batch_size=5)
     query = [ClippedGradient(1.0, threshold(1.0))]
-    mechanism.release(0, 3, query, Zeros)
+    mechanism.release(ONE, 3, query, Zeros)
     for step in (3, 2):
         with pytest.raises(ValueError, match="released before"):
-            mechanism.release(0, step, query, Zeros)
+            mechanism.release(ONE, step, query, Zeros)
 
 
 def test_hundreds_of_runs_train_together() -> None:
@@ -58,8 +61,8 @@ def test_resuming_keeps_the_old_steps_closed() -> None:
     )
     query = [ClippedGradient(1.0, threshold(1.0))]
     with pytest.raises(ValueError, match="released before"):
-        mechanism.release(0, 4, query, Zeros)
-    mechanism.release(0, 5, query, Zeros)
+        mechanism.release(ONE, 4, query, Zeros)
+    mechanism.release(ONE, 5, query, Zeros)
     assert mechanism.ledgers[0].steps[0][1] == 5
 
 
@@ -72,10 +75,10 @@ def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        mechanism.release(0, 1, query, fail)
+        mechanism.release(ONE, 1, query, fail)
     assert mechanism.ledgers[0].step_count == 1
     with pytest.raises(ValueError, match="released before"):
-        mechanism.release(0, 1, query, Zeros)
+        mechanism.release(ONE, 1, query, Zeros)
 
 
 @pytest.mark.parametrize("nu", [-1.0, math.inf, math.nan])
@@ -92,12 +95,12 @@ def test_an_identity_that_ends_early_is_refused() -> None:
 def test_ended_runs_take_their_books_with_them() -> None:
     mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(2))]
-    mechanism.release(1, 1, query, Zeros)
+    mechanism.release(slice(1, 2), 1, query, Zeros)
     mechanism.keep([1])
     assert mechanism.run_ids == ["b"]
     assert mechanism.ledgers[0].steps[0][1] == 1
     with pytest.raises(ValueError, match="released before"):
-        mechanism.release(0, 1, query, Zeros)
+        mechanism.release(ONE, 1, query, Zeros)
 
 
 class TestABudgetedStep:
@@ -106,7 +109,7 @@ class TestABudgetedStep:
     @staticmethod
     def ask(*queries) -> None:
         mechanism = Mechanism(["run"], 10, 5, noise_multiplier=1.0)
-        mechanism.release(0, 1, queries, Zeros)
+        mechanism.release(ONE, 1, queries, Zeros)
 
     def test_is_answered_within_its_price(self) -> None:
         self.ask(ClippedGradient(1.0, threshold(1.0)))
@@ -133,7 +136,7 @@ class TestABudgetedStep:
         """A method that brought its own sensitivity could state any."""
 
         class Mine(ClippedGradient):
-            def sensitivity(self, run: int) -> float:
+            def sensitivity(self, runs: slice) -> float:
                 return 1e-9
 
         with pytest.raises(OsoError, match=r"not one of oso_dp\.privacy\.queries"):
@@ -144,7 +147,7 @@ def test_two_queries_of_one_name_are_refused() -> None:
     mechanism = Mechanism(["run"], examples=10, batch_size=5)
     twice = [ClippedGradient(1.0, threshold(1.0)), ClippedGradient(2.0, threshold(1.0))]
     with pytest.raises(ValueError, match="share their noise"):
-        mechanism.release(0, 1, twice, Zeros)
+        mechanism.release(ONE, 1, twice, Zeros)
 
 
 @pytest.mark.parametrize(("steps", "rate"), [(3, 0.5), (5, 0.5), (4, 0.4)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from tests.privacy.given import always_empty
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy import streams
@@ -55,11 +56,7 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
             return torch.zeros(2, 2, 20)
 
     monkeypatch.setattr(Seeded, "normals", kept)
-    mechanism = Mechanism(["a", "b"], examples=10**6, batch_size=1)
-    mechanism.random_numbers.batches = lambda run_ids, step: (  # type: ignore[method-assign]
-        torch.zeros(2, 0, dtype=torch.int64),
-        torch.zeros(2, 0, dtype=torch.bool),
-    )
+    mechanism = always_empty(Mechanism(["a", "b"], examples=10**6, batch_size=1))
     queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
     for step in range(1, 3001):
         mechanism.release(slice(0, 2), step, queries, lambda _: Nothing())

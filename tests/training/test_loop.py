@@ -6,13 +6,16 @@ from itertools import pairwise
 
 import pytest
 import torch
+from tests.gradients.one_run import OneRun
+from tests.privacy.given import batch_of
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.methods import method_names
 from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.training.checkpoint import load_checkpoint
-from oso_dp.training.loop import _Training, finite, initial_parameters, train
+from oso_dp.training.loop import Start, _Training, finite, initial_parameters, train
 
 STEPS = 12
 
@@ -26,7 +29,7 @@ def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_start, mom
     sampler = Mechanism(["a"], 200, 20)  # the same identity draws the same batches
     for step in range(1, STEPS + 1):
         training.take_step()
-        batch = sampler.random_numbers.batch("a", step)
+        batch = batch_of(sampler.random_numbers, "a", step)
         outputs = training.code.outputs(theta, training.inputs[batch])
         total = torch.nn.functional.cross_entropy(outputs, training.targets[batch], reduction="sum")
         optimizer.zero_grad()
@@ -54,7 +57,7 @@ def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_start) -> Non
     left_out = next(
         name
         for name in "abcdefgh"
-        if 0 not in Mechanism([name], 200, 20).random_numbers.batch(name, 1)
+        if 0 not in batch_of(Mechanism([name], 200, 20).random_numbers, name, 1)
     )
     found = []
     for value in (0.5, 1e30):  # the second one's gradient is not finite
@@ -78,8 +81,8 @@ def test_a_batch_is_clipped_with_the_threshold_of_before_it(
         start = training.state.parameters[0].clone()
         threshold, rho = training.state.threshold.item(), training.state.learning_rate.item()
         training.take_step()
-        batch = Mechanism(["a"], 200, 20).random_numbers.batch("a", step)
-        gradients = training.code(start, training.inputs[batch], training.targets[batch])
+        batch = batch_of(Mechanism(["a"], 200, 20).random_numbers, "a", step)
+        gradients = OneRun(training.code, start, training.inputs[batch], training.targets[batch])
         weights = (threshold / gradients.norms()).clamp(max=1.0)
         expected = start - rho * gradients.weighted_sums(weights[None])[0] / 20
         torch.testing.assert_close(training.state.parameters[0], expected, rtol=1e-4, atol=1e-6)
@@ -183,7 +186,7 @@ def test_a_watch_sees_the_answers_that_the_method_gets(arrays, make_task, make_s
     seen = []
 
     def watch(state, answers) -> None:
-        seen.append((state.step, state.parameters.clone(), answers["clipped_gradient"].clone()))
+        seen.append((state.step, state.parameters.clone(), answers[ClippedGradient].clone()))
 
     outcomes = train(task, starts, arrays, watch=watch)
     assert [step for step, _, _ in seen] == list(range(1, STEPS + 1))
@@ -306,3 +309,11 @@ def test_finite_parameters_are_told_from_others() -> None:
     for parameters, expected in rows:
         assert finite(torch.tensor([parameters])).tolist() == [expected]
     assert finite(torch.tensor([row for row, _ in rows])).tolist() == [each for _, each in rows]
+
+
+def test_a_method_that_clips_needs_a_threshold_to_start_with(arrays, make_task) -> None:
+    """One that was neither searched nor set would be no number, and the run diverge at once."""
+    start = Start("a", 0, 0.1, None, 0.5)
+    with pytest.raises(OsoError, match="online: clips at a threshold, but a run begins without"):
+        train(make_task("online"), [start], arrays)
+    assert train(make_task("no_dp"), [start], arrays)[0].status == "finished"

@@ -1,6 +1,8 @@
 """What is reported at an evaluation is of that step and of that run."""
 
 import pytest
+from tests.gradients.one_run import OneRun
+from tests.privacy.given import batch_of
 
 from oso_dp.training.loop import _Training, train
 
@@ -23,8 +25,10 @@ def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
         training.take_step()
         training.evaluate()
         for run, start in enumerate(starts):
-            batch = training.mechanism.random_numbers.batch(start.run_id, step)
-            mine = training.code(before[run], training.inputs[batch], training.targets[batch])
+            batch = batch_of(training.mechanism.random_numbers, start.run_id, step)
+            mine = OneRun(
+                training.code, before[run], training.inputs[batch], training.targets[batch]
+            )
             clipped = int((mine.norms() > thresholds[run]).sum())
             # As the count is centred: an expected batch less half of what was drawn.
             expected = 0.5 + (clipped - len(batch) / 2) / task.batch_size

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,10 @@ from torch import Tensor
 
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State
+from oso_dp.privacy.queries import ThresholdQuery
+
+if TYPE_CHECKING:
+    from oso_dp.privacy.queries import Answers
 
 # What a clipped canary adds to each sum, by the query's kind; its C [R] to [R]. A canary is so long
 # that automatic clipping brings it to C, too, up to parts in 10,000.
@@ -41,19 +46,18 @@ class Observer:
         self.noise: dict[str, float] = {}  # nu by the query's name
         self._seen: dict[str, list[Tensor]] = {}
 
-    def __call__(self, state: State, answers: dict[str, Tensor]) -> None:
+    def __call__(self, state: State, answers: Answers) -> None:
         alone = self.columns.stop - self.columns.start == 1
         for query in self.method.queries(state):
-            threshold = getattr(query, "threshold", None)
-            if query.kind not in FOOTPRINTS or threshold is None:
+            if query.kind not in FOOTPRINTS or not isinstance(query, ThresholdQuery):
                 raise OsoError(
                     f"audit: {self.method.name} asks for {query.name!r}, and what a canary adds to "
                     f"it is not known; known are {', '.join(FOOTPRINTS)}"
                 )
             if query.scalar and not alone:
                 continue
-            footprint = FOOTPRINTS[query.kind](threshold)[:, None]
-            total = answers[query.name] * state.batch_size
+            footprint = FOOTPRINTS[query.kind](query.threshold)[:, None]
+            total = answers[query.key] * state.batch_size
             along = total[:, None] if query.scalar else self._along_canaries(total)
             self.noise[query.name] = query.noise_multiplier
             self._seen.setdefault(query.name, []).append(along / footprint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import sys
 from dataclasses import asdict
@@ -11,17 +12,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oso_dp.errors import OsoError
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from oso_dp.audit.findings import Finding
+    from oso_dp.audit.findings import Fault, Finding
 
 
 def audit(
     method: Annotated[
         list[str] | None, typer.Option(help="A method to audit; may be repeated [the paper's].")
     ] = None,
-    faults: Annotated[bool, typer.Option(help="Plant faults, too, which must be seen.")] = True,
+    faults: Annotated[
+        bool, typer.Option(help="Plant faults, too, which must be seen; in a checkout only.")
+    ] = False,
     runs: Annotated[int, typer.Option(min=1, help="Runs with the canary, and without it.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Another one draws everything anew.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Processes, of one core each.")] = 2,
@@ -34,31 +39,31 @@ def audit(
     import torch
     from rich.console import Console
 
-    from oso_dp.audit.faults import FAULTS
     from oso_dp.audit.findings import audit as findings_of
     from oso_dp.audit.findings import private_methods
     from oso_dp.files import atomic_write, make_folder
 
     if output is not None:
         make_folder(output.parent)  # a folder that refuses is better found out now
+    planted = _faults() if faults else {}
     torch.set_num_threads(1)  # small tensors; more threads cost more than they bring
     findings = []
     for finding in findings_of(
         method or private_methods(),
-        FAULTS if faults else (),
+        planted.values(),
         runs,
         seed=seed,
         workers=workers,
     ):
         findings.append(finding)
-        code = FAULTS[finding.fault].says if finding.fault else "right code"
+        code = planted[finding.fault].says if finding.fault else "right code"
         said = f"{finding.method}, {code}: {finding.verdict} ({finding.seconds:.1f} s)"
         print(said, file=sys.stderr, flush=True)
     if output is not None:
         with atomic_write(output) as file:
             file.write(_csv(findings).encode())
     Console().print(_table(findings))
-    wrong = [finding for finding in findings if not finding.as_it_should]
+    wrong = [finding for finding in findings if not finding.as_expected]
     for finding in wrong:
         print(
             f"oso: audit: {finding.method}, {finding.fault or 'right code'}: {finding.verdict}",
@@ -66,6 +71,20 @@ def audit(
         )
     if wrong:
         raise typer.Exit(1)
+
+
+def _faults() -> dict[str, Fault]:
+    """Those that stand with the project's tests, by name."""
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        faults: dict[str, Fault] = importlib.import_module("tests.audit.faults").FAULTS
+    except ImportError:
+        raise OsoError(
+            f"--faults: there is no tests/audit/faults.py in {Path.cwd()}; they stand in a checkout"
+        ) from None
+    finally:
+        sys.path.pop(0)
+    return faults
 
 
 def _csv(findings: list[Finding]) -> str:
@@ -104,6 +123,6 @@ def _table(findings: list[Finding]) -> Table:
             finding.method if finding.fault is None else f"  {finding.fault}",
             *(f"{value:.2f}" for value in values),
             finding.verdict,
-            style="" if finding.as_it_should else "bold red",
+            style="" if finding.as_expected else "bold red",
         )
     return table

@@ -1,4 +1,4 @@
-"""The per-example gradients of one batch, or of one batch for each of R runs."""
+"""The per-example gradients of a batch for each of R runs."""
 
 from __future__ import annotations
 
@@ -16,61 +16,53 @@ if TYPE_CHECKING:
 
 
 class BatchGradients:
-    """An empty batch has norms [0] and sums of zero.
+    """flat [R, P], inputs [R, B, ...], targets [R, B, ...]: each run has parameters and a batch.
 
-    Shapes are of one run: flat [P], inputs [B, ...]. With flat [R, P] and inputs [R, B, ...], all
-    else has a leading run axis R, too, and each run's values come from its own batch.
+    Empty batches have norms [R, 0] and sums of zero.
     """
 
     def __init__(self, code: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> None:
-        self.code, self.one_run = code, flat.dim() == 1
-        if self.one_run:
-            flat, inputs, targets = flat[None], inputs[None], targets[None]
-        self.flat, self.inputs, self.targets = flat, inputs, targets
+        self.code, self.flat, self.inputs, self.targets = code, flat, inputs, targets
         self.empty = inputs.shape[1] == 0
         self._layers: dict[str, LayerGradients] = {}
         self._norms: Tensor | None = None
         self._layer_norms: dict[str, Tensor] = {}
 
     def norms(self) -> Tensor:
-        """2-norms, [B]; inf for an example whose gradient is not finite, or too large to add up.
+        """2-norms, [R, B]; inf for one whose gradient is not finite, or too large to add up.
 
         Such an example's gradient is zero from then on.
         """
-        return self._squeezed(self._all_norms())
+        if self._norms is None:
+            self._norms = self.flat.new_zeros(self.inputs.shape[:2])
+            if not self.empty:
+                self._norms = self._take_gradients().to(self.flat.dtype)
+        return self._norms
 
     def layer_norms(self) -> dict[str, Tensor]:
-        """2-norms of each layer's part, float64 [B]; inf in every layer where `norms` is inf."""
-        if self._all_norms().numel() == 0:
-            return {layer: self.norms() for layer in self.code.layer_sizes}
-        return {name: self._squeezed(norms) for name, norms in self._layer_norms.items()}
-
-    def layer_sizes(self) -> dict[str, int]:
-        return self.code.layer_sizes
+        """Of each layer's part, float64 [R, B]; inf in every layer where `norms` is inf."""
+        if self.norms().numel() == 0:
+            return dict.fromkeys(self.code.layer_sizes, self.norms())
+        return self._layer_norms
 
     def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
-        """sum_i weights[j, i] g_i: weights [J, B] -> [J, P], or [J, P_g] of these layers only."""
+        """sum_i weights[r, j, i] g_ri: weights [R, J, B] -> [R, J, P], or of these layers only."""
         wanted = self.code.layer_sizes if layers is None else layers
-        weights = weights[None] if self.one_run else weights
-        if self._all_norms().numel() == 0:
+        if self.norms().numel() == 0:
             size = sum(self.code.layer_sizes[layer] for layer in wanted)
-            return self._squeezed(self.flat.new_zeros(*weights.shape[:2], size))
+            return self.flat.new_zeros(*weights.shape[:2], size)
         sums = []
         with float32(weights.device):
             for layer in wanted:
                 named = self._layers[layer].weighted_sums(weights)
                 sums += [named[name].flatten(2) for name in self.code.layer_parameters[layer]]
-        return self._squeezed(torch.cat(sums, dim=2))
+        return torch.cat(sums, dim=2)
 
-    def plain_sums(self, present: Tensor | None = None) -> Tensor:
-        """sum_i g_i over those present (bool [B]; None: all), by ordinary differentiation, [P]."""
-        each = []
-        for run in range(len(self.flat)):
-            mine = slice(None) if present is None else present if self.one_run else present[run]
-            each.append(self._plain_sum(run, mine))
-        return self._squeezed(torch.stack(each))
+    def plain_sums(self, present: Tensor) -> Tensor:
+        """sum_i g_ri over those present, by ordinary differentiation, [R, P]."""
+        return torch.stack([self._plain_sum(run, present[run]) for run in range(len(self.flat))])
 
-    def _plain_sum(self, run: int, mine: Tensor | slice) -> Tensor:
+    def _plain_sum(self, run: int, present: Tensor) -> Tensor:
         if self.empty:
             return torch.zeros_like(self.flat[run])
         flat = self.flat[run].detach().requires_grad_(True)
@@ -80,18 +72,9 @@ class BatchGradients:
         for start in range(0, len(inputs), width):
             part = slice(start, start + width)
             losses = self.code.loss(self.code.outputs(flat, inputs[part]), targets[part])
-            here = mine if isinstance(mine, slice) else mine[part]
             with self.code.precision.products(flat.device):
-                total += torch.autograd.grad(losses[here].sum(), flat)[0]
+                total += torch.autograd.grad(losses[present[part]].sum(), flat)[0]
         return total
-
-    def _all_norms(self) -> Tensor:
-        """[R, B]"""
-        if self._norms is None:
-            self._norms = self.flat.new_zeros(self.inputs.shape[:2])
-            if not self.empty:
-                self._norms = self._take_gradients().to(self.flat.dtype)
-        return self._norms
 
     def _take_gradients(self) -> Tensor:
         self._layers = self.code.layer_gradients(self.flat, self.inputs, self.targets)
@@ -107,6 +90,3 @@ class BatchGradients:
         each = each.unflatten(1, shape)
         self._layer_norms = dict(zip(self._layers, each, strict=True))
         return norms.unflatten(0, shape)
-
-    def _squeezed(self, values: Tensor) -> Tensor:
-        return values[0] if self.one_run else values

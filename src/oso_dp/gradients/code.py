@@ -92,10 +92,7 @@ class GradientCode:
         return outputs.to(flat.dtype) if self.precision.low else outputs
 
     def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> BatchGradients:
-        """Gradients at parameters `flat` [P] of a batch: inputs [B, ...], targets [B, ...].
-
-        Or of R runs, each with a batch of its own: [R, P], [R, B, ...], [R, B, ...].
-        """
+        """Of R runs at their parameters, flat [R, P]; inputs [R, B, ...], targets [R, B, ...]."""
         return BatchGradients(self, flat, inputs, targets)
 
     def layer_gradients(

@@ -102,13 +102,13 @@ def _check_gradients(
     tolerance: float,
 ) -> None:
     """The batch's norms [B], whole and by layer, and sums with weights [J, B], against `alone`."""
-    together = code(flat, inputs, targets)
-    sums, expected = together.weighted_sums(weights), weights @ alone
+    together = code(flat[None], inputs[None], targets[None])
+    sums, expected = together.weighted_sums(weights[None])[0], weights @ alone
     pairs = {}
     parts = alone.split(list(code.layer_sizes.values()), dim=1)
     for (layer, norms), part in zip(together.layer_norms().items(), parts, strict=True):
-        pairs[f" in layer {layer!r}"] = norms, part
-    pairs[""] = together.norms(), alone
+        pairs[f" in layer {layer!r}"] = norms[0], part
+    pairs[""] = together.norms()[0], alone
     for where, (norms, gradients) in pairs.items():
         right = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
         if not _close(norms.double(), right, float(right.max()), tolerance):

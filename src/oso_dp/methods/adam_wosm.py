@@ -14,7 +14,7 @@ from oso_dp.methods.base import Method, Settings, State, setting
 from oso_dp.privacy.queries import ClippedGradient
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from oso_dp.privacy.queries import Answers
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,13 @@ class AdamWOSM(Method):
     def queries(self, state: State) -> tuple[ClippedGradient]:
         if not state.noise_multiplier > 0:
             raise OsoError("adam_wosm: noise multiplier 0: must be > 0, its step divides by it")
-        assert state.threshold is not None
         return (ClippedGradient(state.noise_multiplier, state.threshold),)
 
-    def update(self, state: State, answers: dict[str, Tensor]) -> None:
-        gradient, beta1 = answers["clipped_gradient"], self.settings.beta1
+    def update(self, state: State, answers: Answers) -> None:
+        gradient, beta1 = answers[ClippedGradient], self.settings.beta1
         mean = state.memory.get("mean", gradient.new_zeros(gradient.shape))
         mean = beta1 * mean + (1 - beta1) * gradient
         state.memory["mean"] = mean
-        assert state.threshold is not None
         noise_deviation = state.noise_multiplier * state.threshold / state.batch_size
         step_size = state.learning_rate / (noise_deviation + self.settings.stabiliser)
         state.parameters -= step_size[:, None] * mean / (1 - beta1**state.step)

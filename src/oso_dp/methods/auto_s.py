@@ -12,7 +12,7 @@ from oso_dp.methods.base import Method, Settings, State, descend, setting
 from oso_dp.privacy.queries import AutomaticGradient
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from oso_dp.privacy.queries import Answers
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,8 @@ class AutoS(Method):
         return {**candidate, "threshold": 1.0}
 
     def queries(self, state: State) -> tuple[AutomaticGradient]:
-        assert state.threshold is not None
         stabiliser = self.settings.stabiliser
         return (self.query(state.noise_multiplier, state.threshold, stabiliser=stabiliser),)
 
-    def update(self, state: State, answers: dict[str, Tensor]) -> None:
-        descend(state, answers[self.query.kind], self.momentum)
+    def update(self, state: State, answers: Answers) -> None:
+        descend(state, answers[self.query], self.momentum)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:  # the study reads declarations from here without torch's start-up time
     from torch import Tensor
 
-    from oso_dp.privacy.queries import Query
+    from oso_dp.privacy.queries import Answers, Query
 
 
 @dataclass
@@ -24,8 +24,8 @@ class State:
 
     parameters: Tensor  # theta, [R, P]
     learning_rate: Tensor  # rho, [R]
-    threshold: Tensor | None  # C, [R]; None for methods that do not clip
-    quantile: Tensor | None  # gamma, [R]
+    threshold: Tensor  # C, [R]; NaN for methods that do not clip
+    quantile: Tensor  # gamma, [R]; NaN for methods that have none
     noise_multiplier: float  # nu, of one step, all its queries together
     batch_size: int  # expected size of a Poisson batch
     step: int = 0  # t, counted from 1 while a step is taken
@@ -36,8 +36,8 @@ class State:
         """Drop all runs but these (int64 indices): the others have ended."""
         self.parameters = self.parameters[runs]
         self.learning_rate = self.learning_rate[runs]
-        self.threshold = None if self.threshold is None else self.threshold[runs]
-        self.quantile = None if self.quantile is None else self.quantile[runs]
+        self.threshold = self.threshold[runs]
+        self.quantile = self.quantile[runs]
         self.memory = {name: value[runs] for name, value in self.memory.items()}
 
 
@@ -82,10 +82,14 @@ class Method:
         return noise_multiplier, None
 
     def queries(self, state: State) -> tuple[Query, ...]:
+        """The sums that a step asks for."""
         raise NotImplementedError
 
-    def update(self, state: State, answers: dict[str, Tensor]) -> None:
-        """Take one step. `answers`: sanitized means by query name, [R, P], or [R] for a count."""
+    def update(self, state: State, answers: Answers) -> None:
+        """Take one step. `answers[ClippedGradient]` is the sanitized mean for that query, [R, P].
+
+        [R] for a count; `answers[ClippedGradient, name]` of a query about a group of layers.
+        """
         raise NotImplementedError
 
     def fraction_clipped(self, state: State) -> Tensor | None:

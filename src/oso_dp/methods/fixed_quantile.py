@@ -12,6 +12,8 @@ from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from oso_dp.privacy.queries import Answers
+
 
 @dataclass(frozen=True)
 class FixedQuantileSettings(Settings):
@@ -39,18 +41,15 @@ class FixedQuantile(Method):
 
     def queries(self, state: State) -> tuple[ClippedGradient | UnclippedCount, ...]:
         gradient_noise, count_noise = self.split_noise(state.noise_multiplier, state.batch_size)
-        assert state.threshold is not None
         return (
             ClippedGradient(gradient_noise, state.threshold),
             UnclippedCount(count_noise, state.threshold),
         )
 
-    def update(self, state: State, answers: dict[str, Tensor]) -> None:
-        descend(state, answers["clipped_gradient"], self.momentum)
-        unclipped = answers["unclipped_count"] + 0.5  # b~: undo the count's centring
+    def update(self, state: State, answers: Answers) -> None:
+        descend(state, answers[ClippedGradient], self.momentum)
+        unclipped = answers[UnclippedCount] + 0.5  # b~: undo the count's centring
         state.memory["unclipped"] = unclipped
-        assert state.threshold is not None
-        assert state.quantile is not None
         # C moves after its batch was clipped with the old value.
         state.threshold = self.moved(state.threshold, unclipped - state.quantile)
 

@@ -18,6 +18,8 @@ from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from oso_dp.privacy.queries import Answers
+
 
 class FixedQuantilePerLayer(FixedQuantile):
     """`threshold`, of a run as of its rows, is the length of the layers' thresholds as a vector.
@@ -40,15 +42,14 @@ class FixedQuantilePerLayer(FixedQuantile):
             *map(UnclippedCount, counts, thresholds, groups),
         )
 
-    def update(self, state: State, answers: dict[str, Tensor]) -> None:
+    def update(self, state: State, answers: Answers) -> None:
         import torch
 
         names = [group.name for group in _groups(state)]
-        parts = [answers[f"clipped_gradient/{name}"] for name in names]
+        parts = [answers[ClippedGradient, name] for name in names]
         descend(state, torch.cat(parts, dim=1), self.momentum)
-        votes = torch.stack([answers[f"unclipped_count/{name}"] for name in names], dim=1)
+        votes = torch.stack([answers[UnclippedCount, name] for name in names], dim=1)
         unclipped = votes + 0.5  # b~ of each layer, [R, layers]
-        assert state.quantile is not None
         thresholds = self.moved(_thresholds(state), unclipped - state.quantile[:, None])
         state.memory["thresholds"] = thresholds
         state.memory["unclipped"] = unclipped.mean(dim=1)
@@ -65,7 +66,6 @@ def _thresholds(state: State) -> Tensor:
     """C of each layer, [R, layers]."""
     import torch
 
-    assert state.threshold is not None
     shares = equal_thresholds(1.0, len(state.layers))
     equal = torch.stack([share * state.threshold for share in shares], dim=1)
     return state.memory.get("thresholds", equal)

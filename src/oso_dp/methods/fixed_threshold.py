@@ -8,7 +8,7 @@ from oso_dp.methods.base import Method, State, descend
 from oso_dp.privacy.queries import ClippedGradient
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from oso_dp.privacy.queries import Answers
 
 
 class FixedThreshold(Method):
@@ -17,8 +17,7 @@ class FixedThreshold(Method):
     search: ClassVar[tuple[str, ...]] = ("learning_rate", "threshold")
 
     def queries(self, state: State) -> tuple[ClippedGradient]:
-        assert state.threshold is not None
         return (ClippedGradient(state.noise_multiplier, state.threshold),)
 
-    def update(self, state: State, answers: dict[str, Tensor]) -> None:
-        descend(state, answers["clipped_gradient"], self.momentum)
+    def update(self, state: State, answers: Answers) -> None:
+        descend(state, answers[ClippedGradient], self.momentum)

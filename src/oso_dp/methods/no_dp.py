@@ -9,7 +9,7 @@ from oso_dp.methods.base import Method, Settings, State, descend, setting
 from oso_dp.privacy.queries import PlainGradient
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from oso_dp.privacy.queries import Answers
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class NoDP(Method):
     def queries(self, state: State) -> tuple[PlainGradient]:
         return (PlainGradient(),)
 
-    def update(self, state: State, answers: dict[str, Tensor]) -> None:
-        gradient = answers["plain_gradient"]
+    def update(self, state: State, answers: Answers) -> None:
+        gradient = answers[PlainGradient]
         if self.settings.optimizer == "sgd":
             descend(state, gradient, self.momentum)
             return

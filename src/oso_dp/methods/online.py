@@ -12,6 +12,8 @@ from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from oso_dp.privacy.queries import Answers
+
 
 @dataclass(frozen=True)
 class OnlineSettings(Settings):
@@ -37,14 +39,13 @@ class Online(Method):
 
     def queries(self, state: State) -> tuple[ClippedGradient, ClippedDirection]:
         gradient_noise, query_noise = self.split_noise(state.noise_multiplier, state.batch_size)
-        assert state.threshold is not None
         return (
             ClippedGradient(gradient_noise, state.threshold),  # g~, equation (18)
             ClippedDirection(query_noise, state.threshold),  # q~, equations (11) and (17)
         )
 
-    def update(self, state: State, answers: dict[str, Tensor]) -> None:
-        gradient, direction = answers["clipped_gradient"], answers["clipped_direction"]
+    def update(self, state: State, answers: Answers) -> None:
+        gradient, direction = answers[ClippedGradient], answers[ClippedDirection]
         descend(state, gradient, self.momentum)  # with rho_t; C and rho move afterwards
         memory = state.memory
         if "gradient" in memory:  # at t = 1 there is no past step: q~_0 = g~_0 = 0
@@ -55,7 +56,6 @@ class Online(Method):
         self, state: State, gradient: Tensor, past_gradient: Tensor, past_direction: Tensor
     ) -> None:
         """Move C and rho, from g~_t, g~_{t-1} and q~_{t-1}, each [R, P]."""
-        assert state.threshold is not None
         toward_direction = dot(gradient, past_direction).sign()
         toward_gradient = dot(gradient, past_gradient).sign()
         # Equation (20)

@@ -22,7 +22,6 @@ class OnlineAdditive(Online):
     def adapt(
         self, state: State, gradient: Tensor, past_gradient: Tensor, past_direction: Tensor
     ) -> None:
-        assert state.threshold is not None
         rho = state.learning_rate
         # Equation (13)
         toward_direction = rho * dot(gradient, past_direction)

@@ -31,7 +31,6 @@ class OnlineScaleInvariant(Online):
     def adapt(
         self, state: State, gradient: Tensor, past_gradient: Tensor, past_direction: Tensor
     ) -> None:
-        assert state.threshold is not None
         # Equation (19)
         toward_direction = _cosine(gradient, past_direction)
         state.threshold = state.threshold * (1 + self.settings.threshold_rate * toward_direction)

@@ -3,8 +3,8 @@
 Each query is sum_i w(n_i) g_i (or, for the count, sum_i w(n_i)), where n_i is the 2-norm of example
 i's gradient g_i, or of the part of it that the query's group of layers holds. The sensitivity is
 the most that adding or removing one example can change the sum (in 2-norm): max over n of w(n) n
-for vectors, of |w(n)| for the count. Tensors have one entry per run (shape [R]); `runs` picks one,
-or a slice of them: then norms and weights are [R, B] instead of [B].
+for vectors, of |w(n)| for the count. A query is asked for R runs at once: norms and weights are
+[R, B], and thresholds have one entry per run; `runs`, a slice, says which of those the R are.
 
 A norm that is not finite gets weight zero: such an example contributes nothing, whatever it holds.
 Thresholds are used no smaller than SMALLEST_THRESHOLD: far below it, float32 squares underflow, a
@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from oso_dp.errors import OsoError
 
 if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from oso_dp.privacy.groups import Group
@@ -45,40 +47,51 @@ class Query:
 
     @property
     def name(self) -> str:
-        """What the answer is called, and the ledger's entry: the kind, and the group if any."""
+        """What the ledger calls it, and the noise's stream: the kind, and the group if any."""
         return self.kind if self.group is None else f"{self.kind}/{self.group.name}"
 
-    def sensitivity(self, runs: int | slice) -> float | Tensor:
-        """A number, or one for each run of the slice, [R]."""
+    @property
+    def key(self) -> Key:
+        """What its answer is found by: its class, and the name of its group if it has one."""
+        return type(self) if self.group is None else (type(self), self.group.name)
+
+    def sensitivity(self, runs: slice) -> float | Tensor:
+        """Of each of these runs, [R], or one number for all."""
         raise NotImplementedError
 
-    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
-        """The weight of each example, shape [B], from the norms of their gradients, shape [B]."""
+    def weights(self, norms: Tensor, runs: slice) -> Tensor:
+        """The weight of each example, [R, B], from the norms of their gradients, [R, B]."""
         raise NotImplementedError
+
+
+Key: TypeAlias = type[Query] | tuple[type[Query], str]
+if TYPE_CHECKING:
+    # What `Mechanism.release` gives: [R, P], [R, P_g] of a group of layers, [R] if scalar.
+    Answers: TypeAlias = Mapping[Key, Tensor]
 
 
 @dataclass(frozen=True)
-class _ThresholdQuery(Query):
-    threshold: Tensor  # C, [R]; of a group with scales, in units of the scaled vector
+class ThresholdQuery(Query):
+    """Whatever depends on C."""
+
+    threshold: Tensor  # C of all runs
     group: Group | None = None
 
-    def _threshold(self, runs: int | slice) -> Tensor:
-        """[], or [R, 1] for several runs."""
-        threshold = self.threshold[runs].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)
-        return threshold[:, None] if isinstance(runs, slice) else threshold
+    def _threshold(self, runs: slice) -> Tensor:
+        """[R, 1]"""
+        return self.threshold[runs, None].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)
 
 
 @dataclass(frozen=True)
-class ClippedGradient(_ThresholdQuery):
+class ClippedGradient(ThresholdQuery):
     """The sum of gradients clipped to norm C (Galli et al., equation 4)."""
 
     kind = "clipped_gradient"
 
-    def sensitivity(self, runs: int | slice) -> float | Tensor:
-        threshold = self._threshold(runs)
-        return threshold[:, 0] if isinstance(runs, slice) else float(threshold)
+    def sensitivity(self, runs: slice) -> Tensor:
+        return self._threshold(runs)[:, 0]
 
-    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+    def weights(self, norms: Tensor, runs: slice) -> Tensor:
         threshold = self._threshold(runs)
         weights = threshold / norms.clamp(min=threshold)  # min(1, C / n), without dividing by 0
         return _usable(weights, norms.isfinite())
@@ -103,7 +116,7 @@ class AutomaticGradient(ClippedGradient):
                 f"query {self.name!r}: stabiliser {self.stabiliser}: must be 1e-6 to 1e6"
             )
 
-    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+    def weights(self, norms: Tensor, runs: slice) -> Tensor:
         return _usable(self._threshold(runs) / self._length(norms), norms.isfinite())
 
     def _length(self, norms: Tensor) -> Tensor:
@@ -128,21 +141,21 @@ class AdaptiveGradient(AutomaticGradient):
 
 
 @dataclass(frozen=True)
-class ClippedDirection(_ThresholdQuery):
+class ClippedDirection(ThresholdQuery):
     """The sum of unit gradients over the clipped examples: d(clipped sum)/dC (equation 11)."""
 
     kind = "clipped_direction"
 
-    def sensitivity(self, runs: int | slice) -> float:
+    def sensitivity(self, runs: slice) -> float:
         return 1.0
 
-    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+    def weights(self, norms: Tensor, runs: slice) -> Tensor:
         clipped = norms.isfinite() & (norms > self._threshold(runs))
         return _usable(norms.reciprocal(), clipped)
 
 
 @dataclass(frozen=True)
-class UnclippedCount(_ThresholdQuery):
+class UnclippedCount(ThresholdQuery):
     """The number of unclipped examples, each counted as +1/2 or -1/2 (Andrew et al. 2021).
 
     Centring halves the sensitivity: with the count at 0 or 1 it would be 1.
@@ -151,10 +164,10 @@ class UnclippedCount(_ThresholdQuery):
     kind = "unclipped_count"
     scalar = True
 
-    def sensitivity(self, runs: int | slice) -> float:
+    def sensitivity(self, runs: slice) -> float:
         return 0.5
 
-    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+    def weights(self, norms: Tensor, runs: slice) -> Tensor:
         votes = (norms <= self._threshold(runs)).to(norms.dtype) - 0.5
         return votes.masked_fill(~norms.isfinite(), 0.0)
 
@@ -171,10 +184,10 @@ class PlainGradient(Query):
     kind = "plain_gradient"
     needs_norms = False
 
-    def sensitivity(self, runs: int | slice) -> float:
+    def sensitivity(self, runs: slice) -> float:
         return math.inf
 
-    def weights(self, norms: Tensor, runs: int | slice) -> Tensor:
+    def weights(self, norms: Tensor, runs: slice) -> Tensor:
         return norms.new_ones(norms.shape)
 
 

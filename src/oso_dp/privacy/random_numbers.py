@@ -34,21 +34,20 @@ class RandomNumbers:
         self.device = device
         self._on_device = device.type != "cpu" and isinstance(randomness, Seeded)
 
-    def batch(self, run_id: str, step: int) -> Tensor:
-        """The indices of one run's batch, int64 [B]."""
-        return torch.from_numpy(self._batch(run_id, step)).to(self.device)
-
     def batches(self, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
         """Indices, int64 [R, B], and which of them are a run's own, bool [R, B].
 
         As wide as the longest batch needs, so that none overflows; the others are padded with the
         index 0, which is not their own.
         """
-        each = [self._batch(run_id, step) for run_id in run_ids]
-        width = -(-max(len(batch) for batch in each) // BLOCK) * BLOCK
-        indices = np.zeros((len(each), width), dtype=np.int64)
-        present = np.zeros((len(each), width), dtype=bool)
-        for row, batch in enumerate(each):
+        drawn = [
+            self.sampling.draw(self.examples, self.randomness.words(run_id, "sampling", step))
+            for run_id in run_ids
+        ]
+        width = -(-max(map(len, drawn)) // BLOCK) * BLOCK
+        indices = np.zeros((len(drawn), width), dtype=np.int64)
+        present = np.zeros((len(drawn), width), dtype=bool)
+        for row, batch in enumerate(drawn):
             indices[row, : len(batch)], present[row, : len(batch)] = batch, True
         return torch.from_numpy(indices).to(self.device), torch.from_numpy(present).to(self.device)
 
@@ -61,9 +60,5 @@ class RandomNumbers:
             drawn = philox.normals(run_ids, purpose, step, count, self.device)
             return drawn.view(len(run_ids), *shape)
         threads = torch.get_num_threads()
-        found = self.randomness.normals(run_ids, purpose, step, tuple(shape), threads)
-        return torch.from_numpy(found).to(self.device)
-
-    def _batch(self, run_id: str, step: int) -> np.ndarray:
-        words = self.randomness.words(run_id, "sampling", step)
-        return self.sampling.draw(self.examples, words)
+        numbers = self.randomness.normals(run_ids, purpose, step, tuple(shape), threads)
+        return torch.from_numpy(numbers).to(self.device)

@@ -10,8 +10,10 @@ The paper shows a CNN for character recognition, 20 realizations of the mechanis
 which data, C, rho or noise it trained with.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,14 +21,16 @@ from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import BatchGradients, GradientCode
 from oso_dp.methods import State
 from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
-from oso_dp.privacy.streams import source
 from oso_dp.training.loop import Start, Task, examples_on_device, train
+
+if TYPE_CHECKING:
+    from oso_dp.privacy.queries import Answers
 
 STEPS = (100, 250, 500, 750, 950)  # the paper's t
 REALISATIONS = 20  # the paper's
@@ -63,10 +67,11 @@ def similarities(
     """
     seen: dict[int, tuple[Tensor, float | None]] = {}
 
-    def watch(state: State, answers: dict[str, Tensor]) -> None:
+    def watch(state: State, answers: "Answers") -> None:
         if state.step in steps:
-            threshold = None if state.threshold is None else float(state.threshold[0])
-            seen[state.step] = (state.parameters[0].clone(), threshold)
+            threshold = float(state.threshold[0])
+            known = None if math.isnan(threshold) else threshold
+            seen[state.step] = (state.parameters[0].clone(), known)
 
     last = max(steps)
     (outcome,) = train(replace(task, steps=last, evaluate_every=last), [start], arrays, watch=watch)
@@ -94,8 +99,7 @@ class _Probe:
             len(self.inputs),
             task.batch_size,
             task.noise_multiplier,
-            source(task.randomness),
-            device,
+            device=device,  # and seeded, so that a batch can be drawn again to look at it
         )
         self.released = 0  # releases so far: each has a step of its own
         self.whole: tuple[int, Tensor] | None = None
@@ -104,7 +108,10 @@ class _Probe:
         self, step: int, parameters: Tensor, run_threshold: float | None, threshold: float
     ) -> Similarity:
         if self.whole is None or self.whole[0] != step:
-            self.whole = (step, self._sum(parameters, slice(None)))
+            self.whole = (
+                step,
+                self._sum(parameters, torch.arange(len(self.inputs), device=self.inputs.device)),
+            )
         self.released += 1
         pairs = [self._release(run, parameters, threshold) for run in range(self.realisations)]
         batch = np.array([_cosine(released, true) for released, true in pairs])
@@ -126,25 +133,29 @@ class _Probe:
 
     def _release(self, run: int, parameters: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
         """The sanitized mean and the true sum over one batch, [P] each."""
-        batches: list[Tensor] = []
 
-        def gradients(batch: Tensor):  # type: ignore[no-untyped-def]
-            batches.append(batch)
-            return self.code(parameters, self.inputs[batch], self.targets[batch])
+        def gradients(batch: Tensor) -> BatchGradients:
+            return self._gradients(parameters, batch[0])
 
         thresholds = parameters.new_full((self.realisations,), threshold)
         query = ClippedGradient(self.noise_multiplier, thresholds)
-        answers = self.mechanism.release(run, self.released, (query,), gradients)
-        return answers[query.name], self._sum(parameters, batches[0])
+        one = slice(run, run + 1)
+        answers = self.mechanism.release(one, self.released, (query,), gradients)
+        batches, present = self.mechanism.random_numbers.batches(
+            self.mechanism.run_ids[one], self.released
+        )
+        return answers[ClippedGradient][0], self._sum(parameters, batches[0][present[0]])
 
-    def _sum(self, parameters: Tensor, where: Tensor | slice) -> Tensor:
-        """The true sum over these examples, a few at a time."""
-        inputs, targets = self.inputs[where], self.targets[where]
+    def _sum(self, parameters: Tensor, batch: Tensor) -> Tensor:
+        """The true sum over these examples (indices), a few at a time."""
         total = torch.zeros_like(parameters, dtype=torch.float64)
-        for first in range(0, len(inputs), _BATCH):
-            part = slice(first, first + _BATCH)
-            total += self.code(parameters, inputs[part], targets[part]).plain_sums()
+        for part in batch.split(_BATCH):
+            everybody = torch.ones(1, len(part), dtype=torch.bool, device=part.device)
+            total += self._gradients(parameters, part).plain_sums(everybody)[0]
         return total
+
+    def _gradients(self, parameters: Tensor, batch: Tensor) -> BatchGradients:
+        return self.code(parameters[None], self.inputs[batch][None], self.targets[batch][None])
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:

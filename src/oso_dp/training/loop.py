@@ -5,18 +5,20 @@ parameters and the test loss, never by the training loss, which is private.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
+from oso_dp.errors import OsoError
 from oso_dp.gradients import (
     BatchGradients,
     GradientCode,
@@ -29,12 +31,16 @@ from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.streams import source, stream
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.training.evaluate import Evaluator
 
+if TYPE_CHECKING:
+    from oso_dp.privacy.queries import Answers
+
 _log = logging.getLogger(__name__)
-Watch = Callable[[State, dict[str, Tensor]], None]
+Watch = Callable[[State, "Answers"], None]
 
 
 @dataclass(frozen=True)
@@ -156,12 +162,13 @@ class _Training:
                 device
             ),
             learning_rate=torch.tensor([start.learning_rate for start in starts], device=device),
-            threshold=_optional([start.threshold for start in starts], device),
-            quantile=_optional([start.quantile for start in starts], device),
+            threshold=_column([start.threshold for start in starts], device),
+            quantile=_column([start.quantile for start in starts], device),
             noise_multiplier=task.noise_multiplier,
             batch_size=task.batch_size,
             layers=dict(self.code.layer_sizes),
         )
+        _check_thresholds(task.method, self.state)
         # Of the model's structure, so without the rounding of a low precision.
         first = self.state.parameters[0].double()
         check_independence(GradientCode(model, loss), first, self.inputs[:0], self.targets[:0])
@@ -178,7 +185,7 @@ class _Training:
         ]
         answers = released[0]
         if len(released) > 1:
-            answers = {name: torch.cat([each[name] for each in released]) for name in answers}
+            answers = {key: torch.cat([part[key] for part in released]) for key in answers}
         self.watch(state, answers)
         task.method.update(state, answers)
         self._drop_diverged(finite(state.parameters))
@@ -210,7 +217,7 @@ class _Training:
             shared = {
                 "step": state.step,
                 "metric": task.metric,
-                "threshold": None if state.threshold is None else state.threshold[run].item(),
+                "threshold": _or_none(state.threshold[run].item()),
                 "learning_rate": state.learning_rate[run].item(),
                 "fraction_clipped": None if clipped is None else clipped[run].item(),
             }
@@ -260,6 +267,15 @@ class _Training:
         self.mechanism.resume(ledgers, self.state.step)
 
 
+def _check_thresholds(method: Method, state: State) -> None:
+    clips = any(isinstance(query, ThresholdQuery) for query in method.queries(state))
+    if clips and state.threshold.isnan().any():
+        raise OsoError(
+            f"{method.name}: clips at a threshold, but a run begins without one; the method's "
+            "`search` or `starting_point` must give it"
+        )
+
+
 @cache
 def _say_once(text: str) -> None:
     _log.warning(text)
@@ -299,5 +315,10 @@ def finite(parameters: Tensor) -> Tensor:
     return whole if whole.all() else parameters.isfinite().all(dim=1)
 
 
-def _optional(values: Sequence[float | None], device: torch.device) -> Tensor | None:
-    return None if None in values else torch.tensor(values, device=device)
+def _column(values: Sequence[float | None], device: torch.device) -> Tensor:
+    """[R], NaN for None."""
+    return torch.tensor([math.nan if value is None else value for value in values], device=device)
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value

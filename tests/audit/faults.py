@@ -6,9 +6,9 @@ ledger stays as the faulty code writes it: the claim is what such code would hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from oso_dp.audit.canaries import THRESHOLD
-from oso_dp.errors import OsoError
+from oso_dp.audit.findings import Fault
 from oso_dp.gradients import BatchGradients
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
@@ -27,21 +27,11 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded
 
 
-@dataclass(frozen=True)
-class Fault:
-    """`query`: it shows in methods that ask for this one."""
-
-    name: str
-    says: str
-    plant: Callable[[], AbstractContextManager[Any]]
-    query: str = "clipped_gradient"
-
-
 def _no_noise(name: str) -> AbstractContextManager[Any]:
     right = Mechanism._add_noise
 
-    def add_noise(self: Mechanism, total: Tensor, query: Query, run: int, step: int) -> Tensor:
-        return total if query.name == name else right(self, total, query, run, step)
+    def add_noise(self: Mechanism, total: Tensor, query: Query, runs: slice, step: int) -> Tensor:
+        return total if query.name == name else right(self, total, query, runs, step)
 
     return patch.object(Mechanism, "_add_noise", add_noise)
 
@@ -49,8 +39,8 @@ def _no_noise(name: str) -> AbstractContextManager[Any]:
 def _noise_of_the_mean() -> AbstractContextManager[Any]:
     right = Mechanism._add_noise
 
-    def add_noise(self: Mechanism, total: Tensor, query: Query, run: int, step: int) -> Tensor:
-        return total + (right(self, total, query, run, step) - total) / self.batch_size
+    def add_noise(self: Mechanism, total: Tensor, query: Query, runs: slice, step: int) -> Tensor:
+        return total + (right(self, total, query, runs, step) - total) / self.batch_size
 
     return patch.object(Mechanism, "_add_noise", add_noise)
 
@@ -86,14 +76,14 @@ def _one_number() -> AbstractContextManager[Any]:
 
 
 def _no_clip(kind: type[ClippedGradient] | type[ClippedDirection]) -> AbstractContextManager[Any]:
-    def weights(self: Query, norms: Tensor, run: int) -> Tensor:
+    def weights(self: Query, norms: Tensor, runs: slice) -> Tensor:
         return norms.isfinite().to(norms.dtype)
 
     return patch.object(kind, "weights", weights)
 
 
 def _unscaled_noise() -> AbstractContextManager[Any]:
-    return patch.object(ClippedGradient, "sensitivity", lambda self, run: 1.0)
+    return patch.object(ClippedGradient, "sensitivity", lambda self, runs: 1.0)
 
 
 def _small_norms() -> AbstractContextManager[Any]:
@@ -146,25 +136,25 @@ _EVERY = (
     Fault(
         "no_gradient_noise",
         "noise missing from the gradient",
-        lambda: _no_noise("clipped_gradient"),
+        partial(_no_noise, "clipped_gradient"),
     ),
     Fault(
         "no_direction_noise",
         "noise missing from Online's direction",
-        lambda: _no_noise("clipped_direction"),
+        partial(_no_noise, "clipped_direction"),
         "clipped_direction",
     ),
     Fault(
         "no_count_noise",
         "noise missing from FixedQuantile's count",
-        lambda: _no_noise("unclipped_count"),
+        partial(_no_noise, "unclipped_count"),
         "unclipped_count",
     ),
-    Fault("no_clip", "gradients not clipped", lambda: _no_clip(ClippedGradient)),
+    Fault("no_clip", "gradients not clipped", partial(_no_clip, ClippedGradient)),
     Fault(
         "no_direction_clip",
         "the direction's gradients not brought to norm 1",
-        lambda: _no_clip(ClippedDirection),
+        partial(_no_clip, ClippedDirection),
         "clipped_direction",
     ),
     Fault("unscaled_noise", "noise not scaled with C", _unscaled_noise),
@@ -184,10 +174,3 @@ _EVERY = (
     Fault("deviation_booked", "the ledger holds nu C in place of nu", _deviation_booked),
 )
 FAULTS = {fault.name: fault for fault in _EVERY}
-
-
-def find_fault(name: str) -> Fault:
-    """The fault of this name; OsoError names the others."""
-    if name not in FAULTS:
-        raise OsoError(f"fault {name!r}: not known; allowed are {', '.join(FAULTS)}")
-    return FAULTS[name]

@@ -1,0 +1,62 @@
+"""Per-example gradients that are given, and one run's view of what is made for several."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oso_dp.privacy.mechanism import Mechanism, exact_sums
+from oso_dp.privacy.queries import Query
+from oso_dp.privacy.random_numbers import RandomNumbers
+
+
+class Given:
+    """The gradients [R, B, P] stand in a tensor."""
+
+    def __init__(self, gradients: Tensor) -> None:
+        self.gradients = gradients
+
+    def norms(self) -> Tensor:
+        return self.gradients.norm(dim=2)
+
+    def weighted_sums(self, weights: Tensor, layers: None = None) -> Tensor:
+        return weights @ self.gradients
+
+    def plain_sums(self, present: Tensor) -> Tensor:
+        return (present[..., None] * self.gradients).sum(dim=1)
+
+
+def released(
+    mechanism: Mechanism,
+    run: int,
+    step: int,
+    queries: Sequence[Query],
+    gradients_of: Callable[[Tensor], Any],
+) -> dict[str, Tensor]:
+    """The answers to one run, by the query's name, without the run axis."""
+    answers = mechanism.release(slice(run, run + 1), step, queries, gradients_of)
+    return {query.name: answers[query.key][0] for query in queries}
+
+
+def batch_of(random_numbers: RandomNumbers, run_id: str, step: int) -> Tensor:
+    """The indices of one run's batch, [B], without what pads it."""
+    indices, present = random_numbers.batches([run_id], step)
+    return indices[0][present[0]]
+
+
+def sums_of_one(queries: Sequence[Query], gradients: Any) -> list[Tensor]:
+    """The exact sums of the first run, all of whose examples are there: [P] each."""
+    present = torch.ones(gradients.norms().shape, dtype=torch.bool)
+    return [total[0] for total in exact_sums(queries, slice(0, 1), gradients, present)]
+
+
+def always_empty(mechanism: Mechanism) -> Mechanism:
+    """Its batches hold nobody from now on, so that its answers are noise alone."""
+
+    def batches(run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
+        nobody = torch.zeros(len(run_ids), 0)
+        return nobody.long(), nobody.bool()
+
+    mechanism.random_numbers.batches = batches  # type: ignore[method-assign]
+    return mechanism
