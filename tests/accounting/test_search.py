@@ -1,12 +1,13 @@
 """The price of a search, against independent check values and the two selection rules' theory."""
 
+import json
 import math
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from oso_dp.accounting.search import SHAPES, Search, _bracket, shape_paid_for
+from oso_dp.accounting.search import SHAPES, Search, shape_paid_for
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -72,29 +73,28 @@ def test_the_noise_meets_its_budget_and_is_the_least_that_does(epsilon, runs, ra
     assert found.epsilon(nu * (1 - 1e-5), DELTA) > epsilon
 
 
-@pytest.mark.parametrize("stride", [0.1, 1.4])
-@pytest.mark.parametrize("start", [-1.0, 0.0, 2.0])
-@pytest.mark.parametrize("root", [-2.9, -0.5, 0.0, 0.05, 3.3, 9.2])
-def test_a_bracket_is_no_wider_than_its_stride(root: float, start: float, stride: float) -> None:
-    """By PLD, a look at far too little noise would take hours and gigabytes."""
-    asked: list[float] = []
-
-    def excess(log_nu: float) -> float:
-        asked.append(log_nu)
-        return root - log_nu
-
-    low, high = _bracket(excess, start, stride)
-    assert low is not None
-    assert high is not None
-    assert low[0] < root <= high[0] <= low[0] + stride * (1 + 1e-12)
-    assert min(asked) >= min(start, root - stride) - 1e-12
-    assert max(asked) <= max(start, root + stride) + 1e-12
-    assert [low[1], high[1]] == [root - low[0], root - high[0]]
+@pytest.mark.parametrize(("steps", "runs"), [(1, 2), (1172, 81), (10**6, 10**6)])
+@pytest.mark.parametrize("selection", ["composition", "random_stopping"])
+def test_a_noise_multiplier_is_found_for_searches_of_any_size(steps, runs, selection) -> None:
+    """Where there is almost no noise, epsilon may be infinite."""
+    found = Search(PoissonSampling(1e-3), steps, runs, selection)
+    nu = found.noise_multiplier(8.0, DELTA)
+    assert found.epsilon(nu, DELTA) <= 8.0 < found.epsilon(nu * (1 - 1e-6), DELTA)
 
 
-@pytest.mark.parametrize("root", [-50.0, 50.0])
-def test_a_bracket_ends_where_the_search_does(root: float) -> None:
-    assert None in _bracket(lambda log_nu: root - log_nu, 0.0, 1.4)
+def test_pld_is_not_asked_about_far_too_little_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take hours and gigabytes."""
+    asked = []
+    event = Search._event
+    monkeypatch.setattr(Search, "_event", lambda self, nu: (asked.append(nu), event(self, nu))[1])
+    found = search(9)
+    rdp = found.noise_multiplier(3.0, DELTA)
+    asked.clear()
+    monkeypatch.setattr(Search, "noise_multiplier", lambda *_, **__: rdp)
+    low, high = found._ends(3.0, DELTA, "pld")
+    assert min(asked) >= 0.8 * rdp
+    assert found.epsilon(low, DELTA, "pld") > 3.0 >= found.epsilon(high, DELTA, "pld")
+    assert high < 1.1 * rdp
 
 
 def test_a_run_that_repeats_a_search_costs_like_its_steps() -> None:
@@ -183,3 +183,18 @@ def test_a_large_delta_covers_much_noise_whole_and_the_least_is_still_found(
     nu = search.noise_multiplier(0.5, delta)
     assert len(asked) < 40
     assert search.epsilon(nu, delta) <= 0.5 < search.epsilon(nu * (1 - 1e-6), delta)
+
+
+def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
+    """Of every fifth grid: what its rows were trained with is what its budget asks for."""
+    cohorts = json.loads((repo / "results/plan.json").read_text())["cohorts"]
+    private = {
+        (c["sampling_rate"], c["steps"], c["runs"], c["epsilon"]): c
+        for c in cohorts
+        if c["epsilon"] is not None
+    }
+    for cohort in list(private.values())[::5]:
+        sampling = PoissonSampling(cohort["sampling_rate"])
+        found = Search(sampling, cohort["steps"], cohort["runs"], cohort["selection"])
+        nu = found.noise_multiplier(cohort["epsilon"], cohort["delta"])
+        assert math.ceil(nu * 1e5) / 1e5 == cohort["noise_multiplier"], cohort["name"]

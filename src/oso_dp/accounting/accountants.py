@@ -24,7 +24,7 @@ from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+    from dp_accounting import DpEvent, PrivacyAccountant
 
 ACCOUNTANTS = ("rdp", "pld", "prv")
 
@@ -52,18 +52,21 @@ def epsilon_of_event(
 ) -> float:
     """Epsilon at delta of an event whose batches were drawn by `sampling`, by RDP or PLD."""
     check_delta(delta)
-    if accountant == "rdp":
+    with quiet():
+        return float(fresh_accountant(accountant, sampling).compose(event).get_epsilon(delta))
+
+
+def fresh_accountant(name: str, sampling: PoissonSampling) -> PrivacyAccountant:
+    """dp_accounting's, rdp or pld, for the neighbouring relation of the sampling scheme."""
+    if name == "rdp":
         from oso_dp.privacy.dp_events import RdpAccountant
 
-        made = RdpAccountant(neighboring_relation=sampling.relation)
-    elif accountant == "pld":
+        return RdpAccountant(neighboring_relation=sampling.relation)
+    if name == "pld":
         from dp_accounting.pld import PLDAccountant
 
-        made = PLDAccountant(neighboring_relation=sampling.relation)
-    else:
-        raise OsoError(f"accountant {accountant!r}: not known; allowed are rdp, pld")
-    with _quiet():
-        return float(made.compose(event).get_epsilon(delta))
+        return PLDAccountant(neighboring_relation=sampling.relation)
+    raise OsoError(f"accountant {name!r}: not known; allowed are rdp, pld")
 
 
 def check_delta(delta: float) -> None:
@@ -78,7 +81,7 @@ def _rdp_epsilon(releases: Counter[tuple[PoissonSampling, float]], delta: float)
     check_delta(delta)
     orders = RdpAccountant().orders
     spent = sum(n * _step_rdp(sampling, nu) for (sampling, nu), n in releases.items())
-    with _quiet():
+    with quiet():
         return float(compute_epsilon(orders, spent, delta)[0])
 
 
@@ -88,7 +91,7 @@ def _step_rdp(sampling: PoissonSampling, noise_multiplier: float) -> np.ndarray:
     from oso_dp.privacy.dp_events import RdpAccountant
 
     made = RdpAccountant(neighboring_relation=sampling.relation)
-    with _quiet():
+    with quiet():
         return made.compose(composed_event({(sampling, noise_multiplier): 1})).rdp
 
 
@@ -104,7 +107,7 @@ def _prv_epsilon(releases: Counter[tuple[PoissonSampling, float]], delta: float)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence the notes on orders that do not converge: leaving them out is on the safe side."""
     logger = logging.getLogger("absl")
     level = logger.level

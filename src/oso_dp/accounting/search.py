@@ -9,11 +9,15 @@ with the mean number of runs, at the cost of not knowing how many there will be.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from oso_dp.accounting.accountants import check_delta, epsilon_of_event
+from oso_dp.accounting.accountants import (
+    check_delta,
+    epsilon_of_event,
+    fresh_accountant,
+    quiet,
+)
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -27,7 +31,7 @@ SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
 _SMALLEST, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
 _MOST = 10**9  # steps, runs
 _MOST_FOR_PLD = 200.0  # epsilon
-_TOLERANCE = {"rdp": 1e-7, "pld": 1e-5}  # relative; PLD's own discretization is coarser than that
+_TOLERANCE = {"rdp": 1e-9, "pld": 1e-5}  # relative; PLD's own discretization is coarser than that
 
 
 @dataclass(frozen=True)
@@ -81,28 +85,48 @@ class Search:
         if accountant == "pld":
             self._check_pld(epsilon)
 
-        def excess(log_nu: float) -> float:
-            spent = self._cost(math.exp(log_nu), delta, accountant)
-            return math.log(spent / epsilon) if spent > 0 else -math.inf
-
-        # PLD asks for a little less noise than RDP, and takes minutes where there is almost none.
-        start = 1.0 if accountant == "rdp" else self.noise_multiplier(epsilon, delta, "rdp", 1e-2)
-        stride = math.log(4.0 if accountant == "rdp" else 1.1)
-        low, high = _bracket(excess, math.log(start), stride)
-        if low is None or high is None:
+        low, high = self._ends(epsilon, delta, accountant)
+        if not self._cost(high, delta, accountant) <= epsilon < self._cost(low, delta, accountant):
             raise OsoError(
                 f"epsilon {epsilon:g}: no noise multiplier between {_SMALLEST:g} and {_LARGEST:g} "
                 f"meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
             )
-        return math.exp(_least(excess, low, high, tolerance or _TOLERANCE[accountant]))
+        from oso_dp.privacy.dp_events import mechanism_calibration as calibration
+
+        # In logarithms, so that the tolerance is relative.
+        ends = calibration.ExplicitBracketInterval(math.log(low), math.log(high))
+        with quiet():
+            log_nu = calibration.calibrate_dp_mechanism(
+                lambda: fresh_accountant(accountant, self.sampling),
+                lambda log_nu: self._event(math.exp(log_nu)),
+                epsilon,
+                delta,
+                ends,
+                tol=tolerance or _TOLERANCE[accountant],
+            )
+        return math.exp(log_nu)
+
+    def _ends(self, epsilon: float, delta: float, accountant: str) -> tuple[float, float]:
+        """Noise multipliers between which the least one lies, if anywhere.
+
+        PLD asks for a little less noise than RDP, and takes minutes where there is almost none.
+        """
+        if accountant == "rdp":
+            return _SMALLEST, _LARGEST
+        high = min(1.01 * self.noise_multiplier(epsilon, delta, "rdp", 1e-3), _LARGEST)
+        low = high / 1.1
+        while low > _SMALLEST and self._cost(low, delta, accountant) <= epsilon:
+            low /= 1.1
+        return max(low, _SMALLEST), high
 
     def _cost(self, noise_multiplier: float, delta: float, accountant: str) -> float:
+        return epsilon_of_event(self.sampling, self._event(noise_multiplier), delta, accountant)
+
+    def _event(self, noise_multiplier: float) -> DpEvent:
         if self.selection == "composition":
-            event = composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
-        else:
-            one = composed_event({(self.sampling, noise_multiplier): self.steps})
-            event = _stopped(one, self.runs, self.shape)
-        return epsilon_of_event(self.sampling, event, delta, accountant)
+            return composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
+        one = composed_event({(self.sampling, noise_multiplier): self.steps})
+        return _stopped(one, self.runs, self.shape)
 
     def _check_pld(self, epsilon: float) -> None:
         if self.selection != "composition":
@@ -146,51 +170,3 @@ def _stopped(one: DpEvent, mean_runs: int, shape: float) -> DpEvent:
     from oso_dp.privacy.dp_events import dp_event
 
     return dp_event.RepeatAndSelectDpEvent(one, mean_runs, shape)
-
-
-Point = tuple[float, float]  # log nu, and the log of epsilon spent over epsilon allowed
-
-
-def _bracket(
-    excess: Callable[[float], float], start: float, stride: float
-) -> tuple[Point | None, Point | None]:
-    """Neighbouring points where the budget is exceeded and where it is met; None: there is none."""
-    at = (start, excess(start))
-    direction = 1 if at[1] > 0 else -1
-    limit = math.log(_LARGEST if direction > 0 else _SMALLEST)
-    while True:
-        if at[0] == limit:
-            return (at, None) if direction > 0 else (None, at)
-        following = limit if abs(limit - at[0]) < stride else at[0] + direction * stride
-        then = (following, excess(following))
-        if (then[1] > 0) != (at[1] > 0):
-            return (at, then) if direction > 0 else (then, at)
-        at = then
-
-
-def _least(excess: Callable[[float], float], low: Point, high: Point, tolerance: float) -> float:
-    """The least log nu whose excess is not above 0, up to the tolerance and never below it.
-
-    False position, since the curve is nearly straight in logarithms; the weight of an end that
-    stays twice is halved (Illinois). Library solvers end on either side of the root, this one on
-    the side that respects the budget.
-    """
-    (low_at, low_value), (high_at, high_value) = low, high
-    moved = 0
-    while high_at - low_at > tolerance:
-        share = low_value / (low_value - high_value)
-        if not 0 < share < 1:  # an end is infinite
-            share = 0.5
-        # Half the tolerance off the ends, so that the far end comes in, too.
-        middle = low_at + share * (high_at - low_at)
-        middle = min(max(middle, low_at + tolerance / 2), high_at - tolerance / 2)
-        value = excess(middle)
-        if value > 0:
-            low_at, low_value = middle, value
-            high_value /= 2 if moved > 0 else 1
-            moved = 1
-        else:
-            high_at, high_value = middle, value
-            low_value /= 2 if moved < 0 else 1
-            moved = -1
-    return high_at
