@@ -10,8 +10,8 @@ from competitors import PEERS, is_ours
 from rows import MEASURED, Row, aligned
 from workloads import WORKLOADS
 
-from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import load_config
+from oso_dp.study.expand import cohorts
 
 _CONFIG = Path(__file__).parents[1] / "config" / "paper.yaml"
 _LIKE = "mnist"  # the data set whose grids, seeds and number of budgets every other one has

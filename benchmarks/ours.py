@@ -13,7 +13,8 @@ from workloads import Data
 import oso_dp
 from oso_dp.data.arrays import Arrays
 from oso_dp.methods import find_method
-from oso_dp.training.loop import Start, Task, _Training
+from oso_dp.study.cohort import Run
+from oso_dp.training.loop import Task, _Training
 
 _STEPS = 1_000_000  # never reached
 
@@ -40,10 +41,10 @@ class Ours(Competitor):
         )
         candidate = {"learning_rate": setting.learning_rate, "threshold": setting.threshold}
         point = method.starting_point({**candidate, "quantile": 0.5})
-        starts = [Start(run_id=f"run {seed}", seed=seed, **point) for seed in range(setting.runs)]
+        runs = [Run(run_id=f"run {seed}", seed=seed, **point) for seed in range(setting.runs)]
         tested = data.first(setting.workload.tested)
         arrays = Arrays(data.inputs, data.targets, tested.inputs, tested.targets)
-        self.training = _Training(task, starts, arrays)
+        self.training = _Training(task, runs, arrays)
         self.training.state.parameters.copy_(flat_parameters(fresh_model(setting, plain=False)))
 
     def step(self) -> None:

@@ -31,10 +31,10 @@ from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
 from oso_dp.metrics import is_higher_better
 from oso_dp.results.read import read_results
-from oso_dp.study.cohort import Cohort, Run
+from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.config import load_config
-from oso_dp.study.plan import Plan, make_plan
-from oso_dp.training.job import start_of, task_of
+from oso_dp.study.plan import make_plan
+from oso_dp.training.job import task_of
 from oso_dp.training.loop import train
 from oso_dp.training.provenance import code_hash, commit, device_name
 
@@ -68,8 +68,7 @@ CHOICES = (
 class Pair:
     """One run of a plan, to be done in both precisions."""
 
-    plan: Plan
-    cohort: Cohort
+    cohort: PlannedCohort
     run: Run
 
 
@@ -95,21 +94,16 @@ def pairs(choice: Choice, stored: pd.DataFrame) -> list[Pair]:
     for cohort in plan.cohorts:
         if cohort.epsilon not in (EPSILON, None):
             continue
-        points = list(dict.fromkeys((run.learning_rate, run.threshold, run.quantile)
-                                    for run in cohort.runs))  # fmt: skip
+        points = list(dict.fromkeys(run.point for run in cohort.runs))
         values = {
-            point: stored.reindex([run.run_id for run in cohort.runs if _point(run) == point])
+            point: stored.reindex([run.run_id for run in cohort.runs if run.point == point])
             for point in points
         }
         means = {point: column.mean() for point, column in values.items()}
         known = {point: mean for point, mean in means.items() if not np.isnan(mean)}
         best = max(known, key=lambda point: known[point]) if known else points[len(points) // 2]
-        found += [Pair(plan, cohort, run) for run in cohort.runs if _point(run) == best]
+        found += [Pair(cohort, run) for run in cohort.runs if run.point == best]
     return found
-
-
-def _point(run: Run) -> tuple[float, float | None, float | None]:
-    return run.learning_rate, run.threshold, run.quantile
 
 
 def goodness() -> pd.Series:
@@ -124,9 +118,8 @@ def run_pair(pair: Pair, data: Path) -> dict[str, Any]:
     """One row: both runs' best and last test values, and what they took."""
     torch.set_num_threads(1)
     arrays, _ = load_arrays(data / pair.cohort.data_file)
-    nu = pair.plan.noise_multipliers[pair.cohort.name]
-    task = task_of(pair.plan.config, pair.cohort, nu)
     cohort, run = pair.cohort, pair.run
+    task = task_of(cohort)
     row: dict[str, Any] = {
         **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon")},
         "seed": run.seed,
@@ -139,12 +132,13 @@ def run_pair(pair: Pair, data: Path) -> dict[str, Any]:
     for precision in PRECISIONS:
         checkpoint = REPO / "build" / "precisions" / f"{run.run_id}.{precision}.pt"
         print(f"{cohort.name} seed {run.seed} {precision}", flush=True)
+        facts = f"{code_hash()} {arrays.digest} {cohort.noise_multiplier}"
         (outcome,) = train(
             replace(task, precision=precision),
-            [start_of(run)],
+            [run],
             arrays,
             checkpoint=checkpoint,
-            fingerprint=hashlib.sha256(f"{code_hash()} {arrays.digest} {nu}".encode()).hexdigest(),
+            fingerprint=hashlib.sha256(facts.encode()).hexdigest(),
         )
         checkpoint.unlink(missing_ok=True)
         values = [each["value"] for each in outcome.evaluations if each["split"] == "test"]

@@ -14,7 +14,8 @@ from oso_dp.gradients import batch, rules
 from oso_dp.methods import find_method
 from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.streams import Seeded
-from oso_dp.training.loop import Start, Task
+from oso_dp.study.cohort import Run
+from oso_dp.training.loop import Task
 
 # Small tensors; on few cores, threads cost more than they bring.
 torch.set_num_threads(1)
@@ -99,8 +100,8 @@ def make_task() -> Callable[..., Task]:
 
 
 @pytest.fixture
-def make_start() -> Callable[..., Start]:
-    def make(run_id: str = "a", seed: int = 0, rho: float = 0.1, c: float = 1.0) -> Start:
-        return Start(run_id, seed, rho, c, 0.5)
+def make_run() -> Callable[..., Run]:
+    def make(run_id: str = "a", seed: int = 0, rho: float = 0.1, c: float = 1.0) -> Run:
+        return Run(run_id, seed, rho, c, 0.5)
 
     return make

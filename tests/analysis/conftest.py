@@ -8,10 +8,9 @@ from tests.results.conftest import run_row
 from oso_dp.accounting.search import Search
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.cohort import cohorts
+from oso_dp.study.calibrated import calibrated_grids
 from oso_dp.study.config import load_config, parse_config
-from oso_dp.study.plan import Plan
-from oso_dp.study.prices import grid_prices
+from oso_dp.study.plan import plan_of
 
 RATE, STEPS, EPSILON = 0.02, 200, 3.0
 NU = Search(PoissonSampling(RATE), STEPS, 9).noise_multiplier(EPSILON, 1e-5)
@@ -55,10 +54,10 @@ def grid(rows=9, seeds=(0,), **other) -> pd.DataFrame:
 
 def rows_of(plan, name) -> pd.DataFrame:
     cohort = plan.cohort(name)
-    nu = plan.noise_multipliers[cohort.name]
+    nu = cohort.noise_multiplier
     known = ("k", "epsilon", "selection", "batch_size", "epochs", "steps")
     shared = {n: getattr(cohort, n) for n in known}
-    text = ledger(nu, cohort.steps, cohort.batch_size / cohort.examples)
+    text = ledger(nu, cohort.steps, cohort.sampling_rate)
     rows = [row(0, **shared, **vars(run), noise_multiplier=nu, ledger=text) for run in cohort.runs]
     return pd.DataFrame(rows)
 
@@ -72,5 +71,5 @@ def two_plans(repo, choice):
         parse_config({**smoke, **known, "seeds": [0, 1], **more}, "x")
         for more in ({}, HIDDEN[choice])
     ]
-    (price,) = grid_prices(made[0])
-    return [Plan(each, cohorts(each), {NINE: price.noise_multiplier * (1 + 1e-5)}) for each in made]
+    (found,) = calibrated_grids(made[0])
+    return [plan_of(config, {NINE: found.noise_multiplier * (1 + 1e-5)}) for config in made]

@@ -1,5 +1,7 @@
 """The accounts to the last digit, for every plan that is given."""
 
+from collections import defaultdict
+
 import pandas as pd
 import pytest
 from tests.analysis.conftest import NINE, RATE, STEPS, grid, ledger, rows_of, two_plans
@@ -12,10 +14,9 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.collect import collect
 from oso_dp.results.write import write_table
-from oso_dp.study.cohort import cohorts
+from oso_dp.study.calibrated import calibrated_grids
 from oso_dp.study.config import load_config, parse_config
-from oso_dp.study.plan import Plan, make_plan, write_plan
-from oso_dp.study.prices import grid_prices
+from oso_dp.study.plan import make_plan, plan_of, write_plan
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
@@ -69,8 +70,7 @@ def test_every_plan_says_how_large_its_grids_are(order: int, repo, tmp_path) -> 
         study = {**smoke, "methods": {m: {} for m in methods}, "granularities": [1]}
         study["grid"] = {**smoke["grid"], "quantiles": [0.3, 0.7]}
         config = parse_config(study, name)
-        every = cohorts(config)
-        plans.append(Plan(config, every, {cohort.name: 5.0 for cohort in every}))
+        plans.append(plan_of(config, defaultdict(lambda: 5.0)))
         paths.append(tmp_path / f"{name}.json")
         write_plan(plans[-1], paths[-1])
     plans, paths = plans[::order], paths[::order]
@@ -129,6 +129,7 @@ def test_a_plans_noise_is_rounded_to_the_safe_side(epsilon, runs, repo, monkeypa
     config = load_config(repo / "config/smoke.yaml")
     exact = Search(PoissonSampling(1.0), 10, runs).noise_multiplier(epsilon, 1e-5)
     monkeypatch.setattr(Search, "noise_multiplier", lambda *_: exact)
-    assert grid_prices(config)[0].noise_multiplier == exact
-    planned = make_plan(config).noise_multipliers.values()
-    assert all(nu == 0 or exact <= nu <= exact + 1.001e-5 for nu in planned)
+    assert calibrated_grids(config)[0].noise_multiplier == exact
+    for cohort in make_plan(config).cohorts:
+        nu = cohort.noise_multiplier
+        assert exact <= nu <= exact + 1.001e-5 if cohort.private else nu == 0

@@ -13,7 +13,8 @@ from oso_dp.errors import OsoError
 from oso_dp.methods import State, find_method
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
-from oso_dp.training.loop import Start, Task, train
+from oso_dp.study.cohort import Run
+from oso_dp.training.loop import Task, train
 
 STEPS = 3
 
@@ -23,7 +24,7 @@ def watch(name: str, canaries: Canaries, runs: list[str], batch: int) -> Observe
     kind = find_method(name)
     method = kind(kind.Settings(), 0.9)
     observer = Observer(method, canaries.columns)
-    starts = [Start(run, 0, 1e-6, THRESHOLD, 0.5) for run in runs]
+    starts = [Run(run, 0, 1e-6, THRESHOLD, 0.5) for run in runs]
     task = Task(method, "linear", "accuracy", 1e-5, batch, STEPS, STEPS)
     train(task, starts, canaries.arrays, watch=observer)
     return observer

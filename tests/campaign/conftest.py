@@ -1,5 +1,6 @@
 """A small priced study, data of the right size, and training that only moves a clock."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +15,8 @@ from oso_dp.campaign.loop import Campaign
 from oso_dp.campaign.order import all_work
 from oso_dp.campaign.parts import Parts
 from oso_dp.data.arrays import Arrays, save_arrays
-from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import parse_config
-from oso_dp.study.plain import read_plain_plan
-from oso_dp.study.plan import Plan, write_plan
+from oso_dp.study.plan import Plan, plan_of, read_plan, write_plan
 from oso_dp.training.job import Rows
 
 STUDY = {
@@ -35,9 +34,7 @@ STUDY = {
 def write_study(study: dict[str, Any], path: Path) -> None:
     """A plan without the time that pricing takes."""
     config = parse_config(study, path.name)
-    every = cohorts(config)
-    noise = {cohort.name: 1.0 if cohort.private else 0.0 for cohort in every}
-    write_plan(Plan(config, every, noise), path)
+    write_plan(plan_of(config, defaultdict(lambda: 1.0)), path)
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +50,7 @@ def mnist(tmp_path_factory) -> Plan:
     }
     path = tmp_path_factory.mktemp("mnist") / "plan.json"
     write_study(study, path)
-    return read_plain_plan(path)
+    return read_plan(path)
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +79,7 @@ def two_texts(tmp_path) -> list[Path]:
 
 @pytest.fixture
 def plan(folder) -> Plan:
-    return read_plain_plan(folder / "plan.json")
+    return read_plan(folder / "plan.json")
 
 
 @pytest.fixture
@@ -120,11 +117,13 @@ class Machine:
     def clock(self) -> float:
         return self.now
 
-    def run_job(self, config, cohort, runs, noise, arrays, folder, on_progress, clock) -> Rows:
+    def run_job(
+        self, cohort, runs, arrays, folder, device, runs_at_once, on_progress, clock
+    ) -> Rows:
         from torch.cuda import OutOfMemoryError
 
-        assert noise == 0 or cohort.private
-        assert config.runs_at_once == len(runs)
+        assert cohort.noise_multiplier == 0 or cohort.private
+        assert runs_at_once == len(runs)
         kept = folder / "state.pt"
         first = int(kept.read_text()) if kept.exists() else 0
         self.begun.append((cohort.name, len(runs), first))
@@ -133,7 +132,7 @@ class Machine:
         self.meanwhile()
         for step in range(first + 1, cohort.steps + 1):
             self.now += self.per_step(cohort.method, len(runs))
-            if step % config.evaluate_every == 0:
+            if step % cohort.evaluate_every == 0:
                 kept.write_text(str(step))
             if step == self.kill_at:
                 self.kill_at = None

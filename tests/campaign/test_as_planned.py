@@ -11,10 +11,11 @@ from tests.campaign.conftest import STUDY
 
 from oso_dp.campaign import loop
 from oso_dp.results.read import read_table
-from oso_dp.study.cohort import Cohort, Run, cohorts
+from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import Plan, read_plan, write_plan
-from oso_dp.training.job import Rows, start_of, task_of
+from oso_dp.study.expand import cohorts
+from oso_dp.study.plan import plan_of, read_plan, write_plan
+from oso_dp.training.job import Rows, task_of
 
 # Studies whose cohorts have the same names; each differs from the first in another choice.
 STUDIES = {
@@ -50,11 +51,13 @@ STUDIES = {
 class Recorder:
     """Trains nothing, and keeps what it was asked for."""
 
-    asked: list[tuple[Any, Cohort, list[Run], float]] = field(default_factory=list)
+    asked: list[tuple[PlannedCohort, list[Run]]] = field(default_factory=list)
     status: Callable[[Run], str] = lambda run: "finished"
 
-    def run_job(self, config, cohort, runs, noise, arrays, folder, on_progress, clock) -> Rows:
-        self.asked.append((config, cohort, list(runs), noise))
+    def run_job(
+        self, cohort, runs, arrays, folder, device, runs_at_once, on_progress, clock
+    ) -> Rows:
+        self.asked.append((cohort, list(runs)))
         on_progress(0, cohort.steps)
         ended = [{"run_id": run.run_id, "status": self.status(run)} for run in runs]
         scores = [{"run_id": run.run_id, "step": 1, "split": "test"} for run in runs]
@@ -77,8 +80,8 @@ def planned(tmp_path) -> Callable[[str], Path]:
         config = parse_config({**STUDY, **STUDIES[name]}, name)
         every = cohorts(config)
         place = list(STUDIES).index(name)
-        noise = {c.name: (1 + place + i / 8) * c.private for i, c in enumerate(every)}
-        write_plan(Plan(config, every, noise), path)
+        noise = {c.name: 1 + place + i / 8 for i, c in enumerate(every)}
+        write_plan(plan_of(config, noise), path)
         return path
 
     return write
@@ -103,17 +106,17 @@ def test_every_run_is_trained_as_its_own_plan_says(
     assert (status, errors) == (0, [])
     assert lines[-2].endswith(" 0 left, about 0.0 hours at the measured speed")
     found = {}
-    for config, cohort, runs, noise in recorder.asked:
+    for cohort, runs in recorder.asked:
         for run in runs:
             assert run.run_id not in found, "trained twice"
-            found[run.run_id] = described(task_of(config, cohort, noise)), start_of(run)
+            found[run.run_id] = described(task_of(cohort)), run
     expected: dict[str, Any] = {}
     for path in paths:
         plan = read_plan(path)
         for cohort in plan.cohorts:
-            task = described(task_of(plan.config, cohort, plan.noise_multipliers[cohort.name]))
+            task = described(task_of(cohort))
             for run in cohort.runs:
-                expected.setdefault(run.run_id, (task, start_of(run)))
+                expected.setdefault(run.run_id, (task, run))
     assert found == expected
 
 
@@ -134,8 +137,8 @@ def test_the_best_of_every_plan_go_first(tmp_path, recorder, call, monkeypatch) 
         if name == "other":  # of a grid that the paper's points are not in
             study["grid"] = {"log10_learning_rate": [2, 3]}
         config = parse_config(study, name)
-        every = cohorts(config)
-        write_plan(Plan(config, every, {c.name: 1.0 for c in every}), tmp_path / f"{name}.json")
+        noise = {cohort.name: 1.0 for cohort in cohorts(config)}
+        write_plan(plan_of(config, noise), tmp_path / f"{name}.json")
         paths.append(tmp_path / f"{name}.json")
     (tmp_path / "mnist.npz").touch()
     monkeypatch.setattr("oso_dp.campaign.prepare._load", lambda folder, cohort: None)
@@ -146,7 +149,7 @@ def test_the_best_of_every_plan_go_first(tmp_path, recorder, call, monkeypatch) 
                                  "methods": {"online": {}}}, "x"))  # fmt: skip
     wanted = {run.run_id for cohort in best for run in cohort.runs}
     assert len(wanted) == 4  # a point for each epsilon, with two seeds
-    order = [run.run_id for _, _, runs, _ in recorder.asked for run in runs]
+    order = [run.run_id for _, runs in recorder.asked for run in runs]
     assert set(order[: len(wanted)]) == wanted
 
 

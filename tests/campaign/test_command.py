@@ -69,9 +69,7 @@ def truth(folder, tmp_path_factory) -> pd.DataFrame:
     cohort = plan.cohort("glyphs.online.k2.eps3")
     arrays, _ = load_arrays(folder / "data/glyphs.npz")
     scratch = tmp_path_factory.mktemp("job")
-    job = run_job(
-        plan.config, cohort, cohort.runs, plan.noise_multipliers[cohort.name], arrays, scratch
-    )
+    job = run_job(cohort, cohort.runs, arrays, scratch)
     every = pd.DataFrame(job.evaluations).astype({"fraction_clipped": float})
     return every.sort_values(["run_id", "step", "split"], ignore_index=True)
 
@@ -133,7 +131,7 @@ def test_two_folders_are_merged_by_oso_collect(
         (["--results", "out", "--have", "elsewhere"], "elsewhere: holds no results"),
         (["--results", "out", "--plan", "no.json"], "no.json: cannot be read"),
         (["--results", "out", "--plan", "old.json"], "old.json: a plan of version 1; this package"),
-        (["--results", "out", "--plan", "other.json"], "was priced for run_ids"),
+        (["--results", "out", "--plan", "other.json"], "was changed after it was planned"),
         (["--results", "file/out"], "file/out: cannot make this folder"),
         (["--results", "store"], "store: is a results store"),
         (["--results", "out", "--data", "damaged"], "glyphs.npz: truncated, or not a data file"),
@@ -143,7 +141,7 @@ def test_two_folders_are_merged_by_oso_collect(
 def test_a_mistake_gets_one_line(arguments, says, folder, tmp_path, call, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = json.loads((folder / "plan.json").read_text())
-    plan["config"]["momentum"] = 0.5  # other runs than those that were planned
+    plan["cohorts"][0]["momentum"] = 0.5  # other runs than those that were planned
     Path("other.json").write_text(json.dumps(plan))
     del plan["version"]
     Path("old.json").write_text(json.dumps(plan))

@@ -7,17 +7,16 @@ import pytest
 from oso_dp.campaign.order import all_work, portions
 from oso_dp.campaign.speed import Speed
 from oso_dp.errors import OsoError
-from oso_dp.study.plain import paper_best_runs, with_values
+from oso_dp.study.paper_points import papers_best_runs
 
 
 @pytest.fixture
 def speed(mnist) -> Speed:
-    datasets = mnist.config.datasets
-    return Speed({name: section.seconds_per_step for name, section in datasets.items()})
+    return Speed(mnist.seconds_per_step)
 
 
 def test_first_the_papers_best_of_every_cohort(mnist, speed) -> None:
-    best = paper_best_runs(mnist.config)
+    best = {run_id for cohort in mnist.cohorts for run_id in papers_best_runs(cohort)}
     found = portions(all_work([mnist]), best, (), speed)
     first = found[: -len(mnist.cohorts)]
     assert {run.run_id for each in first for run in each.runs} == best
@@ -57,7 +56,7 @@ def test_patterns(mnist) -> None:
     for pattern, count in names.items():
         assert len(all_work([mnist], [pattern])) == count
     assert len(all_work([mnist], ["online/*", "no_dp/*", "online/mnist"])) == 15
-    assert [work.cohort for work in all_work([mnist])] == mnist.cohorts
+    assert tuple(work.cohort for work in all_work([mnist])) == mnist.cohorts
 
 
 @pytest.mark.parametrize("pattern", ["online", "mnist/online", "online/ag_news", ""])
@@ -73,11 +72,6 @@ def test_a_run_of_two_plans_is_there_once(mnist) -> None:
     run_ids = [run.run_id for work in both for run in work.cohort.runs]
     assert sorted(run_ids) == sorted(run.run_id for each in mnist.cohorts for run in each.runs)
     assert [work.plan is first for work in both] == [True] * 2 + [False] * 51
-
-
-def test_other_ranges_have_no_best(mnist) -> None:
-    grid = type(mnist.config.grid)(**{**vars(mnist.config.grid), "log10_threshold": [-3, 0.5]})
-    assert paper_best_runs(with_values(mnist.config, grid=grid)) == set()
 
 
 def test_speeds_are_taken_from_what_is_most_alike(mnist) -> None:

@@ -1,5 +1,6 @@
 """What goes first is what the file says, and a file that says nothing is refused."""
 
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -98,15 +99,14 @@ def test_a_file_that_is_not_there_is_named(mnist) -> None:
 
 def test_the_project_s_own_priorities_select_runs_of_its_plans(repo, monkeypatch) -> None:
     """Each entry, of the configurations that `make campaign` takes."""
-    from oso_dp.study.cohort import cohorts
     from oso_dp.study.config import load_config
-    from oso_dp.study.plan import Plan
+    from oso_dp.study.plan import plan_of
 
     line = next(
         line for line in (repo / "Makefile").read_text().splitlines() if line.startswith("PLANS")
     )
     configs = [load_config(repo / f"config/{name}.yaml") for name in line.split("=")[1].split()]
-    everything = all_work([Plan(config, cohorts(config), {}) for config in configs])
+    everything = all_work([plan_of(config, defaultdict(lambda: 1.0)) for config in configs])
     path = repo / "config/priorities.toml"
     found = read_priorities(path, everything)
     assert len(found) == path.read_text().count("[[first]]")

@@ -243,12 +243,12 @@ def test_switches_are_set_for_products_and_for_sums(precision, monkeypatch) -> N
 
 
 @pytest.mark.parametrize("precision", HERE)
-def test_autocast_changes_nothing(precision, arrays, make_task, make_start) -> None:
+def test_autocast_changes_nothing(precision, arrays, make_task, make_run) -> None:
     task = make_task("online", precision=precision, steps=4)
-    plain = train(task, [make_start()], arrays)[0].evaluations
+    plain = train(task, [make_run()], arrays)[0].evaluations
     loosen()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = train(task, [make_start()], arrays)[0].evaluations
+        inside = train(task, [make_run()], arrays)[0].evaluations
     assert inside == plain
 
 
@@ -292,12 +292,12 @@ def test_harmless_variables_are_let_be() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float16", "tf32"])
-def test_training_refuses_a_precision_in_one_line(precision, arrays, make_task, make_start) -> None:
+def test_training_refuses_a_precision_in_one_line(precision, arrays, make_task, make_run) -> None:
     with pytest.raises(OsoError, match=f"precision '{precision}'"):
-        train(make_task("online", precision=precision), [make_start()], arrays)
+        train(make_task("online", precision=precision), [make_run()], arrays)
 
 
-def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, make_start) -> None:
+def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, make_run) -> None:
     able = {"amx_bf16": False, "avx512_bf16": False}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     reason = slow_reason(PRECISIONS["bfloat16"], CPU)
@@ -309,16 +309,16 @@ def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, 
     said: list[str] = []
     monkeypatch.setattr("oso_dp.training.loop._say_once", said.append)
     for precision in HERE:
-        _Training(make_task("online", precision=precision), [make_start()], arrays)
+        _Training(make_task("online", precision=precision), [make_run()], arrays)
     assert said == [reason]
     able["avx512_bf16"] = True
     assert slow_reason(PRECISIONS["bfloat16"], CPU) is None
 
 
 @pytest.mark.parametrize("name", ["online", "fixed_quantile", "no_dp"])
-def test_bfloat16_runs_together_are_as_each_alone(name, arrays, make_task, make_start) -> None:
+def test_bfloat16_runs_together_are_as_each_alone(name, arrays, make_task, make_run) -> None:
     """Up to the order of summation, and what that does to a rounded number."""
-    starts = [make_start(f"r{i}", i, 0.02) for i in range(3)]
+    starts = [make_run(f"r{i}", i, 0.02) for i in range(3)]
     task = make_task(name, precision="bfloat16")
     together = train(task, starts, arrays)
     for start, one in zip(starts, together, strict=True):

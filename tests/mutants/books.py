@@ -140,7 +140,7 @@ PRICE = [
     Fault(
         "searches of two shapes share their noise",
         "study/cohort.py",
-        '"stopping_shape": config.stopping_shape if stopping else None,',
+        '"stopping_shape": self.stopping_shape,',
         '"stopping_shape": None,',
         "tests/study/test_cohort.py",
     ),
@@ -153,7 +153,7 @@ PRICE = [
     ),
     Fault(
         "the plan pays for the runs that are asked for, not for the grid",
-        "study/prices.py",
+        "study/calibrated.py",
         "cohort.grid_runs",
         "len({run.learning_rate for run in cohort.runs})",
         "tests/study/test_plan.py",
@@ -224,7 +224,7 @@ PRICE = [
     Fault(
         "a method's constants do not tell two searches apart",
         "study/cohort.py",
-        '"settings": asdict(method.settings),',
+        '"settings": self.method_settings,',
         '"settings": {},',
         ACCOUNTS,
     ),
@@ -266,8 +266,8 @@ PRICE = [
     Fault(
         "a run's identity leaves the method out",
         "study/cohort.py",
-        '        "method": name,\n        "k": k,',
-        '        "method": "any",\n        "k": k,',
+        "row = columns | dict(",
+        'row = columns | {"method": "any"} | dict(',
         "tests/study/test_cohort.py",
     ),
 ]

@@ -6,7 +6,17 @@ MANY, LONG, EXACT = P + "test_many_runs.py", P + "test_long_runs.py", A + "test_
 ACCOUNT, PLANNED = "tests/analysis/test_accounts_exact.py", "tests/campaign/test_as_planned.py"
 RESTART, SCORES, REPORTED = (T + f"test_{name}.py" for name in ("restart", "evaluate", "reported"))
 STATISTICS = "tests/reporting/test_statistics.py"
-FIRST_PLAN = "self.everything[0].plan"
+_COHORT = "        cohort = work.cohort\n        arrays"
+
+
+def _trained_with(changes: str) -> str:
+    """The campaign's line, with something about the cohort replaced."""
+    return (
+        "        import dataclasses\n"
+        "        first = self.everything[0].cohort\n"
+        f"        cohort = dataclasses.replace(work.cohort, {changes})\n"
+        "        arrays"
+    )
 
 
 SEVERAL = [
@@ -117,22 +127,22 @@ PLANS = [
     Fault(
         "a campaign's noise is the first plan's",
         "campaign/loop.py",
-        "noise = plan.noise_multipliers[cohort.name]",
-        f"noise = {FIRST_PLAN}.noise_multipliers.get(cohort.name, 0.0)",
+        _COHORT,
+        _trained_with("noise_multiplier=first.noise_multiplier"),
         PLANNED,
     ),
     Fault(
         "a campaign's settings are the first plan's",
         "campaign/loop.py",
-        "config = with_values(plan.config,",
-        f"config = with_values({FIRST_PLAN}.config,",
+        _COHORT,
+        _trained_with("evaluate_every=first.evaluate_every"),
         PLANNED,
     ),
     Fault(
         "a campaign is always seeded",
         "campaign/loop.py",
-        "runs_at_once=len(group))",
-        'runs_at_once=len(group), randomness="seeded")',
+        _COHORT,
+        _trained_with('randomness="seeded"'),
         PLANNED,
     ),
     Fault(

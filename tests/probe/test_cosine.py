@@ -15,9 +15,10 @@ from oso_dp.methods import find_method
 from oso_dp.models import build_model
 from oso_dp.privacy.streams import Seeded
 from oso_dp.probe.cosine import Similarity, _Probe, similarities
+from oso_dp.study.cohort import Run
 from oso_dp.study.config import load_config
 from oso_dp.study.plan import make_plan, write_plan
-from oso_dp.training.loop import Start, Task, initial_parameters, train
+from oso_dp.training.loop import Task, initial_parameters, train
 from oso_dp.training.provenance import code_hash
 
 EXAMPLES = 60
@@ -40,7 +41,7 @@ def task(noise_multiplier=0.0, batch_size=30):
 
 
 def start(learning_rate=0.1):
-    return Start("r", 0, learning_rate, 1.0, None)
+    return Run("r", 0, learning_rate, 1.0, None)
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])

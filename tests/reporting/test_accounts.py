@@ -129,6 +129,6 @@ def test_a_bare_list_is_no_plan_and_a_broken_plan_is_refused(tmp_path):
     assert read_study_plans([path]) == []
     path.write_text(json.dumps({"cohorts": []}))
     assert read_study_plans([path]) == []
-    path.write_text(json.dumps({"version": PLAN_VERSION, "config": {}, "cohorts": []}))
-    with pytest.raises(OsoError, match=r"budget\.json: name"):
+    path.write_text(json.dumps({"version": PLAN_VERSION, "cohorts": []}))
+    with pytest.raises(OsoError, match=r"budget\.json: not a plan"):
         read_study_plans([path])

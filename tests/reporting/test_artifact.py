@@ -6,8 +6,8 @@ import pytest
 
 from oso_dp.analysis.claims import CLAIMS, judged
 from oso_dp.analysis.evidence import NOT_RUN, NOTHING
-from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import load_config
+from oso_dp.study.expand import cohorts
 from oso_dp.study.workload import workload
 
 

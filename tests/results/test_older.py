@@ -9,8 +9,8 @@ from oso_dp.results.collect import collect
 from oso_dp.results.older import fill_runs
 from oso_dp.results.read import read_results
 from oso_dp.results.schema import ADDED, RUNS, schema_of
-from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import load_config
+from oso_dp.study.expand import cohorts
 
 STORES = ["results/open_points/as_chosen", "results/open_points/momentum_0"]
 

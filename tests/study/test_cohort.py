@@ -4,8 +4,8 @@ import pytest
 
 from oso_dp.errors import OsoError
 from oso_dp.paper.best_points import best_points
-from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import load_config, parse_config
+from oso_dp.study.expand import cohorts
 from oso_dp.study.workload import workload
 
 IDENTITIES = {

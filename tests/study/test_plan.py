@@ -1,6 +1,8 @@
 """The plan: every cohort priced for its whole grid, and read back as written."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import load_config, parse_config
-from oso_dp.study.plan import make_plan, read_plan, write_plan
+from oso_dp.study.plan import make_plan, plan_of, read_plan, write_plan
 
 NOISE = {"online": {3: 1.498, 9: 0.815}, "fixed_threshold": {3: 4.008, 9: 1.677}}
 
@@ -25,9 +27,9 @@ def plan():
 def test_cohorts_are_priced_by_the_size_of_their_grid(plan) -> None:
     for method, values in NOISE.items():
         for epsilon, expected in values.items():
-            found = plan.noise_multipliers[f"mnist.{method}.k9.eps{epsilon}"]
+            found = plan.cohort(f"mnist.{method}.k9.eps{epsilon}").noise_multiplier
             assert found == pytest.approx(expected, rel=0.01)
-    assert plan.noise_multipliers["mnist.no_dp.k9.nonprivate"] == 0.0
+    assert plan.cohort("mnist.no_dp.k9.nonprivate").noise_multiplier == 0.0
 
 
 def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
@@ -35,10 +37,10 @@ def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
     for cohort in plan.cohorts:
         if not cohort.private:
             continue
-        nu = plan.noise_multipliers[cohort.name]
+        nu = cohort.noise_multiplier
         one = torch.ones(1)
         state = State(torch.zeros(1, 1), one, one, one, nu, cohort.batch_size)
-        asked = plan.config.method(cohort.method).queries(state)
+        asked = cohort.trained_by().queries(state)
         step = tuple(SumQuery(query.name, query.noise_multiplier) for query in asked)
         sampling = PoissonSampling(cohort.batch_size / cohort.examples)
         ledger = Ledger(sampling, [(step, cohort.steps)])
@@ -52,18 +54,44 @@ def test_a_plan_is_read_as_it_was_written(plan, tmp_path) -> None:
     assert read_plan(tmp_path / "plan.json") == plan
 
 
-@pytest.mark.parametrize("spoil", ["", "{", "{}", "[]", "cohorts", "config"])
+@pytest.mark.parametrize("spoil", ["", "{", "{}", "[]", '{"version": 3}', "cohorts", "device"])
 def test_a_broken_plan_is_refused_by_name(plan, tmp_path, spoil) -> None:
     path = tmp_path / "plan.json"
     write_plan(plan, path)
     content = json.loads(path.read_text())
-    if spoil == "cohorts":
-        content["cohorts"].pop()
-    elif spoil == "config":
-        content["config"]["delta"] = 2
-    path.write_text(json.dumps(content) if spoil in content else spoil)
-    with pytest.raises(OsoError, match=r"plan\.json"):
+    content.pop(spoil, None)
+    path.write_text(json.dumps(content) if spoil in ("cohorts", "device") else spoil)
+    with pytest.raises(OsoError, match=r"plan\.json: .*(not a plan|a plan of version)"):
         read_plan(path)
+
+
+@pytest.mark.parametrize(("version", "found"), [(None, 1), (1, 1), (2, 2), (4, 4)])
+def test_another_version_is_refused(plan, tmp_path, version, found) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(plan, path)
+    content = json.loads(path.read_text())
+    content["version"] = version
+    if version is None:
+        del content["version"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(OsoError, match=rf"plan\.json: a plan of version {found}; .* reads 3"):
+        read_plan(path)
+
+
+def test_a_plan_is_read_without_the_configurations_checker(plan, tmp_path) -> None:
+    """A campaign's machine has torch, numpy, pandas and pyarrow."""
+    write_plan(plan, tmp_path / "plan.json")
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys(["pydantic", "yaml", "dp_accounting", "scipy"]))
+from pathlib import Path
+from oso_dp.study.plan import read_plan
+plan = read_plan(Path({str(tmp_path / "plan.json")!r}))
+print(len(plan.run_ids()), plan.cohorts[0].trained_by().settings)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    settings = plan.cohorts[0].trained_by().settings
+    assert found.stdout.strip() == f"{len(plan.run_ids())} {settings}"
 
 
 def test_an_unknown_cohort_is_refused(plan) -> None:
@@ -85,7 +113,9 @@ def test_a_budget_that_no_noise_meets_is_refused(base) -> None:
 
 def test_the_stored_plan_is_the_papers(repo) -> None:
     """results/plan.json, which the report's noise figure shows, belongs to config/paper.yaml."""
-    assert read_plan(repo / "results/plan.json").config == load_config(repo / "config/paper.yaml")
+    plan, config = read_plan(repo / "results/plan.json"), load_config(repo / "config/paper.yaml")
+    noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
+    assert plan == plan_of(config, noise)
 
 
 # From independent check values: epsilon 3 and 9, mean 9 and 81.
@@ -101,56 +131,49 @@ def stopping():
 def test_a_search_that_stops_at_random_is_priced_as_such(stopping, tmp_path) -> None:
     for method, values in STOPPED.items():
         for epsilon, expected in values.items():
-            found = stopping.noise_multipliers[f"mnist.{method}.k9.eps{epsilon}.random_stopping"]
+            found = stopping.cohort(
+                f"mnist.{method}.k9.eps{epsilon}.random_stopping"
+            ).noise_multiplier
             assert found == pytest.approx(expected, rel=0.0015)
     write_plan(stopping, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == stopping
 
 
-@pytest.mark.parametrize("key", ["selection", "stopping_shape"])
-def test_noise_of_another_selection_is_refused(stopping, tmp_path, key) -> None:
-    """A composition's runs with random stopping's noise would cost far more than their budget."""
-    path = tmp_path / "plan.json"
-    write_plan(stopping, path)
-    content = json.loads(path.read_text())
-    if key == "selection":
-        content["config"]["selection"] = "composition"
-        for entry in content["cohorts"]:
-            entry["name"] = entry["name"].removesuffix(".random_stopping")
-    else:
-        content["config"]["stopping_shape"] = "poisson"
-    path.write_text(json.dumps(content))
-    with pytest.raises(OsoError, match=r"plan\.json: mnist\.online\.k9\.eps3.* was priced for"):
-        read_plan(path)
+CHANGES = {
+    "epochs": 100,
+    "delta": 1e-9,
+    "batch_size": 1024,
+    "epsilon": 9.5,
+    "selection": "random_stopping",
+    "stopping_shape": "poisson",
+    "runs": 1,
+    "evaluate_every": 10,
+    "momentum": 0.5,
+    "randomness": "system",
+    "precision": "bfloat16",
+    "method_settings": {"initial_threshold": 0.2},
+    "seeds": [5, 6],
+    "points": [[0.1, 0.1, None]],
+    "noise_multiplier": 1.0,
+}
 
 
-@pytest.mark.parametrize("change", [{"epochs": 100}, {"delta": 1e-9}, {"batch_size": 1024}])
-def test_a_configuration_changed_after_the_pricing_is_refused(plan, tmp_path, change) -> None:
-    """The noise would be that of the old one, and the budget exceeded."""
-    path = tmp_path / "plan.json"
-    write_plan(plan, path)
-    content = json.loads(path.read_text())
-    content["config"].update(change)
-    path.write_text(json.dumps(content))
-    with pytest.raises(OsoError, match=r"plan\.json: mnist\.online\.k9\.eps3 was priced for"):
-        read_plan(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("mnist.online.k9.eps3", None),
-        ("mnist.online.k9.eps3", 0.0),
-        ("mnist.online.k9.eps3", -1.0),
-        ("mnist.online.k9.eps3", "1.5"),
-        ("mnist.no_dp.k9.nonprivate", 1.0),
-    ],
-)
-def test_noise_that_was_tampered_with_is_refused(plan, tmp_path, name, value) -> None:
+@pytest.mark.parametrize("key", CHANGES)
+def test_a_plan_that_was_changed_is_refused(plan, tmp_path, key) -> None:
+    """The noise would be that of other runs, and the budget exceeded."""
     path = tmp_path / "plan.json"
     write_plan(plan, path)
     content = json.loads(path.read_text())
-    next(entry for entry in content["cohorts"] if entry["name"] == name)["noise_multiplier"] = value
+    assert content["cohorts"][0][key] != CHANGES[key]
+    content["cohorts"][0][key] = CHANGES[key]
     path.write_text(json.dumps(content))
-    with pytest.raises(OsoError, match=rf"plan\.json: {name}: noise_multiplier"):
+    with pytest.raises(OsoError, match=r"plan\.json: mnist\.online\.k9\.eps3 was changed"):
         read_plan(path)
+
+
+def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, monkeypatch):
+    """Written by a version of this package that told runs apart in another way."""
+    write_plan(plan, tmp_path / "plan.json")
+    monkeypatch.setattr("oso_dp.study.cohort.run_id", lambda row, settings: f"{row['seed']}")
+    with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned for runs that"):
+        read_plan(tmp_path / "plan.json")

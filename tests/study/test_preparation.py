@@ -3,8 +3,8 @@
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import parse_config
+from oso_dp.study.expand import cohorts
 from oso_dp.study.preparation import check_prepared
 
 

@@ -118,8 +118,8 @@ METHODS = ["online", "fixed_quantile", "fixed_quantile_per_layer", "no_dp"]
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_runs_together_are_as_each_alone(device, name, arrays, make_task, make_start) -> None:
-    starts = [make_start(f"r{i}", i, 0.02 + 0.005 * i, 1.0 + i) for i in range(3)]
+def test_runs_together_are_as_each_alone(device, name, arrays, make_task, make_run) -> None:
+    starts = [make_run(f"r{i}", i, 0.02 + 0.005 * i, 1.0 + i) for i in range(3)]
     task = make_task(name, device=str(device))
     together = train(task, starts, arrays)
     alone = [train(task, [start], arrays)[0] for start in starts]
@@ -129,8 +129,8 @@ def test_runs_together_are_as_each_alone(device, name, arrays, make_task, make_s
             assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
 
 
-def test_a_killed_run_resumes_there(device, arrays, make_task, make_start, tmp_path) -> None:
-    task, starts = make_task("online", device=str(device)), [make_start("a"), make_start("b", 1)]
+def test_a_killed_run_resumes_there(device, arrays, make_task, make_run, tmp_path) -> None:
+    task, starts = make_task("online", device=str(device)), [make_run("a"), make_run("b", 1)]
     whole = train(task, starts, arrays)
 
     def kill(step: int) -> None:

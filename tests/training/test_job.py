@@ -1,17 +1,21 @@
 """A job: rows for each of its runs, also after a kill."""
 
+from collections import defaultdict
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.results.schema import EVALUATIONS, RUNS
-from oso_dp.study.cohort import cohorts
+from oso_dp.study.cohort import PlannedCohort
 from oso_dp.study.config import parse_config
+from oso_dp.study.plan import plan_of
 from oso_dp.training.job import run_job
 
 
-def study(**other):
+def study(noise: float = 1.5, **other) -> PlannedCohort:
     base = {
         "name": "test",
         "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
@@ -21,10 +25,9 @@ def study(**other):
         "batch_size": 600,
         "epochs": 1,
         "evaluate_every": 5,
-        "runs_at_once": 2,
     }
     config = parse_config({**base, **other}, "test")
-    return config, cohorts(config)[0]
+    return plan_of(config, defaultdict(lambda: noise)).cohorts[0]
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +46,17 @@ class KilledError(Exception):
     pass
 
 
+def noted(steps: list[tuple[int, int]]) -> Callable[[int, int], None]:
+    return lambda *at: steps.append(at)
+
+
 def without_time(rows: list[dict]) -> list[dict]:
     return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in rows]
 
 
 def test_rows_have_the_columns_of_the_format(glyphs, tmp_path) -> None:
-    config, cohort = study()
-    rows = run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path)
+    cohort = study()
+    rows = run_job(cohort, cohort.runs, glyphs, tmp_path, runs_at_once=2)
     assert [row["run_id"] for row in rows.runs] == [run.run_id for run in cohort.runs]
     assert all(row.keys() == set(RUNS.names) for row in rows.runs)
     assert all(row.keys() == set(EVALUATIONS.names) for row in rows.evaluations)
@@ -58,8 +65,8 @@ def test_rows_have_the_columns_of_the_format(glyphs, tmp_path) -> None:
 
 
 def test_a_method_without_privacy_has_no_noise_in_its_rows(glyphs, tmp_path) -> None:
-    config, cohort = study(methods={"no_dp": {}})
-    row = run_job(config, cohort, cohort.runs[:1], 0.0, glyphs, tmp_path).runs[0]
+    cohort = study(methods={"no_dp": {}})
+    row = run_job(cohort, cohort.runs[:1], glyphs, tmp_path, runs_at_once=2).runs[0]
     assert [row[name] for name in ("epsilon", "delta", "noise_multiplier", "momentum")] == [
         None,
         None,
@@ -71,9 +78,8 @@ def test_a_method_without_privacy_has_no_noise_in_its_rows(glyphs, tmp_path) -> 
 def test_runs_at_once_changes_time_only(glyphs, tmp_path) -> None:
     outcomes = []
     for together in (1, 4):
-        config, cohort = study(runs_at_once=together)
-        rows = run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path / str(together))
-        outcomes.append(rows)
+        cohort, folder = study(), tmp_path / str(together)
+        outcomes.append(run_job(cohort, cohort.runs, glyphs, folder, runs_at_once=together))
     one, four = outcomes
     assert without_time(one.runs) == without_time(four.runs)
     assert [row["loss"] for row in one.evaluations] == pytest.approx(
@@ -83,8 +89,8 @@ def test_runs_at_once_changes_time_only(glyphs, tmp_path) -> None:
 
 @pytest.mark.parametrize("killed_at", [(0, 7), (2, 1), (2, 6)])
 def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> None:
-    config, cohort = study()
-    whole = run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path / "whole")
+    cohort = study()
+    whole = run_job(cohort, cohort.runs, glyphs, tmp_path / "whole", runs_at_once=2)
 
     def kill(done: int, step: int) -> None:
         if (done, step) == killed_at:
@@ -92,9 +98,9 @@ def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> N
 
     folder = tmp_path / "killed"
     with pytest.raises(KilledError):
-        run_job(config, cohort, cohort.runs, 1.5, glyphs, folder, kill)
+        run_job(cohort, cohort.runs, glyphs, folder, runs_at_once=2, on_progress=kill)
     seen: list[tuple[int, int]] = []
-    resumed = run_job(config, cohort, cohort.runs, 1.5, glyphs, folder, lambda *at: seen.append(at))
+    resumed = run_job(cohort, cohort.runs, glyphs, folder, runs_at_once=2, on_progress=noted(seen))
     assert min(seen) > (killed_at[0], 0)
     assert seen[0] == (killed_at[0], killed_at[1] // 5 * 5 + 1)
     assert without_time(resumed.runs) == without_time(whole.runs)
@@ -102,48 +108,69 @@ def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> N
 
 
 def test_other_noise_does_not_resume(glyphs, tmp_path) -> None:
-    config, cohort = study()
-    run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path)
+    cohort = study()
+    run_job(cohort, cohort.runs, glyphs, tmp_path, runs_at_once=2)
     steps: list[tuple[int, int]] = []
-    rows = run_job(config, cohort, cohort.runs, 2.5, glyphs, tmp_path, lambda *a: steps.append(a))
+    rows = run_job(
+        study(noise=2.5),
+        cohort.runs,
+        glyphs,
+        tmp_path,
+        runs_at_once=2,
+        on_progress=noted(steps),
+    )
     assert steps[0] == (0, 1)
     assert rows.runs[0]["noise_multiplier"] == 2.5
 
 
 def test_data_of_another_size_than_the_noise_was_priced_for_are_refused(arrays, tmp_path) -> None:
-    config, cohort = study()
+    cohort = study()
     with pytest.raises(OsoError, match="planned for 6000 training examples"):
-        run_job(config, cohort, cohort.runs, 1.5, arrays, tmp_path)
+        run_job(cohort, cohort.runs, arrays, tmp_path, runs_at_once=2)
 
 
 def test_other_data_do_not_resume(glyphs, tmp_path) -> None:
     """The same noise on two data sets would give their difference away."""
-    config, cohort = study()
-    run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path)
+    cohort = study()
+    run_job(cohort, cohort.runs, glyphs, tmp_path, runs_at_once=2)
     other = Arrays(
         1 - glyphs.train_inputs, glyphs.train_targets, glyphs.test_inputs, glyphs.test_targets
     )
     steps: list[tuple[int, int]] = []
-    run_job(config, cohort, cohort.runs, 1.5, other, tmp_path, lambda *at: steps.append(at))
+    run_job(
+        cohort,
+        cohort.runs,
+        other,
+        tmp_path,
+        runs_at_once=2,
+        on_progress=noted(steps),
+    )
     assert steps[0] == (0, 1)
 
 
 def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
-    config, cohort = study()
-    run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path)
+    cohort = study()
+    run_job(cohort, cohort.runs, glyphs, tmp_path, runs_at_once=2)
     monkeypatch.setattr("oso_dp.training.job.code_hash", lambda: "another")
     steps: list[tuple[int, int]] = []
-    run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path, lambda *at: steps.append(at))
+    run_job(
+        cohort,
+        cohort.runs,
+        glyphs,
+        tmp_path,
+        runs_at_once=2,
+        on_progress=noted(steps),
+    )
     assert steps[0] == (0, 1)
 
 
 def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> None:
     """The same runs twice: the same books, other noise; and no identity shared with seeded runs."""
-    config, cohort = study(randomness="system")
-    seeded = study()[1]
+    cohort = study(randomness="system")
+    seeded = study()
     assert not {run.run_id for run in cohort.runs} & {run.run_id for run in seeded.runs}
     first, second = (
-        run_job(config, cohort, cohort.runs[:1], 1.5, glyphs, tmp_path / name) for name in "ab"
+        run_job(cohort, cohort.runs[:1], glyphs, tmp_path / name, runs_at_once=2) for name in "ab"
     )
     assert first.runs[0]["ledger"] == second.runs[0]["ledger"]
     losses = [[row["loss"] for row in rows.evaluations] for rows in (first, second)]
@@ -152,8 +179,8 @@ def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> No
 
 def test_another_number_of_runs_at_once_after_a_kill(glyphs, tmp_path) -> None:
     """What was half done is done again, with the same noise; nothing is mixed up."""
-    config, cohort = study(runs_at_once=1)
-    whole = run_job(config, cohort, cohort.runs, 1.5, glyphs, tmp_path / "whole")
+    cohort = study()
+    whole = run_job(cohort, cohort.runs, glyphs, tmp_path / "whole")
 
     def kill(done: int, step: int) -> None:
         if (done, step) == (1, 6):
@@ -161,15 +188,14 @@ def test_another_number_of_runs_at_once_after_a_kill(glyphs, tmp_path) -> None:
 
     folder = tmp_path / "killed"
     with pytest.raises(KilledError):
-        run_job(config, cohort, cohort.runs, 1.5, glyphs, folder, kill)
-    config, cohort = study(runs_at_once=2)
-    resumed = run_job(config, cohort, cohort.runs, 1.5, glyphs, folder)
+        run_job(cohort, cohort.runs, glyphs, folder, on_progress=kill)
+    resumed = run_job(cohort, cohort.runs, glyphs, folder, runs_at_once=2)
     assert without_time(resumed.runs) == without_time(whole.runs)
 
 
 def test_a_row_says_how_its_search_is_priced(glyphs, tmp_path) -> None:
     for selection in ("composition", "random_stopping"):
-        config, cohort = study(selection=selection)
+        cohort = study(selection=selection)
         folder = tmp_path / selection
-        (row,) = run_job(config, cohort, cohort.runs[:1], 1.5, glyphs, folder).runs
+        (row,) = run_job(cohort, cohort.runs[:1], glyphs, folder, runs_at_once=2).runs
         assert row["selection"] == cohort.selection == selection

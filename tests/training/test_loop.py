@@ -14,16 +14,17 @@ from oso_dp.errors import OsoError
 from oso_dp.methods import method_names
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint
-from oso_dp.training.loop import Start, _Training, finite, initial_parameters, train
+from oso_dp.training.loop import _Training, finite, initial_parameters, train
 
 STEPS = 12
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_start, momentum) -> None:
+def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_run, momentum) -> None:
     task = make_task("fixed_threshold", momentum=momentum, noise_multiplier=0.0)
-    training = _Training(task, [make_start(c=1e9)], arrays)
+    training = _Training(task, [make_run(c=1e9)], arrays)
     theta = torch.nn.Parameter(training.state.parameters[0].clone())
     optimizer = torch.optim.SGD([theta], lr=0.1, momentum=momentum)
     sampler = Mechanism(["a"], 200, 20)  # the same identity draws the same batches
@@ -39,9 +40,9 @@ def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_start, mom
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_a_run_does_not_depend_on_its_neighbours(name, arrays, make_task, make_start) -> None:
+def test_a_run_does_not_depend_on_its_neighbours(name, arrays, make_task, make_run) -> None:
     """Eight runs go through the model in threes, threes and twos; then each alone."""
-    starts = [make_start(f"r{i}", i, 0.02 + 0.005 * i, 3.0 if i % 2 else 1.0) for i in range(8)]
+    starts = [make_run(f"r{i}", i, 0.02 + 0.005 * i, 3.0 if i % 2 else 1.0) for i in range(8)]
     together = train(make_task(name, width=3), starts, arrays)
     alone = [train(make_task(name, width=1), [start], arrays)[0] for start in starts]
     for one, other in zip(together, alone, strict=True):
@@ -52,7 +53,7 @@ def test_a_run_does_not_depend_on_its_neighbours(name, arrays, make_task, make_s
             assert a["threshold"] == pytest.approx(b["threshold"], rel=1e-5)
 
 
-def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_start) -> None:
+def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_run) -> None:
     """Batches are padded with the first example: its values may not show where it was not drawn."""
     left_out = next(
         name
@@ -64,7 +65,7 @@ def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_start) -> Non
         inputs = arrays.train_inputs.copy()
         inputs[0] = value
         changed = Arrays(inputs, arrays.train_targets, arrays.test_inputs, arrays.test_targets)
-        training = _Training(make_task("online"), [make_start(left_out)], changed)
+        training = _Training(make_task("online"), [make_run(left_out)], changed)
         training.take_step()
         found.append(training.state.parameters)
     assert torch.equal(*found)
@@ -72,11 +73,11 @@ def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_start) -> Non
 
 @pytest.mark.parametrize("name", ["fixed_quantile", "online", "fixed_threshold"])
 def test_a_batch_is_clipped_with_the_threshold_of_before_it(
-    name, arrays, make_task, make_start
+    name, arrays, make_task, make_run
 ) -> None:
     """FixedQuantile's known fault: to move C by a batch, then to clip the same batch with it."""
     task = make_task(name, momentum=0.0, noise_multiplier=1e-7)
-    training = _Training(task, [make_start(rho=1.0, c=0.05)], arrays)
+    training = _Training(task, [make_run(rho=1.0, c=0.05)], arrays)
     for step in (1, 2, 3):
         start = training.state.parameters[0].clone()
         threshold, rho = training.state.threshold.item(), training.state.learning_rate.item()
@@ -97,9 +98,9 @@ class KilledError(Exception):
 @pytest.mark.parametrize("name", method_names())
 @pytest.mark.parametrize("killed_at", [1, 5, 8, 11])
 def test_a_killed_run_resumes_to_the_same_result(
-    name, killed_at, arrays, make_task, make_start, tmp_path
+    name, killed_at, arrays, make_task, make_run, tmp_path
 ) -> None:
-    task, starts = make_task(name), [make_start("a"), make_start("b", 1)]
+    task, starts = make_task(name), [make_run("a"), make_run("b", 1)]
     whole = train(task, starts, arrays)
 
     def kill(step: int) -> None:
@@ -121,11 +122,11 @@ def test_a_killed_run_resumes_to_the_same_result(
 
 
 def test_a_run_that_had_diverged_stays_so_after_a_kill(
-    arrays, make_task, make_start, tmp_path
+    arrays, make_task, make_run, tmp_path
 ) -> None:
     """The books and streams of the run that goes on must still be its own."""
     task = make_task("fixed_threshold", momentum=0.0)
-    starts = [make_start("diverges", rho=1e38), make_start("goes on", 1)]
+    starts = [make_run("diverges", rho=1e38), make_run("goes on", 1)]
     whole = train(task, starts, arrays)
     assert [outcome.status for outcome in whole] == ["diverged", "finished"]
 
@@ -144,7 +145,7 @@ def test_a_run_that_had_diverged_stays_so_after_a_kill(
 
 
 def test_a_model_that_mixes_examples_is_not_trained(
-    arrays, make_task, make_start, monkeypatch
+    arrays, make_task, make_run, monkeypatch
 ) -> None:
     class Mixing(torch.nn.Module):
         def __init__(self) -> None:
@@ -157,20 +158,20 @@ def test_a_model_that_mixes_examples_is_not_trained(
 
     monkeypatch.setattr("oso_dp.training.loop.build_model", lambda *_: Mixing())
     with pytest.raises(OsoError, match="mixes examples"):
-        train(make_task("online"), [make_start()], arrays)
+        train(make_task("online"), [make_run()], arrays)
 
 
 def test_another_configurations_checkpoint_is_not_used(
-    arrays, make_task, make_start, tmp_path
+    arrays, make_task, make_run, tmp_path
 ) -> None:
     path = tmp_path / "state.pt"
-    train(make_task("online"), [make_start()], arrays, checkpoint=path, fingerprint="one")
+    train(make_task("online"), [make_run()], arrays, checkpoint=path, fingerprint="one")
     assert load_checkpoint(path, "one") is not None
     assert load_checkpoint(path, "another") is None
 
 
-def test_every_release_is_in_the_ledger(arrays, make_task, make_start) -> None:
-    outcome = train(make_task("online"), [make_start()], arrays)[0]
+def test_every_release_is_in_the_ledger(arrays, make_task, make_run) -> None:
+    outcome = train(make_task("online"), [make_run()], arrays)[0]
     ledger = json.loads(outcome.ledger)
     assert ledger["sampling_rate"] == 20 / 200
     assert [step["count"] for step in ledger["steps"]] == [STEPS]
@@ -179,10 +180,10 @@ def test_every_release_is_in_the_ledger(arrays, make_task, make_start) -> None:
     assert math.fsum(nu**-2 for nu in noise.values()) == pytest.approx(1.0)
 
 
-def test_a_watch_sees_the_answers_that_the_method_gets(arrays, make_task, make_start) -> None:
+def test_a_watch_sees_the_answers_that_the_method_gets(arrays, make_task, make_run) -> None:
     """All of them, before the step that they lead to; and looking changes nothing."""
     task = make_task("fixed_threshold", momentum=0.0)
-    starts = [make_start("a"), make_start("b", 1, 0.05)]
+    starts = [make_run("a"), make_run("b", 1, 0.05)]
     seen = []
 
     def watch(state, answers) -> None:
@@ -197,24 +198,24 @@ def test_a_watch_sees_the_answers_that_the_method_gets(arrays, make_task, make_s
     assert [each.evaluations for each in outcomes] == [each.evaluations for each in alone]
 
 
-def test_a_step_above_its_price_is_not_taken(arrays, make_task, make_start, monkeypatch) -> None:
+def test_a_step_above_its_price_is_not_taken(arrays, make_task, make_run, monkeypatch) -> None:
     """The loop tells the mechanism what was budgeted, whatever the method asks for."""
     task = make_task("online")
     monkeypatch.setattr(
         type(task.method), "split_noise", lambda self, nu, batch_size: (nu, 10 * nu)
     )
     with pytest.raises(OsoError, match="the budget of a step asks for 1"):
-        train(task, [make_start()], arrays)
+        train(task, [make_run()], arrays)
 
 
-def test_evaluations_come_every_few_steps_and_at_the_end(arrays, make_task, make_start) -> None:
-    outcome = train(make_task("online", steps=10), [make_start()], arrays)[0]
+def test_evaluations_come_every_few_steps_and_at_the_end(arrays, make_task, make_run) -> None:
+    outcome = train(make_task("online", steps=10), [make_run()], arrays)[0]
     assert sorted({row["step"] for row in outcome.evaluations}) == [4, 8, 10]
     assert {row["split"] for row in outcome.evaluations} == {"test", "test_even", "test_odd"}
 
 
-def test_the_test_score_is_the_mean_of_its_halves(arrays, make_task, make_start) -> None:
-    rows = train(make_task("online"), [make_start()], arrays)[0].evaluations
+def test_the_test_score_is_the_mean_of_its_halves(arrays, make_task, make_run) -> None:
+    rows = train(make_task("online"), [make_run()], arrays)[0].evaluations
     scores = {row["split"]: row for row in rows if row["step"] == 12}
     for key in ("value", "loss"):
         halves = (scores["test_even"][key] + scores["test_odd"][key]) / 2
@@ -223,12 +224,10 @@ def test_the_test_score_is_the_mean_of_its_halves(arrays, make_task, make_start)
 
 
 @pytest.mark.parametrize("rho", [1e30, float("inf")])
-def test_a_diverged_run_ends_and_leaves_the_others_alone(
-    rho, arrays, make_task, make_start
-) -> None:
+def test_a_diverged_run_ends_and_leaves_the_others_alone(rho, arrays, make_task, make_run) -> None:
     task = make_task("fixed_threshold")
-    sound = [make_start("a"), make_start("c", 2)]
-    wild = make_start("b", 1, rho)
+    sound = [make_run("a"), make_run("c", 2)]
+    wild = make_run("b", 1, rho)
     first, diverged, last = train(task, [sound[0], wild, sound[1]], arrays)
     assert diverged.status == "diverged"
     assert 1 <= diverged.diverged_at <= STEPS
@@ -242,20 +241,18 @@ def test_a_diverged_run_ends_and_leaves_the_others_alone(
         )
 
 
-def test_all_runs_may_diverge(arrays, make_task, make_start) -> None:
-    outcomes = train(make_task("no_dp", {"optimizer": "sgd"}), [make_start(rho=1e38)], arrays)
+def test_all_runs_may_diverge(arrays, make_task, make_run) -> None:
+    outcomes = train(make_task("no_dp", {"optimizer": "sgd"}), [make_run(rho=1e38)], arrays)
     assert outcomes[0].status == "diverged"
 
 
 @pytest.mark.parametrize("poison", [1e38, 3e38])  # gradients that overflow; the loss, too
-def test_divergence_is_not_judged_by_training_examples(
-    poison, arrays, make_task, make_start
-) -> None:
+def test_divergence_is_not_judged_by_training_examples(poison, arrays, make_task, make_run) -> None:
     """A single poisoned example must not stop a run: that would tell of it."""
     poisoned = arrays.train_inputs.copy()
     poisoned[:150] = poison
     broken = Arrays(poisoned, arrays.train_targets, arrays.test_inputs, arrays.test_targets)
-    outcome = train(make_task("fixed_threshold"), [make_start()], broken)[0]
+    outcome = train(make_task("fixed_threshold"), [make_run()], broken)[0]
     assert outcome.status == "finished"
 
 
@@ -273,9 +270,9 @@ def test_fresh_weights_leave_the_global_generator_alone(make_task) -> None:
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_evaluations_are_of_the_test_set_alone(arrays, make_task, make_start) -> None:
+def test_evaluations_are_of_the_test_set_alone(arrays, make_task, make_run) -> None:
     """Metrics of training examples would be exact answers about them, in no ledger."""
-    training = _Training(make_task("online"), [make_start()], arrays)
+    training = _Training(make_task("online"), [make_run()], arrays)
     for _ in range(4):
         training.take_step()
     training.evaluate()
@@ -289,10 +286,10 @@ def test_evaluations_are_of_the_test_set_alone(arrays, make_task, make_start) ->
 
 
 def test_a_checkpoint_without_a_fingerprint_is_refused(
-    arrays, make_task, make_start, tmp_path
+    arrays, make_task, make_run, tmp_path
 ) -> None:
     with pytest.raises(ValueError, match="fingerprint"):
-        train(make_task("online"), [make_start()], arrays, checkpoint=tmp_path / "state.pt")
+        train(make_task("online"), [make_run()], arrays, checkpoint=tmp_path / "state.pt")
 
 
 def test_finite_parameters_are_told_from_others() -> None:
@@ -313,7 +310,7 @@ def test_finite_parameters_are_told_from_others() -> None:
 
 def test_a_method_that_clips_needs_a_threshold_to_start_with(arrays, make_task) -> None:
     """One that was neither searched nor set would be no number, and the run diverge at once."""
-    start = Start("a", 0, 0.1, None, 0.5)
+    start = Run("a", 0, 0.1, None, 0.5)
     with pytest.raises(OsoError, match="online: clips at a threshold, but a run begins without"):
         train(make_task("online"), [start], arrays)
     assert train(make_task("no_dp"), [start], arrays)[0].status == "finished"

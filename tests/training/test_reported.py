@@ -12,11 +12,11 @@ QUIET = {"noise_multiplier": 1e-6, "steps": 12, "evaluate_every": 1}
 
 @pytest.mark.parametrize("name", ["fixed_quantile", "fixed_quantile_linear"])
 def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
-    name, arrays, make_task, make_start
+    name, arrays, make_task, make_run
 ) -> None:
     """Of the batch of that step, by the threshold of before it; not of the first step or run."""
     task = make_task(name, {"count_noise": 1e-6, "quantile_rate": 0.5}, **QUIET)
-    starts = [make_start("a", 0, 0.1, 0.5), make_start("b", 1, 0.1, 2.0), make_start("c", 2)]
+    starts = [make_run("a", 0, 0.1, 0.5), make_run("b", 1, 0.1, 2.0), make_run("c", 2)]
     training = _Training(task, starts, arrays)
     shares = []
     for step in range(1, QUIET["steps"] + 1):
@@ -40,8 +40,8 @@ def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
     assert len(set(shares)) > 10
 
 
-def test_thresholds_and_learning_rates_are_each_runs_own(arrays, make_task, make_start) -> None:
-    starts = [make_start(f"r{i}", i, 0.02 + 0.01 * i, 1.0 + i) for i in range(4)]
+def test_thresholds_and_learning_rates_are_each_runs_own(arrays, make_task, make_run) -> None:
+    starts = [make_run(f"r{i}", i, 0.02 + 0.01 * i, 1.0 + i) for i in range(4)]
     rates = {"threshold_rate": 0.05, "learning_rate_rate": 0.05}
     together = train(make_task("online", rates, evaluate_every=1), starts, arrays)
     alone = [train(make_task("online", rates, evaluate_every=1), [s], arrays)[0] for s in starts]
@@ -52,7 +52,7 @@ def test_thresholds_and_learning_rates_are_each_runs_own(arrays, make_task, make
             assert len(set(found)) > 3
 
 
-def test_methods_that_do_not_ask_report_no_share(arrays, make_task, make_start) -> None:
+def test_methods_that_do_not_ask_report_no_share(arrays, make_task, make_run) -> None:
     for name in ("online", "fixed_threshold", "adam_wosm", "no_dp"):
-        for row in train(make_task(name), [make_start()], arrays)[0].evaluations:
+        for row in train(make_task(name), [make_run()], arrays)[0].evaluations:
             assert row["fraction_clipped"] is None

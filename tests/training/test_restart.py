@@ -7,7 +7,6 @@ import pytest
 from tests.training.test_job import study
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.study.plain import PlainConfig
 from oso_dp.training.job import run_job, task_of
 
 PARTS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
@@ -24,17 +23,16 @@ def glyphs(arrays) -> Arrays:
 def begun(glyphs, tmp_path_factory):
     """A folder in which one run of the study was trained to its end."""
     folder = tmp_path_factory.mktemp("job")
-    config, cohort = study()
-    run_job(config, cohort, cohort.runs[:1], 1.5, glyphs, folder)
+    cohort = study()
+    run_job(cohort, cohort.runs[:1], glyphs, folder, runs_at_once=2)
     return folder
 
 
-def first_step(begun, tmp_path, arrays, config=None, cohort=None, runs=None, noise=1.5):
+def first_step(begun, tmp_path, arrays, cohort=None, runs=None):
     """Where a call in a copy of the folder begins; None: nothing was left to do."""
     for path in begun.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    usual = study()
-    config, cohort = config or usual[0], cohort or usual[1]
+    cohort = cohort or study()
     steps: list[int] = []
 
     class EnoughError(Exception):
@@ -45,7 +43,14 @@ def first_step(begun, tmp_path, arrays, config=None, cohort=None, runs=None, noi
         raise EnoughError
 
     try:
-        run_job(config, cohort, runs or cohort.runs[:1], noise, arrays, tmp_path, note)
+        run_job(
+            cohort,
+            runs or cohort.runs[:1],
+            arrays,
+            tmp_path,
+            runs_at_once=2,
+            on_progress=note,
+        )
     except EnoughError:
         return steps[0]
     return None
@@ -81,16 +86,16 @@ def test_a_longer_test_set_begins_anew(begun, tmp_path, glyphs) -> None:
     assert first_step(begun, tmp_path, replace(glyphs, **longer)) == 1
 
 
-@pytest.mark.parametrize("noise", [1.5000001, 1.4999999, 3.0])
+@pytest.mark.parametrize("noise", [1.50001, 1.49999, 3.0])
 def test_other_noise_begins_anew(noise, begun, tmp_path, glyphs) -> None:
-    assert first_step(begun, tmp_path, glyphs, noise=noise) == 1
+    assert first_step(begun, tmp_path, glyphs, study(noise=noise)) == 1
 
 
 def test_other_runs_begin_anew(begun, tmp_path, glyphs) -> None:
-    config, cohort = study()
+    cohort = study()
     assert first_step(begun, tmp_path, glyphs, runs=cohort.runs[1:2]) == 1
-    config, cohort = study(methods={"online": {"threshold_rate": 0.1}})
-    assert first_step(begun, tmp_path, glyphs, config, cohort) == 1
+    cohort = study(methods={"online": {"threshold_rate": 0.1}})
+    assert first_step(begun, tmp_path, glyphs, cohort) == 1
 
 
 # Every choice of a configuration that a training could take otherwise, and where it arrives.
@@ -104,28 +109,23 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_choice_arrives_in_the_training(name: str, plain: bool) -> None:
+def test_a_choice_arrives_in_the_training(name: str) -> None:
     values, expected = CHOICES[name]
-    config, cohort = study(**values)
-    if plain:  # as on a machine that has no more than torch
-        settings = {"online": {}}
-        config = PlainConfig(**{**dict(config), "settings": settings})
-    usual = task_of(*study(), 1.5)
-    assert getattr(task_of(config, cohort, 1.5), name) == expected != getattr(usual, name)
+    assert getattr(task_of(study(**values)), name) == expected
+    assert getattr(task_of(study()), name) != expected
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])
 def test_the_loss_over_pixels_arrives_in_the_training(loss: str) -> None:
     section = {"model": "autoencoder", "epsilons": [3], "seconds_per_step": 1, "loss": loss}
-    assert task_of(*study(datasets={"fashion_mnist": section}), 1.5).loss == loss
+    assert task_of(study(datasets={"fashion_mnist": section})).loss == loss
 
 
 def test_a_run_that_diverged_says_so_in_its_row(glyphs, tmp_path) -> None:
     """When it did, and a ledger of so many steps; its neighbour's row is as ever."""
-    config, cohort = study()
+    cohort = study()
     wild = replace(cohort.runs[0], learning_rate=1e38)
-    rows = run_job(config, cohort, [wild, cohort.runs[1]], 1.5, glyphs, tmp_path).runs
+    rows = run_job(cohort, [wild, cohort.runs[1]], glyphs, tmp_path, runs_at_once=2).runs
     assert [row["status"] for row in rows] == ["diverged", "finished"]
     assert 1 <= rows[0]["diverged_at"] <= cohort.steps
     assert rows[1]["diverged_at"] is None

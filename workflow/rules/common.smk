@@ -9,8 +9,8 @@ from pathlib import Path
 from oso_dp.errors import OsoError
 from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.collect import finished_runs
-from oso_dp.study.cohort import cohorts
 from oso_dp.study.config import parse_config
+from oso_dp.study.expand import cohorts
 from oso_dp.study.workload import workload
 from oso_dp.study.plan import plans_of
 from oso_dp.study.workflow import begin

@@ -49,13 +49,13 @@ def _rows(path: Path) -> list[dict]:
 def read_study_plans(paths: Iterable[Path]) -> list[Plan]:
     """The plans that the budget files are, without those that are a bare list.
 
-    Raises OsoError for a plan that does not fit its own configuration.
+    Raises OsoError for a plan that was changed since it was written.
     """
     stored = [(path, _stored(path)) for path in paths]
     return [
         read_plan(path)
         for path, content in stored
-        if isinstance(content, dict) and "config" in content
+        if isinstance(content, dict) and "version" in content
     ]
 
 

@@ -23,7 +23,8 @@ from oso_dp.methods import Method, State, find_method
 from oso_dp.models.linear import INPUTS
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.training.loop import Outcome, Start, Task, train
+from oso_dp.study.cohort import Run
+from oso_dp.training.loop import Outcome, Task, train
 
 EPSILON, DELTA = 2.0, 1e-5  # what each run is priced for
 _LEARNING_RATE = 1e-6  # parameters move, but a canary's gradient stays larger than C
@@ -120,9 +121,9 @@ def _train(
         steps=scene.steps,
         evaluate_every=scene.steps,
     )
-    starts = [Start(run_id, 0, _LEARNING_RATE, THRESHOLD, 0.5) for run_id in run_ids]
+    runs = [Run(run_id, 0, _LEARNING_RATE, THRESHOLD, 0.5) for run_id in run_ids]
     observer = Observer(method, canaries.columns)
-    outcomes = train(task, starts, canaries.arrays, watch=observer)
+    outcomes = train(task, runs, canaries.arrays, watch=observer)
     if any(outcome.status != "finished" for outcome in outcomes):
         raise OsoError(f"audit: a run of {name} diverged; its canaries cannot be followed")
     return observer, outcomes

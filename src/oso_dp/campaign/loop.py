@@ -13,7 +13,6 @@ from oso_dp.campaign.speed import Speed
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import Cohort, Run
-from oso_dp.study.plain import with_values
 from oso_dp.training.job import run_job
 from oso_dp.training.provenance import device_name
 
@@ -48,9 +47,9 @@ class Campaign:
         self.priorities, self.later = priorities, later
         self.between: Callable[[], None] = lambda: None  # called after each step, too
         planned = {
-            name: section.seconds_per_step
+            name: seconds
             for work in everything
-            for name, section in work.plan.config.datasets.items()
+            for name, seconds in work.plan.seconds_per_step.items()
         }
         self.at_once = {
             work.cohort.data_file: runs_at_once(work.cohort.model) for work in everything
@@ -114,9 +113,7 @@ class Campaign:
                 yield group
 
     def _train(self, work: Work, group: tuple[Run, ...]) -> None:
-        cohort, plan = work.cohort, work.plan
-        config = with_values(plan.config, device=self.device, runs_at_once=len(group))
-        noise = plan.noise_multipliers[cohort.name]
+        cohort = work.cohort
         arrays = self.arrays(cohort.data_file)
         resumed = self.parts.has_checkpoint(cohort, group)
         deadline = Deadline(cohort.steps, self.deadline, self.clock)
@@ -124,7 +121,14 @@ class Campaign:
         try:
             folder = self.parts.begin(cohort, group)
             rows = run_job(
-                config, cohort, group, noise, arrays, folder, self._watched(deadline), self.clock
+                cohort,
+                group,
+                arrays,
+                folder,
+                self.device,
+                len(group),
+                self._watched(deadline),
+                self.clock,
             )
         except OutOfTimeError:
             self._give_up(cohort, group, deadline)

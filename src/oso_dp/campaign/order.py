@@ -7,7 +7,7 @@ from typing import Protocol
 
 from oso_dp.campaign.speed import Speed
 from oso_dp.errors import OsoError
-from oso_dp.study.cohort import Cohort, Run
+from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.plan import Plan
 
 
@@ -16,7 +16,7 @@ class Work:
     """A cohort, and the plan that says how to train it."""
 
     plan: Plan
-    cohort: Cohort
+    cohort: PlannedCohort
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from oso_dp.data.arrays import Arrays, load_arrays
 from oso_dp.errors import OsoError
 from oso_dp.gradients import find_precision, slow_reason
 from oso_dp.study.cohort import Cohort
-from oso_dp.study.plain import paper_best_runs, read_plain_plan
-from oso_dp.study.plan import Plan
+from oso_dp.study.paper_points import papers_best_runs
+from oso_dp.study.plan import Plan, read_plan
 from oso_dp.study.preparation import check_prepared
 from oso_dp.training.provenance import device_name
 
@@ -31,7 +31,7 @@ SMALL_AT_ONCE = {"bag_of_words": 8, "bag_of_words_25": 8}
 
 def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Campaign, Control]:
     """The campaign, with its first line said; its deadline counts from now, without pauses."""
-    plans = [read_plain_plan(path) for path in options.plan]
+    plans = [read_plan(path) for path in options.plan]
     _check_randomness(plans)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise OsoError("--device cuda: no CUDA device is visible here; allowed is cpu")
@@ -59,7 +59,12 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
 
     campaign = Campaign(
         everything,
-        {run_id for plan in plans for run_id in paper_best_runs(plan.config)},
+        {
+            run_id
+            for plan in plans
+            for cohort in plan.cohorts
+            for run_id in papers_best_runs(cohort)
+        },
         parts,
         arrays,
         deadline=control.clock() + 60 * options.minutes,
@@ -76,7 +81,7 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
             f"{options.data / name}: no such file; `oso data {users[name].dataset} --output "
             "...` makes it, or leave the data set out with --only or --skip-missing"
         )
-    names = ", ".join(plan.config.name for plan in plans)
+    names = ", ".join(plan.name for plan in plans)
     say(
         f"{device_name(device)}, {options.minutes:g} minutes: "
         f"{sum(runs for _, runs in campaign.left):,} runs of {names} to do"
@@ -133,7 +138,7 @@ def _load(folder: Path, cohort: Cohort) -> Arrays:
 
 
 def _check_randomness(plans: Sequence[Plan]) -> None:
-    if any(plan.config.randomness == "system" for plan in plans):
+    if any(cohort.randomness == "system" for plan in plans for cohort in plan.cohorts):
         try:
             import scipy.special  # noqa: F401
         except ImportError:

@@ -37,7 +37,7 @@ class Priority:
         """Whether this run of the work is selected."""
         cohort = work.cohort
         found = {
-            "plan": work.plan.config.name,
+            "plan": work.plan.name,
             "dataset": cohort.dataset,
             "method": cohort.method,
             "k": cohort.k,
@@ -67,7 +67,7 @@ def read_priorities(path: Path, everything: Sequence[Work]) -> list[Priority]:
     entries = content.pop("first", None)
     if content or not isinstance(entries, list) or not entries:
         raise OsoError(f"{path}: must hold tables [[first]], and nothing else")
-    plans = {work.plan.config.name for work in everything}
+    plans = {work.plan.name for work in everything}
     found = []
     for number, entry in enumerate(entries, start=1):
         priority = Priority(number, _allowed(path, number, entry))

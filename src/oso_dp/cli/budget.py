@@ -149,17 +149,17 @@ def _study(
     config: Path, accountant: str, selection: str | None, shape: float | None, split: bool
 ) -> list[dict[str, Any]]:
     """One entry per private cohort of a study, with its method's own split if `split`."""
+    from oso_dp.study.calibrated import calibrated_grids
     from oso_dp.study.config import load_config
-    from oso_dp.study.prices import grid_prices
 
     study = load_config(config)
     entries = []
-    for price in grid_prices(study, accountant, selection, shape):
-        cohort, nu = price.cohort, price.noise_multiplier
+    for grid in calibrated_grids(study, accountant, selection, shape):
+        cohort, nu = grid.cohort, grid.noise_multiplier
         entry = {"dataset": cohort.dataset, "method": cohort.method, "k": cohort.k}
-        entry |= _entry(price.search, nu, cohort.epsilon, cohort.delta, accountant)
+        entry |= _entry(grid.search, nu, cohort.epsilon, cohort.delta, accountant)
         if split:
-            noise = study.method(cohort.method).split_noise(nu, cohort.batch_size)
+            noise = cohort.trained_by().split_noise(nu, cohort.batch_size)
             entry |= dict(zip(_SPLIT, noise, strict=True))
         entries.append(entry)
     return entries

@@ -29,13 +29,13 @@ def cosine(
     from oso_dp.probe.cosine import STEPS, similarities
     from oso_dp.probe.record import write_similarities
     from oso_dp.study.plan import read_plan
-    from oso_dp.training.job import start_of, task_of
+    from oso_dp.training.job import task_of
 
-    priced = read_plan(plan)
-    chosen = priced.cohort(cohort)
+    planned = read_plan(plan)
+    chosen = planned.cohort(cohort)
     if not chosen.private:
         raise OsoError(f"cohort {cohort}: has no privacy, so there is nothing to compare")
-    if priced.config.randomness != "seeded":
+    if chosen.randomness != "seeded":
         raise OsoError(f"{plan}: randomness system is for data that need protection; these do not")
     at = tuple(steps or STEPS)
     if len(set(at)) != len(at) or max(at) > chosen.steps:
@@ -53,6 +53,6 @@ def cosine(
         )
     make_folder(output.parent)  # before half an hour of work
     torch.set_num_threads(threads)
-    task = task_of(priced.config, chosen, priced.noise_multipliers[chosen.name])
-    start = start_of(chosen.runs[0])
-    write_similarities(output, chosen, task, similarities(task, start, arrays, at))
+    task = task_of(chosen, planned.device)
+    found = similarities(task, chosen.runs[0], arrays, at)
+    write_similarities(output, chosen, task, found)

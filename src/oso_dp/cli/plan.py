@@ -23,8 +23,8 @@ def plan(
 ) -> None:
     """Say what a study has ahead; with --output, price its cohorts and write the plan."""
     from oso_dp.results.collect import finished_runs
-    from oso_dp.study.cohort import cohorts
     from oso_dp.study.config import load_config
+    from oso_dp.study.expand import cohorts
     from oso_dp.study.plan import make_plan, write_plan
     from oso_dp.study.workload import workload
 

@@ -24,9 +24,9 @@ def train(
     from oso_dp.study.plan import read_plan
     from oso_dp.study.preparation import check_prepared
 
-    priced = read_plan(plan)
-    chosen = priced.cohort(cohort)
-    shards = chosen.shards(priced.config.runs_per_job)
+    planned = read_plan(plan)
+    chosen = planned.cohort(cohort)
+    shards = chosen.shards(planned.runs_per_job)
     if not 0 <= shard < len(shards):
         raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
     stored = finished_runs(store) if store is not None else set()
@@ -37,18 +37,18 @@ def train(
     from oso_dp.data.arrays import load_arrays
     from oso_dp.training.job import run_job
 
-    if priced.config.device == "cuda" and not torch.cuda.is_available():
+    if planned.device == "cuda" and not torch.cuda.is_available():
         raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
     torch.set_num_threads(threads)
     arrays, provenance = load_arrays(data)
     check_prepared(str(data), provenance, chosen.dataset, chosen.preparation)
     rows = run_job(
-        priced.config,
         chosen,
         runs,
-        priced.noise_multipliers[cohort],
         arrays,
         output / "progress",
+        planned.device,
+        planned.runs_at_once,
         Progress(f"{cohort} [{shard}]", len(runs), chosen.steps),
     )
     write_table(output / "evaluations.parquet", "evaluations", rows.evaluations)

@@ -27,7 +27,8 @@ from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
-from oso_dp.training.loop import Start, Task, examples_on_device, train
+from oso_dp.study.cohort import Run
+from oso_dp.training.loop import Task, examples_on_device, train
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -54,7 +55,7 @@ class Similarity:
 
 def similarities(
     task: Task,
-    start: Start,
+    run: Run,
     arrays: Arrays,
     steps: Sequence[int] = STEPS,
     thresholds: Sequence[float] = THRESHOLDS,
@@ -74,10 +75,10 @@ def similarities(
             seen[state.step] = (state.parameters[0].clone(), known)
 
     last = max(steps)
-    (outcome,) = train(replace(task, steps=last, evaluate_every=last), [start], arrays, watch=watch)
+    (outcome,) = train(replace(task, steps=last, evaluate_every=last), [run], arrays, watch=watch)
     if outcome.status != "finished":
-        raise OsoError(f"run {start.run_id}: diverged at step {outcome.diverged_at} of {last}")
-    probe = _Probe(task, start, arrays, realisations)
+        raise OsoError(f"run {run.run_id}: diverged at step {outcome.diverged_at} of {last}")
+    probe = _Probe(task, run, arrays, realisations)
     return [
         probe.compare(step, *seen[step], threshold) for step in steps for threshold in thresholds
     ]
@@ -86,7 +87,7 @@ def similarities(
 class _Probe:
     """Releases gradients at given parameters, and remembers the true ones."""
 
-    def __init__(self, task: Task, start: Start, arrays: Arrays, realisations: int) -> None:
+    def __init__(self, task: Task, run: Run, arrays: Arrays, realisations: int) -> None:
         device = torch.device(task.device)
         self.noise_multiplier = task.noise_multiplier
         model = build_model(task.model, task.last_layer_nonlinearity)
@@ -95,7 +96,7 @@ class _Probe:
             arrays.train_inputs, arrays.train_targets, task.metric, device
         )
         self.mechanism = Mechanism(
-            [f"{start.run_id} cosine {i}" for i in range(realisations)],
+            [f"{run.run_id} cosine {i}" for i in range(realisations)],
             len(self.inputs),
             task.batch_size,
             task.noise_multiplier,

@@ -8,9 +8,8 @@ import pandas as pd
 
 from oso_dp.methods import find_method, method_names
 from oso_dp.results.schema import ADDED, VERSIONS
-from oso_dp.study.cohort import STOPPING_SHAPE
 from oso_dp.study.grid import default_grid_size
-from oso_dp.study.identity import SELECTION, run_id, settings_text
+from oso_dp.study.identity import SELECTION, STOPPING_SHAPE, run_id, settings_text
 from oso_dp.study.preparation import preparation
 
 # The networks of rows from before `settings`.

@@ -23,8 +23,7 @@ from pydantic import (
 from oso_dp.data.catalogue import DATASETS, DIMENSIONS
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method, method_names
-from oso_dp.study.cohort import STOPPING_SHAPE
-from oso_dp.study.identity import SELECTION
+from oso_dp.study.identity import SELECTION, STOPPING_SHAPE
 from oso_dp.study.preparation import WORDS
 
 

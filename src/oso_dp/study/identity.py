@@ -9,7 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-SELECTION: Final = "composition"  # how a search is priced unless the configuration says otherwise
+# How a search is accounted for, and the distribution of its number of runs if it stops at random,
+# unless the configuration says otherwise. The logarithmic one asks for the least noise.
+SELECTION: Final = "composition"
+STOPPING_SHAPE: Final = "logarithmic"
 
 # Of a run, and (the first) of its whole cohort: columns of the results that its identity rests on.
 COHORT = (

@@ -1,8 +1,11 @@
 """The plan of a study: its cohorts with the noise that each one's budget asks for.
 
-A plan is one JSON file, written once before training, which holds the whole configuration too; a
-training job needs nothing else, and no accounting library. `oso_dp.study.plain` reads it where
-pydantic is not installed.
+A plan is one JSON file, written once before training. It is the truth about the study from then on:
+a training job, a campaign, the accounts and the report read cohorts from it and from nowhere else,
+without the configuration, its checker or an accounting library.
+
+Its cohorts stand a line each: their facts; `runs`, N of the grid; the points and seeds of the runs
+that are asked for; `run_ids`, a digest of their identities; and a digest of all that.
 """
 
 from __future__ import annotations
@@ -10,111 +13,118 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
-from oso_dp.study.cohort import Cohort, cohorts
+from oso_dp.study.cohort import Cohort, PlannedCohort
 
 if TYPE_CHECKING:
     from oso_dp.study.config import StudyConfig
 
 STORED_PLAN = "plan.json"  # in a results store
-PLAN_VERSION = 2  # 2: with each method's settings, and each cohort's runs
+PLAN_VERSION = 3  # 3: cohorts with all that decides their runs, no configuration
+
+_FACTS = tuple(field.name for field in fields(Cohort) if field.name not in ("runs", "grid_runs"))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A configuration, its cohorts, and nu of each cohort by name (0 without privacy)."""
+    """A study's cohorts, and how its jobs train them."""
 
-    config: StudyConfig
-    cohorts: list[Cohort]
-    noise_multipliers: dict[str, float]
+    name: str  # the study's
+    cohorts: tuple[PlannedCohort, ...]
+    device: str
+    runs_per_job: int
+    runs_at_once: int
+    seconds_per_step: dict[str, float]  # by data set, on 2 CPU cores; for estimates only
 
     def run_ids(self) -> list[str]:
         return [run.run_id for cohort in self.cohorts for run in cohort.runs]
 
-    def cohort(self, name: str) -> Cohort:
+    def cohort(self, name: str) -> PlannedCohort:
         for cohort in self.cohorts:
             if cohort.name == name:
                 return cohort
-        raise OsoError(f"cohort {name!r}: not in the plan of study {self.config.name!r}")
+        raise OsoError(f"cohort {name!r}: not in the plan of study {self.name!r}")
 
 
 def make_plan(config: StudyConfig) -> Plan:
-    """Price every cohort: its search has its epsilon. OsoError if no noise meets it."""
-    from oso_dp.study.prices import grid_prices
+    """Each cohort with the least noise that keeps its whole search within its epsilon.
 
-    every = cohorts(config)
-    noise = dict.fromkeys((cohort.name for cohort in every), 0.0)
-    for price in grid_prices(config):
-        cohort = price.cohort
-        # The same on every machine, and on the safe side.
-        nu = math.ceil(price.noise_multiplier * 1e5) / 1e5
-        try:
-            config.method(cohort.method).split_noise(nu, cohort.batch_size)
-        except OsoError as error:
-            raise OsoError(f"{cohort.name}: {error}") from None
-        noise[cohort.name] = nu
-    return Plan(config, every, noise)
+    OsoError if there is none.
+    """
+    from oso_dp.study.calibrated import calibrated_grids
+
+    noise = {grid.cohort.name: grid.noise_multiplier for grid in calibrated_grids(config)}
+    # Five decimals, rounded up: the same on every machine, and on the safe side.
+    return plan_of(config, {name: math.ceil(nu * 1e5) / 1e5 for name, nu in noise.items()})
+
+
+def plan_of(config: StudyConfig, noise: Mapping[str, float]) -> Plan:
+    """With these noise multipliers, by the private cohort's name.
+
+    OsoError names a cohort whose method cannot split its noise.
+    """
+    from oso_dp.study.expand import cohorts
+
+    return Plan(
+        name=config.name,
+        cohorts=tuple(
+            _planned(cohort, noise[cohort.name] if cohort.private else 0.0)
+            for cohort in cohorts(config)
+        ),
+        device=config.device,
+        runs_per_job=config.runs_per_job,
+        runs_at_once=config.runs_at_once,
+        seconds_per_step={
+            name: section.seconds_per_step for name, section in config.datasets.items()
+        },
+    )
+
+
+def _planned(cohort: Cohort, noise_multiplier: float) -> PlannedCohort:
+    facts = {field.name: getattr(cohort, field.name) for field in fields(Cohort)}
+    made = PlannedCohort(**facts, noise_multiplier=noise_multiplier)
+    try:
+        _ = made.query_noise_multiplier
+    except OsoError as error:
+        raise OsoError(f"{cohort.name}: {error}") from None
+    return made
 
 
 def write_plan(plan: Plan, path: Path) -> None:
     """Write the plan atomically."""
-    methods = plan.config.methods
-    content = {
-        "version": PLAN_VERSION,
-        "config": plan.config.model_dump(mode="json"),
-        "settings": {name: asdict(plan.config.method(name).settings) for name in methods},
-        "cohorts": [_entry(plan, cohort) for cohort in plan.cohorts],
-    }
+    content = {"version": PLAN_VERSION, **vars(plan)}
+    lines = [json.dumps(entry) for entry in map(_entry, content.pop("cohorts"))]
+    head = json.dumps(content, indent=1).removesuffix("\n}")
+    body = ",\n  ".join(lines)
     with atomic_write(path) as file:
-        file.write((json.dumps(content, indent=1) + "\n").encode())
+        file.write(f'{head},\n "cohorts": [\n  {body}\n ]\n}}\n'.encode())
 
 
-def read_plan(
-    path: Path, parse: Callable[[dict[str, Any], str], StudyConfig] | None = None
-) -> Plan:
-    """Read what `write_plan` wrote; OsoError names a file that is not a plan, or another version's.
+def read_plan(path: Path) -> Plan:
+    """Read what `write_plan` wrote.
 
-    `parse`: makes the configuration from the file's content; by default every key is checked.
+    OsoError names a file that is not a plan, is of another version, or was changed since.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        version = content.get("version", 1)
+        version = content.pop("version", 1)
         if version != PLAN_VERSION:
             raise OsoError(
                 f"{path}: a plan of version {version}; this package reads {PLAN_VERSION}: "
                 "write it anew with `oso plan`"
             )
-        config = (parse or _checked)(content, str(path))
-        stored = {entry["name"]: entry for entry in content["cohorts"]}
-        noise = {name: entry["noise_multiplier"] for name, entry in stored.items()}
-        every = cohorts(config)
+        cohorts = tuple(_cohort(path, entry) for entry in content.pop("cohorts"))
+        return Plan(cohorts=cohorts, **content)
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OsoError(f"{path}: not a plan (`oso plan` writes one): {error!r}") from None
-    if {cohort.name for cohort in every} != noise.keys():
-        raise OsoError(f"{path}: its cohorts are not those of its configuration; write it anew")
-    for cohort in every:
-        for name, fact in _facts(cohort).items():
-            if stored[cohort.name].get(name) != fact:
-                raise OsoError(
-                    f"{path}: {cohort.name} was priced for {name} {stored[cohort.name].get(name)}, "
-                    f"but is {fact}; write it anew"
-                )
-        nu = noise[cohort.name]
-        if (isinstance(nu, float) and 0 < nu < math.inf) if cohort.private else nu is None:
-            continue
-        raise OsoError(
-            f"{path}: {cohort.name}: noise_multiplier {nu!r}: must be "
-            f"{'a number above 0' if cohort.private else 'null, it has no privacy'}"
-        )
-    return Plan(config, every, {name: nu or 0.0 for name, nu in noise.items()})
 
 
 def plans_of(store: Path, named: Sequence[Path] | None = None) -> list[Path]:
@@ -123,37 +133,38 @@ def plans_of(store: Path, named: Sequence[Path] | None = None) -> list[Path]:
     return [*named] if named else [own] * own.exists()
 
 
-def _checked(content: dict[str, Any], source: str) -> StudyConfig:
-    from oso_dp.study.config import parse_config
-
-    return parse_config(content["config"], source)
-
-
-def _entry(plan: Plan, cohort: Cohort) -> dict[str, Any]:
-    method = plan.config.method(cohort.method)
-    nu = plan.noise_multipliers[cohort.name]
-    query = method.split_noise(nu, cohort.batch_size)[1] if cohort.private else None
-    return {
+def _entry(cohort: PlannedCohort) -> dict[str, Any]:
+    entry = {
         "name": cohort.name,
-        **_facts(cohort),
-        "noise_multiplier": nu if cohort.private else None,
-        "query_noise_multiplier": query,
-    }
-
-
-def _facts(cohort: Cohort) -> dict[str, Any]:
-    """What the noise was computed from, and for which runs."""
-    run_ids = "".join(run.run_id for run in cohort.runs)
-    return {
-        "dataset": cohort.dataset,
-        "method": cohort.method,
-        "k": cohort.k,
-        "epsilon": cohort.epsilon,
-        "delta": cohort.delta,
-        "selection": cohort.selection,
-        "stopping_shape": cohort.stopping_shape,
-        "runs": cohort.grid_runs,  # of the whole grid, or their mean: what the budget pays for
+        **{name: getattr(cohort, name) for name in _FACTS},
+        "runs": cohort.grid_runs,
         "steps": cohort.steps,
-        "sampling_rate": cohort.batch_size / cohort.examples,
-        "run_ids": hashlib.sha256(run_ids.encode()).hexdigest()[:16],
+        "sampling_rate": cohort.sampling_rate,
+        "noise_multiplier": cohort.noise_multiplier if cohort.private else None,
+        "query_noise_multiplier": cohort.query_noise_multiplier,
+        "points": list(dict.fromkeys(run.point for run in cohort.runs)),
+        "seeds": list(dict.fromkeys(run.seed for run in cohort.runs)),
+        "run_ids": _digest([run.run_id for run in cohort.runs]),
     }
+    return entry | {"digest": _digest(entry)}
+
+
+def _cohort(path: Path, entry: dict[str, Any]) -> PlannedCohort:
+    name = entry["name"]
+    stated = entry.pop("digest")
+    if _digest(entry) != stated:
+        raise OsoError(f"{path}: {name} was changed after it was planned; write it anew")
+    facts = {fact: entry[fact] for fact in _FACTS}
+    nu = entry["noise_multiplier"] or 0.0
+    bare = PlannedCohort(**facts, grid_runs=entry["runs"], noise_multiplier=nu)
+    cohort = bare.with_runs([(c, t, q) for c, t, q in entry["points"]], entry["seeds"])
+    if cohort.name != name or _digest([run.run_id for run in cohort.runs]) != entry["run_ids"]:
+        raise OsoError(
+            f"{path}: {name} was planned for runs that this version identifies otherwise; "
+            "write it anew"
+        )
+    return cohort
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,13 +17,10 @@ from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import STREAMS
-from oso_dp.study.cohort import Cohort, Run
+from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
-from oso_dp.training.loop import Outcome, Start, Task, train
+from oso_dp.training.loop import Outcome, Task, train
 from oso_dp.training.provenance import code_hash, commit, device_name
-
-if TYPE_CHECKING:
-    from oso_dp.study.config import StudyConfig
 
 
 @dataclass
@@ -34,39 +31,35 @@ class Rows:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 
-def task_of(config: StudyConfig, cohort: Cohort, noise_multiplier: float) -> Task:
+def task_of(cohort: PlannedCohort, device: str = "cpu") -> Task:
     """What the cohort's runs have in common."""
     return Task(
-        method=config.method(cohort.method),
+        method=cohort.trained_by(),
         model=cohort.model,
         metric=DATASETS[cohort.dataset].metric,
-        noise_multiplier=noise_multiplier,
+        noise_multiplier=cohort.noise_multiplier,
         batch_size=cohort.batch_size,
         steps=cohort.steps,
-        evaluate_every=config.evaluate_every,
-        last_layer_nonlinearity=config.last_layer_nonlinearity,
+        evaluate_every=cohort.evaluate_every,
+        last_layer_nonlinearity=cohort.last_layer_nonlinearity,
         loss=cohort.loss,
-        device=config.device,
-        randomness=config.randomness,
+        device=device,
+        randomness=cohort.randomness,
         precision=cohort.precision,
     )
 
 
-def start_of(run: Run) -> Start:
-    return Start(run.run_id, run.seed, run.learning_rate, run.threshold, run.quantile)
-
-
 def run_job(
-    config: StudyConfig,
-    cohort: Cohort,
+    cohort: PlannedCohort,
     runs: Sequence[Run],
-    noise_multiplier: float,
     arrays: Arrays,
     folder: Path,
+    device: str = "cpu",
+    runs_at_once: int = 1,
     on_progress: Callable[[int, int], None] = lambda done, step: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Rows:
-    """Train `runs` of the cohort, config.runs_at_once together, and return their rows.
+    """Train `runs` of the cohort, so many at once, and return their rows.
 
     Progress is kept in `folder` (`rows.pt` and `state.pt`), so that a killed job goes on with the
     same runs, code, data and noise where it was; anything else there is not used.
@@ -78,21 +71,21 @@ def run_job(
             f"{cohort.name}: planned for {cohort.examples} training examples, "
             f"the data have {len(arrays.train_inputs)}"
         )
-    task = task_of(config, cohort, noise_multiplier)
+    task = task_of(cohort, device)
     code = code_hash()
     ids = [run.run_id for run in runs]
     # An accelerator's streams are not the host's: half a run of each would be neither.
     kind = torch.device(task.device).type
-    fingerprint = _fingerprint(code, arrays.digest, str(noise_multiplier), kind, *ids)
+    fingerprint = _fingerprint(code, arrays.digest, str(cohort.noise_multiplier), kind, *ids)
     rows = Rows()
     if content := load_checkpoint(folder / "rows.pt", fingerprint):
         rows = Rows(content["runs"], content["evaluations"])
     while len(rows.runs) < len(runs):
         done = len(rows.runs)
-        group = runs[done : done + config.runs_at_once]
+        group = runs[done : done + runs_at_once]
         outcomes = train(
             task,
-            [start_of(run) for run in group],
+            group,
             arrays,
             checkpoint=folder / "state.pt",
             fingerprint=_fingerprint(fingerprint, *(run.run_id for run in group)),
@@ -111,8 +104,9 @@ def _fingerprint(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _row(task: Task, cohort: Cohort, run: Run, outcome: Outcome, code: str) -> dict[str, Any]:
-    nu = task.noise_multiplier
+def _row(
+    task: Task, cohort: PlannedCohort, run: Run, outcome: Outcome, code: str
+) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
         "dataset": cohort.dataset,
@@ -126,10 +120,8 @@ def _row(task: Task, cohort: Cohort, run: Run, outcome: Outcome, code: str) -> d
         "threshold": run.threshold,
         "quantile": run.quantile,
         "momentum": cohort.momentum,
-        "noise_multiplier": nu if cohort.private else None,
-        "query_noise_multiplier": (
-            task.method.split_noise(nu, cohort.batch_size)[1] if cohort.private else None
-        ),
+        "noise_multiplier": cohort.noise_multiplier if cohort.private else None,
+        "query_noise_multiplier": cohort.query_noise_multiplier,
         "sampling": PoissonSampling.name,
         "examples": cohort.examples,
         "batch_size": cohort.batch_size,

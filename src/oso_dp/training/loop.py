@@ -33,6 +33,7 @@ from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.streams import source, stream
+from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.training.evaluate import Evaluator
 
@@ -62,17 +63,6 @@ class Task:
     width: int | None = None  # runs that go through the model together; None: as suits the device
 
 
-@dataclass(frozen=True)
-class Start:
-    """What one run has to itself: identity and starting values."""
-
-    run_id: str
-    seed: int
-    learning_rate: float
-    threshold: float | None
-    quantile: float | None
-
-
 @dataclass
 class Outcome:
     """What came out of one run."""
@@ -87,7 +77,7 @@ class Outcome:
 
 def train(
     task: Task,
-    starts: Sequence[Start],
+    runs: Sequence[Run],
     arrays: Arrays,
     *,
     checkpoint: Path | None = None,
@@ -96,7 +86,7 @@ def train(
     watch: Watch = lambda state, answers: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Outcome]:
-    """Train the runs; one outcome each, in the order of `starts`.
+    """Train the runs; one outcome each, in the order of `runs`.
 
     With `checkpoint`, the state is kept there at each evaluation, and a call after a kill goes on
     from it if its `fingerprint` is the same.
@@ -104,7 +94,7 @@ def train(
     them) with the state in which they were asked for. It may change neither. `clock`: in seconds,
     what a run's time is measured by.
     """
-    training = _Training(task, starts, arrays, watch)
+    training = _Training(task, runs, arrays, watch)
     if checkpoint is not None:
         if not fingerprint:
             raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
@@ -131,7 +121,7 @@ class _Training:
     def __init__(
         self,
         task: Task,
-        starts: Sequence[Start],
+        runs: Sequence[Run],
         arrays: Arrays,
         watch: Watch = lambda state, answers: None,
     ) -> None:
@@ -150,7 +140,7 @@ class _Training:
         test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
         self.evaluator = Evaluator(self.code, *test, task.metric)
         self.mechanism = Mechanism(
-            [start.run_id for start in starts],
+            [run.run_id for run in runs],
             len(self.inputs),
             task.batch_size,
             task.noise_multiplier,
@@ -158,12 +148,10 @@ class _Training:
             device,
         )
         self.state = State(
-            parameters=torch.stack([initial_parameters(task, start.seed) for start in starts]).to(
-                device
-            ),
-            learning_rate=torch.tensor([start.learning_rate for start in starts], device=device),
-            threshold=_column([start.threshold for start in starts], device),
-            quantile=_column([start.quantile for start in starts], device),
+            parameters=torch.stack([initial_parameters(task, run.seed) for run in runs]).to(device),
+            learning_rate=torch.tensor([run.learning_rate for run in runs], device=device),
+            threshold=_column([run.threshold for run in runs], device),
+            quantile=_column([run.quantile for run in runs], device),
             noise_multiplier=task.noise_multiplier,
             batch_size=task.batch_size,
             layers=dict(self.code.layer_sizes),
@@ -172,8 +160,8 @@ class _Training:
         # Of the model's structure, so without the rounding of a low precision.
         first = self.state.parameters[0].double()
         check_independence(GradientCode(model, loss), first, self.inputs[:0], self.targets[:0])
-        self.outcomes = [Outcome(start.run_id) for start in starts]
-        self.alive = list(range(len(starts)))
+        self.outcomes = [Outcome(run.run_id) for run in runs]
+        self.alive = list(range(len(runs)))
 
     def take_step(self) -> None:
         state, task = self.state, self.task

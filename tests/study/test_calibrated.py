@@ -4,19 +4,19 @@ import pytest
 
 from oso_dp.accounting.search import SHAPES
 from oso_dp.errors import OsoError
+from oso_dp.study.calibrated import calibrated_grids
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan
-from oso_dp.study.prices import grid_prices
 
 
 def test_the_plan_has_these_prices_rounded_up(base) -> None:
     config = parse_config(base, "x")
     plan = make_plan(config)
-    prices = grid_prices(config)
-    assert {price.cohort.name for price in prices} == {c.name for c in plan.cohorts if c.private}
-    for price in prices:
-        planned = plan.noise_multipliers[price.cohort.name]
-        assert price.noise_multiplier <= planned < price.noise_multiplier + 1.01e-5
+    grids = calibrated_grids(config)
+    assert {grid.cohort.name for grid in grids} == {c.name for c in plan.cohorts if c.private}
+    for grid in grids:
+        planned = plan.cohort(grid.cohort.name).noise_multiplier
+        assert grid.noise_multiplier <= planned < grid.noise_multiplier + 1.01e-5
 
 
 def test_random_stopping_brings_the_methods_prices_together(base) -> None:
@@ -32,7 +32,7 @@ def test_random_stopping_brings_the_methods_prices_together(base) -> None:
         (base | stopping | {"stopping_shape": "geometric"}, {}),
         (base | stopping, {"selection": "composition"}),
     ):
-        prices = grid_prices(parse_config(study, "x"), **rule)
+        prices = calibrated_grids(parse_config(study, "x"), **rule)
         noise = {(p.cohort.method, p.cohort.epsilon): p.noise_multiplier for p in prices}
         ratios.append(noise["fixed_threshold", 3] / noise["online", 3])
     # From the table of independent check values: 3.994 / 1.494, 1.147 / 1.034, 1.306 / 1.125.
@@ -42,4 +42,4 @@ def test_random_stopping_brings_the_methods_prices_together(base) -> None:
 def test_a_search_of_one_candidate_cannot_stop_at_random(base) -> None:
     base.update(granularities=[1], selection="random_stopping")
     with pytest.raises(OsoError, match=r"mnist\.online\.k1\.eps3.*: runs 1: random stopping"):
-        grid_prices(parse_config(base, "x"))
+        calibrated_grids(parse_config(base, "x"))

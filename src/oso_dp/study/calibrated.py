@@ -1,4 +1,4 @@
-"""The price of every grid of a study under any accountant and selection rule, before it runs."""
+"""The noise of every grid of a study, under any accountant and selection rule, before it runs."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -6,46 +6,48 @@ from functools import cache
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.cohort import Cohort, cohorts
+from oso_dp.study.cohort import Cohort
 from oso_dp.study.config import StudyConfig
+from oso_dp.study.expand import cohorts
 
 
 @dataclass(frozen=True)
-class GridPrice:
-    """One private cohort, how its search is priced, and the noise multiplier that follows."""
+class CalibratedGrid:
+    """One private cohort, how its search is accounted for, and the noise that follows."""
 
     cohort: Cohort
     search: Search
     noise_multiplier: float
 
 
-def grid_prices(
+def calibrated_grids(
     config: StudyConfig,
     accountant: str = "rdp",
     selection: str | None = None,
     shape: float | None = None,
-) -> list[GridPrice]:
-    """All private cohorts, in the study's order; grids that cost the same are priced once.
+) -> list[CalibratedGrid]:
+    """All private cohorts, in the study's order; grids that cost the same are computed once.
 
     By the study's own selection and shape, unless others are given. OsoError names a cohort that
-    cannot be priced so.
+    has no noise so.
     """
     if shape is None:
         shape = SHAPES[config.stopping_shape]
 
     @cache
-    def price(search: Search, epsilon: float, delta: float) -> float:
+    def noise_multiplier(search: Search, epsilon: float, delta: float) -> float:
         return search.noise_multiplier(epsilon, delta, accountant)
 
-    prices = []
+    grids = []
     for cohort in cohorts(config):
         if cohort.epsilon is None or cohort.delta is None:
             continue
-        sampling = PoissonSampling(cohort.batch_size / cohort.examples)
+        sampling = PoissonSampling(cohort.sampling_rate)
         rule = selection or cohort.selection
         try:
             search = Search(sampling, cohort.steps, cohort.grid_runs, rule, shape)
         except OsoError as error:
             raise OsoError(f"{cohort.name}: {error}") from None
-        prices.append(GridPrice(cohort, search, price(search, cohort.epsilon, cohort.delta)))
-    return prices
+        nu = noise_multiplier(search, cohort.epsilon, cohort.delta)
+        grids.append(CalibratedGrid(cohort, search, nu))
+    return grids

@@ -1,0 +1,78 @@
+"""From a configuration to its cohorts: every data set, method, k and epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.errors import OsoError
+from oso_dp.methods import find_method
+from oso_dp.study.cohort import Cohort, Point
+from oso_dp.study.grid import candidates
+from oso_dp.study.identity import POINT, SELECTION
+from oso_dp.study.paper_points import nearest_to_papers_best
+
+if TYPE_CHECKING:
+    from oso_dp.study.config import StudyConfig
+
+
+def cohorts(config: StudyConfig) -> list[Cohort]:
+    """Every cohort of the study that has at least one run."""
+    every = [cohort for cohort in _all_cohorts(config) if cohort.runs]
+    for cohort in every:
+        if len({run.run_id for run in cohort.runs}) != len(cohort.runs):
+            raise OsoError(
+                f"granularities {cohort.k}: too many values for the ranges of `grid`; "
+                f"{cohort.name} would run one point twice"
+            )
+    return every
+
+
+def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
+    for dataset, section in config.datasets.items():
+        for name in config.methods:
+            epsilons = section.epsilons if find_method(name).private else [None]
+            for k in config.granularities:
+                for epsilon in epsilons:
+                    yield _cohort(config, dataset, name, k, epsilon)
+
+
+def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float | None) -> Cohort:
+    method, section = config.method(name), config.datasets[dataset]
+    grid = candidates(method.search, config.grid, k)
+    # A search without privacy costs none: its runs serve studies of either selection.
+    stopping = method.private and config.selection == "random_stopping"
+    cohort = Cohort(
+        dataset=dataset,
+        model=section.model,
+        method=name,
+        method_settings=asdict(method.settings),
+        momentum=config.momentum if method.uses_momentum else None,
+        k=k,
+        epsilon=epsilon,
+        delta=config.delta if method.private else None,
+        selection=config.selection if stopping else SELECTION,
+        stopping_shape=config.stopping_shape if stopping else None,
+        grid_runs=len(grid),
+        examples=DATASETS[dataset].examples,
+        batch_size=config.batch_size,
+        epochs=config.epochs,
+        evaluate_every=config.evaluate_every,
+        loss=section.loss,
+        unknown_words=section.unknown_words,
+        last_layer_nonlinearity=config.last_layer_nonlinearity,
+        precision=section.precision,
+        randomness=config.randomness,
+    )
+    if config.select == "paper_best":
+        grid = nearest_to_papers_best(cohort, grid)
+    points = [_point(method.starting_point(candidate)) for candidate in grid]
+    return cohort.with_runs(points, config.seeds)
+
+
+def _point(start: dict[str, float]) -> Point:
+    learning_rate, threshold, quantile = (start.get(axis) for axis in POINT)
+    assert learning_rate is not None
+    return learning_rate, threshold, quantile
