@@ -105,7 +105,7 @@ def delta_text(delta: float) -> str:
 
 
 def spread(mean: Any, std: Any) -> str:
-    """`93.62 ± 0.91`, or the mean alone where one seed gives no deviation."""
+    """`93.62 ± 0.91`, or the mean alone where one seed gives no standard deviation."""
     if missing(mean):
         return NOTHING
     return f"{mean:.2f}" if missing(std) else f"{mean:.2f} ± {std:.2f}"

@@ -155,7 +155,7 @@ def test_a_delta_out_of_range_is_refused(delta: float) -> None:
 
 
 def test_random_stopping_has_no_pld() -> None:
-    with pytest.raises(OsoError, match="random stopping is priced by rdp only"):
+    with pytest.raises(OsoError, match="random stopping is accounted for by rdp only"):
         search(9, "random_stopping").noise_multiplier(3.0, DELTA, "pld")
 
 

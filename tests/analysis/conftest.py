@@ -4,6 +4,7 @@ from functools import cache
 
 import pandas as pd
 from tests.results.conftest import run_row
+from tests.stores import glyphs_store, make_store, paper_store, store, study  # noqa: F401
 
 from oso_dp.accounting.search import Search
 from oso_dp.privacy.ledger import Ledger, SumQuery

@@ -17,7 +17,7 @@ from tests.analysis.conftest import (
 )
 
 from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.analysis.accounts import account, accounts_table, dearest, require_within
+from oso_dp.analysis.accounts import account, accounts_table, costliest, require_within
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -52,7 +52,7 @@ def test_a_run_that_diverged_is_charged_whole(stored, at) -> None:
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
 
 
-def test_seeds_are_not_charged_but_the_dearest_counts() -> None:
+def test_seeds_are_not_charged_but_the_costliest_counts() -> None:
     rows = grid(seeds=(0, 1))
     (found,) = account(rows)
     assert found.seeds == 2
@@ -159,7 +159,7 @@ def test_a_search_that_stops_at_random_may_exceed_its_budget(nu) -> None:
         require_within(found)
 
 
-def test_runs_drawn_at_random_are_charged_as_the_dearest_one_whole() -> None:
+def test_runs_drawn_at_random_are_charged_as_the_costliest_one_whole() -> None:
     """Whether the run that diverged was drawn is not known."""
     rows = stopping_grid(rows=3, nu=1.5 * STOPPED_NU)
     rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", 10, ledger(STOPPED_NU, 10)]
@@ -182,12 +182,12 @@ def test_a_search_is_priced_by_the_shape_of_its_plan(repo) -> None:
     assert spent == {shape: pytest.approx(3.0, rel=1e-4) for shape in spent}
 
 
-def test_a_search_by_no_known_shape_is_priced_by_the_dearest() -> None:
+def test_a_search_by_no_known_shape_is_priced_by_the_costliest() -> None:
     (found,) = account(stopping_grid(nu=1.2 * STOPPED_NU))
-    dearest = max(
+    costliest = max(
         replace(STOPPED, shape=shape).epsilon(1.2 * STOPPED_NU, 1e-5) for shape in SHAPES.values()
     )
-    assert found.spent == pytest.approx(dearest, rel=1e-6)
+    assert found.spent == pytest.approx(costliest, rel=1e-6)
 
 
 def test_one_candidate_cannot_have_been_drawn_at_random() -> None:
@@ -206,10 +206,10 @@ def test_two_settings_of_one_cell_are_two_grids() -> None:
     assert [found.stored for found in account(rows)] == [9, 9]
 
 
-def test_the_table_has_three_accountants_for_the_dearest_grid() -> None:
+def test_the_table_has_three_accountants_for_the_costliest_grid() -> None:
     cheaper = grid(epsilon=4.0)
     found = account(pd.concat([cheaper, grid()], ignore_index=True))
-    assert dearest(found) == {"glyphs": found[1]}
+    assert costliest(found) == {"glyphs": found[1]}
     table = accounts_table(found)
     assert math.isnan(table.loc[0, "pld"])
     assert table.loc[1, "pld"] == pytest.approx(table.loc[1, "prv"], rel=0.02)

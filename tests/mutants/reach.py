@@ -5,7 +5,7 @@ from fault import A, Fault, G, P, T, in_mechanism, in_queries
 MANY, LONG, EXACT = P + "test_many_runs.py", P + "test_long_runs.py", A + "test_books_exact.py"
 ACCOUNT, PLANNED = "tests/analysis/test_accounts_exact.py", "tests/campaign/test_as_planned.py"
 RESTART, SCORES, REPORTED = (T + f"test_{name}.py" for name in ("restart", "evaluate", "reported"))
-STATISTICS = "tests/reporting/test_statistics.py"
+STATISTICS = "tests/analysis/test_statistics.py"
 _COHORT = "        cohort = work.cohort\n        arrays"
 
 

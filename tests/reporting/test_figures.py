@@ -142,7 +142,7 @@ def test_figures_of_the_demo(glyphs_report):
         "learning_rate_glyphs_k3",
         "noise_multipliers_glyphs",
         "metric_over_noise_glyphs",
-        "search_price_glyphs",
+        "search_cost_glyphs",
         "figure_02",
         "moments_accountant",
     }

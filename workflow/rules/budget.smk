@@ -1,5 +1,5 @@
 rule budget:
-    """Price the study: the noise that each cohort's grid has to run with."""
+    """The plan: the noise that each cohort's grid has to run with."""
     output:
         BUILD / "plan.json",
     log:

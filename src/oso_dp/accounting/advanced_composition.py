@@ -2,7 +2,7 @@
 
 Each step's guarantee is taken by itself, made smaller by the sampling, and the steps are then
 composed without a look at what they are (Dwork, Rothblum and Vadhan 2010; Dwork and Roth 2014,
-Theorem 3.20). It is here to be compared with; nothing in a study is priced by it.
+Theorem 3.20). It is here to be compared with; no noise of a study comes from it.
 """
 
 import math

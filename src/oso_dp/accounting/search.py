@@ -2,8 +2,8 @@
 
 `composition`: all N runs of T steps are released, N x T subsampled Gaussians (Galli et al.,
 "Experiments"). `random_stopping`: candidates are drawn at random from the grid, a random number of
-times, and only the best is released (Papernot and Steinke 2022); its price grows far more slowly
-with the mean number of runs, at the cost of not knowing how many there will be.
+times, and only the best is released (Papernot and Steinke 2022); its privacy cost grows far more
+slowly with the mean number of runs, and nobody knows beforehand how many there will be.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TOLERANCE = {"rdp": 1e-9, "pld": 1e-5}  # relative; PLD's own discretization is
 
 @dataclass(frozen=True)
 class Search:
-    """A search to be priced: `runs` trainings of `steps` steps each on Poisson batches.
+    """A search: `runs` trainings of `steps` steps each on Poisson batches.
 
     `runs`: N under composition, the mean number under random stopping. `shape` (random stopping
     only): logarithmic (0), geometric (1), poisson (inf), or any number from 0. OsoError names a
@@ -130,7 +130,7 @@ class Search:
 
     def _check_pld(self, epsilon: float) -> None:
         if self.selection != "composition":
-            raise OsoError("accountant pld: random stopping is priced by rdp only")
+            raise OsoError("accountant pld: random stopping is accounted for by rdp only")
         if epsilon > _MOST_FOR_PLD:
             raise OsoError(
                 f"accountant pld: epsilon {epsilon:.4g} is above {_MOST_FOR_PLD:g}, where it takes "
@@ -142,7 +142,7 @@ def epsilon_of_stopped(one: Ledger, mean_runs: int, shape: float, delta: float) 
     """Epsilon at delta of a search by random stopping none of whose candidates costs more than one.
 
     By RDP. Which candidate is drawn does not depend on the data, so that a draw costs at most what
-    the dearest candidate does. OsoError for a mean of one run: see `Search`.
+    the costliest candidate does. OsoError for a mean of one run: see `Search`.
     """
     if mean_runs == 1:
         raise OsoError("runs 1: random stopping needs a mean of more than one run")

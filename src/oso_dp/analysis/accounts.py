@@ -3,15 +3,15 @@
 Nothing is taken on trust but the ledgers and the terms of the search (the grid's size, how a random
 number of runs is distributed): epsilon is computed anew from them. A grid's budget pays for N runs
 of one seed each; seeds repeat a grid for statistics and are not charged (as in the paper), so that
-a grid costs what its dearest seed costs. Every run is charged for all its steps, also one that
+a grid costs what its costliest seed does. Every run is charged for all its steps, also one that
 diverged before: when it would was not known, and epsilon must hold however it had gone. Runs of the
 grid that are not stored are charged with the least noise of those that are.
 
 Searches that differ in any choice are grids of their own, if their plans or their rows say so; runs
 of which nobody knows it are charged to each grid that they could be part of.
 
-Under random stopping a search makes N runs on average and releases the best. Its price holds for
-that release, not for whoever reads all the rows: they are there so that the search's outcome can be
+Under random stopping a search makes N runs on average and releases the best. Its privacy cost is
+that release's, not that of all the rows: they are there so that the search's outcome can be
 computed instead of drawn. Each run is charged as a whole run with the least noise of the stored.
 """
 
@@ -62,7 +62,7 @@ class GridAccount:
     epsilon: float  # the budget
     delta: float
     runs: int  # N, of the whole grid; under random stopping, on average
-    stored: int  # of the dearest seed
+    stored: int  # of the costliest seed
     seeds: int
     spent: float  # epsilon by RDP, from the ledgers
     ledgers: tuple[Ledger, ...]  # N of them: what `spent` was computed from
@@ -89,7 +89,7 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
 
     `plans` say how large each grid is, and how a random number of runs is distributed. For runs
     that none holds it is the whole grid for the method and k, and the distribution that the noise
-    was bought for (`shape_paid_for`), or the dearest if it is that of none. Raises OsoError for a
+    was bought for (`shape_paid_for`), or the costliest if it is that of none. Raises OsoError for a
     row that contradicts itself, its ledger or a plan.
     """
     planned = {
@@ -129,10 +129,10 @@ def require_within(accounts: Iterable[GridAccount]) -> None:
             )
 
 
-def dearest(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
+def costliest(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
     """For each data set the grid that comes nearest to its budget, or exceeds it most.
 
-    Of those that more than one accountant can price: searches by random stopping are left out.
+    Of those that more than one accountant can do: searches by random stopping are left out.
     """
     found: dict[str, GridAccount] = {}
     for grid in accounts:
@@ -147,10 +147,10 @@ def dearest(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
 def accounts_table(accounts: Sequence[GridAccount], cross_check_all: bool = False) -> pd.DataFrame:
     """One row per grid: grid, budget, delta, runs, stored, seeds, rdp, pld, prv, verdict.
 
-    pld and prv are NaN but for the dearest grid of each data set, unless `cross_check_all`: they
+    pld and prv are NaN but for the costliest grid of each data set, unless `cross_check_all`: they
     take about a second a grid. And NaN above the budget, where little noise would make it hours.
     """
-    checked = dearest(accounts).values()
+    checked = costliest(accounts).values()
     rows = []
     for grid in accounts:
         check = grid.within and (cross_check_all or grid in checked)

@@ -39,7 +39,7 @@ class Claim:
     where: str  # in the paper, or NOT_ASKED
     datasets: tuple[str, ...]
     judge: Judge
-    selection: str = "composition"  # how the search is priced
+    selection: str = "composition"  # how the search is accounted for
 
 
 CLAIMS = (
@@ -135,7 +135,7 @@ CLAIMS = (
     ),
     Claim(
         "Q4",
-        "Online is better than FixedThreshold also where the search is priced by random stopping.",
+        "Online is better than FixedThreshold also where the search stops at random.",
         NOT_ASKED,
         DATASETS,
         relation("online", "better than", "fixed_threshold", ks=(9,), at_least=0),

@@ -71,25 +71,25 @@ def within(found: Difference, low: float, high: float) -> str:
 def relation(
     method: str,
     claimed: str,
-    rival: str,
+    baseline: str,
     ks: Iterable[int] = (),
     epsilons: Iterable[float] = (),
     at_least: float = 0.5,
 ) -> Judge:
-    """That `method` is, for one, "better than" `rival`; over the paper's k and epsilons, or some.
+    """That `method` is, for one, "better than" `baseline`; over the paper's grids, or some.
 
     claimed: one of `RANGES`. at_least: the share of the grids without which it is undecided.
     """
 
     def judge(evidence: Evidence, dataset: str) -> Finding:
         design = _design(dataset, ks, epsilons) or _pairs(evidence.cells, dataset)
-        one, other = (_ran(evidence.cells, dataset, m, design) for m in (method, rival))
-        both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_rival"))
+        one, other = (_ran(evidence.cells, dataset, m, design) for m in (method, baseline))
+        both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_baseline"))
         if both.empty:
-            return Finding(NOT_RUN, _missing(method, one, rival, other))
-        usable = both[(both["seeds"] > 1) & (both["seeds_rival"] > 1)]
-        usable = usable.dropna(subset=["mean", "mean_rival"])
-        says = _leftovers(both, usable, method, rival)
+            return Finding(NOT_RUN, _missing(method, one, baseline, other))
+        usable = both[(both["seeds"] > 1) & (both["seeds_baseline"] > 1)]
+        usable = usable.dropna(subset=["mean", "mean_baseline"])
+        says = _leftovers(both, usable, method, baseline)
         if usable.empty:
             return Finding(UNDECIDED, "; ".join(says))
         sign = 1.0 if is_higher_better(usable["metric"].iloc[0]) else -1.0
@@ -102,7 +102,7 @@ def relation(
             says.append("too few grids")
         unit = labels.metric_unit(usable["metric"].iloc[0])
         text = (
-            f"{labels.method_label(method)} over {labels.method_label(rival)} "
+            f"{labels.method_label(method)} over {labels.method_label(baseline)} "
             f"{labels.signed(found.mean)} {unit} "
             f"[{labels.signed(found.low)}, {labels.signed(found.high)}], M = {margin:.2f}, "
             f"{len(usable)} of {len(design)} grids"
@@ -142,23 +142,25 @@ def _ran(cells: pd.DataFrame, dataset: str, method: str, design: set[tuple]) -> 
 def _pair(row: dict, sign: float) -> tuple[Sample, Sample]:
     return (
         Sample(sign * row["mean"], row["std"], int(row["seeds"])),
-        Sample(sign * row["mean_rival"], row["std_rival"], int(row["seeds_rival"])),
+        Sample(sign * row["mean_baseline"], row["std_baseline"], int(row["seeds_baseline"])),
     )
 
 
-def _missing(method: str, one: pd.DataFrame, rival: str, other: pd.DataFrame) -> str:
-    absent = [labels.method_label(m) for m, rows in ((method, one), (rival, other)) if rows.empty]
+def _missing(method: str, one: pd.DataFrame, baseline: str, other: pd.DataFrame) -> str:
+    absent = [
+        labels.method_label(m) for m, rows in ((method, one), (baseline, other)) if rows.empty
+    ]
     return f"no grid of {' and '.join(absent)}" if absent else "no grid of both"
 
 
-def _leftovers(both: pd.DataFrame, usable: pd.DataFrame, method: str, rival: str) -> list[str]:
+def _leftovers(both: pd.DataFrame, usable: pd.DataFrame, method: str, baseline: str) -> list[str]:
     """What was run and is not in the mean."""
     says = []
-    for name, column in ((method, "status"), (rival, "status_rival")):
+    for name, column in ((method, "status"), (baseline, "status_baseline")):
         lost = int((both[column] == "diverged").sum())
         if lost:
             says.append(f"{labels.method_label(name)} diverged in {lost} more")
-    single = len(both.dropna(subset=["mean", "mean_rival"])) - len(usable)
+    single = len(both.dropna(subset=["mean", "mean_baseline"])) - len(usable)
     if single:
         says.append(f"{single} grid{'s' if single > 1 else ''} with one seed only")
     return says
@@ -207,8 +209,8 @@ def diverges(method: str, epsilon: float) -> Judge:
     return judge
 
 
-def step_time(method: str, rival: str, at_most: float) -> Judge:
-    """That a step of `method` takes at most so many times as long as one of `rival`.
+def step_time(method: str, baseline: str, at_most: float) -> Judge:
+    """That a step of `method` takes at most so many times as long as one of `baseline`.
 
     From what was measured in turns on a quiet machine, see `oso_dp.reporting.step_times`.
     """
@@ -218,7 +220,7 @@ def step_time(method: str, rival: str, at_most: float) -> Judge:
             return Finding(NOTHING)
         rows = evidence.step_times
         rows = rows[(rows["dataset"] == dataset) & (rows["method"] == method)]
-        rows = rows[rows["rival"] == rival]
+        rows = rows[rows["rival"] == baseline]
         if rows.empty:
             return Finding(NOT_RUN, "`make step-times` was not run")
         # Every device has to say it; the one where it costs most speaks.

@@ -58,7 +58,7 @@ def _noise_multipliers(study: Study) -> pd.DataFrame:
 def against_noise(study: Study, dataset: str) -> pd.DataFrame:
     """Columns dataset, k, epsilon, method, selection, metric, noise_multiplier, mean, std, source.
 
-    A row per grid and price of ours, and per value that the paper prints; printed unit. Of ours
+    A row per grid and noise of ours, and per value that the paper prints; printed unit. Of ours
     only runs of one length, the paper's or else the longest: at equal noise longer training gives
     more.
     """

@@ -38,7 +38,7 @@ COLUMNS = [
     "metric",
     "value",  # of the grid's best, or expected over K, the draws and seeds; printed unit
     "std",  # of that over seeds
-    "luck",  # under random stopping: deviation over K and the draws
+    "luck",  # under random stopping: standard deviation over K and the draws
     "nothing",  # under random stopping: probability that no draw has a value
     *("seeds", "points", "grid_size", "noise_multiplier"),
     "distribution",  # under random stopping: of K; null where the noise is that of none
@@ -89,7 +89,7 @@ def chances(values: Values, higher_is_better: bool, mean: float, shape: float) -
 
 
 def outcomes(study: Study) -> pd.DataFrame:
-    """Two rows per cell that was run under random stopping, one per price; columns `COLUMNS`.
+    """Two rows per cell that was run under random stopping, one per rule; columns `COLUMNS`.
 
     Points are drawn and compared as elsewhere in the report: a point's value is its mean over seeds
     under the paper's rule. Draws without a value are left out of `value` and counted in `nothing`.

@@ -1,6 +1,6 @@
 """What the study's searches cost in noise, by the paper's accounting and by tighter ones.
 
-Some of these prices take seconds each, a minute for a study. `oso plan --prices FILE` writes them
+Some of these take seconds each, a minute for a study. `oso plan --prices FILE` writes them
 down; a report that finds them in its results folder computes only what is not there.
 """
 
@@ -31,7 +31,7 @@ EPSILON = 3.0  # the paper's smallest budget on two of its data sets
 
 @dataclass(frozen=True)
 class Rule:
-    """One way to price a search."""
+    """One rule by which a search is accounted for."""
 
     selection: str
     accountant: str
@@ -59,17 +59,17 @@ COLUMNS = [
 ]
 
 
-# What decides a price; the last says whose arithmetic it is.
+# What decides a search's noise; the last says whose arithmetic it is.
 _KEY = [
     *("sampling_rate", "steps", "runs", "epsilon", "delta"),
     *("selection", "accountant", "distribution", "dp_accounting"),
 ]
-_PRICE = "noise_multiplier"
+_NOISE = "noise_multiplier"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What decides a data set's prices beside the number of runs."""
+    """What decides a data set's costs beside the number of runs."""
 
     sampling: PoissonSampling
     steps: int  # of one run
@@ -128,7 +128,7 @@ def grids_at_largest_k(study: Study, dataset: str) -> dict[int, list[str]]:
     return {n: at[largest] for n, at in sizes.items() if largest in at}
 
 
-def search_prices(study: Study) -> pd.DataFrame:
+def search_costs(study: Study) -> pd.DataFrame:
     """One row per data set, number of runs and rule, columns `COLUMNS`.
 
     For a single run, which cannot stop at random, and for every grid of the study. NaN: no noise
@@ -158,9 +158,9 @@ def search_prices(study: Study) -> pd.DataFrame:
                         "distribution": rule.distribution or None,
                     }
                 )
-                known = study.prices.get(_key(rows[-1]))
+                known = study.costs.get(_key(rows[-1]))
                 rows[-1]["noise_multiplier"] = (
-                    _price(search, at.epsilon, at.delta, rule.accountant)
+                    _noise_multiplier(search, at.epsilon, at.delta, rule.accountant)
                     if known is None
                     else known
                 )
@@ -173,24 +173,24 @@ def _key(row: Mapping[Any, Any]) -> tuple[object, ...]:
     return tuple({**row, **library}[name] for name in _KEY)
 
 
-def write_prices(plan: Path, path: Path) -> None:
-    """Price every search of a plan by every rule, into a CSV file that `read_prices` reads.
+def write_costs(plan: Path, path: Path) -> None:
+    """The noise of every search of a plan by every rule, into a CSV file that `read_costs` reads.
 
     What the file holds already is not computed again, and stays.
     """
-    known = read_prices(path)
+    known = read_costs(path)
     runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
-    prices = search_prices(Study(runs, evaluations, read_budget(plan), known))
-    found = known | {_key(row): row["noise_multiplier"] for row in prices.to_dict("records")}
-    table = pd.DataFrame([(*key, nu) for key, nu in found.items()], columns=[*_KEY, _PRICE])
+    costs = search_costs(Study(runs, evaluations, read_budget(plan), known))
+    found = known | {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
+    table = pd.DataFrame([(*key, nu) for key, nu in found.items()], columns=[*_KEY, _NOISE])
     with atomic_write(path) as file:
         file.write(table.to_csv(index=False, lineterminator="\n").encode())
 
 
-def read_prices(path: Path) -> dict[tuple[object, ...], float]:
-    """What `write_prices` wrote; empty where there is no file.
+def read_costs(path: Path) -> dict[tuple[object, ...], float]:
+    """What `write_costs` wrote; empty where there is no file.
 
-    NaN where no noise meets the budget. Prices by another version of dp_accounting are never asked
+    NaN where no noise meets the budget. Those by another version of dp_accounting are never asked
     for, since the version is part of their key. Raises OsoError for a file that is none of ours.
     """
     if not path.exists():
@@ -200,11 +200,13 @@ def read_prices(path: Path) -> dict[tuple[object, ...], float]:
         found = {_stored_key(row): float(row["noise_multiplier"] or "nan") for row in rows}
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise OsoError(
-            f"{path}: not a table of prices ({' '.join(repr(error).split())}); "
+            f"{path}: not a table of search costs ({' '.join(repr(error).split())}); "
             "`oso plan --prices` writes one"
         ) from None
     if not found:
-        raise OsoError(f"{path}: not a table of prices (no rows); `oso plan --prices` writes one")
+        raise OsoError(
+            f"{path}: not a table of search costs (no rows); `oso plan --prices` writes one"
+        )
     return found
 
 
@@ -213,19 +215,19 @@ def _stored_key(row: Mapping[str, str]) -> tuple[object, ...]:
     return tuple({**kinds, "runs": int}.get(name, str)(row[name]) for name in _KEY)
 
 
-@cache  # a study's data sets share prices, and so do the table and the figures
-def _price(search: Search, epsilon: float, delta: float, accountant: str) -> float:
+@cache  # a study's data sets share searches, and so do the table and the figures
+def _noise_multiplier(search: Search, epsilon: float, delta: float, accountant: str) -> float:
     try:
         return search.noise_multiplier(epsilon, delta, accountant)
     except OsoError:
         return math.nan
 
 
-def of_rule(prices: pd.DataFrame, rule: Rule) -> pd.Series:
+def of_rule(costs: pd.DataFrame, rule: Rule) -> pd.Series:
     """The noise multipliers of one data set by one rule, indexed by the number of runs."""
-    same = (prices["selection"] == rule.selection) & (prices["accountant"] == rule.accountant)
-    same &= prices["distribution"].fillna("") == rule.distribution
-    return prices[same].set_index("runs")["noise_multiplier"]
+    same = (costs["selection"] == rule.selection) & (costs["accountant"] == rule.accountant)
+    same &= costs["distribution"].fillna("") == rule.distribution
+    return costs[same].set_index("runs")["noise_multiplier"]
 
 
 def named(of_size: dict[int, list[str]]) -> str:

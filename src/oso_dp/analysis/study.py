@@ -23,7 +23,7 @@ class Study:
     runs: pd.DataFrame
     evaluations: pd.DataFrame
     budget: pd.DataFrame
-    prices: Mapping[tuple, float] = field(default_factory=dict)  # see `search_costs.read_prices`
+    costs: Mapping[tuple, float] = field(default_factory=dict)  # see `search_costs.read_costs`
     cosine: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `measured.read_cosine`
     step_times: pd.DataFrame = field(default_factory=no_step_times)
     known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # `read_facts`

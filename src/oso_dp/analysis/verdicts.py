@@ -7,8 +7,8 @@ difference is significant once all values that are judged together are taken int
 (Benjamini and Hochberg, 5 %). Else it is undecided.
 
 The 95 % interval of a difference of means is Welch's: from both standard deviations (n - 1) and
-both numbers of seeds. One seed has no deviation: it is taken to vary as the other side does, with
-that side's degrees of freedom. Where neither side has one, nothing can be said.
+both numbers of seeds. One seed has no standard deviation: it is taken to vary as the other side
+does, with that side's degrees of freedom. Where neither side has one, nothing can be said.
 """
 
 import math
@@ -102,7 +102,7 @@ class Comparison:
 
 
 def difference(pairs: Sequence[tuple[Sample, Sample]], level: float = LEVEL) -> Difference | None:
-    """The mean over pairs (a, b) of a - b; None where a pair has no deviation at all.
+    """The mean over pairs (a, b) of a - b; None where a pair has no standard deviation at all.
 
     Variances add up, and degrees of freedom are Welch and Satterthwaite's. Pairs are taken to be
     independent.
@@ -158,7 +158,9 @@ def _welch(pairs: Sequence[tuple[Sample, Sample]]) -> tuple[float, float, float]
             if known.seeds < 2:
                 return None
             terms.append((known.std**2 / one.seeds, known.seeds - 1))
-        if min(first.seeds, second.seeds) < 2:  # one deviation stands for both: count it once
+        if (
+            min(first.seeds, second.seeds) < 2
+        ):  # one standard deviation stands for both: count it once
             share = terms.pop()[0] + terms[-1][0]
             terms[-1] = (share, terms[-1][1])
     variance = sum(v for v, _ in terms)

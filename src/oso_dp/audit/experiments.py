@@ -26,7 +26,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import Outcome, Task, train
 
-EPSILON, DELTA = 2.0, 1e-5  # what each run is priced for
+EPSILON, DELTA = 2.0, 1e-5  # what each run may cost
 _LEARNING_RATE = 1e-6  # parameters move, but a canary's gradient stays larger than C
 _TOGETHER = 250  # runs that train side by side
 

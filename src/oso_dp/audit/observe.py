@@ -37,8 +37,9 @@ class Observer:
     """A `watch` for `train`: sums along canaries, in units of what one canary adds.
 
     If the code is right, a canary's number at a step is its presence in the batch, 1 or 0, plus
-    noise of deviation nu of that query. `columns`: the canaries' inputs. With one canary, scalar
-    answers belong to it; with more, they cannot tell one from the other and are left out.
+    noise with standard deviation nu of that query. `columns`: the canaries' inputs. With one
+    canary, scalar answers belong to it; with more, they cannot tell one from the other and are
+    left out.
     """
 
     def __init__(self, method: Method, columns: slice) -> None:

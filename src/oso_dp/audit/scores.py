@@ -28,8 +28,8 @@ class Score:
 def scores(seen: Mapping[str, Values], noise: Mapping[str, float], rate: float) -> list[Score]:
     """All scores of K canaries.
 
-    `seen`: by query, [steps, K], in units of a canary; `noise`: its deviation by query; `rate`: the
-    sampling rate q, below 1.
+    `seen`: by query, [steps, K], in units of a canary; `noise`: its standard deviation by query;
+    `rate`: the sampling rate q, below 1.
     """
     # Log likelihood ratio of the canary in the batch against not in the batch, [steps, K]; and of
     # a data set with it, which is in the batch with probability q only.

@@ -10,14 +10,14 @@ def account(
     results: Annotated[Path, typer.Argument(help="Results folder.")],
     plan: Annotated[
         list[Path] | None,
-        typer.Option(help="Priced plan with grids' sizes; may be repeated [RESULTS/plan.json]."),
+        typer.Option(help="Plan with grids' sizes; may be repeated [RESULTS/plan.json]."),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the table here (CSV), too.")] = None,
     cross_check_all: Annotated[
         bool,
         typer.Option(
             "--cross-check-all",
-            help="PLD and PRV for every grid, not only for the dearest of each data set.",
+            help="PLD and PRV for every grid, not only for the costliest of each data set.",
         ),
     ] = False,
 ) -> None:
@@ -34,8 +34,8 @@ def account(
     table = accounts_table(grids, cross_check_all)
     print_table(table.columns, table.itertuples(index=False))
     print(
-        f"{results}: {len(grids)} private grids. A grid costs what its dearest seed costs; its "
-        "runs that are not stored count as the dearest stored one."
+        f"{results}: {len(grids)} private grids. A grid costs what its costliest seed does; its "
+        "runs that are not stored count as the costliest stored one."
     )
     if output is not None:
         with atomic_write(output) as file:

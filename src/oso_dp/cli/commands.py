@@ -8,9 +8,11 @@ import typer
 from oso_dp.cli.account import account
 from oso_dp.cli.audit import audit
 from oso_dp.cli.budget import budget
+from oso_dp.cli.calibrate import calibrate
 from oso_dp.cli.collect import collect
 from oso_dp.cli.cosine import cosine
 from oso_dp.cli.data import data
+from oso_dp.cli.epsilon import epsilon
 from oso_dp.cli.plan import plan
 from oso_dp.cli.report import report
 from oso_dp.cli.schema import schema
@@ -26,7 +28,8 @@ app = typer.Typer(
 )
 
 for command in (
-    *(budget, account, audit, cosine),
+    *(calibrate, epsilon, account, audit, cosine),
     *(data, plan, train, collect, report, summary, schema),
 ):
     app.command()(command)
+app.command(hidden=True)(budget)

@@ -46,7 +46,7 @@ def cosine(
             f"{data}: holds data set {provenance.get('dataset')!r}; {cohort} needs "
             f"{chosen.dataset!r}"
         )
-    if len(arrays.train_inputs) != chosen.examples:  # the noise was priced for another data set
+    if len(arrays.train_inputs) != chosen.examples:  # the noise is that of another data set
         raise OsoError(
             f"{data}: has {len(arrays.train_inputs)} training examples; {cohort} is planned for "
             f"{chosen.examples}"

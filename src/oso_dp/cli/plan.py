@@ -1,4 +1,4 @@
-"""`oso plan`: what a study has ahead, and its priced plan."""
+"""`oso plan`: what a study has ahead, and its plan with the noise."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file; 
 
 def plan(
     config: ConfigFile,
-    output: Annotated[Path | None, typer.Option(help="Write the priced plan here (JSON).")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the plan here (JSON).")] = None,
     prices: Annotated[
         Path | None,
         typer.Option(
@@ -21,7 +21,7 @@ def plan(
         ),
     ] = None,
 ) -> None:
-    """Say what a study has ahead; with --output, price its cohorts and write the plan."""
+    """Say what a study has ahead; with --output, find its cohorts' noise and write the plan."""
     from oso_dp.results.collect import finished_runs
     from oso_dp.study.config import load_config
     from oso_dp.study.expand import cohorts
@@ -33,8 +33,8 @@ def plan(
         write_plan(make_plan(study), output)
     if prices is not None:
         if output is None:
-            raise OsoError("--prices: needs --output, the plan whose searches are priced")
-        from oso_dp.analysis.search_costs import write_prices
+            raise OsoError("--prices: needs --output, the plan whose searches are meant")
+        from oso_dp.analysis.search_costs import write_costs
 
-        write_prices(output, prices)
+        write_costs(output, prices)
     print(workload(study, cohorts(study), finished_runs(Path(study.results))))

@@ -14,8 +14,7 @@ def report(
     plan: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A priced plan with grids' sizes and noise; may be repeated "
-            "[RESULTS/plan.json if there]."
+            help="A plan with grids' sizes and noise; may be repeated [RESULTS/plan.json if there]."
         ),
     ] = None,
 ) -> None:

@@ -1,7 +1,7 @@
 """AdamWOSM: Adam without the second moment, whose step adapts to the noise (Mohapatra et al. 2022).
 
 As its authors' public code computes it: the second moment is replaced by the noise's own, known
-deviation nu C / B, so that only C is searched.
+standard deviation nu C / B, so that only C is searched.
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ class AdamWOSM(Method):
         mean = state.memory.get("mean", gradient.new_zeros(gradient.shape))
         mean = beta1 * mean + (1 - beta1) * gradient
         state.memory["mean"] = mean
-        noise_deviation = state.noise_multiplier * state.threshold / state.batch_size
-        step_size = state.learning_rate / (noise_deviation + self.settings.stabiliser)
+        noise_std = state.noise_multiplier * state.threshold / state.batch_size
+        step_size = state.learning_rate / (noise_std + self.settings.stabiliser)
         state.parameters -= step_size[:, None] * mean / (1 - beta1**state.step)

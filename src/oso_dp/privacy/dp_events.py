@@ -1,9 +1,9 @@
 """dp_accounting's events and its Rényi accountant, without the rest of that package.
 
 `import dp_accounting` loads everything, above all the machinery of privacy-loss distributions, and
-takes 2 s; a price by RDP needs a third of it, and `oso budget` is asked for prices at a prompt. So
-these modules are loaded while the package's own initialisation is left out. Whoever imports the
-package later gets it whole, with these same modules in it.
+takes 2 s; RDP needs a third of it, and `oso calibrate` is asked at a prompt. So these modules are
+loaded while the package's own initialisation is left out. Whoever imports the package later gets it
+whole, with these same modules in it.
 """
 
 import importlib.util

@@ -1,9 +1,9 @@
-"""The ledger: what the mechanism released, step by step, so that the price is computed afterwards.
+"""The ledger: what the mechanism released, step by step; epsilon is computed from it afterwards.
 
 McMahan et al. 2018, section 5: a sampling event per step with the sums that were asked of that
 batch. Equal steps in a row are counted, not listed; so a run's ledger is a few hundred bytes of
-JSON. The paper's ledger holds each sum's bound S and deviation sigma; here it is their ratio, which
-is what accounting needs, and which stays the same while S moves.
+JSON. The paper's ledger holds each sum's bound S and standard deviation sigma; here it is their
+ratio, which is what accounting needs, and which stays the same while S moves.
 """
 
 import json
@@ -24,7 +24,7 @@ _LEAST_NOISE, _MOST_NOISE, _MOST_STEPS = 1e-6, 1e9, 10**9
 
 @dataclass(frozen=True)
 class SumQuery:
-    """One noisy sum: its name and its noise deviation divided by its sensitivity."""
+    """One noisy sum: its name and its noise's standard deviation divided by its sensitivity."""
 
     name: str
     noise_multiplier: float

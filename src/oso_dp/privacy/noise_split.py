@@ -1,7 +1,7 @@
-"""Several noisy sums of one batch, priced as one Gaussian mechanism.
+"""Several noisy sums of one batch, accounted for as one Gaussian mechanism.
 
-McMahan et al. 2018 (joint clipping): sums with sensitivities s_j and noise deviations nu_j s_j,
-over the same batch, are one Gaussian query with noise multiplier (sum_j nu_j^-2)^(-1/2).
+McMahan et al. 2018 (joint clipping): sums with sensitivities s_j and noise of standard deviations
+nu_j s_j, over the same batch, are one Gaussian query with noise multiplier (sum_j nu_j^-2)^(-1/2).
 """
 
 import math

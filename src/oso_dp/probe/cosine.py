@@ -41,7 +41,7 @@ _BATCH = 500  # examples per pass over all of them
 
 @dataclass(frozen=True)
 class Similarity:
-    """Cosines at one step and threshold; mean and deviation (n - 1) over the realisations."""
+    """Cosines at one step and threshold; mean and standard deviation over the realisations."""
 
     step: int  # t
     threshold: float  # C of the releases

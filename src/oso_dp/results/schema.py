@@ -18,7 +18,7 @@ RUNS = pa.schema(
         ("k", pa.int64()),  # grid values per log-uniform hyperparameter
         ("epsilon", pa.float64()),  # budget of the whole grid; null for no_dp
         ("delta", pa.float64()),
-        # How the search is priced: composition, random_stopping. Later also single and
+        # How the search is accounted for: composition, random_stopping. Later also single and
         # linear_scaling, for methods that search nothing.
         ("selection", pa.string()),
         ("seed", pa.int64()),

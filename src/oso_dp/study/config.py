@@ -107,7 +107,7 @@ class StudyConfig(_Section):
     epochs: Annotated[Whole, Field(ge=1)] = 10
     evaluate_every: Annotated[Whole, Field(ge=1)] = 50
     selection: Literal["composition", "random_stopping"] = Field(
-        SELECTION, description="How the search of a grid is priced."
+        SELECTION, description="How the search of a grid is accounted for."
     )
     stopping_shape: Literal["logarithmic", "geometric", "poisson"] = Field(
         STOPPING_SHAPE, description="Distribution of the number of runs under random_stopping."

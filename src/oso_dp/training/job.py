@@ -66,7 +66,7 @@ def run_job(
     `on_progress` is told the number of runs done and the step of those at work; `clock` says what
     time counts as theirs.
     """
-    if len(arrays.train_inputs) != cohort.examples:  # the noise was priced for another data set
+    if len(arrays.train_inputs) != cohort.examples:  # the noise is that of another data set
         raise OsoError(
             f"{cohort.name}: planned for {cohort.examples} training examples, "
             f"the data have {len(arrays.train_inputs)}"

@@ -297,7 +297,7 @@ def rows_of(values: Tensor, indices: Tensor) -> Tensor:
 def finite(parameters: Tensor) -> Tensor:
     """Which runs have finite parameters only, [R, P] to [R].
 
-    A sum tells it at a tenth of the price, unless it overflows itself; then each is looked at.
+    A sum tells it at a tenth of the time, unless it overflows itself; then each is looked at.
     """
     whole = parameters.sum(dim=1).isfinite()
     return whole if whole.all() else parameters.isfinite().all(dim=1)

@@ -28,7 +28,7 @@ def _accountants_plan() -> PicturePlan:
         "moments_accountant",
         "",
         None,
-        "price",
+        "search_cost",
         f"The same {EPOCHS[-1]} epochs (q = {RATE:g}, ν = {NOISE_MULTIPLIER:g}, δ = "
         f"{labels.delta_text(DELTA)}, as in Figure 2 of Abadi et al. 2016) cost ε = "
         f"{last['advanced']:.3g} by advanced composition of the steps' own guarantees, "

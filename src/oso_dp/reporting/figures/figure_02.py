@@ -33,13 +33,13 @@ def _split_plan(study: Study) -> Iterator[PicturePlan]:
         "figure_02",
         dataset,
         None,
-        "price",
+        "search_cost",
         f"{where}: pairs of noise multipliers, of the gradient (ν_g) and of the direction in which "
         "the clipping threshold moves (ν_q), that together cost as much as one sum with ν "
         "(Proposition 1). The point is the pair that Online uses. The dotted line is ν, which ν_g "
         "approaches as ν_q grows. The paper's Figure 2 shows this for MNIST "
         f"and does not say for which k; this is k = {k}, the study's largest.",
-        lambda: draw_split(online, f"{where}: how two noisy sums share one price"),
+        lambda: draw_split(online, f"{where}: how two noisy sums share one privacy cost"),
     )
 
 

@@ -128,6 +128,6 @@ def _line(
     )
     shift = 0.02 if paper else -0.02
     known = mean.notna()
-    # A single seed has no deviation: draw no bar rather than one of length zero.
+    # A single seed has no standard deviation: draw no bar rather than one of length zero.
     error = std[known] if std[known].notna().any() else None
     axes.errorbar(x[known] + shift, mean[known], yerr=error, **look, **style)

@@ -42,7 +42,7 @@ def noise_plan(study: Study, dataset: str) -> PicturePlan:
         "noise",
         f"{short}: each grid's best value over the noise multiplier of its runs, for every k and "
         "ε of the paper's methods. At equal ν, methods differ by what they make of the noise; what "
-        "is left of a difference at equal ε is the price of the grid's size."
+        "is left of a difference at equal ε is what the grid's size costs."
         + (paper if (cells["source"] == "paper").any() else ""),
         lambda: draw_against_noise(
             drawn, metric, f"{short}: the metric at equal noise", study.methods

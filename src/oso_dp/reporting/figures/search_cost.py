@@ -1,4 +1,4 @@
-"""The noise multiplier over the number of runs, a line for each way to price a search."""
+"""The noise multiplier over the number of runs, a line for each rule of accounting."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from oso_dp import labels
-from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, of_rule, search_prices
+from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, of_rule, search_costs
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.figures import canvas
 from oso_dp.reporting.figures.picture import PicturePlan
@@ -19,31 +19,31 @@ PLACE = 80
 
 def plans(study: Study) -> Iterator[PicturePlan]:
     """One for each data set."""
-    prices = search_prices(study)
-    for dataset in prices["dataset"].unique():
-        yield _search_plan(study, dataset, prices[prices["dataset"] == dataset])
+    costs = search_costs(study)
+    for dataset in costs["dataset"].unique():
+        yield _search_plan(study, dataset, costs[costs["dataset"] == dataset])
 
 
-def _search_plan(study: Study, dataset: str, prices: pd.DataFrame) -> PicturePlan:
+def _search_plan(study: Study, dataset: str, costs: pd.DataFrame) -> PicturePlan:
     marks = grids_at_largest_k(study, dataset)
-    epsilon, delta = prices["epsilon"].iloc[0], prices["delta"].iloc[0]
+    epsilon, delta = costs["epsilon"].iloc[0], costs["delta"].iloc[0]
     where = f"{labels.dataset_short(dataset)}, ε = {epsilon:g} for the whole search"
     caption = (
         f"{where}, δ = {labels.delta_text(delta)}: the noise multiplier of each run against the "
         "number of runs N. Dotted lines stand at the methods' grids at the study's largest k. "
-        f"{_compared(prices, marks)}"
+        f"{_compared(costs, marks)}"
     )
     return PicturePlan(
-        f"search_price_{dataset}",
+        f"search_cost_{dataset}",
         dataset,
         None,
-        "price",
+        "search_cost",
         caption.strip(),
-        lambda: draw_prices(prices, marks, where),
+        lambda: draw_costs(costs, marks, where),
     )
 
 
-def _compared(prices: pd.DataFrame, marks: dict[int, list[str]]) -> str:
+def _compared(costs: pd.DataFrame, marks: dict[int, list[str]]) -> str:
     """What the largest grid pays over Online's, rule by rule, as a sentence."""
     online = next((n for n, methods in marks.items() if "online" in methods), None)
     if online is None or online == max(marks):
@@ -51,7 +51,7 @@ def _compared(prices: pd.DataFrame, marks: dict[int, list[str]]) -> str:
     most = max(marks)
     parts = []
     for rule in RULES:
-        line = of_rule(prices, rule)
+        line = of_rule(costs, rule)
         ratio = line.get(most, float("nan")) / line.get(online, float("nan"))
         if not labels.missing(ratio):
             parts.append(f"{ratio:.2f} ({rule.label})")
@@ -75,24 +75,24 @@ _LOOKS: tuple[dict[str, Any], ...] = (
 _APART = 0.1  # decades between two ticks, or their labels meet
 
 
-def draw_prices(prices: pd.DataFrame, marks: dict[int, list[str]], title: str) -> Figure | None:
-    """Plot the rows of one data set of `prices.search_prices`.
+def draw_costs(costs: pd.DataFrame, marks: dict[int, list[str]], title: str) -> Figure | None:
+    """Plot the rows of one data set of `search_costs.search_costs`.
 
-    marks: where to say which methods' grids have that number of runs. None without prices.
+    marks: where to say which methods' grids have that number of runs. None without costs.
     """
-    priced = prices.dropna(subset="noise_multiplier")
-    if priced.empty:
+    known = costs.dropna(subset="noise_multiplier")
+    if known.empty:
         return None
     figure, (axes,) = canvas.panels(1, title)
     figure.set_size_inches(6.8, 4.6)
     handles = []
     for rule, look in zip(RULES, _LOOKS, strict=True):
-        line = of_rule(priced, rule)
+        line = of_rule(known, rule)
         if len(line):
             handles += axes.plot(line.index, line, label=rule.label, **look)
     axes.set_xscale("log")
-    axes.set_xlim(0.85, priced["runs"].max() * 1.5)
-    ticks = spaced(priced["runs"].unique(), first=marks)
+    axes.set_xlim(0.85, known["runs"].max() * 1.5)
+    ticks = spaced(known["runs"].unique(), first=marks)
     axes.set_xticks(ticks, [str(n) for n in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     canvas.log_axis(axes)

@@ -1,4 +1,4 @@
-"""The metric over epsilon under both prices of a search: composition and random stopping."""
+"""The metric over epsilon under both rules for a search: composition and random stopping."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def plans(study: Study) -> Iterator[PicturePlan]:
 
 
 def outcome_plans(study: Study) -> Iterator[PicturePlan]:
-    """Both prices of a search, for each data set and k that was run under both."""
+    """Both rules for a search, for each data set and k that was run under both."""
     data = outcomes(study)
     for (dataset, k), rows in data.groupby(["dataset", "k"], sort=False):
         metric = rows["metric"].iloc[0]
@@ -29,13 +29,13 @@ def outcome_plans(study: Study) -> Iterator[PicturePlan]:
             f"search_outcome_{dataset}_k{k}",
             dataset,
             None,
-            "price",
-            f"{where}: what comes out of a search under either price, from runs with the noise "
+            "search_cost",
+            f"{where}: what comes out of a search under either rule, from runs with the noise "
             "that each one asks for. Left, the best point; right, the expected best of K random "
             f"points, K {distributions(rows)} with the grid's size as its mean. Bars are "
-            "deviations over seeds. The paper has composition only.",
+            "standard deviations over seeds. The paper has composition only.",
             lambda rows=rows, metric=metric, where=where: draw_outcomes(  # type: ignore[misc]
-                rows, metric, f"{where}: two prices of a search", study.methods
+                rows, metric, f"{where}: two rules for a search", study.methods
             ),
         )
 
@@ -49,9 +49,9 @@ _HEADINGS = {
 def draw_outcomes(
     outcomes: pd.DataFrame, metric: str, title: str, methods: list[str]
 ) -> Figure | None:
-    """A panel per price, a line per method with its deviation over seeds.
+    """A panel per rule, a line per method with its standard deviation over seeds.
 
-    outcomes: rows of `outcome_table` of one data set at one k. None unless both prices have values.
+    outcomes: rows of `outcome_table` of one data set at one k. None unless both rules have values.
     methods: all of the report, for colours.
     """
     valued = outcomes.dropna(subset="value")

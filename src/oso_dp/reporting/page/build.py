@@ -16,7 +16,7 @@ from oso_dp.analysis.cells import compare, settings
 from oso_dp.analysis.claims import judged
 from oso_dp.analysis.load import load
 from oso_dp.analysis.measured import COSINE, STEP_TIMES, read_cosine, read_facts, read_step_times
-from oso_dp.analysis.search_costs import PRICES, read_prices
+from oso_dp.analysis.search_costs import PRICES, read_costs
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import PaperTable, find_table, paper_tables
 from oso_dp.reporting.figures import write_figures
@@ -33,7 +33,7 @@ from oso_dp.reporting.tables.selection_rules import rules_sentence
 TITLE = "Online Sensitivity Optimization: the results"
 # Tables to which page.html.j2 gives a place; others come after the comparisons.
 _PLACED = {
-    *("claims", "questions", "table_01", "runs", "noise_multipliers", "search_price"),
+    *("claims", "questions", "table_01", "runs", "noise_multipliers", "search_cost"),
     *("search_outcome", "figures", "accounting", "selection_rules"),
 }
 PAGE = "index.html"
@@ -47,7 +47,7 @@ def build_report(
     results: folder with the tables runs and evaluations, and perhaps data.json (`data_table`) and
     prices.csv, from which what searches cost is then taken (see `analysis.search_costs`).
     budgets: JSON files with each grid's runs and noise multiplier (see `analysis.budgets`), so that
-    cohorts that were not run show their price; of two that hold one grid the first counts.
+    cohorts that were not run show their noise; of two that hold one grid the first counts.
     Every grid is accounted for anew from its ledgers.
     Files are replaced one by one and atomically, the page last; files that no report made stay.
     Raises OsoError for results that are missing, empty or of another schema, for a ledger that is
@@ -59,7 +59,7 @@ def build_report(
         runs,
         evaluations,
         read_budget(*budgets),
-        read_prices(Path(results) / PRICES),
+        read_costs(Path(results) / PRICES),
         read_cosine(Path(results) / COSINE),
         read_step_times(Path(results) / STEP_TIMES),
         read_facts(results),
@@ -116,11 +116,11 @@ def _render(
         point_rule=verdicts.POINT_RULE,
         rules_sentence=rules_sentence(study),
         noise_pictures=[p for p in pictures if p.kind == "noise"],
-        price_pictures=[p for p in pictures if p.kind == "price"],
+        cost_pictures=[p for p in pictures if p.kind == "search_cost"],
         cosine_pictures=[p for p in pictures if p.kind == "cosine"],
         # Of no data set at one k, and of no kind that has a section.
         more_pictures=[
-            p for p in pictures if p.k is None and p.kind not in ("noise", "price", "cosine")
+            p for p in pictures if p.k is None and p.kind not in ("noise", "search_cost", "cosine")
         ],
         provenance=provenance(study.runs),
     )
@@ -178,7 +178,7 @@ def provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
         "torch version": "torch_version",
         "device": "device",
         "delta": "delta",
-        "pricing of the search": "selection",
+        "how the search is accounted for": "selection",
         "sampling": "sampling",
         "batch size (expected)": "batch_size",
         "epochs": "epochs",

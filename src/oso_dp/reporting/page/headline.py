@@ -16,7 +16,7 @@ from oso_dp.reporting.tables.selection_rules import rules_sentence
 
 
 def headlines(study: Study, claims: pd.DataFrame) -> list[str]:
-    """The report's first sentences: scope, the paper, its claims, selection, the price in noise.
+    """The report's first sentences: scope, the paper, its claims, selection, the cost in noise.
 
     claims: `claims.judged`.
     """
@@ -28,7 +28,7 @@ def headlines(study: Study, claims: pd.DataFrame) -> list[str]:
         *([claims_sentence(claims)] if paper else []),
         rules_sentence(study),
         *coverage(cells),
-        *noise_price(study),
+        *noise_cost(study),
     ]
 
 
@@ -120,7 +120,7 @@ def coverage(cells: list[pd.DataFrame]) -> list[str]:
     ]
 
 
-def noise_price(study: Study) -> list[str]:
+def noise_cost(study: Study) -> list[str]:
     """The largest ratio to Online's noise multiplier on the data sets that were run."""
     noise = noise_multipliers(study)
     noise = noise[noise["dataset"].isin(study.datasets)]
@@ -132,7 +132,7 @@ def noise_price(study: Study) -> list[str]:
     same = (noise["dataset"] == most["dataset"]) & (noise["k"] == most["k"])
     online = noise[same & (noise["method"] == "online") & (noise["epsilon"] == most["epsilon"])]
     return [
-        f"The price of a larger grid ({labels.dataset_short(most['dataset'])}, k = {most['k']}, "
+        f"What a larger grid costs ({labels.dataset_short(most['dataset'])}, k = {most['k']}, "
         f"ε = {most['epsilon']:g}): {labels.method_label(most['method'])}'s grid of "
         f"{_count(most['grid_size'], 'run')} needs {most['ratio_to_online']:.2f} times the noise "
         f"of Online's grid of {online['grid_size'].iloc[0]}."

@@ -20,7 +20,7 @@ def tables(sources: Sources) -> list[Table]:
 def accounting_table(accounts: Sequence[GridAccount]) -> Table:
     """One row per private grid: budget, epsilon by RDP from its ledgers, verdict.
 
-    PLD and PRV stand beside it for the dearest grid of each data set (see `accounts_table`).
+    PLD and PRV stand beside it for the costliest grid of each data set (see `accounts_table`).
     """
     named = [{"dataset": a.dataset, "method": a.method, "k": a.k} for a in accounts]
     data = pd.concat([pd.DataFrame(named), accounts_table(accounts)], axis=1)
@@ -31,7 +31,7 @@ def accounting_table(accounts: Sequence[GridAccount]) -> Table:
     headings = list(_shown_headings())
     notes = (
         "RDP is the study's accountant, and the verdict is by it. PLD (another method) and PRV "
-        "(another library) are tighter checks, for the dearest grid of each data set unless it "
+        "(another library) are tighter checks, for the costliest grid of each data set unless it "
         "exceeds its budget.",
         "Runs of a grid that are not stored are charged like whole runs with the least noise of "
         "those that are. Seeds repeat a grid and are not charged.",

@@ -26,7 +26,7 @@ def figures_table(study: Study, pictures: Iterable[str]) -> Table:
     drawn = set(pictures)
     rows = [
         _row(1, "cosine of true and sanitized gradient over C", drawn, len(study.cosine) > 0),
-        _row(2, "how two noisy sums share one price", drawn, "figure_02" in drawn),
+        _row(2, "how two noisy sums share one privacy cost", drawn, "figure_02" in drawn),
     ]
     for table in sorted(paper_tables(), key=lambda table: table.figure):
         cells = compare(study, table.dataset, table.k)

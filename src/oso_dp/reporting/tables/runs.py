@@ -28,7 +28,7 @@ def runs_table(study: Study) -> Table:
             "seeds": data["seeds"],
             "runs": data["runs"],
             "diverged": data["diverged"],
-            "search priced by": data["selection"].str.replace("_", " "),
+            "search accounted for by": data["selection"].str.replace("_", " "),
             "ν": [labels.number(v, ".3f") for v in data["noise_multiplier"]],
             "momentum": [labels.number(v) for v in data["momentum"]],
             "precision": data["precision"],

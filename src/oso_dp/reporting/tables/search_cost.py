@@ -3,19 +3,19 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.search_costs import RULES, of_rule, search_prices
+from oso_dp.analysis.search_costs import RULES, of_rule, search_costs
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
 
 
 def tables(sources: Sources) -> list[Table]:
-    return [price_table(sources.study)]
+    return [cost_table(sources.study)]
 
 
-def price_table(study: Study) -> Table:
-    """`search_prices`, a row per data set and number of runs, a column per rule."""
-    data = search_prices(study)
+def cost_table(study: Study) -> Table:
+    """`search_costs`, a row per data set and number of runs, a column per rule."""
+    data = search_costs(study)
     shown = []
     for (dataset, epsilon, runs), rows in data.groupby(["dataset", "epsilon", "runs"], sort=False):
         cells = {
@@ -37,4 +37,4 @@ def price_table(study: Study) -> Table:
         "released (Papernot and Steinke 2022, by RDP).",
     )
     title = "What a search of N runs costs in noise"
-    return Table("search_price", title, data, pd.DataFrame(shown, columns=headings), notes)
+    return Table("search_cost", title, data, pd.DataFrame(shown, columns=headings), notes)

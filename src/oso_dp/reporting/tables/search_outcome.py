@@ -9,10 +9,10 @@ from oso_dp.analysis.study import Study
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
 
-_PRICES = {COMPOSITION: "all N", STOPPING: "random stopping"}
+_RULES = {COMPOSITION: "all N", STOPPING: "random stopping"}
 _HEADINGS = [
     *("data set", "k", "ε", "method", "N"),
-    *(column for heading in _PRICES.values() for column in (f"ν, {heading}", heading)),
+    *(column for heading in _RULES.values() for column in (f"ν, {heading}", heading)),
     *("luck", "grid points"),
 ]
 
@@ -22,7 +22,7 @@ def tables(sources: Sources) -> list[Table]:
 
 
 def outcome_table(study: Study) -> Table:
-    """`outcomes`, a row per cell, with both prices side by side."""
+    """`outcomes`, a row per cell, with both rules side by side."""
     data = outcomes(study)
     shown = []
     for _, pair in data.groupby(CELL, sort=False):
@@ -35,7 +35,7 @@ def outcome_table(study: Study) -> Table:
             "method": labels.method_label(first["method"]),
             "N": labels.number(first["grid_size"], ".0f"),
         }
-        for name, heading in _PRICES.items():
+        for name, heading in _RULES.items():
             row = at.get(name, {})
             cells[f"ν, {heading}"] = labels.number(row.get("noise_multiplier"), ".3f")
             cells[heading] = labels.spread(row.get("value"), row.get("std"))
@@ -46,16 +46,16 @@ def outcome_table(study: Study) -> Table:
     notes = (
         "Values are in the unit of the other tables. All N: the grid's best point. Random "
         "stopping: the expected best of K points drawn with replacement, where K is "
-        f"{distributions(data)} with a mean of N; ± is over seeds, luck the deviation over K and "
-        "the draws. A dash stands where only a part of the grid was run, or where the noise is "
-        "that of no known distribution.",
-        "Computed from the stored runs of the grid's points, each with the noise of its price. A "
-        "point drawn twice counts as one training, with its mean over seeds; a real search would "
-        "train it anew and release the better one.",
+        f"{distributions(data)} with a mean of N; ± is over seeds, luck the standard "
+        "deviation over K and the draws. A dash stands where only a part of the grid was run, or "
+        "where the noise is that of no known distribution.",
+        "Computed from the stored runs of the grid's points, each with the noise that its rule "
+        "asks for. A point drawn twice counts as one training, with its mean over seeds; a real "
+        "search would train it anew and release the better one.",
     )
     return Table(
         "search_outcome",
-        "What comes out of a search, by its price",
+        "What comes out of a search, by how it is accounted for",
         data,
         pd.DataFrame(shown, columns=_HEADINGS),
         notes if len(data) else ("Nothing was run under random stopping yet.",),

@@ -1,4 +1,4 @@
-"""`oso budget`: prices at a prompt, and one clear line for what cannot be priced."""
+"""`oso calibrate` and `oso epsilon` at a prompt, by their old name, too; mistakes get one line."""
 
 import json
 import subprocess
@@ -116,7 +116,7 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
         ),
         (
             ("--epsilon", 3, *MNIST, *NINE_STOPPED, "--accountant", "pld"),
-            "random stopping is priced by rdp only",
+            "random stopping is accounted for by rdp only",
         ),
         (("--config", "config/demo.yaml", "--runs", 3), "--runs: --config config/demo.yaml brings"),
         (("--config", "nowhere.yaml"), "nowhere.yaml: cannot be read"),
@@ -153,3 +153,39 @@ def test_the_answer_goes_to_a_pipe_whole(repo: Path) -> None:
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "noise multiplier" in output
     assert "…" not in output
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("calibrate", ("--epsilon", 3, *MNIST, "--runs", 9, "--query-noise")),
+        ("calibrate", ("--epsilon", 3, *MNIST, *NINE_STOPPED, "--shape", "poisson")),
+        ("calibrate", ("--config", "config/smoke.yaml", "--query-noise")),
+        ("epsilon", ("--noise-multiplier", 1.5, *MNIST, "--runs", 9, "--accountant", "pld")),
+        ("epsilon", ("--noise-multiplier", 1.5, "--examples", 600, "--query-noise-ratio", 3)),
+    ],
+)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_older_name_answers_alike(oso, repo, monkeypatch, command, arguments, as_json) -> None:
+    monkeypatch.chdir(repo)
+    given = (*arguments, *["--json"] * as_json)
+    found = oso(command, *given)
+    assert found[0] == 0, found[2]
+    assert oso("budget", *given) == found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("calibrate",), "--epsilon: must be given (or a study's --config)"),
+        (("epsilon", *MNIST), "--noise-multiplier: must be given"),
+        (("epsilon", "--noise-multiplier", 1), "--examples: must be given"),
+        (("calibrate", "--noise-multiplier", 1, *MNIST), "No such option: --noise-multiplier"),
+        (("epsilon", "--epsilon", 1, *MNIST), "No such option: --epsilon"),
+    ],
+)
+def test_each_name_asks_for_its_own(oso, arguments, complaint) -> None:
+    status, output, error = oso(*arguments)
+    assert (status, output) == (2, "")
+    assert complaint in error
+    assert error.count("\n") == 1

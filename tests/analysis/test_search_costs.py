@@ -5,20 +5,20 @@ from importlib.metadata import version
 
 import pytest
 
-from oso_dp.analysis import search_costs as prices_module
+from oso_dp.analysis import search_costs as module
 from oso_dp.analysis.budgets import read_budget
 from oso_dp.analysis.search_costs import (
     RULES,
     grids_at_largest_k,
-    read_prices,
-    search_prices,
+    read_costs,
+    search_costs,
     setting,
-    write_prices,
+    write_costs,
 )
 from oso_dp.analysis.study import Study
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting.tables.search_cost import price_table
+from oso_dp.reporting.tables.search_cost import cost_table
 
 MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
 
@@ -26,7 +26,7 @@ MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
 def test_the_prices_are_the_known_ones(store, study):
     """Computed beforehand with dp_accounting: MNIST, epsilon = 3, a grid of 81."""
     store.add(method="fixed_threshold", k=9, noise_multiplier=4.0, **MNIST)
-    prices = search_prices(study(store))
+    prices = search_costs(study(store))
     assert prices["runs"].tolist() == [1, 1] + [81] * 5
     assert prices["noise_multiplier"].iloc[0] == pytest.approx(0.837, abs=1e-3)
     of_81 = prices[prices["runs"] == 81]
@@ -43,7 +43,7 @@ def test_every_grid_has_a_price_by_every_rule(store, study):
     for k in (5, 7, 9):
         for method in ("online", "fixed_threshold", "fixed_quantile"):
             store.add(method=method, k=k, quantile=0.5)
-    table = price_table(study(store))
+    table = cost_table(study(store))
     paper = table.shown.set_index("N")["all N, RDP"]
     assert paper.index.tolist() == ["1", "5", "7", "9", "25", "35", "45", "49", "81"]
     assert (paper != "–").all()
@@ -57,7 +57,7 @@ def test_every_grid_has_a_price_by_every_rule(store, study):
 
 
 def test_more_runs_need_more_noise_and_tighter_accounting_less(paper_store, study):
-    prices = search_prices(study(paper_store))
+    prices = search_costs(study(paper_store))
     names = ["selection", "accountant", "distribution"]
     for _, line in prices.groupby(names, dropna=False):
         assert line["noise_multiplier"].is_monotonic_increasing
@@ -107,12 +107,12 @@ def test_the_setting_is_the_budgets_and_else_that_of_most_rows(store, study, tmp
 def test_no_price_without_a_private_run(store, study):
     store.add(method="no_dp")
     assert setting(study(store), "mnist") is None
-    assert price_table(study(store)).shown.empty
+    assert cost_table(study(store)).shown.empty
 
 
 def test_a_budget_that_no_noise_meets_has_no_price(store, study):
     store.add(epsilon=1e-6)
-    table = price_table(study(store))
+    table = cost_table(study(store))
     assert table.shown.set_index("N").loc["9", "all N, RDP"] == "–"
     assert any("no noise meets" in note for note in table.notes)
 
@@ -125,17 +125,17 @@ def planned(tmp_path):
     plan = tmp_path / "plan.json"
     grids = [{"method": "online", "runs": 9}, {"method": "fixed_threshold", "runs": 81}]
     plan.write_text(json.dumps([entry | grid for grid in grids]))
-    write_prices(plan, tmp_path / "prices.csv")
+    write_costs(plan, tmp_path / "prices.csv")
     return plan, tmp_path / "prices.csv"
 
 
 def test_prices_that_were_written_down_are_not_computed_again(planned, store, monkeypatch):
     plan, path = planned
     store.add(epsilon=3.0)
-    fresh = search_prices(Study(*store.frames(), read_budget(plan)))
-    monkeypatch.setattr(prices_module, "_price", lambda *_: pytest.fail("computed again"))
-    known = read_prices(path)
-    again = search_prices(Study(*store.frames(), read_budget(plan), known))
+    fresh = search_costs(Study(*store.frames(), read_budget(plan)))
+    monkeypatch.setattr(module, "_noise_multiplier", lambda *_: pytest.fail("computed again"))
+    known = read_costs(path)
+    again = search_costs(Study(*store.frames(), read_budget(plan), known))
     assert len(again) == 12
     assert again.equals(fresh)
 
@@ -145,13 +145,13 @@ def test_prices_of_another_plan_are_added(planned, monkeypatch):
     before = path.read_text()
     entries = [entry | {"steps": 700} for entry in json.loads(plan.read_text())]
     plan.write_text(json.dumps(entries))
-    monkeypatch.setattr(prices_module, "_price", lambda *_: 5.0)
-    write_prices(plan, path)
+    monkeypatch.setattr(module, "_noise_multiplier", lambda *_: 5.0)
+    write_costs(plan, path)
     assert path.read_text().startswith(before)
-    assert len(read_prices(path)) == 2 * len(before.splitlines()[1:])
-    monkeypatch.setattr(prices_module, "_price", lambda *_: pytest.fail("computed again"))
+    assert len(read_costs(path)) == 2 * len(before.splitlines()[1:])
+    monkeypatch.setattr(module, "_noise_multiplier", lambda *_: pytest.fail("computed again"))
     after = path.read_text()
-    write_prices(plan, path)
+    write_costs(plan, path)
     assert path.read_text() == after
 
 
@@ -168,25 +168,25 @@ def test_a_price_of_something_else_is_not_used(planned, store, change, monkeypat
     plan, path = planned
     assert change[0] in path.read_text()
     path.write_text(path.read_text().replace(*change))
-    monkeypatch.setattr(prices_module, "_price", lambda *_: 123.0)
+    monkeypatch.setattr(module, "_noise_multiplier", lambda *_: 123.0)
     store.add(epsilon=3.0)
-    prices = search_prices(Study(*store.frames(), read_budget(plan), read_prices(path)))
+    prices = search_costs(Study(*store.frames(), read_budget(plan), read_costs(path)))
     assert set(prices["noise_multiplier"]) == {123.0}
 
 
 def test_a_file_of_prices_that_is_none_is_named(tmp_path):
     path = tmp_path / "prices.csv"
-    assert read_prices(path) == {}
+    assert read_costs(path) == {}
     for content in ("", "a,b\n1,2\n", "sampling_rate,steps\n0.1,many\n"):
         path.write_text(content)
-        with pytest.raises(OsoError, match=r"prices\.csv: not a table of prices") as error:
-            read_prices(path)
+        with pytest.raises(OsoError, match=r"prices\.csv: not a table of search costs") as error:
+            read_costs(path)
         assert "\n" not in str(error.value)
 
 
 def test_the_stored_prices_are_those_of_the_stored_plan(repo):
     """What results/ holds, computed once more where that is quick."""
-    stored = read_prices(repo / "results" / "prices.csv")
+    stored = read_costs(repo / "results" / "prices.csv")
     assert stored
     for (
         rate,

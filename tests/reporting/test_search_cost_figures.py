@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from oso_dp.analysis.noise import online_grids
-from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, search_prices
+from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, search_costs
 from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.reporting.figures import accountants, figure_02, search_cost
 from oso_dp.reporting.figures.accountants import draw_accountants
 from oso_dp.reporting.figures.figure_02 import draw_split
-from oso_dp.reporting.figures.search_cost import draw_prices, spaced
+from oso_dp.reporting.figures.search_cost import draw_costs, spaced
 
 
 def price_plans(s):
@@ -22,13 +22,13 @@ def price_plans(s):
 @pytest.fixture
 def price_axes(paper_store, study):
     s = study(paper_store)
-    figure = draw_prices(search_prices(s), grids_at_largest_k(s, "mnist"), "")
+    figure = draw_costs(search_costs(s), grids_at_largest_k(s, "mnist"), "")
     return figure.axes[0]
 
 
 def test_each_rule_is_a_line_through_its_prices(price_axes, paper_store, study):
     lines = {line.get_label(): line for line in price_axes.lines}
-    prices = search_prices(study(paper_store))
+    prices = search_costs(study(paper_store))
     drawn = {(x, y) for rule in RULES for x, y in zip(*lines[rule.label].get_data(), strict=True)}
     assert drawn == set(zip(prices["runs"], prices["noise_multiplier"], strict=True))
     assert (price_axes.get_xscale(), price_axes.get_yscale()) == ("log", "log")
@@ -54,8 +54,8 @@ def test_ticks_keep_apart_and_marks_come_first():
 
 def test_the_caption_says_what_the_largest_grid_pays(paper_store, study):
     s = study(paper_store)
-    prices = search_prices(s)
-    caption = next(p.caption for p in price_plans(s) if p.name == "search_price_mnist")
+    prices = search_costs(s)
+    caption = next(p.caption for p in price_plans(s) if p.name == "search_cost_mnist")
     line = prices[(prices["accountant"] == "pld")].set_index("runs")["noise_multiplier"]
     assert f"{line[81] / line[9]:.2f} (all N runs, PLD)" in caption
     assert "From Online's grid of 9 to the grid of 81 (FixedThreshold)" in caption

@@ -1,0 +1,102 @@
+"""`oso calibrate`: before a hyperparameter search, the noise that keeps it within a budget."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from oso_dp.cli import search_options as options
+from oso_dp.cli.search_options import Accountant
+from oso_dp.errors import OsoError
+
+ConfigFile = Annotated[Path | None, typer.Option(help="Every grid of this study instead.")]
+
+
+def calibrate(
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    examples: options.Examples = None,
+    batch_size: options.BatchSize = None,
+    epochs: options.Epochs = None,
+    runs: options.Runs = None,
+    accountant: options.AccountantOption = Accountant.RDP,
+    selection: options.SelectionOption = None,
+    shape: options.Shape = None,
+    query_noise: options.QueryNoise = False,
+    query_noise_ratio: options.QueryNoiseRatio = 7.124,
+    config: ConfigFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Find the least noise multiplier with which a whole search keeps its budget."""
+    if config is None:
+        if epsilon is None:
+            raise OsoError("--epsilon: must be given (or a study's --config)")
+        search = options.search_of(examples, batch_size, epochs, runs, selection, shape)
+        delta = options.DELTA if delta is None else delta
+        nu = search.noise_multiplier(epsilon, delta, accountant.value)
+        entry = options.entry_of(search, nu, epsilon, delta, accountant.value)
+        options.say(entry, query_noise_ratio if query_noise else None, as_json)
+        return
+    facts = {
+        "--epsilon": epsilon,
+        "--delta": delta,
+        "--examples": examples,
+        "--batch-size": batch_size,
+        "--epochs": epochs,
+        "--runs": runs,
+    }
+    given = [name for name, value in facts.items() if value is not None]
+    if given:
+        raise OsoError(f"{', '.join(given)}: --config {config} brings its own; leave it out")
+    rule, distribution = options.rule_of(selection), options.shape_of(shape)
+    entries = _study(config, accountant.value, rule, distribution, query_noise)
+    print(json.dumps(entries, indent=2)) if as_json else _print_study(entries)
+
+
+def _study(
+    config: Path, accountant: str, selection: str | None, shape: float | None, split: bool
+) -> list[dict[str, Any]]:
+    """One entry per private cohort of a study, with its method's own split if `split`."""
+    from oso_dp.study.calibrated import calibrated_grids
+    from oso_dp.study.config import load_config
+
+    entries = []
+    for grid in calibrated_grids(load_config(config), accountant, selection, shape):
+        cohort, nu = grid.cohort, grid.noise_multiplier
+        entry: dict[str, Any] = {
+            "dataset": cohort.dataset,
+            "method": cohort.method,
+            "k": cohort.k,
+        }
+        entry |= options.entry_of(grid.search, nu, cohort.epsilon, cohort.delta, accountant)
+        if split:
+            noise = cohort.trained_by().split_noise(nu, cohort.batch_size)
+            entry |= dict(zip(options.SPLIT, noise, strict=True))
+        entries.append(entry)
+    return entries
+
+
+def _print_study(entries: list[dict[str, Any]]) -> None:
+    from oso_dp.cli.tables import print_table
+
+    if not entries:
+        print("no private method in this study")
+        return
+    columns = {
+        "data set": "dataset",
+        "method": "method",
+        "k": "k",
+        "epsilon": "epsilon",
+        "runs": "runs",
+        "steps": "steps",
+        "sampling rate": "sampling_rate",
+        "noise multiplier": "noise_multiplier",
+        "gradient": options.SPLIT[0],
+        "query": options.SPLIT[1],
+    }
+    columns = {title: key for title, key in columns.items() if key in entries[0]}
+    cells = ([entry[key] for key in columns.values()] for entry in entries)
+    print_table(columns, cells, left=2)
+    first = entries[0]
+    print(f"delta {first['delta']:g}, {first['accountant']}, {first['selection']}")

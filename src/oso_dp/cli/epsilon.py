@@ -1,0 +1,29 @@
+"""`oso epsilon`: what a hyperparameter search with a given noise costs."""
+
+from oso_dp.cli import search_options as options
+from oso_dp.cli.search_options import Accountant
+from oso_dp.errors import OsoError
+
+
+def epsilon(
+    noise_multiplier: options.NoiseMultiplier = None,
+    delta: options.Delta = None,
+    examples: options.Examples = None,
+    batch_size: options.BatchSize = None,
+    epochs: options.Epochs = None,
+    runs: options.Runs = None,
+    accountant: options.AccountantOption = Accountant.RDP,
+    selection: options.SelectionOption = None,
+    shape: options.Shape = None,
+    query_noise: options.QueryNoise = False,
+    query_noise_ratio: options.QueryNoiseRatio = 7.124,
+    as_json: options.AsJson = False,
+) -> None:
+    """Find the epsilon of a whole search whose runs have this noise multiplier."""
+    if noise_multiplier is None:
+        raise OsoError("--noise-multiplier: must be given")
+    search = options.search_of(examples, batch_size, epochs, runs, selection, shape)
+    delta = options.DELTA if delta is None else delta
+    spent = search.epsilon(noise_multiplier, delta, accountant.value)
+    entry = options.entry_of(search, noise_multiplier, spent, delta, accountant.value)
+    options.say(entry, query_noise_ratio if query_noise else None, as_json)

@@ -1,0 +1,167 @@
+"""What `oso calibrate` and `oso epsilon` are told of a search, and how they answer."""
+
+from __future__ import annotations
+
+import json
+import math
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oso_dp.errors import OsoError
+
+if TYPE_CHECKING:
+    from oso_dp.accounting.search import Search
+
+SPLIT = ("gradient_noise_multiplier", "query_noise_multiplier")
+DELTA, BATCH_SIZE, EPOCHS, RUNS = 1e-5, 512, 10.0, 1  # unless they are given
+
+
+class Accountant(StrEnum):
+    RDP = "rdp"
+    PLD = "pld"
+
+
+class Selection(StrEnum):
+    COMPOSITION = "composition"
+    RANDOM_STOPPING = "random-stopping"
+
+
+Epsilon = Annotated[float | None, typer.Option(help="Budget for all runs together.")]
+NoiseMultiplier = Annotated[float | None, typer.Option(help="nu of a step, all its sums together.")]
+Delta = Annotated[float | None, typer.Option(help=f"Delta of the budget [{DELTA:g}].")]
+Examples = Annotated[int | None, typer.Option(help="Training examples n.")]
+BatchSize = Annotated[
+    int | None, typer.Option(help=f"Expected size B of a Poisson batch [{BATCH_SIZE}].")
+]
+Epochs = Annotated[
+    float | None,
+    typer.Option(help=f"Epochs of a run, T = ceil(epochs n / B) steps [{EPOCHS:g}]."),
+]
+Runs = Annotated[
+    int | None, typer.Option(help=f"Runs of the search; their mean if it stops at random [{RUNS}].")
+]
+AccountantOption = Annotated[Accountant, typer.Option("--accountant", help="Accountant.")]
+SelectionOption = Annotated[
+    Selection | None,
+    typer.Option(
+        "--selection",
+        help="composition: all runs are paid for. random-stopping: candidates are drawn a random "
+        "number of times and only the best is released (Papernot and Steinke 2022). [composition, "
+        "or what --config says]",
+    ),
+]
+Shape = Annotated[
+    str | None,
+    typer.Option(
+        help="Distribution of the random number of runs: geometric, logarithmic, poisson, or the "
+        "shape of a truncated negative binomial. [geometric, or what --config says]"
+    ),
+]
+QueryNoise = Annotated[
+    bool, typer.Option("--query-noise", help="Show the split of Proposition 1, too.")
+]
+QueryNoiseRatio = Annotated[
+    float, typer.Option(help="nu_q / nu of that split; 7.124 costs 1 % more gradient noise.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def rule_of(selection: Selection | None) -> str | None:
+    """As the results call it."""
+    return None if selection is None else selection.value.replace("-", "_")
+
+
+def shape_of(text: str | None) -> float | None:
+    """OsoError for a name or a number that it cannot be."""
+    from oso_dp.accounting.search import SHAPES
+
+    if text is None:
+        return None
+    try:
+        return SHAPES[text] if text in SHAPES else float(text)
+    except ValueError:
+        raise OsoError(
+            f"--shape {text}: allowed are {', '.join(sorted(SHAPES))}, or a number from 0"
+        ) from None
+
+
+def search_of(
+    examples: int | None,
+    batch_size: int | None,
+    epochs: float | None,
+    runs: int | None,
+    selection: Selection | None,
+    shape: str | None,
+) -> Search:
+    """The search that the options describe; OsoError names one out of range."""
+    from oso_dp.accounting.search import SHAPES, Search
+    from oso_dp.privacy.sampling import PoissonSampling
+
+    if examples is None:
+        raise OsoError("--examples: must be given")
+    if examples < 1:
+        raise OsoError(f"--examples {examples}: must be at least 1")
+    batch_size = BATCH_SIZE if batch_size is None else batch_size
+    epochs = EPOCHS if epochs is None else epochs
+    if not 1 <= batch_size <= examples:
+        raise OsoError(f"--batch-size {batch_size}: must be between 1 and the {examples} examples")
+    if not 0 < epochs <= 1e6:
+        raise OsoError(f"--epochs {epochs:g}: must be above 0 and at most 1e6")
+    given = shape_of(shape)
+    return Search(
+        PoissonSampling(batch_size / examples),
+        math.ceil(epochs * examples / batch_size),
+        RUNS if runs is None else runs,
+        rule_of(selection) or "composition",
+        SHAPES["geometric"] if given is None else given,
+    )
+
+
+def entry_of(
+    search: Search, nu: float, epsilon: float | None, delta: float | None, accountant: str
+) -> dict[str, Any]:
+    """The answer, as JSON has it."""
+    entry: dict[str, Any] = {
+        "noise_multiplier": nu,
+        "epsilon": epsilon,
+        "delta": delta,
+        "runs": search.runs,
+        "steps": search.steps,
+        "sampling_rate": search.sampling.rate,
+        "accountant": accountant,
+        "selection": search.selection,
+    }
+    if search.selection == "random_stopping":
+        # JSON knows no infinity.
+        entry["shape"] = search.shape if math.isfinite(search.shape) else "poisson"
+    return entry
+
+
+def say(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:
+    """One search's answer; `ratio`: nu_q / nu, if the split of Proposition 1 is wanted."""
+    from oso_dp.privacy.noise_split import gradient_noise_multiplier
+
+    if ratio is not None:
+        if not ratio < math.inf:
+            raise OsoError(f"--query-noise-ratio {ratio:g}: must be finite")
+        nu, query = entry["noise_multiplier"], ratio * entry["noise_multiplier"]
+        entry |= dict(zip(SPLIT, (gradient_noise_multiplier(nu, query), query), strict=True))
+    if as_json:
+        print(json.dumps(entry, indent=2))
+        return
+    runs = f"{entry['runs']} run" + "s" * (entry["runs"] != 1)
+    if entry["selection"] == "random_stopping":
+        runs = f"a random number of runs (mean {entry['runs']}), of which one is released,"
+    print(
+        f"noise multiplier {entry['noise_multiplier']:.4f} for {runs} of {entry['steps']} steps "
+        f"at sampling rate {entry['sampling_rate']:.5f}: "
+        f"epsilon {entry['epsilon']:.4g}, delta {entry['delta']!r} ({entry['accountant']})"
+    )
+    if ratio is not None:
+        print(
+            f"split between two queries (Proposition 1): gradient "
+            f"{entry['gradient_noise_multiplier']:.4f}, second query "
+            f"{entry['query_noise_multiplier']:.4f}"
+        )
