@@ -37,7 +37,8 @@ def cosine_plans(study: Study) -> Iterator[PicturePlan]:
         f"deviation over {run['realisations']} realisations of sampling and noise. Left, the truth "
         "is the mean over the batch that was released; right, over all training examples. The "
         "paper's Figure 1 shows a CNN for character recognition and does not say which data, C, ρ "
-        "or noise; it prints no values. Comparing with the true gradient is not private: public data only."
+        "or noise; it prints no values. Comparing with the true gradient is not private: public "
+        "data only."
     )
     title = f"{where}:\nwhat clip and noise leave of the gradient"
     yield PicturePlan(
