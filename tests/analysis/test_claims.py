@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from oso_dp.analysis.cells import compare
+from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judged
 from oso_dp.analysis.evidence import (
     FAILS,
@@ -172,7 +172,7 @@ def test_several_claims_hold_only_together():
 
 def evidence_of(study, store, dataset, k):
     made = study(store)
-    return Evidence(compare(made, dataset, k), made.runs)
+    return Evidence(judged_cells(made, dataset, k), made.runs)
 
 
 def test_divergence_needs_every_run_of_every_grid(make_store, study):

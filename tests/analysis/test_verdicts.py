@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind_from_stats
 
-from oso_dp.analysis.cells import compare
+from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.verdicts import (
     MARGINS,
     SEEDS_NEEDED,
@@ -189,7 +189,7 @@ def test_three_seeds_suffice_where_the_truth_is_the_same(dataset, std):
 
 
 def verdicts(study, store, dataset, k, epsilon):
-    cells = compare(study(store), dataset, k)
+    cells = judged_cells(study(store), dataset, k)
     cells = cells[cells["epsilon"] == epsilon].set_index("method")
     return cells[["verdict", "point_verdict"]].agg(tuple, axis=1).to_dict()
 

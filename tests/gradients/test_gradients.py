@@ -12,7 +12,8 @@ from oso_dp.gradients import GradientCode
 from oso_dp.gradients.conv2d import CHUNK_BYTES, ConvGradients
 from oso_dp.gradients.functional import FunctionalGradients
 from oso_dp.gradients.linear import LinearGradients
-from oso_dp.gradients.rules import row_norms, rule_for, waits
+from oso_dp.gradients.registry import rule_for
+from oso_dp.gradients.rules import row_norms, waits
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 

@@ -173,6 +173,18 @@ def test_what_fills_up_a_portion_does_not_count() -> None:
     assert found.weighted_sums(torch.ones(1, 3)).any()
 
 
+@pytest.mark.parametrize("precision", HERE)
+def test_inputs_may_be_whole_numbers(precision) -> None:
+    """Words by their places in a vocabulary: outputs are numbers all the same."""
+    model = nn.Sequential(nn.Embedding(20, 6), nn.Flatten(), nn.Linear(24, 3))
+    code = GradientCode(model, cross_entropy, PRECISIONS[precision])
+    torch.manual_seed(0)
+    flat, inputs = torch.randn(code.size), torch.randint(20, (5, 4))
+    found = OneRun(code, flat, inputs, torch.tensor([0, 1, 2, 1, 0]))
+    assert found.norms().isfinite().all()
+    assert found.norms().min() > 0
+
+
 def test_plain_sums_and_outputs_have_the_precision_too() -> None:
     code, flats, inputs, targets = prepare("small_cnn", "bfloat16", batch=70)
     each = each_one(code, flats, inputs, targets)

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from oso_dp.analysis.cells import compare
+from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.trajectories import trajectories
 from oso_dp.reporting.figures import every_plan, looks
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
@@ -36,7 +36,7 @@ def drawn_points(axes, colour, filled):
 
 
 def test_ours_and_the_papers_values_are_both_drawn(paper_store, study):
-    cells = compare(study(paper_store), "mnist", 9)
+    cells = judged_cells(study(paper_store), "mnist", 9)
     axes = draw_metric(cells, "", ["online"]).axes[0]
     online = looks.colours([])["online"]
     ours, theirs = (drawn_points(axes, online, filled) for filled in (True, False))
@@ -51,7 +51,7 @@ def test_error_bars_need_two_seeds(make_store, study):
         store = make_store()
         for seed in range(seeds):
             store.add(dataset="glyphs", seed=seed, values=(0.9 + 0.01 * seed,))
-        axes = draw_metric(compare(study(store), "glyphs", 9), "", ["online"]).axes[0]
+        axes = draw_metric(judged_cells(study(store), "glyphs", 9), "", ["online"]).axes[0]
         return [c for container in axes.containers for c in container.lines[2]]
 
     assert bars(1) == []
@@ -64,7 +64,10 @@ def test_error_bars_need_two_seeds(make_store, study):
 def test_mse_has_a_logarithmic_axis(store, study):
     store.add(dataset="fashion_mnist", metric="mse", values=(0.1, 0.01))
     s = study(store)
-    assert draw_metric(compare(s, "fashion_mnist", 9), "", s.methods).axes[0].get_yscale() == "log"
+    assert (
+        draw_metric(judged_cells(s, "fashion_mnist", 9), "", s.methods).axes[0].get_yscale()
+        == "log"
+    )
     figure = draw_curves(steps_of(s), "mse", "", s.methods)
     assert figure.axes[0].get_yscale() == "log"
     assert lines_in(figure.axes[0], looks.colours([])["online"])[0].get_ydata() == pytest.approx(
@@ -93,7 +96,7 @@ def test_nothing_to_draw_gives_no_figure(store, study):
     assert draw_adapted(steps_of(s), "threshold", "", s.methods) is None  # all null
     assert draw_adapted(steps_of(s), "learning_rate", "", s.methods) is None  # constant
     assert draw_noise(noise_table(s).data, "", s.methods) is None
-    empty = compare(s, "mnist", 7)  # no rows of ours, and the paper prints no value
+    empty = judged_cells(s, "mnist", 7)  # no rows of ours, and the paper prints no value
     assert draw_metric(empty, "", s.methods) is None
 
 
@@ -102,7 +105,7 @@ def test_nodp_alone_is_drawn(store, study):
     s = study(store)
     curves = draw_curves(steps_of(s), "accuracy", "", s.methods)
     assert lines_in(curves.axes[0], looks.colours([])["no_dp"])
-    metric = draw_metric(compare(s, "glyphs", 9), "", s.methods)
+    metric = draw_metric(judged_cells(s, "glyphs", 9), "", s.methods)
     assert metric.axes[0].lines[0].get_ydata() == pytest.approx([99, 99])
 
 

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
 from oso_dp import labels
-from oso_dp.analysis.cells import compare
+from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.measured import read_cosine
 from oso_dp.analysis.noise import against_noise
 from oso_dp.analysis.random_stopping import outcomes
@@ -279,4 +279,4 @@ def test_a_whole_grid_is_known_as_such_without_a_plan(store, study, dataset):
             store.add(dataset=dataset, method="fixed_threshold", k=3, **more)
     s = study(store)
     assert grid_plan(s, dataset, 3).draw() is not None
-    assert compare(s, dataset, 3)["grid_size"].dropna().tolist() == [9]
+    assert judged_cells(s, dataset, 3)["grid_size"].dropna().tolist() == [9]

@@ -3,7 +3,7 @@
 import csv
 from importlib.resources import files
 
-from oso_dp.analysis.cells import compare
+from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.reporting.page.headline import against_paper, best_method, coverage, paper_says, scope
 
 
@@ -13,7 +13,7 @@ def test_a_lead_smaller_than_the_seeds_spread_is_called_that(make_store, study):
         for seed, sign in enumerate((-1, 1)):
             store.add(method="online", seed=seed, values=(0.92 + sign * spread,))
             store.add(method="adam_wosm", seed=seed, values=(0.91 + sign * spread,))
-        return best_method(compare(study(store), "mnist", 9))
+        return best_method(judged_cells(study(store), "mnist", 9))
 
     assert sentence(0.001).endswith("1.00 ahead of AdamWOSM.")
     assert sentence(0.01).endswith("1.00 ahead of AdamWOSM (within the seeds' spread).")
@@ -22,7 +22,7 @@ def test_a_lead_smaller_than_the_seeds_spread_is_called_that(make_store, study):
 def test_a_single_method_is_not_called_best(store, study):
     store.add(values=(0.9,))
     store.add(method="no_dp", values=(0.99,))  # no contest: it pays no budget
-    text = best_method(compare(study(store), "mnist", 9))
+    text = best_method(judged_cells(study(store), "mnist", 9))
     assert text == "MNIST, k = 9: at ε = 9 only Online was run, 90.00 %."
 
 
@@ -30,8 +30,10 @@ def test_coverage_counts_the_grids_that_are_incomplete(store, study):
     for i in range(9):
         store.add(learning_rate=10.0 ** (i / 2 - 2.5))
     store.add(method="adam_wosm", threshold=0.1)
-    assert coverage([compare(study(store), "mnist", 9)])[0].startswith("1 of 2 grids ran in part")
-    complete = compare(study(store), "mnist", 9)
+    assert coverage([judged_cells(study(store), "mnist", 9)])[0].startswith(
+        "1 of 2 grids ran in part"
+    )
+    complete = judged_cells(study(store), "mnist", 9)
     assert coverage([complete[complete["method"] == "online"]]) == []
 
 

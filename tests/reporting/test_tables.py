@@ -8,7 +8,7 @@ from tests.reporting.conftest import comparison_tables
 
 from oso_dp.analysis import verdicts
 from oso_dp.analysis.budgets import read_budget
-from oso_dp.analysis.cells import compare
+from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.tables.noise_multipliers import noise_table
@@ -27,7 +27,7 @@ def test_a_cell_is_what_one_computes_by_hand(store, study):
     store.add(seed=0, learning_rate=1.0, values=(0.90, 0.95, 0.93))
     store.add(seed=1, learning_rate=1.0, values=(0.94, 0.93, 0.91))
     store.add(seed=0, learning_rate=10.0, values=(0.94, 0.94, 0.94))
-    cell = row_of(compare(study(store), "mnist", 9), "online")
+    cell = row_of(judged_cells(study(store), "mnist", 9), "online")
     assert cell["status"] == "run"
     assert cell["mean"] == pytest.approx(94.5)  # of 95 and 94
     assert cell["std"] == pytest.approx(0.5**0.5)  # n - 1
@@ -42,7 +42,7 @@ def test_the_papers_point_is_found_within_its_rounding(store, study):
     # Table 8, epsilon = 3: printed 0.316, on the grid 0.316228.
     store.add(epsilon=3.0, learning_rate=0.316228, values=(0.8,))
     store.add(epsilon=3.0, learning_rate=1.0, values=(0.9,))
-    cell = row_of(compare(study(store), "mnist", 9), "online", 3.0)
+    cell = row_of(judged_cells(study(store), "mnist", 9), "online", 3.0)
     assert (cell["learning_rate"], cell["mean"]) == (1.0, pytest.approx(90))
     assert cell["at_paper_mean"] == pytest.approx(80)
     assert cell["at_paper_seeds"] == 1
@@ -51,7 +51,7 @@ def test_the_papers_point_is_found_within_its_rounding(store, study):
 def test_mse_is_shown_times_100_and_less_is_better(store, study):
     store.add(dataset="fashion_mnist", k=5, values=(0.05, 0.007), metric="mse", learning_rate=3.16)
     store.add(dataset="fashion_mnist", k=5, values=(0.05, 0.02), metric="mse", learning_rate=0.3)
-    cell = row_of(compare(study(store), "fashion_mnist", 5), "online")
+    cell = row_of(judged_cells(study(store), "fashion_mnist", 5), "online")
     assert (cell["mean"], cell["unit"]) == (pytest.approx(0.7), "mse × 100")
     assert cell["difference"] == pytest.approx(0.7 - 0.64)
 
@@ -192,7 +192,7 @@ def test_searches_by_random_stopping_are_no_cells_of_the_paper(store, study):
             more = {"learning_rate": rate, "threshold": 1.0, "selection": "random_stopping"}
             store.add(method="fixed_threshold", seed=seed, values=(0.99,), **more)
     s = study(store)
-    cells = compare(s, "mnist", 9).set_index("method")
+    cells = judged_cells(s, "mnist", 9).set_index("method")
     assert cells.loc["fixed_threshold", "status"].tolist() == ["not run"] * 4
     assert (cells.loc["online", "status"] == "run").sum() == 1
     assert len(runs_table(s).data) == 2  # but they were run
@@ -208,7 +208,7 @@ def test_runs_that_diverged_later_have_diverged_all_the_same(store, study):
             store.add(learning_rate=float(rate), quantile=quantile, **more, **ended)
 
     def verdict():
-        cells = compare(study(store), "fashion_mnist", 9).set_index(["epsilon", "method"])
+        cells = judged_cells(study(store), "fashion_mnist", 9).set_index(["epsilon", "method"])
         return cells.loc[(1.0, "fixed_quantile"), "verdict"]
 
     assert verdict() == verdicts.TRAINS
@@ -287,4 +287,4 @@ def test_a_best_of_more_points_than_were_paid_for_is_refused(store, study):
     for i in range(12):
         store.add(learning_rate=0.01 * 2**i, values=(0.9,))
     with pytest.raises(OsoError, match="12 points of a grid of 9"):
-        compare(study(store), "mnist", 9)
+        judged_cells(study(store), "mnist", 9)

@@ -1,24 +1,21 @@
 """Each cell of the paper's design beside ours, as tidy data in the printed unit.
 
 A cell is one data set, k, epsilon and method. Its row holds the paper's best hyperparameters and
-value, ours under each selection rule, ours at the paper's own grid point, and the verdicts.
+value, ours under each selection rule, and ours at the paper's own grid point. What is to be said of
+it, `cell_verdicts` adds.
 """
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import verdicts
 from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL, POINT
 from oso_dp.analysis.points import main_variants
 from oso_dp.analysis.study import Study
-from oso_dp.analysis.verdicts import Comparison, Sample
 from oso_dp.errors import OsoError
-from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import SEEDS, find_table, paper_results, paper_tables
 
 SAME_POINT = 0.02  # the paper prints three or four digits: relative tolerance for its grid points
@@ -45,8 +42,8 @@ COLUMNS = [
     "epochs",
     "precision",  # of products, in the setting that stands for the cell
     "difference",  # mean - paper_mean
-    "verdict",  # on the value: see oso_dp.analysis.verdicts
-    "point_verdict",  # on the hyperparameters
+    "verdict",  # on the value, and
+    "point_verdict",  # on the hyperparameters: see `cell_verdicts`; null until then
     "at_paper_mean",
     "at_paper_std",
     "at_paper_seeds",
@@ -63,54 +60,37 @@ _COUNTS = [
 ]
 
 
-def compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
-    """One row per epsilon and method of a data set at a k, columns `COLUMNS`.
+Setting = tuple[str, int]  # a data set and a k
 
-    Holds every cell of the paper's table and every cell that was run; NoDP comes last.
+
+def cells(study: Study) -> dict[Setting, pd.DataFrame]:
+    """For each data set and k that the paper or the study has, a row per epsilon and method.
+
+    Columns `COLUMNS`. Holds every cell of the paper's table and every cell that was run; NoDP comes
+    last.
     """
-    cells = _cells(study, dataset, k).copy()
-    judged = study.once("value verdicts", lambda: value_verdicts(study))
-    for at, row in cells.iterrows():
-        cells.loc[at, "verdict"] = judged.get(_place(row), row["verdict"])
-    return cells
+
+    def compute() -> dict[Setting, pd.DataFrame]:
+        asked = [(table.dataset, table.k) for table in paper_tables()]
+        return {
+            (dataset, k): _beside_the_papers(study, dataset, k)
+            for dataset, k in dict.fromkeys([*asked, *settings(study)])
+        }
+
+    return study.once("cells", compute)
 
 
-def value_verdicts(study: Study) -> dict[tuple, str]:
-    """What becomes of each printed value that was run (data set, k, epsilon, method).
-
-    All of them are judged together, whichever table they stand in.
-    """
-    frames = [_cells(study, table.dataset, table.k) for table in paper_tables()]
-    rows = [
-        row
-        for frame in frames
-        for row in frame.to_dict("records")
-        if row["verdict"] == verdicts.UNDECIDED
-    ]
-    found = verdicts.judge(
-        [
-            Comparison(
-                Sample(row["mean"], row["std"], int(row["seeds"])),
-                Sample(row["paper_mean"], row["paper_std"], SEEDS),
-                verdicts.MARGINS[row["dataset"]],
-                is_higher_better(row["metric"]),
-            )
-            for row in rows
-        ]
+def settings(study: Study) -> list[Setting]:
+    """The pairs of data set and k that have a cell: data sets in the paper's order, its k first."""
+    pairs = study.best[["dataset", "k"]].drop_duplicates().itertuples(index=False)
+    order = [*labels.DATASETS, *study.datasets]
+    return sorted(
+        ((dataset, int(k)) for dataset, k in pairs),
+        key=lambda pair: (order.index(pair[0]), find_table(*pair) is None, pair[1]),
     )
-    return {_place(row): verdict for row, verdict in zip(rows, found, strict=True)}
 
 
-def _place(row: Mapping) -> tuple:
-    return tuple(row[name] for name in CELL)
-
-
-def _cells(study: Study, dataset: str, k: int) -> pd.DataFrame:
-    """As `compare`, but that a value to be judged is undecided yet."""
-    return study.once(("cells", dataset, k), lambda: _compare(study, dataset, k))
-
-
-def _compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
+def _beside_the_papers(study: Study, dataset: str, k: int) -> pd.DataFrame:
     table = find_table(dataset, k)
     paper = paper_results()
     paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
@@ -148,8 +128,6 @@ def _compare(study: Study, dataset: str, k: int) -> pd.DataFrame:
             if theirs is not None:
                 mine = points[points["cell"] == ours["cell"]]
                 row |= _at_paper(mine, theirs, metric)
-        if theirs is not None:
-            row["verdict"], row["point_verdict"] = _verdicts(row)
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
 
@@ -218,46 +196,3 @@ def _at_paper(mine: pd.DataFrame, theirs: dict, metric: str) -> dict:
         "at_paper_std": at["std"] * factor,
         "at_paper_seeds": at["seeds"],
     }
-
-
-def _verdicts(row: dict) -> tuple[str, str]:
-    """On the value, and on the hyperparameters."""
-    if row["status"] == "not run":
-        return verdicts.NOT_RUN, verdicts.NOT_RUN
-    if row["paper_diverged"]:
-        lost = verdicts.CONSISTENT if _whole_grid(row) else verdicts.PART
-        return (verdicts.TRAINS if row["diverged"] < row["runs"] else lost,) * 2
-    if row["status"] == "diverged":
-        return verdicts.DIVERGED, verdicts.DIVERGED
-    if pd.isna(row["paper_mean"]):
-        return verdicts.NO_VALUE, _point_verdict(row)
-    return verdicts.UNDECIDED, _point_verdict(row)  # `value_verdicts` judges them all
-
-
-def _point_verdict(row: dict) -> str:
-    if not _whole_grid(row):
-        return verdicts.PART
-    names = labels.tuned(row["method"])
-    if all(np.isclose(row[n], row[f"paper_{n}"], rtol=SAME_POINT, atol=0) for n in names):
-        return verdicts.SAME
-    if pd.isna(row.get("at_paper_mean", math.nan)):  # all its runs diverged
-        return verdicts.OTHER
-    there = Sample(row["at_paper_mean"], row["at_paper_std"], row["at_paper_seeds"])
-    found = verdicts.difference([(there, Sample(row["mean"], row["std"], row["seeds"]))])
-    if found is None:
-        return verdicts.UNDECIDED
-    return verdicts.AS_GOOD if found.low <= 0 <= found.high else verdicts.OTHER
-
-
-def _whole_grid(row: dict) -> bool:
-    return row["grid_size"] is not None and row["grid_points"] >= row["grid_size"]
-
-
-def settings(study: Study) -> list[tuple[str, int]]:
-    """The pairs of data set and k that have a cell: data sets in the paper's order, its k first."""
-    pairs = study.best[["dataset", "k"]].drop_duplicates().itertuples(index=False)
-    order = [*labels.DATASETS, *study.datasets]
-    return sorted(
-        ((dataset, int(k)) for dataset, k in pairs),
-        key=lambda pair: (order.index(pair[0]), find_table(*pair) is None, pair[1]),
-    )

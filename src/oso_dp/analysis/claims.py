@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import settings
 from oso_dp.analysis.evidence import (
     CELLS,
     NOT_RUN,
@@ -154,7 +155,7 @@ def judged(study: Study) -> pd.DataFrame:
     sources = {"paper": Evidence(_papers_cells())}
     others = [dataset for dataset in study.datasets if dataset not in DATASETS]
     ran = [pair for pair in settings(study) if pair[0] in others]
-    cells = pd.concat([compare(study, dataset, k) for dataset, k in [*_designed(), *ran]])
+    cells = pd.concat([judged_cells(study, dataset, k) for dataset, k in [*_designed(), *ran]])
     sources["best"] = Evidence(cells, study.main_runs, study.step_times)
     crossed = cells.assign(
         mean=cells["cross_mean"], std=cells["cross_std"], seeds=cells["cross_seeds"].fillna(0)

@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import settings
 from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
@@ -16,7 +17,7 @@ def rule_cells(study: Study) -> pd.DataFrame:
 
     Printed unit. adds_*: positive where the paper's rule makes a grid look better.
     """
-    cells = pd.concat([compare(study, dataset, k) for dataset, k in settings(study)])
+    cells = pd.concat([judged_cells(study, dataset, k) for dataset, k in settings(study)])
     cells = cells.dropna(subset=VALUES).reset_index(drop=True)
     sign = np.where([is_higher_better(metric) for metric in cells["metric"]], 1.0, -1.0)
     for rule in ("last", "cross"):

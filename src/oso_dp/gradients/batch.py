@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from oso_dp.gradients.precision import float32
-from oso_dp.gradients.rules import LARGEST_NORM, LayerGradients, waits
+from oso_dp.gradients.precision import Precision, float32
+from oso_dp.gradients.rules import LARGEST_NORM, LayerGradients, Loss, waits
 
-if TYPE_CHECKING:
-    from oso_dp.gradients.code import GradientCode
+
+class ModelCode(Protocol):
+    """What is known of the model whose gradients are taken (`GradientCode`)."""
+
+    loss: Loss
+    precision: Precision
+    layer_sizes: dict[str, int]  # parameters of each layer
+    layer_parameters: dict[str, list[str]]  # their names
+
+    def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor: ...
+
+    def layer_gradients(
+        self, flat: Tensor, inputs: Tensor, targets: Tensor
+    ) -> Mapping[str, LayerGradients]: ...
+
+    def portion(self, device: torch.device) -> int | None: ...
 
 
 class BatchGradients:
@@ -21,10 +35,10 @@ class BatchGradients:
     Empty batches have norms [R, 0] and sums of zero.
     """
 
-    def __init__(self, code: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> None:
+    def __init__(self, code: ModelCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> None:
         self.code, self.flat, self.inputs, self.targets = code, flat, inputs, targets
         self.empty = inputs.shape[1] == 0
-        self._layers: dict[str, LayerGradients] = {}
+        self._layers: Mapping[str, LayerGradients] = {}
         self._norms: Tensor | None = None
         self._layer_norms: dict[str, Tensor] = {}
 

@@ -11,9 +11,7 @@ that an example's gradient does not depend on the batch that it is in.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import torch
@@ -22,12 +20,11 @@ from torch import Tensor, nn
 from oso_dp.errors import OsoError
 from oso_dp.gradients.batch import BatchGradients
 from oso_dp.gradients.layers import LayerOutputs
-from oso_dp.gradients.one_pass import Pass
+from oso_dp.gradients.one_pass import Pass, calling
 from oso_dp.gradients.portions import MIXES, Portions, norms_of
 from oso_dp.gradients.precision import PRECISIONS, Precision
-from oso_dp.gradients.rules import LayerGradients
+from oso_dp.gradients.rules import LayerGradients, Loss
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 # Examples of a run that go through the model at a time.
 PORTION = {"cpu": 64, "cuda": 256}
 
@@ -86,7 +83,7 @@ class GradientCode:
         layers = self.layer_outputs(self.views(flat[None]))
         with (
             self.precision.products(flat.device),
-            self.calling(lambda name, inputs: layers[name](inputs)),
+            calling(self.layers, lambda name, inputs: layers[name](inputs)),
         ):
             outputs = torch.func.functional_call(self.model, views, (inputs,))
         return outputs.to(flat.dtype) if self.precision.low else outputs
@@ -109,11 +106,14 @@ class GradientCode:
         norms: dict[str, list[Tensor]] = {name: [] for name in self.layers}
         for portion in self._portions(inputs, targets):
             with self.precision.products(flat.device):
-                found = Pass(self, layers).rules(*(each.flatten(0, 1) for each in portion))
-            for name, rule in found.items():
+                one = Pass(self.model, self.loss, self.layers, layers)
+                each = one.rules(*(part.flatten(0, 1) for part in portion))
+            for name, rule in each.items():
                 rules[name].append(rule)
                 norms[name].append(norms_of(rule, runs * portion[0].shape[1]))
-        return {name: Portions(each, norms[name], runs, size) for name, each in rules.items()}
+        return {
+            name: Portions(portions, norms[name], runs, size) for name, portions in rules.items()
+        }
 
     def layer_outputs(self, views: Mapping[str, Tensor]) -> dict[str, LayerOutputs]:
         """By the layer's name; views [R, ...]."""
@@ -122,17 +122,6 @@ class GradientCode:
             name: LayerOutputs(copy.copy(layer), *self._parameters(name, views), self.precision)
             for name, layer in self.layers.items()
         }
-
-    @contextmanager
-    def calling(self, call: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
-        """While the model runs, its layers with parameters are called by name through `call`."""
-        try:
-            for name, layer in self.layers.items():
-                layer.forward = partial(call, name)
-            yield
-        finally:
-            for layer in self.layers.values():
-                layer.__dict__.pop("forward", None)
 
     def portion(self, device: torch.device) -> int | None:
         """Examples of a run that go through the model at a time; None: all of them."""

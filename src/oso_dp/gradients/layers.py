@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.precision import Precision
-from oso_dp.gradients.rules import has_rule
+from oso_dp.gradients.registry import has_rule
 
 
 class LayerOutputs:

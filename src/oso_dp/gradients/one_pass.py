@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.functional import FunctionalGradients
 from oso_dp.gradients.layers import LayerOutputs
-from oso_dp.gradients.rules import LayerGradients, rule_for
+from oso_dp.gradients.registry import rule_for
+from oso_dp.gradients.rules import LayerGradients, Loss
 
-if TYPE_CHECKING:
-    from oso_dp.gradients.code import GradientCode
+
+@contextmanager
+def calling(
+    layers: Mapping[str, nn.Module], call: Callable[[str, Tensor], Tensor]
+) -> Iterator[None]:
+    """While a model runs, these layers of it are called by name through `call`."""
+    try:
+        for name, layer in layers.items():
+            layer.forward = partial(call, name)
+        yield
+    finally:
+        for layer in layers.values():
+            layer.__dict__.pop("forward", None)
 
 
 class Pass:
     """One pass of R runs, forward and backward.
 
+    `own`: the model's layers with parameters; `layers`: what is called in their place.
+
     A layer's rule takes the gradient of its output as soon as the backward pass has it, so that
     neither that nor the layer's input is kept longer than in ordinary training.
     """
 
-    def __init__(self, code: GradientCode, layers: Mapping[str, LayerOutputs]) -> None:
-        self.code, self.layers = code, layers
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        own: Mapping[str, nn.Module],
+        layers: Mapping[str, LayerOutputs],
+    ) -> None:
+        self.model, self.loss, self.own, self.layers = model, loss, own, layers
         self._leaves: list[Tensor] = []  # the outputs where the graph begins
         self._outputs: dict[str, tuple[Tensor, int]] = {}  # with their versions; until `_check`
         self._inputs: dict[str, Tensor] = {}
@@ -34,11 +54,11 @@ class Pass:
 
     def rules(self, inputs: Tensor, targets: Tensor) -> dict[str, LayerGradients]:
         """Each layer's rule, by the layer's name, for inputs [N, ...] and targets [N, ...]."""
-        with self.code.calling(self._call):
-            outputs = self.code.model(inputs)
-        if self.code.precision.low:  # a loss is no product
-            outputs = outputs.to(inputs.dtype)
-        losses = self.code.loss(outputs, targets)
+        with calling(self.own, self._call):
+            outputs = self.model(inputs)
+        # A loss is no product: it is computed in the parameters' type.
+        dtype = next(iter(self.layers.values())).dtype
+        losses = self.loss(outputs.to(dtype), targets)
         if losses.shape != (len(inputs),):  # a mean would be clipped as if it were one example's
             raise OsoError(
                 f"loss: has shape {list(losses.shape)} for {len(inputs)} examples; must be one each"

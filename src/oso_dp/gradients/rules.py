@@ -1,10 +1,12 @@
 """What a rule gives for one layer and one batch."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+Loss = Callable[[Tensor, Tensor], Tensor]  # outputs and targets to one loss per example, [N]
 Sums = dict[str, Tensor]
 
 
@@ -57,29 +59,3 @@ def row_norms(values: Tensor) -> Tensor:
     if odd.any():
         norms[odd] = torch.linalg.vector_norm(rows[odd].double(), dim=1)
     return norms
-
-
-def rule_for(layer: nn.Module, inputs: Tensor) -> type:
-    """The rule for this layer and input; the general one unless a closed form applies."""
-    from oso_dp.gradients.conv2d import ConvGradients
-    from oso_dp.gradients.functional import FunctionalGradients
-    from oso_dp.gradients.linear import LinearGradients
-
-    # Exact types: a subclass may compute something else.
-    if type(layer) is nn.Linear and inputs.dim() == 2:
-        return LinearGradients
-    if (
-        type(layer) in (nn.Conv2d, nn.ConvTranspose2d)
-        and layer.groups == 1
-        and layer.padding_mode == "zeros"
-        and not isinstance(layer.padding, str)
-    ):
-        return ConvGradients
-    return FunctionalGradients
-
-
-def has_rule(layer: nn.Module, inputs: Tensor) -> bool:
-    """Whether a closed form applies."""
-    from oso_dp.gradients.functional import FunctionalGradients
-
-    return rule_for(layer, inputs) is not FunctionalGradients

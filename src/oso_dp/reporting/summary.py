@@ -9,7 +9,8 @@ from rich.table import Table
 
 from oso_dp import labels
 from oso_dp.analysis.budgets import read_budget
-from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import settings
 from oso_dp.analysis.load import load
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
@@ -37,7 +38,7 @@ def summary_table(results: Path) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("best at")
     for dataset, k in ran:
-        cells = compare(study, dataset, k)
+        cells = judged_cells(study, dataset, k)
         cells = cells[cells["status"] != "not run"]
         where = [f"{labels.dataset_short(dataset)}, {k}"] if len(ran) > 1 else []
         for _, rows in cells.groupby("epsilon", dropna=False):

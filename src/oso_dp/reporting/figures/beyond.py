@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from oso_dp import labels
-from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
@@ -19,7 +20,7 @@ def plans(study: Study) -> Iterator[PicturePlan]:
 
 def _beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
     """Methods that the paper does not have, beside Online and FixedThreshold."""
-    cells = compare(study, dataset, k)
+    cells = judged_cells(study, dataset, k)
     paper = [name for name in cells if name.startswith("paper_")]
     cells = cells.assign(**dict.fromkeys(paper))  # theirs are in the paper's own figure
     beyond = ~cells["method"].isin(labels.METHODS) & cells["mean"].notna()

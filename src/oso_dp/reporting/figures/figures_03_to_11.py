@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import DATASETS, find_table, paper_tables
 from oso_dp.reporting.figures import canvas, looks
@@ -31,7 +32,7 @@ def plans(study: Study) -> Iterator[PicturePlan]:
 
 def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
     table = find_table(dataset, k)
-    cells = compare(study, dataset, k)
+    cells = judged_cells(study, dataset, k)
     better = "Lower" if cells["metric"].iloc[0] == "mse" else "Higher"
     cells = cells[cells["method"].isin(labels.METHODS)]
     short = labels.dataset_short(dataset)

@@ -12,7 +12,8 @@ from oso_dp import labels
 from oso_dp.analysis import evidence, verdicts
 from oso_dp.analysis.accounts import account
 from oso_dp.analysis.budgets import read_budget, read_study_plans
-from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import settings
 from oso_dp.analysis.claims import judged
 from oso_dp.analysis.load import load
 from oso_dp.analysis.measured import COSINE, STEP_TIMES, read_cosine, read_facts, read_step_times
@@ -147,7 +148,7 @@ def _sections(study: Study, tables: Mapping[str, Table], pictures: list[Picture]
     for dataset, k in settings(study):
         reference = find_table(dataset, k)
         name = _name(reference) if reference else f"{dataset}_k{k}"
-        cells = compare(study, dataset, k)
+        cells = judged_cells(study, dataset, k)
         mine = [p for p in pictures if (p.dataset, p.k) == (dataset, k) and p.ours]
         sections.append(
             {

@@ -6,7 +6,8 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import settings
 from oso_dp.analysis.noise import noise_multipliers
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
@@ -20,7 +21,7 @@ def headlines(study: Study, claims: pd.DataFrame) -> list[str]:
 
     claims: `claims.judged`.
     """
-    cells = [compare(study, dataset, k) for dataset, k in settings(study)]
+    cells = [judged_cells(study, dataset, k) for dataset, k in settings(study)]
     paper = bool(set(study.datasets) & set(DATASETS))
     return [
         scope(study),
@@ -75,7 +76,7 @@ def _winner(rows: pd.DataFrame) -> str:
 
 def against_paper(study: Study) -> list[str]:
     """How many of the paper's printed values are reproduced, and how far off the others are."""
-    cells = pd.concat([compare(study, t.dataset, t.k) for t in paper_tables()])
+    cells = pd.concat([judged_cells(study, t.dataset, t.k) for t in paper_tables()])
     printed = cells[cells["paper_mean"].notna()]
     counts = printed["verdict"].value_counts()
     ran = printed[printed["status"] != "not run"]

@@ -6,7 +6,8 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import settings
 from oso_dp.analysis.keys import CELL, POINT
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Comparison, Sample
@@ -40,7 +41,7 @@ def beyond_table(study: Study) -> list[Table]:
     """
     frames = []
     for dataset, k in settings(study):
-        cells = compare(study, dataset, k)
+        cells = judged_cells(study, dataset, k)
         further = ~cells["in_paper"]
         if dataset not in DATASETS:
             further &= ~cells["method"].isin(labels.METHODS)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.cells import compare
+from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import DATASETS, paper_tables
 from oso_dp.reporting.sources import Sources
@@ -29,7 +29,7 @@ def figures_table(study: Study, pictures: Iterable[str]) -> Table:
         _row(2, "how two noisy sums share one privacy cost", drawn, "figure_02" in drawn),
     ]
     for table in sorted(paper_tables(), key=lambda table: table.figure):
-        cells = compare(study, table.dataset, table.k)
+        cells = judged_cells(study, table.dataset, table.k)
         cells = cells[cells["method"].isin(labels.METHODS) & cells["epsilon"].notna()]
         ran = cells[cells["status"] != NOT_RUN]
         about = f"{labels.dataset_short(table.dataset)}, k = {table.k}: metric over ε"

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.cells import compare, settings
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import (
     DATASETS,
@@ -24,7 +25,7 @@ def tables(sources: Sources) -> list[Table]:
 
 def cells_table(study: Study, dataset: str, k: int) -> Table:
     """A data set, or a k of one, that the paper does not have: a line per cell."""
-    data = compare(study, dataset, k)
+    data = judged_cells(study, dataset, k)
     shown = pd.DataFrame(
         [
             name(row) | own(row, f"ours, {row['unit']}") | other_rules(row)

@@ -6,7 +6,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.cells import compare
+from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import POINT_RULE, VALUE_RULE
 from oso_dp.paper.tables import (
@@ -40,7 +40,7 @@ def paper_table(study: Study, table: PaperTable) -> Table:
 
     `data` has a row per cell, NoDP's included; `details` a line per cell.
     """
-    data = compare(study, table.dataset, table.k)
+    data = judged_cells(study, table.dataset, table.k)
     data = data[data["in_paper"]].reset_index(drop=True)
     printed = bool(data["paper_mean"].notna().any())
     title = (

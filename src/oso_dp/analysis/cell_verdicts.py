@@ -1,0 +1,83 @@
+"""What is to be said of each cell: of its value beside the paper's, and of its best grid point."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.cells import COLUMNS, SAME_POINT, Setting, cells
+from oso_dp.analysis.study import Study
+from oso_dp.analysis.verdicts import Comparison, Sample
+from oso_dp.metrics import is_higher_better
+from oso_dp.paper.tables import SEEDS
+
+
+def judged_cells(study: Study, dataset: str, k: int) -> pd.DataFrame:
+    """The cells of a data set at a k with their verdicts, columns `cells.COLUMNS`."""
+    judged = study.once("judged cells", lambda: _judged(cells(study)))
+    return judged.get((dataset, k), pd.DataFrame(columns=COLUMNS)).copy()
+
+
+def _judged(unjudged: dict[Setting, pd.DataFrame]) -> dict[Setting, pd.DataFrame]:
+    """All printed values that were run are judged together, whichever table they stand in."""
+    frames = {}
+    for setting, frame in unjudged.items():
+        found = [
+            _verdicts(row) if row["in_paper"] else (None, None) for row in frame.to_dict("records")
+        ]
+        both = pd.DataFrame(found, columns=["verdict", "point_verdict"], dtype=object)
+        frames[setting] = frame.assign(**{name: both[name].to_numpy() for name in both})
+    open_values = [
+        (setting, place, row)
+        for setting, frame in frames.items()
+        for place, row in zip(frame.index, frame.to_dict("records"), strict=True)
+        if row["verdict"] == verdicts.UNDECIDED
+    ]
+    together = verdicts.judge([_comparison(row) for _, _, row in open_values])
+    for (setting, place, _), verdict in zip(open_values, together, strict=True):
+        frames[setting].loc[place, "verdict"] = verdict
+    return frames
+
+
+def _comparison(row: Mapping) -> Comparison:
+    return Comparison(
+        Sample(row["mean"], row["std"], int(row["seeds"])),
+        Sample(row["paper_mean"], row["paper_std"], SEEDS),
+        verdicts.MARGINS[row["dataset"]],
+        is_higher_better(row["metric"]),
+    )
+
+
+def _verdicts(row: Mapping) -> tuple[str, str]:
+    """On the value, and on the hyperparameters."""
+    if row["status"] == "not run":
+        return verdicts.NOT_RUN, verdicts.NOT_RUN
+    if row["paper_diverged"]:
+        lost = verdicts.CONSISTENT if _whole_grid(row) else verdicts.PART
+        return (verdicts.TRAINS if row["diverged"] < row["runs"] else lost,) * 2
+    if row["status"] == "diverged":
+        return verdicts.DIVERGED, verdicts.DIVERGED
+    if pd.isna(row["paper_mean"]):
+        return verdicts.NO_VALUE, _point_verdict(row)
+    return verdicts.UNDECIDED, _point_verdict(row)  # until all values are judged
+
+
+def _point_verdict(row: Mapping) -> str:
+    if not _whole_grid(row):
+        return verdicts.PART
+    names = labels.tuned(row["method"])
+    if all(np.isclose(row[n], row[f"paper_{n}"], rtol=SAME_POINT, atol=0) for n in names):
+        return verdicts.SAME
+    if pd.isna(row["at_paper_mean"]):  # all its runs diverged
+        return verdicts.OTHER
+    there = Sample(row["at_paper_mean"], row["at_paper_std"], int(row["at_paper_seeds"]))
+    found = verdicts.difference([(there, Sample(row["mean"], row["std"], int(row["seeds"])))])
+    if found is None:
+        return verdicts.UNDECIDED
+    return verdicts.AS_GOOD if found.low <= 0 <= found.high else verdicts.OTHER
+
+
+def _whole_grid(row: Mapping) -> bool:
+    return bool(pd.notna(row["grid_size"]) and row["grid_points"] >= row["grid_size"])
