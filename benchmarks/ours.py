@@ -14,7 +14,7 @@ import oso_dp
 from oso_dp.data.arrays import Arrays
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Run
-from oso_dp.training.loop import Task, _Training
+from oso_dp.training.loop import Task, Training
 
 _STEPS = 1_000_000  # never reached
 
@@ -44,7 +44,7 @@ class Ours(Competitor):
         runs = [Run(run_id=f"run {seed}", seed=seed, **point) for seed in range(setting.runs)]
         tested = data.first(setting.workload.tested)
         arrays = Arrays(data.inputs, data.targets, tested.inputs, tested.targets)
-        self.training = _Training(task, runs, arrays)
+        self.training = Training(task, runs, arrays)
         self.training.state.parameters.copy_(flat_parameters(fresh_model(setting, plain=False)))
 
     def step(self) -> None:

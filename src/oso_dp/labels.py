@@ -88,11 +88,11 @@ def signed(value: Any) -> str:
 
 def epochs_note(epochs: Iterable[Any]) -> str:
     """A sentence where runs are not of the paper's length, else nothing."""
-    found = sorted({int(value) for value in epochs if not missing(value)} - {PAPER_EPOCHS})
-    if not found:
+    lengths = sorted({int(value) for value in epochs if not missing(value)} - {PAPER_EPOCHS})
+    if not lengths:
         return ""
-    listed = " and ".join(str(value) for value in found)
-    unit = "epoch" if found == [1] else "epochs"
+    listed = " and ".join(str(value) for value in lengths)
+    unit = "epoch" if lengths == [1] else "epochs"
     return f"Runs of {listed} {unit}; the paper's have {PAPER_EPOCHS}."
 
 

@@ -59,7 +59,7 @@ def test_pld_gives_back_what_rdp_wastes() -> None:
 
 
 # Not shrunk: a smaller failing search would take minutes to find, and say no more.
-@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(
     epsilon=st.floats(0.2, 50),
     runs=st.integers(1, 200),

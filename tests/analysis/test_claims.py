@@ -345,6 +345,6 @@ def test_random_stopping_is_judged_by_its_own_outcome(store, study):
 def test_every_claim_has_a_name_of_its_own_and_a_line_per_data_set(paper_store, study):
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
     claims, questions = claims_tables(judged(study(paper_store)))
-    assert len(claims.shown) + len(questions.shown) == sum(len(c.datasets) for c in CLAIMS)
-    assert set(claims.shown[""]) - {""} == {c.name for c in CLAIMS if c.name.startswith("C")}
-    assert "by the paper's numbers" not in questions.shown
+    assert len(claims.printed) + len(questions.printed) == sum(len(c.datasets) for c in CLAIMS)
+    assert set(claims.printed[""]) - {""} == {c.name for c in CLAIMS if c.name.startswith("C")}
+    assert "by the paper's numbers" not in questions.printed

@@ -117,7 +117,7 @@ def test_both_prices_stand_side_by_side_and_are_never_mixed(store, study):
     assert rows.loc["composition", "noise_multiplier"] == 300
     assert 70 < rows.loc["random_stopping", "value"] < 90
     assert rows.loc["random_stopping", "noise_multiplier"] < 300
-    shown = outcome_table(s).shown
+    shown = outcome_table(s).printed
     assert shown[["all N", "ν, all N", "ν, random stopping"]].to_numpy().tolist() == [
         ["80.00", "300.000", f"{rows.loc['random_stopping', 'noise_multiplier']:.3f}"]
     ]
@@ -129,7 +129,7 @@ def test_a_part_of_a_grid_has_no_outcome(store, study):
     s = study(store)
     assert sorted(outcomes(s)["selection"]) == ["composition", "random_stopping"]
     assert outcomes(s)["value"].isna().all()
-    assert outcome_table(s).shown["random stopping"].tolist() == ["–"]
+    assert outcome_table(s).printed["random stopping"].tolist() == ["–"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

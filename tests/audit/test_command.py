@@ -10,20 +10,20 @@ from tests.audit.faults import FAULTS
 from typer.testing import CliRunner
 
 from oso_dp.audit import findings
-from oso_dp.audit.findings import Finding
+from oso_dp.audit.findings import AuditFinding
 from oso_dp.cli.audit import audit
 from oso_dp.errors import OsoError
 
 
-def finding(fault: str | None, bound: float) -> Finding:
-    return Finding("online", fault, 1e-5, 2.0, bound, bound, 2.0, 0.0, 4000, 32, 9, 4, 1.5)
+def finding(fault: str | None, bound: float) -> AuditFinding:
+    return AuditFinding("online", fault, 1e-5, 2.0, bound, bound, 2.0, 0.0, 4000, 32, 9, 4, 1.5)
 
 
 @pytest.fixture
 def oso(monkeypatch):
     """The command, with these findings in place of an audit; and what the audit was asked for."""
 
-    def run(found: list[Finding], *arguments: str):
+    def run(found: list[AuditFinding], *arguments: str):
         asked: dict = {}
 
         def fake(methods, faults, runs, *, seed, workers):
@@ -64,7 +64,7 @@ def test_both_directions_as_they_should_be(oso, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_direction_is_exit_status_1_and_the_file_is_kept(
-    oso, tmp_path: Path, wrong: Finding, line: str
+    oso, tmp_path: Path, wrong: AuditFinding, line: str
 ) -> None:
     path = tmp_path / "audit.csv"
     done, _ = oso([finding(None, 0.5), wrong], "--faults", "--output", str(path))

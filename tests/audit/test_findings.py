@@ -13,7 +13,7 @@ from tests.audit.faults import FAULTS
 
 from oso_dp.audit import findings
 from oso_dp.audit.experiments import DELTA, EPSILON, MANY_RUNS, ONE_RUN, asked_by, noise_multiplier
-from oso_dp.audit.findings import Finding, audit, find, private_methods
+from oso_dp.audit.findings import AuditFinding, audit, find, private_methods
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
 from oso_dp.privacy.ledger import Ledger
@@ -114,7 +114,7 @@ class Pool(ThreadPoolExecutor):
 
 @pytest.mark.usefixtures("library")
 def test_two_workers_find_the_same_in_the_same_order(monkeypatch) -> None:
-    def numbers(workers: int) -> list[Finding]:
+    def numbers(workers: int) -> list[AuditFinding]:
         found = audit(["adam_wosm"], [FAULTS["no_clip"]], runs=5, faulty_runs=4, workers=workers)
         return [replace(finding, seconds=0) for finding in found]
 
@@ -146,7 +146,9 @@ def test_what_cannot_be_audited_is_refused() -> None:
 def test_each_bound_is_held_against_the_claim_of_its_own_experiment(
     fault, one_run, gaussian, many_runs, verdict
 ) -> None:
-    finding = Finding("online", fault, DELTA, 1.0, one_run, gaussian, 3.0, many_runs, 1, 1, 1, 1, 1)
+    finding = AuditFinding(
+        "online", fault, DELTA, 1.0, one_run, gaussian, 3.0, many_runs, 1, 1, 1, 1, 1
+    )
     assert finding.verdict == verdict
     assert finding.as_expected == (verdict in ("holds", "seen"))
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oso_dp.campaign import loop
+from oso_dp.campaign import campaign as module
 from oso_dp.campaign.__main__ import main
-from oso_dp.campaign.loop import Campaign
+from oso_dp.campaign.campaign import Campaign
 from oso_dp.campaign.order import all_work
 from oso_dp.campaign.parts import Parts
 from oso_dp.data.arrays import Arrays, save_arrays
@@ -148,7 +148,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch) -> Machine:
     made = Machine()
-    monkeypatch.setattr(loop, "run_job", made.run_job)
+    monkeypatch.setattr(module, "run_job", made.run_job)
     return made
 
 

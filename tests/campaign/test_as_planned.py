@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.campaign.conftest import STUDY
 
-from oso_dp.campaign import loop
+from oso_dp.campaign import campaign as module
 from oso_dp.results.read import read_table
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.config import parse_config
@@ -67,7 +67,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch) -> Recorder:
     made = Recorder()
-    monkeypatch.setattr(loop, "run_job", made.run_job)
+    monkeypatch.setattr(module, "run_job", made.run_job)
     return made
 
 

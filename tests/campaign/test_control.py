@@ -96,15 +96,15 @@ def test_a_mistake_gets_one_line(arguments, capsys, tmp_path, monkeypatch) -> No
 # Slow enough to be met in the middle: each step waits.
 SLOW = """
 import runpy, sys, time
-from oso_dp.campaign import loop
-look = loop.Campaign._watched
+from oso_dp.campaign import campaign as module
+look = module.Campaign._watched
 def watched(self, pace):
     inner = look(self, pace)
     def on_progress(done, step):
         time.sleep(0.05)
         inner(done, step)
     return on_progress
-loop.Campaign._watched = watched
+module.Campaign._watched = watched
 LIMIT
 sys.argv[0] = "oso_dp.campaign"
 runpy.run_module("oso_dp.campaign", run_name="__main__")

@@ -242,6 +242,6 @@ def test_outputs_are_compared_on_the_scale_of_a_tenth_of_the_largest(by, refused
     alone = inputs[0, 0]
     if refused:
         with pytest.raises(OsoError, match="mixes examples"):
-            independence._check_outputs(code, flat, inputs, within.outputs)
+            independence.check_outputs(code, flat, inputs, within.outputs)
     else:
-        independence._check_outputs(code, flat, inputs, within.outputs)
+        independence.check_outputs(code, flat, inputs, within.outputs)

@@ -14,7 +14,7 @@ from oso_dp.gradients.linear import LinearGradients
 from oso_dp.gradients.precision import float32
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
-from oso_dp.training.loop import _Training, train
+from oso_dp.training.loop import Training, train
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_gradients import MODELS
@@ -321,7 +321,7 @@ def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, 
     said: list[str] = []
     monkeypatch.setattr("oso_dp.training.loop._say_once", said.append)
     for precision in HERE:
-        _Training(make_task("online", precision=precision), [make_run()], arrays)
+        Training(make_task("online", precision=precision), [make_run()], arrays)
     assert said == [reason]
     able["avx512_bf16"] = True
     assert slow_reason(PRECISIONS["bfloat16"], CPU) is None

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oso_dp.errors import OsoError
-from oso_dp.methods import PAPER_METHODS, State, _by_name, find_method, method_names
+from oso_dp.methods import PAPER_METHODS, State, by_name, find_method, method_names
 from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.privacy.queries import (
     AdaptiveGradient,
@@ -111,9 +111,9 @@ class Twin(Parent):
 
 def test_a_subclass_does_not_take_its_parents_name() -> None:
     """One that forgot to name itself must not replace the method it is derived from."""
-    assert _by_name([Parent, Forgetful]) == {"parent": Parent}
+    assert by_name([Parent, Forgetful]) == {"parent": Parent}
     with pytest.raises(OsoError, match="'parent': defined twice"):
-        _by_name([Parent, Twin])
+        by_name([Parent, Twin])
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

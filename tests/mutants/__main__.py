@@ -57,15 +57,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="?", default="", help="regular expression")
     parser.add_argument("--one-in", type=int, default=1, metavar="N")
+    parser.add_argument("--sound", action="store_true", help="the tests have just passed")
     options = parser.parse_args()
     chosen = [fault for fault in FAULTS if re.search(options.names, fault.name)][:: options.one_in]
     began = time.monotonic()
-    with Checkout() as checkout:
-        sound = checkout.run(" ".join(dict.fromkeys(fault.tests for fault in chosen)))
-    if sound.status != 0:
-        print(f"the tests fail on the code as it is:\n{sound.output[-3000:]}", file=sys.stderr)
-        return 1
-    print(f"the code as it is passes ({time.monotonic() - began:.0f} s)", flush=True)
+    if not options.sound:
+        with Checkout() as checkout:
+            sound = checkout.run(" ".join(dict.fromkeys(fault.tests for fault in chosen)))
+        if sound.status != 0:
+            print(f"the tests fail on the code as it is:\n{sound.output[-3000:]}", file=sys.stderr)
+            return 1
+        print(f"the code as it is passes ({time.monotonic() - began:.0f} s)", flush=True)
 
     faults: queue.SimpleQueue[Fault] = queue.SimpleQueue()
     for fault in chosen:

@@ -238,8 +238,8 @@ PRICE = [
     Fault(
         "a search of unknown shape is priced by the cheapest",
         "analysis/accounts.py",
-        "found or max(",
-        "found or min(",
+        "paid_for or max(",
+        "paid_for or min(",
         ACCOUNTS,
     ),
     Fault(

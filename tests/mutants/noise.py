@@ -125,23 +125,23 @@ NOISE = [
     ),
     in_streams(
         "the blocks of a vector share a key",
-        "_Key(run_ids[row], purpose, step, block).bits()",
-        "_Key(run_ids[row], purpose, step, 0).bits()",
+        "Key(run_ids[row], purpose, step, block).bits()",
+        "Key(run_ids[row], purpose, step, 0).bits()",
     ),
     in_streams(
         "a block's key is used again in a later step",
-        "_Key(run_ids[row], purpose, step, block).bits()",
-        "_Key(run_ids[row], purpose, step % 1000, block).bits()",
+        "Key(run_ids[row], purpose, step, block).bits()",
+        "Key(run_ids[row], purpose, step % 1000, block).bits()",
     ),
     in_streams(
         "a step's next block is the next step's first",
-        "_Key(run_ids[row], purpose, step, block).bits()",
-        "_Key(run_ids[row], purpose, step + block, 0).bits()",
+        "Key(run_ids[row], purpose, step, block).bits()",
+        "Key(run_ids[row], purpose, step + block, 0).bits()",
     ),
     in_streams(
         "runs side by side share their blocks",
-        "_Key(run_ids[row], purpose, step, block).bits()",
-        "_Key(run_ids[0], purpose, step, block).bits()",
+        "Key(run_ids[row], purpose, step, block).bits()",
+        "Key(run_ids[0], purpose, step, block).bits()",
     ),
     in_streams(
         "step and block run into each other",
@@ -275,9 +275,9 @@ SAMPLING = [
     ),
     in_subsets(
         "a subset prefers the first examples",
-        "found = np.concatenate([found, below(examples, size - len(found), words)])",
-        "found = np.concatenate([found, below(examples, size - len(found), words)])\n"
-        "        found = np.minimum(found, below(examples, len(found), words))",
+        "chosen = np.concatenate([chosen, below(examples, size - len(chosen), words)])",
+        "chosen = np.concatenate([chosen, below(examples, size - len(chosen), words)])\n"
+        "        chosen = np.minimum(chosen, below(examples, len(chosen), words))",
     ),
     in_subsets(
         "numbers that are too large are folded over, not drawn again",
@@ -286,13 +286,13 @@ SAMPLING = [
     ),
     in_subsets(
         "an example stands in a batch twice",
-        "        found = found[np.concatenate([[True], found[1:] != found[:-1]])]\n",
+        "        chosen = chosen[np.concatenate([[True], chosen[1:] != chosen[:-1]])]\n",
         "",
     ),
     in_subsets(
         "the last example is never drawn",
-        "below(examples, size - len(found), words)",
-        "below(max(1, examples - 1), size - len(found), words)",
+        "below(examples, size - len(chosen), words)",
+        "below(max(1, examples - 1), size - len(chosen), words)",
     ),
     in_subsets(
         "of a large batch those are kept that were left out",
@@ -314,7 +314,7 @@ SAMPLING = [
     Fault(
         "another sampling scheme's ledger is read as Poisson's",
         "privacy/sampling.py",
-        "        if found != (cls.name, cls.neighbouring):\n",
+        "        if scheme != (cls.name, cls.neighbouring):\n",
         "        if False:\n",
         P + "test_sampling.py",
     ),

@@ -144,7 +144,7 @@ SENSITIVITY = [
     Fault(
         "an example that is too long still counts in other groups",
         "gradients/batch.py",
-        "            each = each.masked_fill(bad, torch.inf)\n",
+        "            by_layer = by_layer.masked_fill(bad, torch.inf)\n",
         "",
         P + "test_groups.py",
     ),
@@ -227,8 +227,8 @@ SENSITIVITY = [
     Fault(
         "a convolution's weights are rounded to bfloat16",
         "gradients/conv2d.py",
-        "found = (weights @ kernels)",
-        "found = (weights.to(self.kernels.dtype).to(weights.dtype) @ kernels)",
+        "sums = (weights @ kernels)",
+        "sums = (weights.to(self.kernels.dtype).to(weights.dtype) @ kernels)",
         PRECISION,
     ),
     Fault(

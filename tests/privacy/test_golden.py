@@ -77,7 +77,7 @@ def test_an_answer() -> None:
 
 def test_an_accelerators_noise() -> None:
     """The whole numbers behind it; how a device takes a logarithm is its own affair."""
-    pairs = philox._pairs(["run"], "noise", 3000, 4, CPU)
+    pairs = philox.pairs(["run"], "noise", 3000, 4, CPU)
     assert [each[0].to(torch.int64).tolist() for each in pairs] == ACCELERATOR[STREAMS]
     drawn = philox.normals(["run"], "noise", 3000, 4, CPU)[0]
     first, second = (np.array(each) * 2.0**-53 for each in ACCELERATOR[STREAMS])

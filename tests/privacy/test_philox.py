@@ -44,14 +44,14 @@ def test_the_longest_and_the_shortest_are_finite(monkeypatch: pytest.MonkeyPatch
     """Of words 0 and 2^53 - 1, and at right angles."""
     last, right = 2.0**53 - 1, 2.0**51
     words = torch.tensor([[0.0, last, 0.0]]).double(), torch.tensor([[0.0, 0.0, right]]).double()
-    monkeypatch.setattr(philox, "_pairs", lambda *_: words)
+    monkeypatch.setattr(philox, "pairs", lambda *_: words)
     longest = math.sqrt(2 * 53 * math.log(2))
     found = philox.normals(["a"], "x", 1, 6, CPU)[0].tolist()
     assert found == pytest.approx([longest, 0, 0, 0, 0, longest], abs=1e-12)
 
 
 def test_they_are_made_of_fine_uniform_numbers() -> None:
-    drawn = torch.cat(philox._pairs(["a"], "noise", 1, 50_002, CPU), dim=1)[0] * 2.0**-53
+    drawn = torch.cat(philox.pairs(["a"], "noise", 1, 50_002, CPU), dim=1)[0] * 2.0**-53
     assert 0 <= float(drawn.min()) < float(drawn.max()) < 1
     assert scipy.stats.kstest(drawn.numpy(), "uniform").pvalue > 1e-4
     assert len(drawn.unique()) == 50_002  # 32 bits would repeat some

@@ -68,7 +68,7 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
 def test_no_two_blocks_have_one_key() -> None:
     purposes = ("sampling", "noise/clipped_gradient/1", "noise/clipped_direction/7")
     parts = list(product(("a", "b", "a1"), purposes, (*range(1, 3001), 11, 111), range(4)))
-    keys = {streams._Key(*part).generate_state(3, np.uint64).tobytes() for part in set(parts)}
+    keys = {streams.Key(*part).generate_state(3, np.uint64).tobytes() for part in set(parts)}
     assert len(keys) == len(set(parts)) > 100_000
 
 
@@ -82,13 +82,13 @@ def test_no_two_blocks_have_one_key() -> None:
     ],
 )
 def test_the_parts_of_a_name_do_not_run_into_each_other(one: tuple, other: tuple) -> None:
-    assert streams._Key(*one).bits().random_raw() != streams._Key(*other).bits().random_raw()
+    assert streams.Key(*one).bits().random_raw() != streams.Key(*other).bits().random_raw()
 
 
 def test_every_stream_counts_from_one_place() -> None:
     """Equal counts at equal places: two streams could meet only if they were one from the start."""
     for step in range(1, 100):
-        bits = streams._Key("run", "noise", step, 0).bits()
+        bits = streams.Key("run", "noise", step, 0).bits()
         assert bits.state["state"]["state"][3] == 13  # from 1, and twelve words thrown away
 
 
@@ -103,7 +103,7 @@ def test_the_key_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
             return self.value.to_bytes(32, "little")
 
     monkeypatch.setattr(streams.hashlib, "sha256", Digest)
-    first = {streams._Key("run", "noise", 1, bit).bits().random_raw() for bit in range(192)}
+    first = {streams.Key("run", "noise", 1, bit).bits().random_raw() for bit in range(192)}
     assert len(first) == 192
 
 

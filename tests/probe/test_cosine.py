@@ -14,7 +14,7 @@ from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.models import build_model
 from oso_dp.privacy.streams import Seeded
-from oso_dp.probe.cosine import Similarity, _Probe, similarities
+from oso_dp.probe.cosine import Probe, Similarity, similarities
 from oso_dp.study.cohort import Run
 from oso_dp.study.config import load_config
 from oso_dp.study.plan import make_plan, write_plan
@@ -51,7 +51,7 @@ def test_an_autoencoder_is_probed_with_its_own_loss_and_targets(loss):
     arrays = Arrays(images, labels, images[:2], labels[:2])
     method = find_method("fixed_threshold")
     task = Task(method(method.Settings(), 0.9), "autoencoder", "mse", 0.0, 6, 2, 2, loss=loss)
-    probe = _Probe(task, start(), arrays, 1)
+    probe = Probe(task, start(), arrays, 1)
     found = probe._sum(initial_parameters(task, 0), torch.arange(12))
     model = build_model("autoencoder", False)
     torch.nn.utils.vector_to_parameters(initial_parameters(task, 0), model.parameters())
@@ -115,9 +115,9 @@ def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
 def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
     """theta_t is what the gradient of step t was taken at: at t = 1 the initial weights."""
     at = []
-    compare = _Probe.compare
+    compare = Probe.compare
     monkeypatch.setattr(
-        _Probe,
+        Probe,
         "compare",
         lambda self, step, parameters, *more: (
             at.append((step, parameters)) or compare(self, step, parameters, *more)

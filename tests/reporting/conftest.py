@@ -1,9 +1,11 @@
 """Whole reports of made-up results, built once."""
 
 import json
+import os
 
 import pandas as pd
 import pytest
+from filelock import FileLock
 from tests.stores import (  # noqa: F401
     Store,
     fill_glyphs,
@@ -20,32 +22,46 @@ from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.tables import beyond, own_data_sets, tables_02_to_13
 
 
+def built_once(tmp_path_factory, name, build):
+    """What `build` makes in a folder of this name, which several workers share."""
+    folder = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        folder = folder.parent
+    with FileLock(folder / f"{name}.lock"):
+        made = folder / name
+        if not made.exists():
+            build(folder / f".{name}")
+            (folder / f".{name}").rename(made)
+    return made / "report"
+
+
 @pytest.fixture(scope="session")
 def glyphs_report(tmp_path_factory):
-    """The whole report of the demo's results, built once."""
-    folder = tmp_path_factory.mktemp("glyphs")
-    page = build_report(fill_glyphs(Store()).write(folder / "results"), folder / "report")
-    return page.parent
+    """The whole report of the demo's results."""
+
+    def build(folder):
+        build_report(fill_glyphs(Store()).write(folder / "results"), folder / "report")
+
+    return built_once(tmp_path_factory, "glyphs", build)
 
 
 @pytest.fixture(scope="session")
 def paper_report(tmp_path_factory):
-    """The whole report of a first few MNIST runs, built once, with a budget for one more grid."""
-    folder = tmp_path_factory.mktemp("paper")
-    budget = folder / "budget.json"
+    """The whole report of a first few MNIST runs, with a budget for one more grid."""
     entry = {"dataset": "mnist", "k": 9, "epsilon": 3, "runs": 9, "noise_multiplier": 1.498}
-    budget.write_text(
-        json.dumps(
-            [
-                entry | {"method": "online"},
-                entry | {"method": "fixed_threshold", "runs": 81, "noise_multiplier": 4.008},
-                entry | {"method": "no_dp", "epsilon": None, "noise_multiplier": None},
-            ]
-        )
-    )
-    results = fill_paper(Store()).write(folder / "results")
-    page = build_report(results, folder / "report", [budget], title="A <title> & more")
-    return page.parent
+    entries = [
+        entry | {"method": "online"},
+        entry | {"method": "fixed_threshold", "runs": 81, "noise_multiplier": 4.008},
+        entry | {"method": "no_dp", "epsilon": None, "noise_multiplier": None},
+    ]
+
+    def build(folder):
+        results = fill_paper(Store()).write(folder / "results")
+        budget = folder / "budget.json"
+        budget.write_text(json.dumps(entries))
+        build_report(results, folder / "report", [budget], title="A <title> & more")
+
+    return built_once(tmp_path_factory, "paper", build)
 
 
 def comparison_tables(of):

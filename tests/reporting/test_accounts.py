@@ -34,8 +34,8 @@ def test_a_grid_that_keeps_its_budget_and_one_that_does_not(store):
     store.add(method="fixed_threshold", noise_multiplier=100.0)
     accounts = accounts_of(store)
     table = accounting_table(accounts)
-    assert table.shown["verdict"].tolist() == ["within", "exceeded"]
-    assert table.shown["method"].tolist() == ["Online", "FixedThreshold"]
+    assert table.printed["verdict"].tolist() == ["within", "exceeded"]
+    assert table.printed["method"].tolist() == ["Online", "FixedThreshold"]
     text = statement(accounts)
     assert "All 2 grids were recomputed" in text
     assert "1 of them exceed theirs: mnist.fixed_threshold.k9.eps9." in text
@@ -70,7 +70,7 @@ def test_three_accountants_for_the_dearest_grid_of_each_data_set(store):
 def test_nothing_private_is_said_to_be_so(store):
     store.add(method="no_dp")
     assert "No run here is private" in statement(accounts_of(store))
-    assert accounting_table(accounts_of(store)).shown.empty
+    assert accounting_table(accounts_of(store)).printed.empty
 
 
 def test_many_grids_are_counted_not_listed(store):

@@ -13,7 +13,7 @@ from oso_dp.reporting.tables.table_01 import data_table
 
 def lines(table):
     """(quantity, side) -> data set -> text."""
-    shown = table.shown.copy()
+    shown = table.printed.copy()
     shown[""] = shown[""].where(shown[""] != "").ffill()
     return shown.set_index(["", " "]).T.to_dict()
 
@@ -22,7 +22,7 @@ def test_our_networks_and_data_have_the_sizes_of_the_paper_s(store, study):
     store.add(batch_size=512)
     table = data_table(study(store))
     cells = lines(table)
-    assert list(table.shown.columns[2:]) == ["AG News", "MNIST", "Fashion-MNIST"]
+    assert list(table.printed.columns[2:]) == ["AG News", "MNIST", "Fashion-MNIST"]
     assert cells["Model Size", "ours"] == {
         "AG News": "113156",
         "MNIST": "551322",

@@ -15,9 +15,9 @@ from oso_dp.analysis.noise import against_noise
 from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.errors import OsoError
 from oso_dp.reporting.figures import canvas, every_plan, looks
-from oso_dp.reporting.figures.beyond import _beyond_plan
+from oso_dp.reporting.figures.beyond import beyond_plan
 from oso_dp.reporting.figures.figure_01 import draw_cosine
-from oso_dp.reporting.figures.figures_03_to_11 import _metric_plan
+from oso_dp.reporting.figures.figures_03_to_11 import metric_plan
 from oso_dp.reporting.figures.grid import grid_plan
 from oso_dp.reporting.figures.metric_over_noise import draw_against_noise
 from oso_dp.reporting.figures.search_outcome import draw_outcomes
@@ -214,8 +214,8 @@ def test_methods_beyond_the_paper_have_a_figure_of_their_own(paper_store, study)
     paper_store.add(method="magic", values=(0.99,))
     s = study(paper_store)
     paper, beyond = (
-        _metric_plan(s, "mnist", 9, ours=True).draw(),
-        _beyond_plan(s, "mnist", 9).draw(),
+        metric_plan(s, "mnist", 9, ours=True).draw(),
+        beyond_plan(s, "mnist", 9).draw(),
     )
     said = [[t.get_text() for t in figure.legends[0].get_texts()] for figure in (paper, beyond)]
     assert "magic" not in said[0]
@@ -223,13 +223,13 @@ def test_methods_beyond_the_paper_have_a_figure_of_their_own(paper_store, study)
 
 
 def test_without_others_there_is_no_figure_beyond(paper_store, study):
-    assert _beyond_plan(study(paper_store), "mnist", 9).draw() is None
+    assert beyond_plan(study(paper_store), "mnist", 9).draw() is None
 
 
 def test_the_list_of_figures_says_what_was_run(paper_store, study):
     s = study(paper_store)
     drawn = [f"figure_{n:02d}" for n in (2, 6, 8)]
-    shown = figures_table(s, drawn).shown.set_index("figure")
+    shown = figures_table(s, drawn).printed.set_index("figure")
     assert shown.index.tolist() == list(range(1, 12))
     assert shown.loc[6, ["status", "cells run", "runs"]].tolist() == ["drawn", "4 of 16", "6"]
     assert shown.loc[8, "status"] == "not run: the paper's values only"

@@ -13,7 +13,7 @@ from tests.reporting.conftest import comparison_tables
 
 from oso_dp.errors import OsoError
 from oso_dp.reporting.folder import MANIFEST, ReportFolder
-from oso_dp.reporting.page.build import _sections, build_report
+from oso_dp.reporting.page.build import build_report, sections_of
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -110,7 +110,7 @@ def test_a_k_that_the_paper_does_not_have_has_a_section(store, study):
     store.add(k=1, values=(0.6,))
     store.add(k=9, values=(0.9,))
     s = study(store)
-    sections = _sections(s, {table.name: table for table in comparison_tables(s)}, [])
+    sections = sections_of(s, {table.name: table for table in comparison_tables(s)}, [])
     assert [section["table"].name for section in sections] == ["table_08", "mnist_k1"]
 
 

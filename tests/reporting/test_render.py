@@ -13,7 +13,7 @@ def test_markdown_csv_and_latex_hold_the_same_cells(paper_store, study):
     table = paper_table(study(paper_store), find_table("mnist", 9))
     lines = [line for line in to_markdown(table).splitlines() if line.startswith("| ")]
     assert len(lines) == 1 + 4 * 3
-    assert {line.count("|") for line in lines} == {len(table.shown.columns) + 1}
+    assert {line.count("|") for line in lines} == {len(table.printed.columns) + 1}
     assert "| FixedQuantile γ |" in lines[0]
     rows = list(csv.DictReader(io.StringIO(to_csv(table))))
     assert len(rows) == 17
@@ -29,7 +29,7 @@ def test_markdown_csv_and_latex_hold_the_same_cells(paper_store, study):
     ]
     assert len(cells) == 4 * 3
     assert {len(re.findall(r"(?<!\\)&", c)) for c in (names, *cells)} == {
-        len(table.shown.columns) - 1
+        len(table.printed.columns) - 1
     }
     spans = re.findall(r"multicolumn\{(\d)\}\{l\}\{(\w*)\}", groups)
     assert spans == [

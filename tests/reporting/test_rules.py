@@ -20,7 +20,7 @@ def test_what_the_paper_s_rule_adds_is_counted_for_it(store, study):
     assert data.loc["mnist", "adds_over_last"] == pytest.approx(5)
     # Lower is better: 1.1 by cross-selection, so 1.0 flatters by 0.1.
     assert data.loc["fashion_mnist", "adds_over_cross"] == pytest.approx(0.1)
-    assert table.shown["adds over cross-selection"].tolist() == ["+1.00", "+0.10"]
+    assert table.printed["adds over cross-selection"].tolist() == ["+1.00", "+0.10"]
     assert "adds 1.00 % over cross-selection and 5.00 over the last step" in rules_sentence(
         study(store)
     )

@@ -64,13 +64,13 @@ def lines_of(table):
     """epsilon -> paper, ours, verdict, each a line of the paper's layout."""
     return {
         epsilon: [line for _, line in lines.iterrows()]
-        for epsilon, lines in table.shown.groupby(("", "ε"), sort=False)
+        for epsilon, lines in table.printed.groupby(("", "ε"), sort=False)
     }
 
 
 def test_the_layout_is_the_papers(paper_store, study):
     table = table_of(study(paper_store))
-    columns = [c for c in table.shown.columns if c[0]]
+    columns = [c for c in table.printed.columns if c[0]]
     assert columns == [
         *(("Online", "ρ"), ("Online", "%")),
         *(("FixedThreshold", "ρ"), ("FixedThreshold", "C"), ("FixedThreshold", "%")),
@@ -113,7 +113,7 @@ def test_divergence_is_marked_where_it_happened(store, study):
     store.add(dataset="glyphs", seed=1, values=(0.3,), diverged_at=60)
     store.add(dataset="glyphs", method="fixed_quantile", quantile=0.5, values=(), diverged_at=2)
     (table,) = comparison_tables(study(store))
-    shown = table.shown.set_index(["ε", "method"])
+    shown = table.printed.set_index(["ε", "method"])
     assert shown.loc[("9", "Online"), "ours, %"].endswith("(1 of its 2 runs diverged)")
     assert shown.loc[("9", "FixedQuantile"), "ours, %"] == "diverged"
     assert shown.loc[("9", "FixedQuantile"), "our best"] == "–"
@@ -127,7 +127,7 @@ def test_all_nine_tables_of_the_paper_are_there_for_its_data(paper_store, study)
 def test_the_demo_has_its_own_table_and_none_of_the_papers(glyphs_store, study):
     (table,) = comparison_tables(study(glyphs_store))
     assert table.name == "glyphs_k3"
-    assert not any("paper" in column for column in table.shown.columns)
+    assert not any("paper" in column for column in table.printed.columns)
     assert any("not MNIST" in note for note in table.notes)
 
 
@@ -140,7 +140,7 @@ def test_a_part_of_ag_news_fills_none_of_ag_news_cells(store, study):
     partial = tables["ag_news_partial_k9"]
     assert partial.data["mean"].tolist() == pytest.approx([86, 86])
     assert partial.data["paper_mean"].isna().all()
-    assert not any("paper" in column for column in partial.shown.columns)
+    assert not any("paper" in column for column in partial.printed.columns)
     assert any("cannot be compared" in note for note in partial.notes)
 
 
@@ -155,7 +155,7 @@ def test_what_the_paper_does_not_have_goes_to_a_table_of_its_own(store, study):
         *("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
     }
     assert 1.0 not in set(tables["table_08"].data["epsilon"])
-    shown = tables["beyond"].shown.set_index(["ε", "method"])
+    shown = tables["beyond"].printed.set_index(["ε", "method"])
     assert len(shown) == 3
     assert shown.loc[("1", "Online"), "ours"] == "80.00"
     mine = shown.loc[("9", "my_clipping")]
@@ -171,7 +171,7 @@ def test_a_k_that_the_paper_does_not_have_has_a_table_and_says_how_long_it_ran(s
     tables = {t.name: t for t in comparison_tables(study(store))}
     assert tables["mnist_k1"].data["mean"].tolist() == pytest.approx([60])
     assert "Runs of 1 epoch; the paper's have 10." in tables["mnist_k1"].notes
-    assert tables["beyond"].shown["epochs"].tolist() == ["1"]
+    assert tables["beyond"].printed["epochs"].tolist() == ["1"]
 
 
 def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
@@ -180,7 +180,7 @@ def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
     store.add(**more, method="fixed_threshold", values=(0.7,))
     store.add(**more, method="auto_s", values=(0.75,))
     tables = {t.name: t for t in comparison_tables(study(store))}
-    shown = tables["beyond"].shown
+    shown = tables["beyond"].printed
     assert shown[["method", "against Online"]].to_numpy().tolist() == [["AUTO-S", "−5.00"]]
 
 

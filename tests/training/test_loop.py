@@ -16,7 +16,7 @@ from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint
-from oso_dp.training.loop import _Training, finite, initial_parameters, train
+from oso_dp.training.loop import Training, finite, initial_parameters, train
 
 STEPS = 12
 
@@ -24,7 +24,7 @@ STEPS = 12
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_run, momentum) -> None:
     task = make_task("fixed_threshold", momentum=momentum, noise_multiplier=0.0)
-    training = _Training(task, [make_run(c=1e9)], arrays)
+    training = Training(task, [make_run(c=1e9)], arrays)
     theta = torch.nn.Parameter(training.state.parameters[0].clone())
     optimizer = torch.optim.SGD([theta], lr=0.1, momentum=momentum)
     sampler = Mechanism(["a"], 200, 20)  # the same identity draws the same batches
@@ -65,7 +65,7 @@ def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_run) -> None:
         inputs = arrays.train_inputs.copy()
         inputs[0] = value
         changed = Arrays(inputs, arrays.train_targets, arrays.test_inputs, arrays.test_targets)
-        training = _Training(make_task("online"), [make_run(left_out)], changed)
+        training = Training(make_task("online"), [make_run(left_out)], changed)
         training.take_step()
         found.append(training.state.parameters)
     assert torch.equal(*found)
@@ -77,7 +77,7 @@ def test_a_batch_is_clipped_with_the_threshold_of_before_it(
 ) -> None:
     """FixedQuantile's known fault: to move C by a batch, then to clip the same batch with it."""
     task = make_task(name, momentum=0.0, noise_multiplier=1e-7)
-    training = _Training(task, [make_run(rho=1.0, c=0.05)], arrays)
+    training = Training(task, [make_run(rho=1.0, c=0.05)], arrays)
     for step in (1, 2, 3):
         start = training.state.parameters[0].clone()
         threshold, rho = training.state.threshold.item(), training.state.learning_rate.item()
@@ -272,7 +272,7 @@ def test_fresh_weights_leave_the_global_generator_alone(make_task) -> None:
 
 def test_evaluations_are_of_the_test_set_alone(arrays, make_task, make_run) -> None:
     """Metrics of training examples would be exact answers about them, in no ledger."""
-    training = _Training(make_task("online"), [make_run()], arrays)
+    training = Training(make_task("online"), [make_run()], arrays)
     for _ in range(4):
         training.take_step()
     training.evaluate()

@@ -4,7 +4,7 @@ import pytest
 from tests.gradients.one_run import OneRun
 from tests.privacy.given import batch_of
 
-from oso_dp.training.loop import _Training, train
+from oso_dp.training.loop import Training, train
 
 # Next to no noise, so that the sanitized share shows the true one.
 QUIET = {"noise_multiplier": 1e-6, "steps": 12, "evaluate_every": 1}
@@ -17,7 +17,7 @@ def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
     """Of the batch of that step, by the threshold of before it; not of the first step or run."""
     task = make_task(name, {"count_noise": 1e-6, "quantile_rate": 0.5}, **QUIET)
     starts = [make_run("a", 0, 0.1, 0.5), make_run("b", 1, 0.1, 2.0), make_run("c", 2)]
-    training = _Training(task, starts, arrays)
+    training = Training(task, starts, arrays)
     shares = []
     for step in range(1, QUIET["steps"] + 1):
         before = training.state.parameters.clone()

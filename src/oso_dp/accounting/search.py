@@ -9,7 +9,9 @@ slowly with the mean number of runs, and nobody knows beforehand how many there 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oso_dp.accounting.accountants import (
@@ -23,7 +25,7 @@ from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+    from dp_accounting import DpEvent, PrivacyAccountant
 
 SELECTIONS = ("composition", "random_stopping")
 # The distribution of the number of runs, as a truncated negative binomial's shape.
@@ -86,38 +88,61 @@ class Search:
             self._check_pld(epsilon)
 
         low, high = self._ends(epsilon, delta, accountant)
-        if not self._cost(high, delta, accountant) <= epsilon < self._cost(low, delta, accountant):
-            raise OsoError(
-                f"epsilon {epsilon:g}: no noise multiplier between {_SMALLEST:g} and {_LARGEST:g} "
-                f"meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
-            )
+        tolerance = tolerance or _TOLERANCE[accountant]
+        fresh = partial(fresh_accountant, accountant, self.sampling)
+        return self._calibrated(fresh, epsilon, delta, low, high, tolerance)
+
+    def _ends(self, epsilon: float, delta: float, accountant: str) -> tuple[float, float]:
+        """Noise multipliers between which the least one lies, near each other.
+
+        Each look at an accountant takes its time, and PLD's takes minutes where there is almost no
+        noise. So a bound from above comes from a quicker one that asks for a little more: RDP
+        instead of PLD, RDP at whole orders instead of RDP. OsoError if there is no noise within
+        reach.
+        """
+        low, high = _SMALLEST, _LARGEST
+        quick = [self._cost(nu, delta, "rdp_quick") for nu in (low, high)]
+        if accountant != "rdp":
+            high = 1.01 * self.noise_multiplier(epsilon, delta, "rdp", 1e-3)
+        elif quick[1] <= epsilon < quick[0]:
+            fresh = partial(fresh_accountant, "rdp_quick", self.sampling)
+            high = 1.01 * self._calibrated(fresh, epsilon, delta, low, high, 1e-3)
+        if high < _LARGEST:
+            low = high / 1.1
+            while low > _SMALLEST and self._cost(low, delta, accountant) <= epsilon:
+                low /= 1.1
+        low, high = max(low, _SMALLEST), min(high, _LARGEST)
+        if low == _SMALLEST or high == _LARGEST:
+            most, least = (self._cost(nu, delta, accountant) for nu in (low, high))
+            if not least <= epsilon < most:
+                raise OsoError(
+                    f"epsilon {epsilon:g}: no noise multiplier between {_SMALLEST:g} and "
+                    f"{_LARGEST:g} meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
+                )
+        return low, high
+
+    def _calibrated(
+        self,
+        fresh: Callable[[], PrivacyAccountant],
+        epsilon: float,
+        delta: float,
+        low: float,
+        high: float,
+        tolerance: float,
+    ) -> float:
+        """By dp_accounting, in logarithms, so that the tolerance is relative."""
         from oso_dp.privacy.dp_events import mechanism_calibration as calibration
 
-        # In logarithms, so that the tolerance is relative.
-        ends = calibration.ExplicitBracketInterval(math.log(low), math.log(high))
         with quiet():
             log_nu = calibration.calibrate_dp_mechanism(
-                lambda: fresh_accountant(accountant, self.sampling),
+                fresh,
                 lambda log_nu: self._event(math.exp(log_nu)),
                 epsilon,
                 delta,
-                ends,
-                tol=tolerance or _TOLERANCE[accountant],
+                calibration.ExplicitBracketInterval(math.log(low), math.log(high)),
+                tol=tolerance,
             )
         return math.exp(log_nu)
-
-    def _ends(self, epsilon: float, delta: float, accountant: str) -> tuple[float, float]:
-        """Noise multipliers between which the least one lies, if anywhere.
-
-        PLD asks for a little less noise than RDP, and takes minutes where there is almost none.
-        """
-        if accountant == "rdp":
-            return _SMALLEST, _LARGEST
-        high = min(1.01 * self.noise_multiplier(epsilon, delta, "rdp", 1e-3), _LARGEST)
-        low = high / 1.1
-        while low > _SMALLEST and self._cost(low, delta, accountant) <= epsilon:
-            low /= 1.1
-        return max(low, _SMALLEST), high
 
     def _cost(self, noise_multiplier: float, delta: float, accountant: str) -> float:
         return epsilon_of_event(self.sampling, self._event(noise_multiplier), delta, accountant)
@@ -157,12 +182,12 @@ def shape_paid_for(
     The one whose cost comes nearest to the budget from below; None where none comes within a
     thousandth of it: the noise is that of no such search. The search's own shape is not looked at.
     """
-    found: tuple[float, str] | None = None
+    nearest: tuple[float, str] | None = None
     for name, shape in SHAPES.items():
         spent = replace(search, shape=shape).epsilon(noise_multiplier, delta)
         if budget * 0.999 <= spent <= budget * (1 + 1e-9):
-            found = max(found or (spent, name), (spent, name))
-    return found[1] if found else None
+            nearest = max(nearest or (spent, name), (spent, name))
+    return nearest[1] if nearest else None
 
 
 def _stopped(one: DpEvent, mean_runs: int, shape: float) -> DpEvent:

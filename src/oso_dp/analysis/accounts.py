@@ -134,14 +134,14 @@ def costliest(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
 
     Of those that more than one accountant can do: searches by random stopping are left out.
     """
-    found: dict[str, GridAccount] = {}
+    by_dataset: dict[str, GridAccount] = {}
     for grid in accounts:
         if grid.selection != SELECTION:
             continue
-        best = found.setdefault(grid.dataset, grid)
+        best = by_dataset.setdefault(grid.dataset, grid)
         if grid.spent / grid.epsilon > best.spent / best.epsilon:
-            found[grid.dataset] = grid
-    return found
+            by_dataset[grid.dataset] = grid
+    return by_dataset
 
 
 def accounts_table(accounts: Sequence[GridAccount], cross_check_all: bool = False) -> pd.DataFrame:
@@ -236,8 +236,8 @@ def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None,
 
 @cache
 def _shape(search: Search, nu: float, epsilon: float, delta: float) -> str:
-    found = shape_paid_for(search, nu, epsilon, delta)
-    return found or max(
+    paid_for = shape_paid_for(search, nu, epsilon, delta)
+    return paid_for or max(
         SHAPES, key=lambda name: replace(search, shape=SHAPES[name]).epsilon(nu, delta)
     )
 

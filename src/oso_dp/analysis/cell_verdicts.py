@@ -24,10 +24,10 @@ def _judged(unjudged: dict[Setting, pd.DataFrame]) -> dict[Setting, pd.DataFrame
     """All printed values that were run are judged together, whichever table they stand in."""
     frames = {}
     for setting, frame in unjudged.items():
-        found = [
+        pairs = [
             _verdicts(row) if row["in_paper"] else (None, None) for row in frame.to_dict("records")
         ]
-        both = pd.DataFrame(found, columns=["verdict", "point_verdict"], dtype=object)
+        both = pd.DataFrame(pairs, columns=["verdict", "point_verdict"], dtype=object)
         frames[setting] = frame.assign(**{name: both[name].to_numpy() for name in both})
     open_values = [
         (setting, place, row)
@@ -73,10 +73,10 @@ def _point_verdict(row: Mapping) -> str:
     if pd.isna(row["at_paper_mean"]):  # all its runs diverged
         return verdicts.OTHER
     there = Sample(row["at_paper_mean"], row["at_paper_std"], int(row["at_paper_seeds"]))
-    found = verdicts.difference([(there, Sample(row["mean"], row["std"], int(row["seeds"])))])
-    if found is None:
+    gap = verdicts.difference([(there, Sample(row["mean"], row["std"], int(row["seeds"])))])
+    if gap is None:
         return verdicts.UNDECIDED
-    return verdicts.AS_GOOD if found.low <= 0 <= found.high else verdicts.OTHER
+    return verdicts.AS_GOOD if gap.low <= 0 <= gap.high else verdicts.OTHER
 
 
 def _whole_grid(row: Mapping) -> bool:

@@ -95,8 +95,8 @@ def _beside_the_papers(study: Study, dataset: str, k: int) -> pd.DataFrame:
     paper = paper_results()
     paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
     best, last, cross = (_of(f, dataset, k) for f in (study.best, study.last, study.cross))
-    found = best["metric"].dropna().unique()
-    metric = table.metric if table else (found[0] if len(found) else "")
+    metrics = best["metric"].dropna().unique()
+    metric = table.metric if table else (metrics[0] if len(metrics) else "")
     theirs_at, best_at, last_at, cross_at = map(_by_cell, (paper, best, last, cross))
     points = main_variants(_of(study.points, dataset, k))
     cells = set(theirs_at) | set(best_at)

@@ -64,12 +64,12 @@ def choose(keyed: pd.DataFrame, table: pd.DataFrame, rule: str) -> pd.DataFrame:
         raise OsoError(f"rule {rule!r} is unknown; allowed: {', '.join(RULES)}")
     sign = signs(keyed)[table["run"].to_numpy()]
     if rule == "cross":
-        found = {}
+        columns = {}
         for half, other in (("even", "odd"), ("odd", "even")):
             rows = _best_rows(table, sign, f"test_{half}").set_index("run")
-            found[f"chosen_{half}"] = rows[f"test_{half}"]
-            found[f"value_{half}"] = rows[f"test_{other}"]
-        return keyed.join(pd.DataFrame(found))
+            columns[f"chosen_{half}"] = rows[f"test_{half}"]
+            columns[f"value_{half}"] = rows[f"test_{other}"]
+        return keyed.join(pd.DataFrame(columns))
     if rule == "best":
         rows = _best_rows(table, sign, "test")
     else:

@@ -166,15 +166,15 @@ def judged(study: Study) -> pd.DataFrame:
     for claim in CLAIMS:
         used = sources if claim.selection == "composition" else stopped
         for dataset in [*claim.datasets, *(others if claim.where == NOT_ASKED else ())]:
-            found = {name: claim.judge(evidence, dataset) for name, evidence in used.items()}
-            if dataset in claim.datasets or found["best"].verdict != NOT_RUN:
-                rows.append(_row(claim, dataset, found))
+            findings = {name: claim.judge(evidence, dataset) for name, evidence in used.items()}
+            if dataset in claim.datasets or findings["best"].verdict != NOT_RUN:
+                rows.append(_row(claim, dataset, findings))
     return pd.DataFrame(rows)
 
 
-def _row(claim: Claim, dataset: str, found: dict[str, Finding]) -> dict:
-    ours = found["best"]
-    verdicts = {name: found.get(name, Finding(NOTHING)).verdict for name in VERDICTS.values()}
+def _row(claim: Claim, dataset: str, findings: dict[str, Finding]) -> dict:
+    ours = findings["best"]
+    verdicts = {name: findings.get(name, Finding(NOTHING)).verdict for name in VERDICTS.values()}
     if verdicts["paper"] == NOT_RUN:
         verdicts["paper"] = NOTHING
     numbers = ("advantage", "low", "high", "margin", "grids", "of_grids")

@@ -4,7 +4,7 @@ import pandas as pd
 
 from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL, VARIANT
-from oso_dp.analysis.order import ordered
+from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 
 

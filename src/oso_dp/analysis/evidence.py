@@ -61,11 +61,11 @@ class Finding:
 Judge = Callable[[Evidence, str], Finding]  # of a data set
 
 
-def within(found: Difference, low: float, high: float) -> str:
+def within(advantage: Difference, low: float, high: float) -> str:
     """The verdict on a claim that a difference lies between low and high."""
-    if low <= found.low and found.high <= high:
+    if low <= advantage.low and advantage.high <= high:
         return HOLDS
-    return FAILS if found.high < low or found.low > high else UNDECIDED
+    return FAILS if advantage.high < low or advantage.low > high else UNDECIDED
 
 
 def relation(
@@ -93,21 +93,21 @@ def relation(
         if usable.empty:
             return Finding(UNDECIDED, "; ".join(says))
         sign = 1.0 if is_higher_better(usable["metric"].iloc[0]) else -1.0
-        found = difference([_pair(row, sign) for row in usable.to_dict("records")])
-        assert found is not None  # two seeds or more on either side
+        advantage = difference([_pair(row, sign) for row in usable.to_dict("records")])
+        assert advantage is not None  # two seeds or more on either side
         margin = MARGINS[dataset]
-        verdict = within(found, *RANGES[claimed](margin))
+        verdict = within(advantage, *RANGES[claimed](margin))
         if len(usable) < at_least * len(design):
             verdict = UNDECIDED
             says.append("too few grids")
         unit = labels.metric_unit(usable["metric"].iloc[0])
         text = (
             f"{labels.method_label(method)} over {labels.method_label(baseline)} "
-            f"{labels.signed(found.mean)} {unit} "
-            f"[{labels.signed(found.low)}, {labels.signed(found.high)}], M = {margin:.2f}, "
+            f"{labels.signed(advantage.mean)} {unit} "
+            f"[{labels.signed(advantage.low)}, {labels.signed(advantage.high)}], M = {margin:.2f}, "
             f"{len(usable)} of {len(design)} grids"
         )
-        numbers = {"advantage": found.mean, "low": found.low, "high": found.high}
+        numbers = {"advantage": advantage.mean, "low": advantage.low, "high": advantage.high}
         numbers |= {"margin": margin, "grids": len(usable), "of_grids": len(design)}
         return Finding(verdict, "; ".join([text, *says]), numbers)
 
@@ -170,12 +170,12 @@ def every(*judges: Judge) -> Judge:
     """That several claims hold at once."""
 
     def judge(evidence: Evidence, dataset: str) -> Finding:
-        found = [judge(evidence, dataset) for judge in judges]
-        verdicts = {finding.verdict for finding in found}
+        findings = [judge(evidence, dataset) for judge in judges]
+        verdicts = {finding.verdict for finding in findings}
         for verdict in (FAILS, NOT_RUN, UNDECIDED, NOTHING, HOLDS):
             if verdict in verdicts:
                 break
-        return Finding(verdict, "; and ".join(finding.text for finding in found if finding.text))
+        return Finding(verdict, "; and ".join(finding.text for finding in findings if finding.text))
 
     return judge
 

@@ -62,14 +62,14 @@ def _rounded(values: np.ndarray) -> np.ndarray:
 
 def _metrics(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.Series:
     of_run = evaluations[["run_id", "metric"]].drop_duplicates()
-    found = of_run.merge(runs[["run_id", "dataset"]], on="run_id")
-    found = found.groupby("dataset")["metric"].unique()
-    for dataset, metrics in found.items():
+    by_dataset = of_run.merge(runs[["run_id", "dataset"]], on="run_id")
+    by_dataset = by_dataset.groupby("dataset")["metric"].unique()
+    for dataset, metrics in by_dataset.items():
         if len(metrics) > 1:
             names = ", ".join(sorted(metrics))
             raise OsoError(f"evaluations: data set {dataset} has metrics {names}; one is allowed")
         is_higher_better(metrics[0])
-    return runs["dataset"].map({dataset: metrics[0] for dataset, metrics in found.items()})
+    return runs["dataset"].map({dataset: metrics[0] for dataset, metrics in by_dataset.items()})
 
 
 def _refuse_twins(keyed: pd.DataFrame) -> None:

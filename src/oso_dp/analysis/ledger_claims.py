@@ -36,9 +36,9 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
         **{name: getattr(run, name) for name in ("seed", "learning_rate", "threshold", "quantile")},
     }
     for name, value in planned.items():
-        found = None if pd.isna(row[name]) else row[name]
-        if found != value:
-            raise OsoError(f"run {row['run_id']}: {name} is {found}, in the plan {value}")
+        stored = None if pd.isna(row[name]) else row[name]
+        if stored != value:
+            raise OsoError(f"run {row['run_id']}: {name} is {stored}, in the plan {value}")
 
 
 def ledger_of(row: Row) -> Ledger:

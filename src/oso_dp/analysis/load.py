@@ -1,17 +1,22 @@
-"""The one place where reporting reads results."""
+"""The one place where stored results are read to be analysed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
+from oso_dp.analysis.budgets import read_budget
+from oso_dp.analysis.measured import COSINE, STEP_TIMES, read_cosine, read_facts, read_step_times
+from oso_dp.analysis.search_costs import PRICES, read_costs
+from oso_dp.analysis.study import Study
 from oso_dp.errors import OsoError
 from oso_dp.results.read import read_results
 
 
-def load(results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The tables `runs` and `evaluations` of a results folder.
+def read_study(results: Path, budgets: Sequence[Path] = ()) -> Study:
+    """What a results folder holds: runs and evaluations, and whatever else was measured.
 
-    Raises OsoError where the folder is missing, holds no run, or is not of this schema.
+    budgets: JSON files with each grid's runs and noise multiplier (see `budgets`); of two that hold
+    one grid the first counts. OsoError for a folder that is missing, holds no run, or is not of
+    this schema, and for any other file that is broken.
     """
     results = Path(results)
     if not results.is_dir():
@@ -19,4 +24,12 @@ def load(results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     stored = read_results(results)
     if stored.runs.empty:
         raise OsoError(f"{results}: holds no runs yet; run a study first")
-    return stored.runs, stored.evaluations
+    return Study(
+        stored.runs,
+        stored.evaluations,
+        read_budget(*budgets),
+        read_costs(results / PRICES),
+        read_cosine(results / COSINE),
+        read_step_times(results / STEP_TIMES),
+        read_facts(results),
+    )

@@ -49,10 +49,10 @@ def read_cosine(path: Path) -> pd.DataFrame:
     Raises OsoError for a file that is none of ours.
     """
     known = [name for name in COSINE_COLUMNS[2:] if name != "run_threshold"]
-    found = _read(path, COSINE_COLUMNS, known, known, "cosines", "`oso cosine`")
-    if len(found[["dataset", "method", "k", "epsilon", "learning_rate"]].drop_duplicates()) > 1:
+    table = _read(path, COSINE_COLUMNS, known, known, "cosines", "`oso cosine`")
+    if len(table[["dataset", "method", "k", "epsilon", "learning_rate"]].drop_duplicates()) > 1:
         raise OsoError(f"{path}: holds more than one run; keep each in a file of its own")
-    return found
+    return table
 
 
 STEP_TIMES = "step_times.csv"  # in a results folder
@@ -69,10 +69,10 @@ def read_step_times(path: Path) -> pd.DataFrame:
     """
     positive = ["turns", "ratio", "low", "high"]
     every = STEP_TIME_COLUMNS
-    found = _read(path, every, every, positive, "step times", "`make step-times`")
-    if not (found[positive] > 0).all(axis=None):
+    table = _read(path, every, every, positive, "step times", "`make step-times`")
+    if not (table[positive] > 0).all(axis=None):
         raise OsoError(f"{path}: rows or numbers are missing; {', '.join(positive)} are above 0")
-    return found
+    return table
 
 
 def no_step_times() -> pd.DataFrame:
@@ -90,13 +90,13 @@ def _read(
     if not path.exists():
         return pd.DataFrame(columns=columns)
     try:
-        found = pd.read_csv(path)
-        whole = found[columns].notna()[needed].all(axis=None)
-        found[numbers].astype("float64")
+        table = pd.read_csv(path)
+        whole = table[columns].notna()[needed].all(axis=None)
+        table[numbers].astype("float64")
     except (OSError, ValueError, KeyError) as error:
         raise OsoError(
             f"{path}: not a table of {what} ({' '.join(str(error).split())}); {command} writes one"
         ) from None
-    if found.empty or not whole:
+    if table.empty or not whole:
         raise OsoError(f"{path}: rows or numbers are missing; {command} writes a whole table")
-    return found
+    return table

@@ -5,8 +5,8 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL
-from oso_dp.analysis.order import ordered
 from oso_dp.analysis.points import best_of_grid, grid_points
+from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import PAPER_EPOCHS, paper_results
 

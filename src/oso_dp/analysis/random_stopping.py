@@ -25,8 +25,8 @@ from oso_dp import labels
 from oso_dp.accounting.search import SHAPES, Search, shape_paid_for
 from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL
-from oso_dp.analysis.order import ordered
 from oso_dp.analysis.points import best_of_grid, grid_points, main_variants
+from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling

@@ -181,8 +181,8 @@ def write_costs(plan: Path, path: Path) -> None:
     known = read_costs(path)
     runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
     costs = search_costs(Study(runs, evaluations, read_budget(plan), known))
-    found = known | {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
-    table = pd.DataFrame([(*key, nu) for key, nu in found.items()], columns=[*_KEY, _NOISE])
+    noise = known | {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
+    table = pd.DataFrame([(*key, nu) for key, nu in noise.items()], columns=[*_KEY, _NOISE])
     with atomic_write(path) as file:
         file.write(table.to_csv(index=False, lineterminator="\n").encode())
 
@@ -197,17 +197,17 @@ def read_costs(path: Path) -> dict[tuple[object, ...], float]:
         return {}
     try:
         rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines(), strict=True)
-        found = {_stored_key(row): float(row["noise_multiplier"] or "nan") for row in rows}
+        noise = {_stored_key(row): float(row["noise_multiplier"] or "nan") for row in rows}
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise OsoError(
             f"{path}: not a table of search costs ({' '.join(repr(error).split())}); "
             "`oso plan --prices` writes one"
         ) from None
-    if not found:
+    if not noise:
         raise OsoError(
             f"{path}: not a table of search costs (no rows); `oso plan --prices` writes one"
         )
-    return found
+    return noise
 
 
 def _stored_key(row: Mapping[str, str]) -> tuple[object, ...]:

@@ -117,24 +117,27 @@ def difference(pairs: Sequence[tuple[Sample, Sample]], level: float = LEVEL) -> 
 
 def judge(comparisons: Sequence[Comparison]) -> list[str]:
     """`CONSISTENT`, `BETTER`, `WORSE` or `UNDECIDED` for each of what is judged together."""
-    chances = [p_value(each.ours, each.theirs) for each in comparisons]
-    enough = [min(each.ours.seeds, each.theirs.seeds) >= SEEDS_NEEDED for each in comparisons]
+    chances = [p_value(comparison.ours, comparison.theirs) for comparison in comparisons]
+    enough = [
+        min(comparison.ours.seeds, comparison.theirs.seeds) >= SEEDS_NEEDED
+        for comparison in comparisons
+    ]
     judged = [chance for chance, usable in zip(chances, enough, strict=True) if usable]
     corrected = iter(false_discovery_control(judged) if judged else ())
     return [
-        _verdict(each, float(next(corrected))) if usable else UNDECIDED
-        for each, usable in zip(comparisons, enough, strict=True)
+        _verdict(comparison, float(next(corrected))) if usable else UNDECIDED
+        for comparison, usable in zip(comparisons, enough, strict=True)
     ]
 
 
-def _verdict(each: Comparison, corrected: float) -> str:
-    found = difference([(each.ours, each.theirs)], EQUIVALENCE_LEVEL)
-    assert found is not None  # enough seeds on either side
-    if -each.margin < found.low and found.high < each.margin:
+def _verdict(comparison: Comparison, corrected: float) -> str:
+    gap = difference([(comparison.ours, comparison.theirs)], EQUIVALENCE_LEVEL)
+    assert gap is not None  # enough seeds on either side
+    if -comparison.margin < gap.low and gap.high < comparison.margin:
         return CONSISTENT
     if corrected > FALSE_SHARE:
         return UNDECIDED
-    return BETTER if (found.mean > 0) == each.higher_is_better else WORSE
+    return BETTER if (gap.mean > 0) == comparison.higher_is_better else WORSE
 
 
 def p_value(first: Sample, second: Sample) -> float:

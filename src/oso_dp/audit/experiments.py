@@ -20,7 +20,7 @@ from oso_dp.audit.observe import Observer
 from oso_dp.audit.scores import Score, scores
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State, find_method
-from oso_dp.models.linear import INPUTS
+from oso_dp.models.one_layer import INPUTS
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Run
@@ -51,7 +51,7 @@ MANY_RUNS = Scene(64, 32, 4)
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class Observed:
     """Scores of canaries that were present and of those that were not, and the ledger's epsilon."""
 
     claimed: float
@@ -59,22 +59,22 @@ class Evidence:
     outside: list[Score]
 
 
-def one_run(method: str, seed: int) -> Evidence:
+def one_run(method: str, seed: int) -> Observed:
     """One training with 4,000 canaries, about half of them present."""
     canaries = many_canaries(seed)
     observer, outcomes = _train(method, ONE_RUN, canaries, [f"audit/{method}/{seed}"])
     every = scores(observer.seen(), observer.noise, ONE_RUN.sampling.rate)
     _check(every)
-    return Evidence(
+    return Observed(
         _claimed(outcomes[0]),
         [_where(score, canaries.present) for score in every],
         [_where(score, ~canaries.present) for score in every],
     )
 
 
-def many_runs(method: str, runs: int, seed: int) -> Evidence:
+def many_runs(method: str, runs: int, seed: int) -> Observed:
     """`runs` trainings with the canary and as many without."""
-    found: dict[bool, list[Score]] = {}
+    by_presence: dict[bool, list[Score]] = {}
     for present in (True, False):
         canary = lone_canary(present, MANY_RUNS.examples)
         names = [f"audit/{method}/{seed}/{present}/{run}" for run in range(runs)]
@@ -84,9 +84,9 @@ def many_runs(method: str, runs: int, seed: int) -> Evidence:
             observer, outcomes = _train(method, MANY_RUNS, canary, part)
             seen.append(observer.seen())
         together = {name: np.concatenate([part[name] for part in seen], axis=1) for name in seen[0]}
-        found[present] = scores(together, observer.noise, MANY_RUNS.sampling.rate)
-        _check(found[present])
-    return Evidence(_claimed(outcomes[0]), found[True], found[False])
+        by_presence[present] = scores(together, observer.noise, MANY_RUNS.sampling.rate)
+        _check(by_presence[present])
+    return Observed(_claimed(outcomes[0]), by_presence[True], by_presence[False])
 
 
 def asked_by(name: str) -> set[str]:

@@ -35,7 +35,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """One method with one fault or none: what its ledgers claim, and what must be at least.
 
     All are epsilons at `delta`; each bound holds with 95 % confidence. Names begin with the
@@ -86,7 +86,7 @@ def audit(
     faulty_runs: int = FAULTY_RUNS,
     seed: int = 0,
     workers: int = 1,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Each method with right code, then with each fault that concerns it, as they are found.
 
     With more than one worker, in processes of their own. OsoError for a method without a guarantee
@@ -115,13 +115,13 @@ def audit(
         yield from pool.map(find, *zip(*jobs, strict=True))
 
 
-def find(method: str, fault: Fault | None, runs: int, seed: int = 0) -> Finding:
+def find(method: str, fault: Fault | None, runs: int, seed: int = 0) -> AuditFinding:
     """Both experiments on one method, while the fault is planted."""
     began = time.perf_counter()
     with nullcontext() if fault is None else fault.plant():
         one, many = one_run(method, seed), many_runs(method, runs, seed)
     plain, gaussian = one_run_bounds(one.inside, one.outside, DELTA)
-    return Finding(
+    return AuditFinding(
         method=method,
         fault=None if fault is None else fault.name,
         delta=DELTA,

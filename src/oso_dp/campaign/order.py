@@ -27,7 +27,7 @@ class Portion:
     runs: tuple[Run, ...]
 
 
-class Selection(Protocol):
+class Preference(Protocol):
     """What goes first, see oso_dp.campaign.priorities."""
 
     def takes(self, work: Work, run: Run) -> bool:
@@ -39,20 +39,20 @@ def all_work(plans: Sequence[Plan], patterns: Sequence[str] = ()) -> list[Work]:
 
     Without patterns, everything. OsoError for a pattern that names nothing.
     """
-    found, seen = [], set[str]()
+    works, seen = [], set[str]()
     for plan in plans:
         for cohort in plan.cohorts:
             runs = tuple(run for run in cohort.runs if run.run_id not in seen)
             seen |= {run.run_id for run in runs}
-            found.append(Work(plan, replace(cohort, runs=runs)))
-    names = [f"{work.cohort.method}/{work.cohort.dataset}" for work in found]
+            works.append(Work(plan, replace(cohort, runs=runs)))
+    names = [f"{work.cohort.method}/{work.cohort.dataset}" for work in works]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             known = ", ".join(sorted(set(names)))
             raise OsoError(f"--only {pattern}: names nothing in the plan, which has {known}")
     return [
         work
-        for work, name in zip(found, names, strict=True)
+        for work, name in zip(works, names, strict=True)
         if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
     ]
 
@@ -62,7 +62,7 @@ def portions(
     best: Container[str],
     done: Container[str],
     speed: Speed,
-    priorities: Sequence[Selection] = (),
+    priorities: Sequence[Preference] = (),
     later: Container[str] = (),
 ) -> list[Portion]:
     """All that is left to do, in order.
@@ -84,18 +84,18 @@ def portions(
     ]
     chosen = [
         [
-            Portion(grid.work, tuple(run for run in grid.runs if each.takes(grid.work, run)))
+            Portion(grid.work, tuple(run for run in grid.runs if level.takes(grid.work, run)))
             for grid in grids
         ]
-        for each in priorities
+        for level in priorities
     ]
-    found = [
+    ordered = [
         portion
-        for each in (*chosen, tables, grids)
-        for portion in sorted(each, key=cost)
+        for level in (*chosen, tables, grids)
+        for portion in sorted(level, key=cost)
         if portion.runs
     ]
-    return sorted(found, key=lambda portion: portion.work.cohort.precision in later)
+    return sorted(ordered, key=lambda portion: portion.work.cohort.precision in later)
 
 
 def sizes(most: int) -> Iterator[int]:

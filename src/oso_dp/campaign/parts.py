@@ -29,10 +29,10 @@ _TIMES = ["run_id", "dataset", "method", "device", "steps", "status", "wall_seco
 def stored_runs(folder: Path) -> set[str]:
     """Identities of the runs in a results store, or in the parts of a campaign."""
     store = folder / "runs.parquet"
-    found = [store] if store.exists() else sorted(folder.glob("[!.]*/runs.parquet"))
-    if not found:
+    tables = [store] if store.exists() else sorted(folder.glob("[!.]*/runs.parquet"))
+    if not tables:
         raise OsoError(f"{folder}: holds no results, neither a store nor parts of a campaign")
-    return {run_id for path in found for run_id in run_ids(path.parent)}
+    return {run_id for path in tables for run_id in run_ids(path.parent)}
 
 
 class Parts:
@@ -45,7 +45,7 @@ class Parts:
             raise OsoError(f"{folder}: is a results store; name a folder of its own for the parts")
         self.folder, self.progress = folder, folder / ".progress"
         make_folder(self.progress)
-        self.done = {run_id for each in have for run_id in stored_runs(each)}
+        self.done = {run_id for store in have for run_id in stored_runs(store)}
         self._read: set[Path] = set()
         self._times: list[pd.DataFrame] = []
         self.look()
@@ -54,9 +54,9 @@ class Parts:
         """Take in the parts, of this cohort or of all, that have come since the last look."""
         pattern = f"{cohort}.*/runs.parquet" if cohort else "[!.]*/runs.parquet"
         for path in set(self.folder.glob(pattern)) - self._read:
-            found, _ = read_columns(path, "runs", _TIMES)
-            self.done |= set(found["run_id"])
-            self._times.append(found)
+            rows, _ = read_columns(path, "runs", _TIMES)
+            self.done |= set(rows["run_id"])
+            self._times.append(rows)
             self._read.add(path)
 
     @property
@@ -72,7 +72,7 @@ class Parts:
         times = times[times["status"] == "finished"]
         seconds = (times["wall_seconds"] / times["steps"]).astype(float)
         medians = seconds.groupby([times["dataset"], times["method"]]).median()
-        return [(cohorts[name], each) for name, each in medians.items() if name in cohorts]
+        return [(cohorts[name], per_step) for name, per_step in medians.items() if name in cohorts]
 
     @contextmanager
     def claim(self, cohort: str) -> Iterator[bool]:

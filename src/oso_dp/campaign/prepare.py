@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 import oso_dp
+from oso_dp.campaign.campaign import Campaign
 from oso_dp.campaign.control import Control
-from oso_dp.campaign.loop import Campaign
 from oso_dp.campaign.order import Work, all_work
 from oso_dp.campaign.parts import Parts
 from oso_dp.campaign.priorities import read_priorities

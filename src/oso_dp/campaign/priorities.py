@@ -36,7 +36,7 @@ class Priority:
     def takes(self, work: Work, run: Run) -> bool:
         """Whether this run of the work is selected."""
         cohort = work.cohort
-        found = {
+        facts = {
             "plan": work.plan.name,
             "dataset": cohort.dataset,
             "method": cohort.method,
@@ -44,12 +44,12 @@ class Priority:
             "epsilon": cohort.epsilon,
             "seed": run.seed,
         }
-        return all(found[key] in values for key, values in self.allowed.items())
+        return all(facts[key] in values for key, values in self.allowed.items())
 
     @property
     def text(self) -> str:
-        shown = (f"{key} = {', '.join(map(str, values))}" for key, values in self.allowed.items())
-        return f"entry {self.number} ({'; '.join(shown)})"
+        parts = (f"{key} = {', '.join(map(str, values))}" for key, values in self.allowed.items())
+        return f"entry {self.number} ({'; '.join(parts)})"
 
 
 def read_priorities(path: Path, everything: Sequence[Work]) -> list[Priority]:
@@ -68,20 +68,20 @@ def read_priorities(path: Path, everything: Sequence[Work]) -> list[Priority]:
     if content or not isinstance(entries, list) or not entries:
         raise OsoError(f"{path}: must hold tables [[first]], and nothing else")
     plans = {work.plan.name for work in everything}
-    found = []
+    entries_here = []
     for number, entry in enumerate(entries, start=1):
         priority = Priority(number, _allowed(path, number, entry))
         if plans.isdisjoint(priority.allowed.get("plan", plans)):
             continue
         if not any(priority.takes(work, run) for work in everything for run in work.cohort.runs):
             raise OsoError(f"{path}: {priority.text} selects no run of {', '.join(sorted(plans))}")
-        found.append(priority)
-    if not found:
+        entries_here.append(priority)
+    if not entries_here:
         raise OsoError(
             f"{path}: all entries are for plans that are not here; here are "
             f"{', '.join(sorted(plans))}"
         )
-    return found
+    return entries_here
 
 
 def _allowed(path: Path, number: int, entry: Any) -> dict[str, tuple[Any, ...]]:

@@ -51,9 +51,9 @@ class Speed:
 
     def _alike(self, cohort: Cohort) -> dict[int, float]:
         """Seconds per step by size: of the same method if measured, else of its data set."""
-        found: dict[int, float] = dict(self._measured.get((cohort.dataset, cohort.method), {}))
-        if not found:
+        by_size: dict[int, float] = dict(self._measured.get((cohort.dataset, cohort.method), {}))
+        if not by_size:
             for (dataset, _), sizes in self._measured.items():
                 if dataset == cohort.dataset:
-                    found |= {size: max(sizes[size], found.get(size, 0.0)) for size in sizes}
-        return found
+                    by_size |= {size: max(sizes[size], by_size.get(size, 0.0)) for size in sizes}
+        return by_size

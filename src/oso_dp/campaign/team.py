@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from oso_dp.campaign.loop import Campaign
+from oso_dp.campaign.campaign import Campaign
 from oso_dp.errors import OsoError
 from oso_dp.training.provenance import device_name
 

@@ -17,7 +17,7 @@ from oso_dp.errors import OsoError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from oso_dp.audit.findings import Fault, Finding
+    from oso_dp.audit.findings import AuditFinding, Fault
 
 
 def audit(
@@ -87,7 +87,7 @@ def _faults() -> dict[str, Fault]:
     return faults
 
 
-def _csv(findings: list[Finding]) -> str:
+def _csv(findings: list[AuditFinding]) -> str:
     rows = [{**asdict(finding), "verdict": finding.verdict} for finding in findings]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -96,7 +96,7 @@ def _csv(findings: list[Finding]) -> str:
     return text.getvalue()
 
 
-def _table(findings: list[Finding]) -> Table:
+def _table(findings: list[AuditFinding]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

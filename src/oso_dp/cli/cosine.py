@@ -54,5 +54,5 @@ def cosine(
     make_folder(output.parent)  # before half an hour of work
     torch.set_num_threads(threads)
     task = task_of(chosen, planned.device)
-    found = similarities(task, chosen.runs[0], arrays, at)
-    write_similarities(output, chosen, task, found)
+    rows = similarities(task, chosen.runs[0], arrays, at)
+    write_similarities(output, chosen, task, rows)

@@ -96,13 +96,13 @@ def _check(arrays: "Arrays", info: DatasetInfo, preparation: dict[str, Any]) -> 
     """Hold the arrays against the catalogue: the study has already planned with its numbers."""
     shape = (preparation["words"] * DIMENSIONS,) if preparation else info.input_shape
     targets = (arrays.train_targets, arrays.test_targets)
-    found = {
+    counts = {
         "training examples": (len(arrays.train_targets), info.examples),
         "test examples": (len(arrays.test_targets), info.test_examples),
         "input shape": (arrays.train_inputs.shape[1:], shape),
         "smallest target": (min(int(t.min()) for t in targets), 0),
         "largest target": (max(int(t.max()) for t in targets), info.classes - 1),
     }
-    for what, (is_, expected) in found.items():
+    for what, (is_, expected) in counts.items():
         if is_ != expected:
             raise OsoError(f"{info.name}: {what} is {is_}, the catalogue says {expected}")

@@ -72,10 +72,10 @@ def embed(texts: list[list[str]], vectors: Vectors, words: int, skip_unknown: bo
     """The vectors of each text's first words: float32 [n, 50 words]."""
     rows = np.zeros((len(texts), words), np.int32)
     for row, text in zip(rows, texts, strict=True):
-        found = [vectors.index.get(word, 0) for word in text]
+        positions = [vectors.index.get(word, 0) for word in text]
         if skip_unknown:
-            found = [position for position in found if position]
-        row[: len(found)] = found[:words]
+            positions = [position for position in positions if position]
+        row[: len(positions)] = positions[:words]
     return vectors.values[rows].reshape(len(texts), -1)
 
 

@@ -160,9 +160,9 @@ def verified(content: bytes, file: SourceFile) -> bytes:
         raise WrongContentError(f"truncated file ({len(content)} of {file.size} bytes)")
     if len(content) > file.size:
         raise WrongContentError(f"wrong file (longer than {file.size} bytes)")
-    found = hashlib.sha256(content).hexdigest()
-    if found != file.sha256:
-        raise WrongContentError(f"wrong file (sha256 {found})")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != file.sha256:
+        raise WrongContentError(f"wrong file (sha256 {digest})")
     return content
 
 

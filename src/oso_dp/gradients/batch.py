@@ -92,15 +92,15 @@ class BatchGradients:
 
     def _take_gradients(self) -> Tensor:
         self._layers = self.code.layer_gradients(self.flat, self.inputs, self.targets)
-        each = torch.stack([rule.norms() for rule in self._layers.values()])
+        by_layer = torch.stack([rule.norms() for rule in self._layers.values()])
         shape = self.inputs.shape[:2]
-        norms = torch.linalg.vector_norm(each, dim=0)
+        norms = torch.linalg.vector_norm(by_layer, dim=0)
         bad = ~(norms < LARGEST_NORM)
         if waits(bad) or bad.any():
             norms = norms.masked_fill(bad, torch.inf)
-            each = each.masked_fill(bad, torch.inf)
+            by_layer = by_layer.masked_fill(bad, torch.inf)
             for rule in self._layers.values():
                 rule.drop(bad)
-        each = each.unflatten(1, shape)
-        self._layer_norms = dict(zip(self._layers, each, strict=True))
+        by_layer = by_layer.unflatten(1, shape)
+        self._layer_norms = dict(zip(self._layers, by_layer, strict=True))
         return norms.unflatten(0, shape)

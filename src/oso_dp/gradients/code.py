@@ -107,8 +107,8 @@ class GradientCode:
         for portion in self._portions(inputs, targets):
             with self.precision.products(flat.device):
                 one = Pass(self.model, self.loss, self.layers, layers)
-                each = one.rules(*(part.flatten(0, 1) for part in portion))
-            for name, rule in each.items():
+                by_layer = one.rules(*(part.flatten(0, 1) for part in portion))
+            for name, rule in by_layer.items():
                 rules[name].append(rule)
                 norms[name].append(norms_of(rule, runs * portion[0].shape[1]))
         return {

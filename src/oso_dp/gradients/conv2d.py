@@ -63,8 +63,8 @@ class ConvGradients:
         kernels = self.kernels.view(runs, -1, self.kernels[0].numel()).to(weights.dtype)
         bias = None if self.bias is None else self.bias.unflatten(0, (runs, -1)).to(weights.dtype)
         if onto is None:
-            found = (weights @ kernels).unflatten(2, self.kernels.shape[1:])
-            onto = {"weight": found.permute(0, 1, 2, 5, 3, 4)}
+            sums = (weights @ kernels).unflatten(2, self.kernels.shape[1:])
+            onto = {"weight": sums.permute(0, 1, 2, 5, 3, 4)}
             if bias is not None:
                 onto["bias"] = weights @ bias
             return onto
@@ -111,12 +111,12 @@ def _kernels_by_patches(
     if channels == 1:
         shape, strides = (count, *patch, height, width), (example, *in_patch, *of_pixel)
         patches = padded.as_strided(shape, strides, start).reshape(count, -1, height * width)
-        found = torch.bmm(patches, pixels).transpose(1, 2)
+        products = torch.bmm(patches, pixels).transpose(1, 2)
     else:
         shape, strides = (count, height, width, *patch), (example, *of_pixel, *in_patch)
         patches = padded.as_strided(shape, strides, start).reshape(count, height * width, -1)
-        found = torch.bmm(pixels.transpose(1, 2), patches)
-    kernels.copy_(found.unflatten(2, patch))
+        products = torch.bmm(pixels.transpose(1, 2), patches)
+    kernels.copy_(products.unflatten(2, patch))
 
 
 def _padded(layer: nn.Conv2d | nn.ConvTranspose2d, large: Tensor) -> Tensor:

@@ -42,12 +42,12 @@ class FunctionalGradients:
             return torch.func.vmap(pull_back)(inputs, output_gradients)
 
         parts = zip(inputs.chunk(runs), output_gradients.chunk(runs), strict=True)
-        found = [per_example(run, *part) for run, part in enumerate(parts)]
-        self.gradients = {name: torch.cat([run[name] for run in found]) for name in parameters}
+        by_run = [per_example(run, *part) for run, part in enumerate(parts)]
+        self.gradients = {name: torch.cat([run[name] for run in by_run]) for name in parameters}
 
     def norms(self) -> Tensor:
-        each = [row_norms(gradient) for gradient in self.gradients.values()]
-        return torch.linalg.vector_norm(torch.stack(each), dim=0)
+        parts = [row_norms(gradient) for gradient in self.gradients.values()]
+        return torch.linalg.vector_norm(torch.stack(parts), dim=0)
 
     def drop(self, bad: Tensor) -> None:
         self.gradients = {
@@ -57,14 +57,14 @@ class FunctionalGradients:
 
     def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
         runs = len(weights)
-        found = {
+        totals = {
             name: (weights @ gradient.flatten(1).unflatten(0, (runs, -1))).unflatten(
                 2, gradient.shape[1:]
             )
             for name, gradient in self.gradients.items()
         }
         if onto is None:
-            return found
-        for name, sums in found.items():
+            return totals
+        for name, sums in totals.items():
             onto[name] += sums
         return onto

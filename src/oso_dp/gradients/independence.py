@@ -61,7 +61,7 @@ def check_independence(
     inputs, targets = (like(given, (MANY, *given.shape[1:])) for given in (inputs, targets))
     few = torch.tensor(FEW, device=inputs.device)
     within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
-    _check_outputs(code, flat, inputs[:3], within.outputs)
+    check_outputs(code, flat, inputs[:3], within.outputs)
     alone = _alone(code, flat, inputs, targets)
     weights = torch.linspace(0.5, 2.0, 2 * MANY, dtype=flat.dtype, device=flat.device)
     _check_gradients(code, flat, inputs, targets, alone, weights.view(2, -1), within.gradients)
@@ -69,7 +69,7 @@ def check_independence(
     _check_gradients(code, flat, inputs[few], targets[few], alone[few], weights, within.gradients)
 
 
-def _check_outputs(code: GradientCode, flat: Tensor, inputs: Tensor, tolerance: float) -> None:
+def check_outputs(code: GradientCode, flat: Tensor, inputs: Tensor, tolerance: float) -> None:
     """One example among three, whose company and place change, the company by a large factor."""
     one, second, third = inputs
     before, after = third, second
@@ -84,12 +84,12 @@ def _check_outputs(code: GradientCode, flat: Tensor, inputs: Tensor, tolerance: 
 
 def _alone(code: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
     """The gradient of each example in a batch of its own, by ordinary differentiation, [B, P]."""
-    found = []
+    gradients = []
     for one, target in zip(inputs, targets, strict=True):
         at = flat.clone().requires_grad_(True)
         loss = code.loss(code.outputs(at, one[None]), target[None]).sum()
-        found.append(torch.autograd.grad(loss, at)[0])
-    return torch.stack(found)
+        gradients.append(torch.autograd.grad(loss, at)[0])
+    return torch.stack(gradients)
 
 
 def _check_gradients(
@@ -119,8 +119,8 @@ def _check_gradients(
         raise _wrong("part of a sum", "", len(inputs))
 
 
-def _close(found: Tensor, right: Tensor, scale: float, tolerance: float) -> bool:
-    return torch.allclose(found, right, rtol=tolerance, atol=tolerance * scale)
+def _close(one: Tensor, right: Tensor, scale: float, tolerance: float) -> bool:
+    return torch.allclose(one, right, rtol=tolerance, atol=tolerance * scale)
 
 
 def _wrong(what: str, where: str, size: int) -> OsoError:

@@ -64,7 +64,9 @@ class LayerOutputs:
     def prepared(self, inputs: Tensor) -> Tensor:
         """The inputs in the type and layout in which the layer takes them."""
         if not self.has_rule(inputs):
-            return inputs.to(self.dtype) if self.precision.low else inputs
+            # Whole numbers, as places in a vocabulary, stay what they are.
+            low = self.precision.low and inputs.is_floating_point()
+            return inputs.to(self.dtype) if low else inputs
         inputs = self.precision.rounded(inputs)
         return _channels_last(inputs) if self.channels_last else inputs
 

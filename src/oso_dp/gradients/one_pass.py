@@ -80,8 +80,8 @@ class Pass:
         self._outputs.clear()
         self._require(self._inputs)
 
-    def _require(self, found: Mapping[str, object]) -> None:
-        if missing := self.layers.keys() - found.keys():
+    def _require(self, used: Mapping[str, object]) -> None:
+        if missing := self.layers.keys() - used.keys():
             raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
 
     def _call(self, name: str, inputs: Tensor) -> Tensor:

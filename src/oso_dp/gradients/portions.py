@@ -23,8 +23,8 @@ class Portions:
         self, rules: Sequence[LayerGradients], norms: Sequence[Tensor], runs: int, size: int
     ) -> None:
         self.rules, self.runs, self.size = rules, runs, size
-        self.widths = [len(each) // runs for each in norms]
-        self._norms = torch.cat([each.unflatten(0, (runs, -1)) for each in norms], dim=1)
+        self.widths = [len(part) // runs for part in norms]
+        self._norms = torch.cat([part.unflatten(0, (runs, -1)) for part in norms], dim=1)
         if filled := self._norms.shape[1] - size:  # zero times infinity is not zero
             self._drop(F.pad(self._norms.new_zeros(runs, size), (0, filled), value=1.0) > 0)
 

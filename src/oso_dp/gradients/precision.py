@@ -64,8 +64,8 @@ class Precision:
 
 
 PRECISIONS = {
-    each.name: each
-    for each in (
+    switch.name: switch
+    for switch in (
         Precision("float32"),
         Precision("tf32", tf32=True),
         Precision("bfloat16", factors=torch.bfloat16),

@@ -18,10 +18,10 @@ PAPER_METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no
 def _methods() -> dict[str, type[Method]]:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    return _by_name(_subclasses(Method))
+    return by_name(_subclasses(Method))
 
 
-def _by_name(every: Iterable[type[Method]]) -> dict[str, type[Method]]:
+def by_name(every: Iterable[type[Method]]) -> dict[str, type[Method]]:
     methods: dict[str, type[Method]] = {}
     for method in every:
         if "name" not in vars(method):

@@ -8,7 +8,7 @@ from oso_dp.errors import OsoError
 from oso_dp.models.autoencoder import autoencoder
 from oso_dp.models.bag_of_words import bag_of_words, bag_of_words_25
 from oso_dp.models.cnn import cnn, small_cnn
-from oso_dp.models.linear import linear
+from oso_dp.models.one_layer import linear
 
 MODELS: dict[str, Callable[[bool], nn.Module]] = {
     "cnn": cnn,

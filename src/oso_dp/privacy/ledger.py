@@ -106,10 +106,10 @@ class Ledger:
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A repeated key would hide what the first one says."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    content = dict(pairs)
+    if len(content) != len(pairs):
         raise ValueError("a key stands there twice")
-    return found
+    return content
 
 
 def composed_event(releases: Mapping[tuple[PoissonSampling, float], int]) -> "DpEvent":

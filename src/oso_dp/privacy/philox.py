@@ -23,13 +23,13 @@ def normals(
     run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
 ) -> Tensor:
     """Standard normal, float64 [R, count], by Box and Muller's transform."""
-    first, second = _pairs(run_ids, purpose, step, count, device)
+    first, second = pairs(run_ids, purpose, step, count, device)
     radius = torch.log((first + 1) * 2.0**-53).mul_(-2).sqrt_()  # of (0, 1]: never log(0)
     angle = second * (2 * math.pi * 2.0**-53)
     return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)[:, :count]
 
 
-def _pairs(
+def pairs(
     run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Two times ceil(count / 2) whole numbers below 2^53, float64, for each run."""

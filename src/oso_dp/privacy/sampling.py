@@ -63,10 +63,10 @@ class PoissonSampling:
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> PoissonSampling:
         """What `to_json` gave; OsoError for any other combination of scheme and relation."""
-        found = (stored["sampling"], stored["neighbouring"])
-        if found != (cls.name, cls.neighbouring):
+        scheme = (stored["sampling"], stored["neighbouring"])
+        if scheme != (cls.name, cls.neighbouring):
             raise OsoError(
-                f"ledger: sampling {found[0]!r} with neighbouring {found[1]!r}: allowed is "
+                f"ledger: sampling {scheme[0]!r} with neighbouring {scheme[1]!r}: allowed is "
                 f"{cls.name!r} with {cls.neighbouring!r}"
             )
         rate = stored["sampling_rate"]

@@ -64,7 +64,7 @@ class Seeded:
     """The same numbers each time they are asked for, by any number of threads."""
 
     def words(self, run_id: str, purpose: str, step: int) -> Words:
-        return _Key(run_id, purpose, step, 0).bits().random_raw
+        return Key(run_id, purpose, step, 0).bits().random_raw
 
     def normals(
         self,
@@ -74,18 +74,18 @@ class Seeded:
         shape: tuple[int, ...],
         threads: int = 1,
     ) -> np.ndarray:
-        found = np.empty((len(run_ids), *shape))
-        rows = found.reshape(len(run_ids), -1)
+        numbers = np.empty((len(run_ids), *shape))
+        rows = numbers.reshape(len(run_ids), -1)
 
         def fill(row: int, block: int) -> None:
-            bits = _Key(run_ids[row], purpose, step, block).bits()
+            bits = Key(run_ids[row], purpose, step, block).bits()
             part = rows[row, block * BLOCK : (block + 1) * BLOCK]
             np.random.Generator(bits).standard_normal(out=part)
 
         blocks = range(-(-rows.shape[1] // BLOCK))
         jobs = [(row, block) for row in range(len(rows)) for block in blocks]
         share(fill, jobs, threads if rows.size > BLOCK else 1)
-        return found
+        return numbers
 
 
 class SystemEntropy:
@@ -131,7 +131,7 @@ def _system_words(count: int) -> np.ndarray:
     return np.frombuffer(os.urandom(8 * count), dtype="<u8")
 
 
-class _Key(ISeedSequence):
+class Key(ISeedSequence):
     """What a block's generator starts from: the first words of a hash of whose block it is.
 
     A zero character ends each part, and none stands in an identity; the last two parts are whole

@@ -44,22 +44,22 @@ def subset(examples: int, size: int, words: Words) -> np.ndarray:
         kept = np.ones(examples, dtype=bool)
         kept[subset(examples, examples - size, words)] = False
         return np.flatnonzero(kept)
-    found = np.empty(0, dtype=np.int64)
-    while len(found) < size:
-        found = np.concatenate([found, below(examples, size - len(found), words)])
-        found.sort()
-        found = found[np.concatenate([[True], found[1:] != found[:-1]])]
-    return found
+    chosen = np.empty(0, dtype=np.int64)
+    while len(chosen) < size:
+        chosen = np.concatenate([chosen, below(examples, size - len(chosen), words)])
+        chosen.sort()
+        chosen = chosen[np.concatenate([[True], chosen[1:] != chosen[:-1]])]
+    return chosen
 
 
 def below(limit: int, count: int, words: Words) -> np.ndarray:
     """Uniform whole numbers in [0, limit), int64 [count]; those too large are drawn again."""
     bits = max(1, (limit - 1).bit_length())
-    found = np.empty(0, dtype=np.int64)
-    while len(found) < count:
-        drawn = (words(count - len(found)) >> np.uint64(64 - bits)).astype(np.int64)
-        found = np.concatenate([found, drawn[drawn < limit]])
-    return found
+    accepted = np.empty(0, dtype=np.int64)
+    while len(accepted) < count:
+        drawn = (words(count - len(accepted)) >> np.uint64(64 - bits)).astype(np.int64)
+        accepted = np.concatenate([accepted, drawn[drawn < limit]])
+    return accepted
 
 
 def _ones(bits: int, words: Words) -> int:

@@ -78,13 +78,13 @@ def similarities(
     (outcome,) = train(replace(task, steps=last, evaluate_every=last), [run], arrays, watch=watch)
     if outcome.status != "finished":
         raise OsoError(f"run {run.run_id}: diverged at step {outcome.diverged_at} of {last}")
-    probe = _Probe(task, run, arrays, realisations)
+    probe = Probe(task, run, arrays, realisations)
     return [
         probe.compare(step, *seen[step], threshold) for step in steps for threshold in thresholds
     ]
 
 
-class _Probe:
+class Probe:
     """Releases gradients at given parameters, and remembers the true ones."""
 
     def __init__(self, task: Task, run: Run, arrays: Arrays, realisations: int) -> None:

@@ -15,7 +15,9 @@ from oso_dp.training.loop import Task
 from oso_dp.training.provenance import code_hash, device_name
 
 
-def write_similarities(path: Path, cohort: Cohort, task: Task, found: Sequence[Similarity]) -> None:
+def write_similarities(
+    path: Path, cohort: Cohort, task: Task, similarities: Sequence[Similarity]
+) -> None:
     """One row per step and threshold, with the run that was probed and what computed it."""
     run = cohort.runs[0]
     probed = {
@@ -29,6 +31,6 @@ def write_similarities(path: Path, cohort: Cohort, task: Task, found: Sequence[S
         "package_version": oso_dp.__version__,
         "code_hash": code_hash(),
     }
-    table = pd.DataFrame([probed | asdict(each) | source for each in found])
+    table = pd.DataFrame([probed | asdict(similarity) | source for similarity in similarities])
     with atomic_write(path) as file:
         file.write(table.to_csv(index=False, float_format="%.6g", lineterminator="\n").encode())

@@ -8,11 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from oso_dp import labels
-from oso_dp.analysis.budgets import read_budget
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
-from oso_dp.analysis.load import load
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.load import read_study
 from oso_dp.metrics import is_higher_better
 from oso_dp.study.plan import plans_of
 
@@ -22,8 +20,7 @@ def summary_table(results: Path) -> Table:
 
     Raises OsoError for results that are missing, empty or of another schema.
     """
-    runs, evaluations = load(results)
-    study = Study(runs, evaluations, read_budget(*plans_of(results)))
+    study = read_study(results, plans_of(results))
     ran = settings(study)
     title = "Best on test, mean ± standard deviation over seeds"
     if len(ran) == 1:

@@ -40,16 +40,16 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """One table twice: `data` for machines (CSV), `shown` for people (text cells), and notes.
+    """One table twice: `data` for machines (CSV), `printed` for people (text cells), and notes.
 
-    `shown` may have two levels of headings: groups of columns, and columns. `details` are more text
-    cells, for the page only.
+    `printed` may have two levels of headings: groups of columns, and columns. `details` are more
+    text cells, for the page only.
     """
 
     name: str  # file name without its ending
     title: str
     data: pd.DataFrame
-    shown: pd.DataFrame
+    printed: pd.DataFrame
     notes: tuple[str, ...] = field(default=())
     details: pd.DataFrame | None = None
 
@@ -59,12 +59,12 @@ def text(value: Any) -> str:
     return NOTHING if pd.isna(value) else str(value)
 
 
-def headings(shown: pd.DataFrame) -> list[list[tuple[str, int]]]:
+def headings(printed: pd.DataFrame) -> list[list[tuple[str, int]]]:
     """The lines of a table's head, as pairs of a heading and the number of columns it spans."""
     lines = []
-    for level in range(shown.columns.nlevels):
-        names = list(shown.columns.get_level_values(level))
-        if level == shown.columns.nlevels - 1:  # columns, each by itself
+    for level in range(printed.columns.nlevels):
+        names = list(printed.columns.get_level_values(level))
+        if level == printed.columns.nlevels - 1:  # columns, each by itself
             lines.append([(name, 1) for name in names])
         else:
             lines.append([(name, len(list(same))) for name, same in groupby(names)])
@@ -77,10 +77,10 @@ def to_markdown(table: Table) -> str:
     def line(cells: Iterable[Any]) -> str:
         return "| " + " | ".join(text(c).replace("|", "\\|") for c in cells) + " |"
 
-    names = [" ".join(c).strip() if isinstance(c, tuple) else c for c in table.shown.columns]
+    names = [" ".join(c).strip() if isinstance(c, tuple) else c for c in table.printed.columns]
     lines = [f"### {table.title}", "", line(names)]
-    lines.append("|" + "---|" * len(table.shown.columns))
-    lines += [line(row) for row in table.shown.itertuples(index=False)]
+    lines.append("|" + "---|" * len(table.printed.columns))
+    lines += [line(row) for row in table.printed.itertuples(index=False)]
     lines += [f"\n{note}" for note in table.notes]
     return "\n".join(lines) + "\n"
 
@@ -99,7 +99,7 @@ def to_latex(table: Table) -> str:
         cells = (rf"\multicolumn{{{span}}}{{l}}{{{latex(name)}}}" for name, span in names)
         return " & ".join(cells) + r" \\"
 
-    heads = headings(table.shown)
+    heads = headings(table.printed)
     lines = [
         "% needs \\usepackage{booktabs,graphicx}",
         r"\begin{table}",
@@ -107,12 +107,12 @@ def to_latex(table: Table) -> str:
         rf"\caption{{{latex(table.title)}}}",
         rf"\label{{tab:{table.name.replace('_', '-')}}}",
         r"\resizebox{\linewidth}{!}{%",
-        rf"\begin{{tabular}}{{{'l' * len(table.shown.columns)}}}",
+        rf"\begin{{tabular}}{{{'l' * len(table.printed.columns)}}}",
         r"\toprule",
         *[group(names) for names in heads[:-1]],
         line(name for name, _ in heads[-1]),
         r"\midrule",
-        *[line(row) for row in table.shown.itertuples(index=False)],
+        *[line(row) for row in table.printed.itertuples(index=False)],
         r"\bottomrule",
         r"\end{tabular}}",
         *[rf"\par\smallskip\footnotesize {latex(note)}" for note in table.notes],

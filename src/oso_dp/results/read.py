@@ -70,10 +70,10 @@ def read_table(path: Path, kind: str) -> pd.DataFrame:
 
 def run_ids(folder: Path) -> set[str]:
     """Identities of the runs in a folder of results; quicker than reading all of it."""
-    found: set[str] = set()
+    identities: set[str] = set()
     for path in _files(folder / "runs.parquet"):
-        found |= set(read_columns(path, "runs", ["run_id"])[0]["run_id"])
-    return found
+        identities |= set(read_columns(path, "runs", ["run_id"])[0]["run_id"])
+    return identities
 
 
 def _files(path: Path) -> list[Path]:

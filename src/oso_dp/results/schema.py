@@ -77,5 +77,9 @@ KEYS = {"runs": RUN_KEY, "evaluations": EVALUATION_KEY}
 def schema_of(kind: str, version: str) -> pa.Schema:
     """The columns of `kind` in one of `VERSIONS`."""
     later = VERSIONS[VERSIONS.index(version) + 1 :]
-    absent = {name for each in later for name in ADDED[each]} if kind == "runs" else set()
+    absent = (
+        {name for later_version in later for name in ADDED[later_version]}
+        if kind == "runs"
+        else set()
+    )
     return pa.schema([field for field in SCHEMAS[kind] if field.name not in absent])

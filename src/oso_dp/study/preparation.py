@@ -21,13 +21,13 @@ def preparation(model: str, unknown_words: str) -> dict[str, Any]:
 def file_name(dataset: str, prepared: dict[str, Any]) -> str:
     """The prepared file, without .npz: the data set's name, and what is not the default."""
     usual = (*DATASETS[dataset].words[:1], UNKNOWN_WORDS[0])
-    return "-".join([dataset, *(str(each) for each in prepared.values() if each not in usual)])
+    return "-".join([dataset, *(str(value) for value in prepared.values() if value not in usual)])
 
 
 def check_prepared(name: str, provenance: dict[str, Any], dataset: str, want: dict) -> None:
     """OsoError unless a data file with this provenance holds the data set, prepared as wanted."""
     if provenance.get("dataset") != dataset:
         raise OsoError(f"{name}: holds data set {provenance.get('dataset')!r}, not {dataset!r}")
-    found = provenance.get("preparation", {})  # images' files of before there was a choice
-    if found != want:
-        raise OsoError(f"{name}: prepared with {found or 'no choice'}, not with {want or 'none'}")
+    stored = provenance.get("preparation", {})  # images' files of before there was a choice
+    if stored != want:
+        raise OsoError(f"{name}: prepared with {stored or 'no choice'}, not with {want or 'none'}")

@@ -14,7 +14,7 @@ BATCH, BATCH_IN_PORTIONS = 500, 125
 
 
 @dataclass(frozen=True)
-class Score:
+class SplitScore:
     """Means over one split."""
 
     split: str
@@ -31,7 +31,7 @@ class Evaluator:
         self.batch = BATCH_IN_PORTIONS if code.portion(inputs.device) else BATCH
 
     @torch.inference_mode()
-    def __call__(self, flat: Tensor) -> list[Score]:
+    def __call__(self, flat: Tensor) -> list[SplitScore]:
         """flat: parameters [P]."""
         losses, values = [], []
         for start in range(0, len(self.inputs), self.batch):
@@ -46,6 +46,6 @@ class Evaluator:
             "test_odd": slice(1, None, 2),
         }
         return [
-            Score(split, value[part].mean().item(), loss[part].mean().item())
+            SplitScore(split, value[part].mean().item(), loss[part].mean().item())
             for split, part in splits.items()
         ]

@@ -94,7 +94,7 @@ def train(
     them) with the state in which they were asked for. It may change neither. `clock`: in seconds,
     what a run's time is measured by.
     """
-    training = _Training(task, runs, arrays, watch)
+    training = Training(task, runs, arrays, watch)
     if checkpoint is not None:
         if not fingerprint:
             raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
@@ -115,7 +115,7 @@ def train(
     return training.outcomes
 
 
-class _Training:
+class Training:
     """The state of one call of `train`. `alive` maps the run axis to `outcomes`."""
 
     def __init__(

@@ -15,10 +15,10 @@ PLACE = 30
 
 def plans(study: Study) -> Iterator[PicturePlan]:
     for dataset, k in settings(study):
-        yield _beyond_plan(study, dataset, k)
+        yield beyond_plan(study, dataset, k)
 
 
-def _beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
+def beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
     """Methods that the paper does not have, beside Online and FixedThreshold."""
     cells = judged_cells(study, dataset, k)
     paper = [name for name in cells if name.startswith("paper_")]

@@ -23,14 +23,14 @@ def plans(study: Study) -> Iterator[PicturePlan]:
     """For each data set and k that was run; and for the paper's others its values alone."""
     ran = settings(study)
     for dataset, k in ran:
-        yield _metric_plan(study, dataset, k, ours=True)
+        yield metric_plan(study, dataset, k, ours=True)
     if set(study.datasets) & set(DATASETS):
         for table in paper_tables():
             if (table.dataset, table.k) not in ran:
-                yield _metric_plan(study, table.dataset, table.k, ours=False)
+                yield metric_plan(study, table.dataset, table.k, ours=False)
 
 
-def _metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
+def metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
     table = find_table(dataset, k)
     cells = judged_cells(study, dataset, k)
     better = "Lower" if cells["metric"].iloc[0] == "mse" else "Higher"
@@ -86,12 +86,12 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
     figure, (axes,) = canvas.panels(1, title)
     figure.set_size_inches(6.8, 4.3)
     colour, marker = looks.colours(methods), looks.markers(methods)
-    shown = labels.method_order(valued["method"].unique())
+    ordered = labels.method_order(valued["method"].unique())
     handles = []
-    dodge = min(DODGE, 0.7 / max(1, len(shown)))
-    for i, method in enumerate(shown):
+    dodge = min(DODGE, 0.7 / max(1, len(ordered)))
+    for i, method in enumerate(ordered):
         rows = private[private["method"] == method]
-        x = rows["epsilon"].map(places) + dodge * (i - (len(shown) - 1) / 2)
+        x = rows["epsilon"].map(places) + dodge * (i - (len(ordered) - 1) / 2)
         look = {"color": colour[method], "marker": marker[method], "capsize": 2.5}
         _line(axes, x, rows["paper_mean"], rows["paper_std"], look, paper=True)
         _line(axes, x, rows["mean"], rows["std"], look, paper=False)

@@ -48,7 +48,7 @@ def grid_plan(study: Study, dataset: str, k: int) -> PicturePlan:
         ]
     )
     metric = points["metric"].dropna().iloc[0] if points["metric"].notna().any() else ""
-    shown = points.assign(mean=points["mean"] * labels.scale(metric))
+    printed = points.assign(mean=points["mean"] * labels.scale(metric))
     paper = paper_results()
     paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
     theirs = ", the square the paper's" if len(paper) else ""
@@ -60,8 +60,10 @@ def grid_plan(study: Study, dataset: str, k: int) -> PicturePlan:
         "grid",
         f"{where}: the test metric over the whole grid, mean over seeds; brighter is better. The "
         f"ring is our best point{theirs}. Each panel's runs share one budget.",
-        lambda: draw_grid(shown, paper, metric, f"{where}: the metric over the whole grid"),
-        data=shown[[*CELL, "learning_rate", "threshold", "quantile", "mean", "seeds", "diverged"]],
+        lambda: draw_grid(printed, paper, metric, f"{where}: the metric over the whole grid"),
+        data=printed[
+            [*CELL, "learning_rate", "threshold", "quantile", "mean", "seeds", "diverged"]
+        ],
     )
 
 

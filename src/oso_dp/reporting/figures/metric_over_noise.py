@@ -65,8 +65,8 @@ def draw_against_noise(
     figure, (axes,) = canvas.panels(1, title)
     figure.set_size_inches(6.8, 4.4)
     colour, marker = looks.colours(methods), looks.markers(methods)
-    shown = labels.method_order(cells["method"].unique())
-    for method in shown:
+    ordered = labels.method_order(cells["method"].unique())
+    for method in ordered:
         for source, style in _STYLES.items():
             rows = cells[(cells["method"] == method) & (cells["source"] == source)]
             rows = rows.sort_values("noise_multiplier")
@@ -80,7 +80,7 @@ def draw_against_noise(
                     capsize=2,
                     **style,
                 )
-    handles = [canvas.handle(method, methods, linestyle="") for method in shown]
+    handles = [canvas.handle(method, methods, linestyle="") for method in ordered]
     if (cells["source"] == "paper").any():
         grey: dict[str, Any] = {"color": "#555555", "marker": "o"}
         handles.append(Line2D([], [], label="ours", linestyle="", **grey))

@@ -26,10 +26,10 @@ def plans(study: Study) -> Iterator[PicturePlan]:
 def _noise_plan(study: Study, dataset: str, noise: pd.DataFrame) -> PicturePlan:
     """Of the paper's methods, and on its data sets of its k: others' numbers are in the table."""
     short = labels.dataset_short(dataset)
-    shown = noise["method"].isin(labels.METHODS)
+    in_paper = noise["method"].isin(labels.METHODS)
     if dataset in DATASETS:
-        shown &= noise["k"].map(lambda k: find_table(dataset, k) is not None)
-    noise = noise[shown]
+        in_paper &= noise["k"].map(lambda k: find_table(dataset, k) is not None)
+    noise = noise[in_paper]
     methods = labels.method_order(noise["method"])
     caption = (
         f"{short}: the noise multiplier of each run when the budget covers the whole grid. The "
@@ -60,7 +60,7 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
     ks = sorted(noise["k"].unique())
     figure, axes = canvas.panels(len(ks), title, abreast=3)
     colour = looks.colours(methods)
-    shown = labels.method_order(noise["method"].unique())
+    ordered = labels.method_order(noise["method"].unique())
     for panel, k in zip(axes, ks, strict=True):
         here = noise[noise["k"] == k]
         epsilons = sorted(here["epsilon"].unique())  # Fashion-MNIST's differ from k to k
@@ -70,7 +70,7 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
             y="noise_multiplier",
             order=epsilons,
             hue="method",
-            hue_order=shown,
+            hue_order=ordered,
             palette=colour,
             saturation=1,
             width=WIDTH,
@@ -80,7 +80,7 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
             ax=panel,
         )
         sizes = here.set_index(["method", "noise_multiplier"])["grid_size"]
-        for method, bars in zip(shown, panel.containers, strict=True):
+        for method, bars in zip(ordered, panel.containers, strict=True):
             sides = [f"{sizes[method, bar.get_height()]}" for bar in bars]
             panel.bar_label(bars, sides, padding=1.5, fontsize=6.5)  # type: ignore[arg-type]
         panel.set_xticks(range(len(epsilons)), [f"{e:g}" for e in epsilons])
@@ -90,6 +90,6 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
         panel.set_title(f"k = {k}")
         panel.set_xlabel("ε of the whole grid")
         panel.set_ylabel("noise multiplier ν" if panel is axes[0] else "")
-    handles = [Patch(color=colour[m], label=labels.method_label(m)) for m in shown]
+    handles = [Patch(color=colour[m], label=labels.method_label(m)) for m in ordered]
     canvas.legend(figure, handles)
     return figure

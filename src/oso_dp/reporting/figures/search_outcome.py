@@ -60,13 +60,13 @@ def draw_outcomes(
     figure, axes = canvas.panels(len(_HEADINGS), title)
     epsilons = sorted(valued["epsilon"].unique())
     colour, marker = looks.colours(methods), looks.markers(methods)
-    shown = labels.method_order(valued["method"].unique())
-    dodge = min(DODGE, 0.7 / len(shown))
+    ordered = labels.method_order(valued["method"].unique())
+    dodge = min(DODGE, 0.7 / len(ordered))
     for panel, (selection, heading) in zip(axes, _HEADINGS.items(), strict=True):
-        for i, method in enumerate(shown):
+        for i, method in enumerate(ordered):
             rows = valued[(valued["method"] == method) & (valued["selection"] == selection)]
             rows = rows.sort_values("epsilon")
-            x = rows["epsilon"].map(epsilons.index) + dodge * (i - (len(shown) - 1) / 2)
+            x = rows["epsilon"].map(epsilons.index) + dodge * (i - (len(ordered) - 1) / 2)
             panel.errorbar(
                 x,
                 rows["value"],
@@ -82,5 +82,5 @@ def draw_outcomes(
     if metric == "mse":
         canvas.log_axis(axes[0])
     axes[0].set_ylabel(labels.metric_label(metric))
-    canvas.legend(figure, [canvas.handle(m, methods, linestyle="-") for m in shown])
+    canvas.legend(figure, [canvas.handle(m, methods, linestyle="-") for m in ordered])
     return figure

@@ -11,13 +11,11 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.analysis import evidence, verdicts
 from oso_dp.analysis.accounts import account
-from oso_dp.analysis.budgets import read_budget, read_study_plans
+from oso_dp.analysis.budgets import read_study_plans
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.claims import judged
-from oso_dp.analysis.load import load
-from oso_dp.analysis.measured import COSINE, STEP_TIMES, read_cosine, read_facts, read_step_times
-from oso_dp.analysis.search_costs import PRICES, read_costs
+from oso_dp.analysis.load import read_study
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import PaperTable, find_table, paper_tables
 from oso_dp.reporting.figures import write_figures
@@ -45,27 +43,15 @@ def build_report(
 ) -> Path:
     """Write tables/, figures/ and index.html below `output`; returns the page's path.
 
-    results: folder with the tables runs and evaluations, and perhaps data.json (`data_table`) and
-    prices.csv, from which what searches cost is then taken (see `analysis.search_costs`).
-    budgets: JSON files with each grid's runs and noise multiplier (see `analysis.budgets`), so that
-    cohorts that were not run show their noise; of two that hold one grid the first counts.
-    Every grid is accounted for anew from its ledgers.
+    results, budgets: see `analysis.load.read_study`; with a plan among the budgets, cohorts that
+    were not run show their noise. Every grid is accounted for anew from its ledgers.
     Files are replaced one by one and atomically, the page last; files that no report made stay.
     Raises OsoError for results that are missing, empty or of another schema, for a ledger that is
     broken or contradicts its row, for a broken budget, and for an output folder that cannot be
     written.
     """
-    runs, evaluations = load(results)
-    study = Study(
-        runs,
-        evaluations,
-        read_budget(*budgets),
-        read_costs(Path(results) / PRICES),
-        read_cosine(Path(results) / COSINE),
-        read_step_times(Path(results) / STEP_TIMES),
-        read_facts(results),
-    )
-    accounts = account(runs, *read_study_plans(budgets))
+    study = read_study(results, budgets)
+    accounts = account(study.runs, *read_study_plans(budgets))
     folder = ReportFolder(output)
     pictures = write_figures(study, folder)
     sources = Sources(study, accounts, judged(study), [picture.name for picture in pictures])
@@ -89,12 +75,12 @@ def _render(
     environment.filters["headings"] = headings
     environment.filters["mark"] = _mark
     environment.filters["png"] = lambda png: base64.b64encode(png).decode("ascii")
-    sections = _sections(study, tables, pictures)
-    shown = {*_PLACED, *(section["table"].name for section in sections)}
+    sections = sections_of(study, tables, pictures)
+    placed = {*_PLACED, *(section["table"].name for section in sections)}
     unrun = [
-        tables[name] for table in paper_tables() if (name := _name(table)) in {*tables} - shown
+        tables[name] for table in paper_tables() if (name := _name(table)) in {*tables} - placed
     ]
-    shown |= {table.name for table in unrun}
+    placed |= {table.name for table in unrun}
     return environment.from_string(source).render(
         title=title,
         tables=tables,
@@ -108,7 +94,7 @@ def _render(
             {"table": t, "pictures": [p for p in pictures if not p.ours and _about(p, t)]}
             for t in unrun
         ],
-        more_tables=[table for name, table in tables.items() if name not in shown],
+        more_tables=[table for name, table in tables.items() if name not in placed],
         said_elsewhere={
             *(RULE_NOTE, SEEDS_NOTE, verdicts.VALUE_RULE, verdicts.POINT_RULE),
             *labels.DATASET_NOTES.values(),
@@ -142,7 +128,7 @@ _DIFFERENT = (
 )
 
 
-def _sections(study: Study, tables: Mapping[str, Table], pictures: list[Picture]) -> list[dict]:
+def sections_of(study: Study, tables: Mapping[str, Table], pictures: list[Picture]) -> list[dict]:
     """One section per data set and k that was run: its table and its figures."""
     sections = []
     for dataset, k in settings(study):
@@ -187,8 +173,8 @@ def provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
     pairs = []
     for label, column in names.items():
         values = sorted(runs[column].dropna().unique())
-        shown = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
-        pairs.append((label, shown or labels.NOTHING))
+        text = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+        pairs.append((label, text or labels.NOTHING))
     total = runs["wall_seconds"].sum()
     pairs.append(("runs", f"{len(runs):,}, {labels.duration(total)} in sum"))
     return pairs

@@ -6,7 +6,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis.accounts import GridAccount, accounts_table
-from oso_dp.analysis.order import ordered
+from oso_dp.analysis.row_order import ordered
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
 

@@ -58,7 +58,7 @@ def beyond_table(study: Study) -> list[Table]:
     data = pd.concat(frames, ignore_index=True)
     data["against_online"] = data["mean"] - data["mean_online"]
     data["verdict"] = _against_online(data)
-    shown = [
+    rows = [
         {"data set": labels.dataset_short(row["dataset"]), "k": str(row["k"])}
         | {"epochs": labels.number(row["epochs"])}
         | name(row)
@@ -73,7 +73,7 @@ def beyond_table(study: Study) -> list[Table]:
     keep += ["grid_points", "grid_size", "noise_multiplier", "epochs", "against_online", "verdict"]
     keep += ["last_mean", "last_std", "cross_mean", "cross_std"]
     title = "Beyond the paper: further methods, controls and budgets"
-    return [Table("beyond", title, data[keep], pd.DataFrame(shown), _BEYOND_NOTES)]
+    return [Table("beyond", title, data[keep], pd.DataFrame(rows), _BEYOND_NOTES)]
 
 
 _ONLINE = ["mean", "std", "seeds"]
@@ -96,5 +96,5 @@ def _against_online(data: pd.DataFrame) -> list[str]:
         for row, usable in zip(rows, other, strict=True)
         if usable
     ]
-    found = iter(verdicts.judge(compared))
-    return [next(found) if usable else labels.NOTHING for usable in other]
+    judged = iter(verdicts.judge(compared))
+    return [next(judged) if usable else labels.NOTHING for usable in other]

@@ -53,15 +53,15 @@ def claims_tables(data: pd.DataFrame) -> list[Table]:
 
 def _shown(data: pd.DataFrame) -> pd.DataFrame:
     first = ~data.duplicated("claim")
-    shown = {
+    cells = {
         "": data["claim"].where(first, ""),
         "claim": data["says"].where(first, ""),
         "data set": data["dataset"].map(labels.dataset_short),
     }
     for heading, name in VERDICTS.items():
         if (data[f"verdict_{name}"] != NOTHING).any():
-            shown[heading] = data[f"verdict_{name}"]
-    return pd.DataFrame(shown | {"our evidence": data["evidence"]})
+            cells[heading] = data[f"verdict_{name}"]
+    return pd.DataFrame(cells | {"our evidence": data["evidence"]})
 
 
 def claims_sentence(data: pd.DataFrame) -> str:

@@ -37,7 +37,7 @@ def figures_table(study: Study, pictures: Iterable[str]) -> Table:
         row |= {"cells": len(cells), "cells_run": len(ran), "runs": int(ran["runs"].sum())}
         rows.append(row)
     data = pd.DataFrame(rows).astype(dict.fromkeys(("cells", "cells_run", "runs"), "Int64"))
-    shown = pd.DataFrame(
+    printed = pd.DataFrame(
         {
             "figure": data["figure"],
             "what": data["what"],
@@ -51,7 +51,7 @@ def figures_table(study: Study, pictures: Iterable[str]) -> Table:
         }
     )
     note = "A cell is a method at an ε. Where nothing was run there is no picture with empty axes."
-    return Table("figures", "The paper's figures", data, shown, (note,))
+    return Table("figures", "The paper's figures", data, printed, (note,))
 
 
 def _row(number: int, what: str, drawn: set[str], ran: bool) -> dict[str, object]:

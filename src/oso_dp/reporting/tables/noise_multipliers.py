@@ -16,7 +16,7 @@ def tables(sources: Sources) -> list[Table]:
 
 def noise_table(study: Study) -> Table:
     data = noise_multipliers(study)
-    shown = pd.DataFrame(
+    rows = pd.DataFrame(
         {
             "data set": data["dataset"].map(labels.dataset_short),
             "k": data["k"],
@@ -31,4 +31,4 @@ def noise_table(study: Study) -> Table:
     if ((data["source"] == "rows") & ~data["dataset"].isin(DATASETS)).any():
         notes.append("Where neither the paper nor a budget file gives N, it counts the points run.")
     title = "What a grid's size costs in noise"
-    return Table("noise_multipliers", title, data, shown, (*notes,))
+    return Table("noise_multipliers", title, data, rows, (*notes,))

@@ -26,7 +26,7 @@ def tables(sources: Sources) -> list[Table]:
 def cells_table(study: Study, dataset: str, k: int) -> Table:
     """A data set, or a k of one, that the paper does not have: a line per cell."""
     data = judged_cells(study, dataset, k)
-    shown = pd.DataFrame(
+    rows = pd.DataFrame(
         [
             name(row) | own(row, f"ours, {row['unit']}") | other_rules(row)
             for _, row in data.iterrows()
@@ -39,4 +39,4 @@ def cells_table(study: Study, dataset: str, k: int) -> Table:
         *precision_note(data),
         RULE_NOTE,
     )
-    return Table(f"{dataset}_k{k}", title, data, shown, tuple(n for n in notes if n))
+    return Table(f"{dataset}_k{k}", title, data, rows, tuple(n for n in notes if n))

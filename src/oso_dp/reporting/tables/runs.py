@@ -15,7 +15,7 @@ def tables(sources: Sources) -> list[Table]:
 
 def runs_table(study: Study) -> Table:
     data = variants(study)
-    shown = pd.DataFrame(
+    rows = pd.DataFrame(
         {
             "data set": data["dataset"].map(labels.dataset_short),
             "k": data["k"],
@@ -37,4 +37,4 @@ def runs_table(study: Study) -> Table:
         }
     )
     note = "Time is summed over runs; runs that share a device overlap."
-    return Table("runs", "What was run", data, shown, (note,))
+    return Table("runs", "What was run", data, rows, (note,))

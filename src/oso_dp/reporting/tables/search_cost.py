@@ -16,7 +16,7 @@ def tables(sources: Sources) -> list[Table]:
 def cost_table(study: Study) -> Table:
     """`search_costs`, a row per data set and number of runs, a column per rule."""
     data = search_costs(study)
-    shown = []
+    printed = []
     for (dataset, epsilon, runs), rows in data.groupby(["dataset", "epsilon", "runs"], sort=False):
         cells = {
             "data set": labels.dataset_short(dataset),
@@ -26,7 +26,7 @@ def cost_table(study: Study) -> Table:
         }
         for rule in RULES:
             cells[rule.heading] = labels.number(of_rule(rows, rule).get(runs), ".3f")
-        shown.append(cells)
+        printed.append(cells)
     headings = ["data set", "ε", "N", "grid", *(rule.heading for rule in RULES)]
     notes = (
         "Cells are the noise multiplier ν of each run. A dash: no noise meets the budget, or there "
@@ -37,4 +37,4 @@ def cost_table(study: Study) -> Table:
         "released (Papernot and Steinke 2022, by RDP).",
     )
     title = "What a search of N runs costs in noise"
-    return Table("search_cost", title, data, pd.DataFrame(shown, columns=headings), notes)
+    return Table("search_cost", title, data, pd.DataFrame(printed, columns=headings), notes)

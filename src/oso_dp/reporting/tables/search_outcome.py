@@ -24,7 +24,7 @@ def tables(sources: Sources) -> list[Table]:
 def outcome_table(study: Study) -> Table:
     """`outcomes`, a row per cell, with both rules side by side."""
     data = outcomes(study)
-    shown = []
+    rows = []
     for _, pair in data.groupby(CELL, sort=False):
         at = {row["selection"]: row for row in pair.to_dict("records")}
         first = pair.iloc[0]
@@ -42,7 +42,7 @@ def outcome_table(study: Study) -> Table:
         stopped = at.get(STOPPING, {})
         cells["luck"] = labels.number(stopped.get("luck"), ".2f")
         cells["grid points"] = labels.number(stopped.get("points"), ".0f")
-        shown.append(cells)
+        rows.append(cells)
     notes = (
         "Values are in the unit of the other tables. All N: the grid's best point. Random "
         "stopping: the expected best of K points drawn with replacement, where K is "
@@ -57,6 +57,6 @@ def outcome_table(study: Study) -> Table:
         "search_outcome",
         "What comes out of a search, by how it is accounted for",
         data,
-        pd.DataFrame(shown, columns=_HEADINGS),
+        pd.DataFrame(rows, columns=_HEADINGS),
         notes if len(data) else ("Nothing was run under random stopping yet.",),
     )

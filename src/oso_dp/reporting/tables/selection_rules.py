@@ -25,13 +25,13 @@ def tables(sources: Sources) -> list[Table]:
 def rules_table(study: Study) -> Table:
     """`rule_cells`; shown as means per data set and method."""
     data = rule_cells(study)
-    shown = []
+    printed = []
     for dataset in labels.dataset_order(data["dataset"].unique()):
         of_dataset = data[data["dataset"] == dataset]
         for method in labels.method_order(of_dataset["method"].unique()):
             rows = of_dataset[of_dataset["method"] == method]
             first, last, cross = (rows[name].mean() for name in VALUES)
-            shown.append(
+            printed.append(
                 {
                     "data set": labels.dataset_short(dataset),
                     "method": labels.method_label(method),
@@ -48,7 +48,7 @@ def rules_table(study: Study) -> Table:
     columns = ["data set", "method", "grids", "in", "best on test", "last step", "cross-selection"]
     columns += ["adds over last step", "adds over cross-selection", "at most"]
     title = "What the rule of selection contributes"
-    return Table("selection_rules", title, data, pd.DataFrame(shown, columns=columns), _NOTES)
+    return Table("selection_rules", title, data, pd.DataFrame(printed, columns=columns), _NOTES)
 
 
 def rules_sentence(study: Study) -> str:

@@ -49,10 +49,10 @@ def data_table(study: Study) -> Table:
         for part, share in study.known_words.get(dataset, {}).items():
             rows.append({"dataset": dataset, "quantity": f"known_words_{part}", "ours": share})
     data = pd.DataFrame(rows, columns=["dataset", "quantity", "paper", "ours", "verdict"])
-    shown = pd.DataFrame(_lines(data, datasets))
+    printed = pd.DataFrame(_lines(data, datasets))
     notes = (*_NOTES, *([_WORDS_NOTE] if any(study.known_words.values()) else []))
     title = "Table 1 of the paper and ours: data sets and models"
-    return Table("table_01", title, data, shown, notes)
+    return Table("table_01", title, data, printed, notes)
 
 
 def _counted(study: Study, dataset: str) -> dict[str, int]:

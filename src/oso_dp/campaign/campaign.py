@@ -7,7 +7,7 @@ import torch
 
 from oso_dp.campaign.control import StoppedError
 from oso_dp.campaign.deadline import SLACK, Deadline, OutOfTimeError
-from oso_dp.campaign.order import Selection, Work, portions, sizes
+from oso_dp.campaign.order import Preference, Work, portions, sizes
 from oso_dp.campaign.parts import Parts
 from oso_dp.campaign.speed import Speed
 from oso_dp.data.arrays import Arrays
@@ -30,7 +30,7 @@ class Campaign:
         deadline: float,
         device: str = "cpu",
         runs_at_once: Callable[[str], int] = lambda model: 1,
-        priorities: Sequence[Selection] = (),
+        priorities: Sequence[Preference] = (),
         later: Container[str] = (),
         clock: Callable[[], float] = time.monotonic,
         look: Callable[[], None] = lambda: None,
