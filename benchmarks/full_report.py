@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from oso_dp.accounting.search import Search
-from oso_dp.analysis.search_costs import PRICES, write_prices
+from oso_dp.analysis.search_costs import PRICES, write_costs
 from oso_dp.methods import find_method
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -88,7 +88,7 @@ def make_store(store: Path, fewer: int) -> None:
     write_table(store / "evaluations.parquet", "evaluations", pd.concat(evaluations))
     write_table(store / "runs.parquet", "runs", runs)
     (store / "plan.json").write_text(json.dumps(grids, indent=1))
-    write_prices(store / "plan.json", store / PRICES)
+    write_costs(store / "plan.json", store / PRICES)
 
 
 def cohorts() -> Iterator[dict]:

@@ -158,6 +158,8 @@ def _panel(
     seaborn.heatmap(
         cells,
         norm=scale,
+        vmin=scale.vmin,  # else seaborn looks for them, also where there is no value
+        vmax=scale.vmax,
         cmap=looks,
         cbar=False,
         xticklabels=False,
