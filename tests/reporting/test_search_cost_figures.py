@@ -123,3 +123,21 @@ def test_the_accountants_over_epochs():
     assert {text.get_text() for text in axes.texts} == {
         f"{data[name].iloc[-1]:.3g}" for name in ("advanced", "rdp", "pld")
     }
+
+
+def test_the_names_of_many_methods_stay_within_the_figure(store, study):
+    """Eight grids of one size: their names side by side would be wider than the figure."""
+    alike = ["online", "adam_wosm", "auto_s", "psac", "online_additive", "online_scale_invariant"]
+    for method in alike:
+        store.add(method=method, k=5)
+    store.add(method="fixed_threshold", k=5)
+    s = study(store)
+    figure = draw_costs(search_costs(s), grids_at_largest_k(s, "mnist"), "")
+    above = figure.axes[0].child_axes[0]
+    figure.canvas.draw()
+    texts = [label for label in above.get_xticklabels() if label.get_text()]
+    assert any(" and 4 more" in label.get_text() for label in texts)
+    for label in texts:
+        box = label.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert figure.axes[0].get_position().width > 0.6  # not squeezed by them

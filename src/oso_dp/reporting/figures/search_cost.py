@@ -72,6 +72,7 @@ _LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "#E69F00", "marker": "s", "markersize": 4.5},
     {"color": "#56B4E9", "marker": "D", "markersize": 4.5},
 )
+_NAMED = 2  # methods of one grid's size
 _APART = 0.1  # decades between two ticks, or their labels meet
 
 
@@ -119,5 +120,11 @@ def spaced(values: Iterable[int], first: Iterable[int]) -> list[int]:
 
 def _staggered(marks: dict[int, list[str]]) -> list[str]:
     """Names side by side would meet, so every second one stands a line higher."""
-    names = [", ".join(map(labels.method_label, marks[n])) for n in marks]
-    return [name + "\n" * (i % 2) for i, name in enumerate(names)]
+    return [_few(marks[n]) + "\n" * (place % 2) for place, n in enumerate(marks)]
+
+
+def _few(methods: list[str]) -> str:
+    """As many names as there is room for; the table `search_cost` has them all."""
+    names = [labels.method_label(method) for method in methods]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED + 1 else ""
+    return ", ".join(names[:_NAMED] if more else names) + more
