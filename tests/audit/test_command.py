@@ -23,6 +23,8 @@ def finding(fault: str | None, bound: float) -> AuditFinding:
 def oso(monkeypatch):
     """The command, with these findings in place of an audit; and what the audit was asked for."""
 
+    monkeypatch.setattr(sys, "path", list(sys.path))  # a command with --faults adds to it
+
     def run(found: list[AuditFinding], *arguments: str):
         asked: dict = {}
 
@@ -96,8 +98,10 @@ def test_an_output_that_cannot_be_written_is_found_out_before_the_audit(oso, tmp
     assert asked == {}
 
 
-def test_faults_are_planted_in_a_checkout_only(oso, tmp_path, monkeypatch) -> None:
+def test_faults_are_planted_in_a_checkout_only(oso, tmp_path, monkeypatch, repo) -> None:
     monkeypatch.chdir(tmp_path)
+    elsewhere = [path for path in sys.path if path and Path(path).resolve() != repo]
+    monkeypatch.setattr(sys, "path", elsewhere)
     monkeypatch.delitem(sys.modules, "tests.audit.faults")
     monkeypatch.delitem(sys.modules, "tests.audit")
     monkeypatch.delitem(sys.modules, "tests")

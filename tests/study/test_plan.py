@@ -13,6 +13,7 @@ from oso_dp.errors import OsoError
 from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study import plan as plan_module
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.plan import make_plan, plan_of, read_plan, write_plan
 
@@ -61,7 +62,7 @@ def test_a_broken_plan_is_refused_by_name(plan, tmp_path, spoil) -> None:
     content = json.loads(path.read_text())
     content.pop(spoil, None)
     path.write_text(json.dumps(content) if spoil in ("cohorts", "device") else spoil)
-    with pytest.raises(OsoError, match=r"plan\.json: .*(not a plan|a plan of version)"):
+    with pytest.raises(OsoError, match=r"plan\.json: .*(not a plan|a plan of version|was changed)"):
         read_plan(path)
 
 
@@ -175,5 +176,58 @@ def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, 
     """Written by a version of this package that told runs apart in another way."""
     write_plan(plan, tmp_path / "plan.json")
     monkeypatch.setattr("oso_dp.study.cohort.run_id", lambda row, settings: f"{row['seed']}")
-    with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned for runs that"):
+    with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned by a version"):
         read_plan(tmp_path / "plan.json")
+
+
+def edited(plan, path, change) -> None:
+    """A plan that somebody changed who knows its digests."""
+    write_plan(plan, path)
+    content = json.loads(path.read_text())
+    change(content)
+    for entry in content["cohorts"]:
+        entry.pop("digest")
+        entry["digest"] = plan_module._digest(entry)
+    head = {k: v for k, v in content.items() if k not in ("version", "cohorts", "digest")}
+    content["digest"] = plan_module._whole(head, content["cohorts"])
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda c: c["cohorts"][0].update(noise_multiplier=None),
+            r"multiplier 0\.0: must be",
+        ),
+        (lambda c: c["cohorts"][0].update(noise_multiplier=-1.0), r"noise_multiplier -1\.0: must"),
+        (
+            lambda c: c["cohorts"][-1].update(noise_multiplier=1.0),
+            "must be null, it has no privacy",
+        ),
+        (lambda c: c["cohorts"][0].update(epsilon=None), "epsilon None does not fit online"),
+        (lambda c: c["cohorts"][0].update(steps=5), "trains it otherwise"),
+        (lambda c: c["cohorts"][0].update(sampling_rate=0.1), "trains it otherwise"),
+        (lambda c: c["cohorts"][0].update(query_noise_multiplier=9.0), "trains it otherwise"),
+        (lambda c: c["cohorts"][0]["method_settings"].pop("threshold_rate"), "trains it otherwise"),
+        (lambda c: c["cohorts"][0]["method_settings"].update(more=1), "not a plan"),
+        (lambda c: c.update(runs_per_job=0), "runs_per_job 0: must be a whole number from 1"),
+        (lambda c: c.update(runs_at_once="45"), "runs_at_once '45': must be a whole number"),
+        (lambda c: c.update(device="xpu"), "device 'xpu': allowed are cpu, cuda"),
+    ],
+)
+def test_what_no_version_plans_is_refused_whoever_wrote_it(plan, tmp_path, change, message) -> None:
+    """Another version of this package that split noise or counted steps otherwise, for one."""
+    edited(plan, tmp_path / "plan.json", change)
+    with pytest.raises(OsoError, match=message):
+        read_plan(tmp_path / "plan.json")
+
+
+def test_a_plan_with_a_cohort_less_is_refused(plan, tmp_path) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(plan, path)
+    content = json.loads(path.read_text())
+    del content["cohorts"][1]
+    path.write_text(json.dumps(content))
+    with pytest.raises(OsoError, match=r"plan\.json: was changed after it was planned"):
+        read_plan(path)

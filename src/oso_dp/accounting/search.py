@@ -101,14 +101,17 @@ class Search:
         reach.
         """
         low, high = _SMALLEST, _LARGEST
-        quick = [self._cost(nu, delta, "rdp_quick") for nu in (low, high)]
         if accountant != "rdp":
-            high = 1.01 * self.noise_multiplier(epsilon, delta, "rdp", 1e-3)
-        elif quick[1] <= epsilon < quick[0]:
-            fresh = partial(fresh_accountant, "rdp_quick", self.sampling)
-            high = 1.01 * self._calibrated(fresh, epsilon, delta, low, high, 1e-3)
-        if high < _LARGEST:
-            low = high / 1.1
+            high = self.noise_multiplier(epsilon, delta, "rdp", 1e-3)
+            while high < _LARGEST and self._cost(high, delta, accountant) > epsilon:
+                high *= 1.1  # it rounds, on the safe side, and may ask for more than RDP
+        else:
+            most, least = (self._cost(nu, delta, "rdp_quick") for nu in (low, high))
+            if least <= epsilon < most:
+                fresh = partial(fresh_accountant, "rdp_quick", self.sampling)
+                high = 1.01 * self._calibrated(fresh, epsilon, delta, low, high, 1e-3)
+        if high < _LARGEST or accountant != "rdp":
+            low = min(high, _LARGEST) / 1.1
             while low > _SMALLEST and self._cost(low, delta, accountant) <= epsilon:
                 low /= 1.1
         low, high = max(low, _SMALLEST), min(high, _LARGEST)

@@ -55,7 +55,7 @@ def read_study_plans(paths: Iterable[Path]) -> list[Plan]:
     return [
         read_plan(path)
         for path, content in stored
-        if isinstance(content, dict) and "version" in content
+        if isinstance(content, dict) and {"version", "config"} & content.keys()
     ]
 
 

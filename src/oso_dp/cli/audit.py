@@ -74,7 +74,10 @@ def audit(
 
 
 def _faults() -> dict[str, Fault]:
-    """Those that stand with the project's tests, by name."""
+    """Those that stand with the project's tests, by name.
+
+    The folder stays where modules are looked for: the workers look there, too.
+    """
     sys.path.insert(0, str(Path.cwd()))
     try:
         faults: dict[str, Fault] = importlib.import_module("tests.audit.faults").FAULTS
@@ -82,8 +85,6 @@ def _faults() -> dict[str, Fault]:
         raise OsoError(
             f"--faults: there is no tests/audit/faults.py in {Path.cwd()}; they stand in a checkout"
         ) from None
-    finally:
-        sys.path.pop(0)
     return faults
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from oso_dp.errors import OsoError
 from oso_dp.methods.base import Method, Settings, State, descend, setting
 from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
@@ -29,6 +30,8 @@ class FixedQuantile(Method):
     Settings = FixedQuantileSettings
 
     def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+        if "quantile" not in candidate:  # without one, C would be no number after a step
+            raise OsoError(f"{self.name}: a run must begin with a quantile; search it, or set it")
         return {**candidate, "threshold": self.settings.initial_threshold}
 
     def split_noise(self, noise_multiplier: float, batch_size: int) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.study.identity import COHORT, POINT, cohort_name, run_id, settings_text
 from oso_dp.study.preparation import file_name, preparation
@@ -134,6 +135,17 @@ class PlannedCohort(Cohort):
     """A cohort with the noise that its budget asks for."""
 
     noise_multiplier: float  # nu of one step; 0 without privacy
+
+    def __post_init__(self) -> None:
+        """OsoError for a private cohort without noise, or noise without privacy."""
+        if find_method(self.method).private != self.private:
+            raise OsoError(f"{self.name}: epsilon {self.epsilon} does not fit {self.method}")
+        nu = self.noise_multiplier
+        if not (0 < nu < math.inf if self.private else nu == 0):
+            raise OsoError(
+                f"{self.name}: noise_multiplier {nu!r}: must be "
+                f"{'a number above 0' if self.private else 'null, it has no privacy'}"
+            )
 
     @property
     def query_noise_multiplier(self) -> float | None:

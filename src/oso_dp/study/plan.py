@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,15 @@ class Plan:
     runs_per_job: int
     runs_at_once: int
     seconds_per_step: dict[str, float]  # by data set, on 2 CPU cores; for estimates only
+
+    def __post_init__(self) -> None:
+        """OsoError for values that no configuration has."""
+        for name in ("runs_per_job", "runs_at_once"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise OsoError(f"{name} {value!r}: must be a whole number from 1")
+        if self.device not in ("cpu", "cuda"):
+            raise OsoError(f"device {self.device!r}: allowed are cpu, cuda")
 
     def run_ids(self) -> list[str]:
         return [run.run_id for cohort in self.cohorts for run in cohort.runs]
@@ -98,8 +107,9 @@ def _planned(cohort: Cohort, noise_multiplier: float) -> PlannedCohort:
 
 def write_plan(plan: Plan, path: Path) -> None:
     """Write the plan atomically."""
-    content = {"version": PLAN_VERSION, **vars(plan)}
-    lines = [json.dumps(entry) for entry in map(_entry, content.pop("cohorts"))]
+    entries = [_entry(cohort) for cohort in plan.cohorts]
+    content = {"version": PLAN_VERSION, **_head(plan), "digest": _whole(_head(plan), entries)}
+    lines = [json.dumps(entry) for entry in entries]
     head = json.dumps(content, indent=1).removesuffix("\n}")
     body = ",\n  ".join(lines)
     with atomic_write(path) as file:
@@ -119,7 +129,11 @@ def read_plan(path: Path) -> Plan:
                 f"{path}: a plan of version {version}; this package reads {PLAN_VERSION}: "
                 "write it anew with `oso plan`"
             )
-        cohorts = tuple(_cohort(path, entry) for entry in content.pop("cohorts"))
+        entries, stated = content.pop("cohorts"), content.pop("digest")
+        whole = _whole(content, entries)
+        cohorts = tuple(_cohort(path, entry) for entry in entries)
+        if stated != whole:
+            raise OsoError(f"{path}: was changed after it was planned; write it anew")
         return Plan(cohorts=cohorts, **content)
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
@@ -155,15 +169,35 @@ def _cohort(path: Path, entry: dict[str, Any]) -> PlannedCohort:
     if _digest(entry) != stated:
         raise OsoError(f"{path}: {name} was changed after it was planned; write it anew")
     facts = {fact: entry[fact] for fact in _FACTS}
-    nu = entry["noise_multiplier"] or 0.0
-    bare = PlannedCohort(**facts, grid_runs=entry["runs"], noise_multiplier=nu)
+    nu = 0.0 if entry["noise_multiplier"] is None else entry["noise_multiplier"]
+    try:
+        bare = PlannedCohort(**facts, grid_runs=entry["runs"], noise_multiplier=nu)
+    except OsoError as error:
+        raise OsoError(f"{path}: {error}") from None
     cohort = bare.with_runs([(c, t, q) for c, t, q in entry["points"]], entry["seeds"])
-    if cohort.name != name or _digest([run.run_id for run in cohort.runs]) != entry["run_ids"]:
+    # Steps, the sampling rate, how noise is split, the runs' identities and a method's constants:
+    # what this version makes of the facts has to be what was planned.
+    same_settings = asdict(cohort.trained_by().settings) == cohort.method_settings
+    if _plain(_entry(cohort)) != {**entry, "digest": stated} or not same_settings:
         raise OsoError(
-            f"{path}: {name} was planned for runs that this version identifies otherwise; "
+            f"{path}: {name} was planned by a version of this package that trains it otherwise; "
             "write it anew"
         )
     return cohort
+
+
+def _head(plan: Plan) -> dict[str, Any]:
+    return {name: value for name, value in vars(plan).items() if name != "cohorts"}
+
+
+def _whole(head: dict[str, Any], entries: Sequence[dict[str, Any]]) -> str:
+    """A digest of the plan: its head and its cohorts' digests, each in its place."""
+    return _digest([head, [entry.get("digest") for entry in entries]])
+
+
+def _plain(entry: dict[str, Any]) -> Any:
+    """As JSON gives it back."""
+    return json.loads(json.dumps(entry))
 
 
 def _digest(value: Any) -> str:
