@@ -18,7 +18,7 @@ PAPER_METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no
 def _methods() -> dict[str, type[Method]]:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    return by_name(_subclasses(Method))
+    return by_name(_subclasses(Method))  # type: ignore[type-abstract]
 
 
 def by_name(every: Iterable[type[Method]]) -> dict[str, type[Method]]:

@@ -9,6 +9,7 @@ configuration; nothing else has to know (docs/add-a-method.md).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -55,7 +56,7 @@ def setting(default: Any, **limits: float) -> Any:
     return field(default=default, metadata=limits)
 
 
-class Method:
+class Method(ABC):
     """One way to train. Subclasses set the class variables and write `queries` and `update`."""
 
     name: ClassVar[str]
@@ -81,16 +82,16 @@ class Method:
         """From nu of a step, the noise multipliers of the gradient and of the second query."""
         return noise_multiplier, None
 
+    @abstractmethod
     def queries(self, state: State) -> tuple[Query, ...]:
         """The sums that a step asks for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def update(self, state: State, answers: Answers) -> None:
         """Take one step. `answers[ClippedGradient]` is the sanitized mean for that query, [R, P].
 
         [R] for a count; `answers[ClippedGradient, name]` of a query about a group of layers.
         """
-        raise NotImplementedError
 
     def fraction_clipped(self, state: State) -> Tensor | None:
         """The sanitized share of clipped examples in the last batch, [R], if the method asks."""

@@ -15,6 +15,7 @@ infinite noise on an empty batch would look different from infinite noise on a f
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -32,7 +33,7 @@ _SMALLEST_WEIGHT = 2.0**-126  # smaller float32 numbers have few digits: rounded
 
 
 @dataclass(frozen=True)
-class Query:
+class Query(ABC):
     """What every query has: its noise in units of its sensitivity."""
 
     noise_multiplier: float
@@ -55,13 +56,13 @@ class Query:
         """What its answer is found by: its class, and the name of its group if it has one."""
         return type(self) if self.group is None else (type(self), self.group.name)
 
+    @abstractmethod
     def sensitivity(self, runs: slice) -> float | Tensor:
         """Of each of these runs, [R], or one number for all."""
-        raise NotImplementedError
 
+    @abstractmethod
     def weights(self, norms: Tensor, runs: slice) -> Tensor:
         """The weight of each example, [R, B], from the norms of their gradients, [R, B]."""
-        raise NotImplementedError
 
 
 Key: TypeAlias = type[Query] | tuple[type[Query], str]
