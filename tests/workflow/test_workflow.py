@@ -1,6 +1,8 @@
 """The study through Snakemake itself, in a folder of its own."""
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from oso_dp.results.read import read_results
+from oso_dp.study.plan import read_plan
 
 BIN = Path(sys.executable).parent
 
@@ -25,7 +28,7 @@ def snakemake(repo, tmp_path):
         ]  # fmt: skip
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         if start:
-            return subprocess.Popen(command, **pipes)
+            return subprocess.Popen(command, start_new_session=True, **pipes)
         return subprocess.run(command, check=False, **pipes)
 
     return run
@@ -33,6 +36,14 @@ def snakemake(repo, tmp_path):
 
 def our_lines(process) -> list[str]:
     return [line for line in process.stdout.splitlines() if line.startswith("oso: error:")]
+
+
+def said(process) -> list[str]:
+    """The lines of a process, without Snakemake's own about the profile that it reads."""
+    lines = process.stdout.splitlines()
+    profile = [line for line in lines if line.startswith("Using workflow specific profile")]
+    assert len(profile) == 1
+    return [line for line in lines if line not in profile]
 
 
 def files(folder: Path) -> list[str]:
@@ -111,8 +122,8 @@ def test_a_bad_configuration_stops_everything_in_one_line(
 ) -> None:
     done = snakemake("smoke", "--config", change)
     assert done.returncode == 1
-    assert done.stdout.startswith("oso: error: ")
-    assert done.stdout.count("\n") == 1
+    assert len(said(done)) == 1
+    assert said(done)[0].startswith("oso: error: ")
     assert "smoke.yaml" in done.stdout
     for part in parts:
         assert part in done.stdout
@@ -132,27 +143,45 @@ def test_results_cut_in_half_stop_everything(snakemake, tmp_path) -> None:
     (store / "runs.parquet").write_bytes(b"PAR1 and no more")
     done = snakemake("smoke")
     assert done.returncode == 1
-    assert done.stdout.count("\n") == 1
+    assert len(said(done)) == 1
     assert "runs.parquet: not a readable Parquet file" in done.stdout
     assert (store / "runs.parquet").read_bytes() == b"PAR1 and no more"
 
 
+def wait_for(folder: Path, pattern: str) -> None:
+    deadline = time.monotonic() + 60
+    while not any(path.is_file() for path in folder.rglob(pattern)):
+        assert time.monotonic() < deadline, f"no {pattern} in {folder}"
+        time.sleep(0.02)
+
+
 def test_a_second_snakemake_on_the_same_study_is_refused(snakemake, tmp_path) -> None:
     first = snakemake("smoke", "--until", "collect", start=True)
-    locks = tmp_path / ".snakemake/locks"
     try:
-        deadline = time.monotonic() + 60
-        while not any(locks.glob("*.lock")) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(tmp_path / ".snakemake/incomplete", "*")
         second = snakemake("smoke")
         assert second.returncode == 1
-        assert second.stdout.count("\n") == 1
+        assert len(said(second)) == 1
         assert "build/smoke: another snakemake is at work" in second.stdout
-        # Looking is allowed meanwhile.
-        assert snakemake("smoke", "-n", "--quiet").returncode == 0
+        # Looking is allowed meanwhile, also while a job's files are half-written.
+        looked = snakemake("smoke", "-n", "--quiet")
+        assert looked.returncode == 0, looked.stdout
     finally:
         output = first.communicate(timeout=120)[0]
     assert first.returncode == 0, output
+
+
+def test_what_a_killed_snakemake_left_is_made_again(snakemake, tmp_path) -> None:
+    first = snakemake("smoke", "--until", "budget", start=True)
+    wait_for(tmp_path / ".snakemake/incomplete", "*")
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate(timeout=60)
+    plan = tmp_path / "build/smoke/plan.json"
+    plan.write_text('{"cut')
+    assert snakemake("smoke", "--unlock").returncode == 0
+    again = snakemake("smoke", "--until", "budget")
+    assert again.returncode == 0, again.stdout
+    assert read_plan(plan)
 
 
 def test_a_store_that_cannot_be_written_is_named(snakemake, tmp_path) -> None:
