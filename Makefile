@@ -121,9 +121,9 @@ ifneq ($(INTACT),yes)
 endif
 	@rm -f $(READY)
 	@echo '[2/4] Installing $(TORCH)'
-	@$(PIP) install '$(TORCH)'
+	@$(PIP) install --no-compile '$(TORCH)'
 	@echo '[3/4] Installing the packages of requirements.lock (some minutes)'
-	@$(PIP) install --quiet --require-hashes --no-deps --no-build-isolation --use-pep517 -r requirements.lock
+	@$(PIP) install --quiet --no-compile --require-hashes --no-deps --no-build-isolation --use-pep517 -r requirements.lock
 	@echo '[4/4] Installing this package'
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@$(PIP) check

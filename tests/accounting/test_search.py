@@ -1,4 +1,4 @@
-"""The price of a search, against independent check values and the two selection rules' theory."""
+"""What a search costs, against independent check values and the theory of both ways to pay."""
 
 import json
 import math
@@ -43,7 +43,7 @@ def test_composition_matches_the_check_values(case) -> None:
 
 
 @pytest.mark.parametrize("case", SELECTION)
-def test_both_selection_rules_match_the_check_values(case) -> None:
+def test_both_ways_match_the_check_values(case) -> None:
     epsilon, runs = case
     composed, *stopped = SELECTION[case]
     assert search(runs).noise_multiplier(epsilon, DELTA) == pytest.approx(composed, rel=0.001)
@@ -124,10 +124,10 @@ def test_pld_is_refused_where_it_would_take_all_memory() -> None:
         ({"steps": 10**10}, "steps 10000000000: must be at least 1 and at most"),
         ({"runs": 0}, "runs 0: must be at least 1"),
         ({"runs": -3}, "runs -3: must be at least 1"),
-        ({"selection": "best"}, "selection 'best': allowed are composition, random_stopping"),
+        ({"tuning_accounting": "best"}, "selection 'best': allowed are composition, random_st"),
         ({"shape": -0.5}, "shape -0.5: must be at least 0"),
         ({"shape": math.nan}, "shape nan: must be at least 0"),
-        ({"selection": "random_stopping", "runs": 1}, "mean of more than one run"),
+        ({"tuning_accounting": "random_stopping", "runs": 1}, "mean of more than one run"),
     ],
 )
 def test_an_impossible_search_is_refused(values, message) -> None:

@@ -5,6 +5,7 @@ import math
 import pandas as pd
 import pytest
 
+from oso_dp.accounting.tuning import RANDOM_STOPPING
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judged
 from oso_dp.analysis.evidence import (
@@ -23,7 +24,6 @@ from oso_dp.analysis.evidence import (
     within,
 )
 from oso_dp.analysis.measured import STEP_TIME_COLUMNS, read_step_times
-from oso_dp.analysis.random_stopping import STOPPING
 from oso_dp.analysis.verdicts import Difference
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import paper_results
@@ -260,7 +260,7 @@ def test_divergence_under_another_price_does_not_count(store, study):
     more |= {"metric": "mse", "k": 9}
     for i in range(25):
         store.add(**more, learning_rate=2.0**i, quantile=0.1, values=(), diverged_at=3)
-    store.add(**more, learning_rate=1.0, quantile=0.1, values=(0.1,), selection=STOPPING)
+    store.add(**more, learning_rate=1.0, quantile=0.1, values=(0.1,), selection=RANDOM_STOPPING)
     data = judged(study(store)).set_index(["claim", "dataset"])
     assert data.loc[("C6", "fashion_mnist"), "evidence"].startswith("25 of 25 runs diverged")
 
@@ -327,9 +327,15 @@ def test_random_stopping_is_judged_by_its_own_outcome(store, study):
     for seed in range(2):
         for i in range(9):
             online = {"seed": seed, "learning_rate": 2.0**i, **shared}
-            store.add(**online, values=(0.5 + 0.05 * (i == 0) + 0.001 * seed,), selection=STOPPING)
+            store.add(
+                **online, values=(0.5 + 0.05 * (i == 0) + 0.001 * seed,), selection=RANDOM_STOPPING
+            )
             for j in range(9):
-                more = {"method": "fixed_threshold", "threshold": 2.0**j, "selection": STOPPING}
+                more = {
+                    "method": "fixed_threshold",
+                    "threshold": 2.0**j,
+                    "selection": RANDOM_STOPPING,
+                }
                 store.add(**online, **more, values=(0.54 + 0.001 * seed,))
         store.add(seed=seed, values=(0.9 + 0.001 * seed,))
         store.add(method="fixed_threshold", threshold=1.0, seed=seed, values=(0.8,))

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.analysis.values import run_values
 
-from oso_dp.analysis.checkpoint_rules import RULES, checkpoints, choose, run_values
+from oso_dp.analysis.checkpoint_rules import RULES, checkpoints, choose
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points
 from oso_dp.errors import OsoError

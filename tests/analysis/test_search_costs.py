@@ -203,7 +203,7 @@ def test_the_stored_prices_are_those_of_the_stored_plan(repo):
         rule = next(
             rule
             for rule in RULES
-            if (rule.selection, rule.accountant, rule.distribution)
+            if (rule.tuning_accounting, rule.accountant, rule.distribution)
             == (selection, accountant, distribution)
         )
         if accountant == "rdp" and runs in (1, 9):

@@ -5,8 +5,9 @@ import statistics
 
 import pandas as pd
 import pytest
+from tests.analysis.values import run_values
 
-from oso_dp.analysis.checkpoint_rules import checkpoints, choose, run_values
+from oso_dp.analysis.checkpoint_rules import checkpoints, choose
 from oso_dp.analysis.evidence import Evidence, step_time
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants

@@ -7,6 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import history
+import renames
 import rooms
 
 from mutants import functions, mutant, places
@@ -122,3 +123,38 @@ def test_every_group_has_files_and_the_most_particular_name_counts() -> None:
     groups = {rooms.group_of(path) for path in rooms.mutated()}
     assert groups == set(rooms.GROUPS)
     assert rooms.group_of(rooms.CODE / "oso_dp/analysis/accounts.py") == "accounting"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("x = low - high", "x = small - large", True),
+        ("x = low - high", "x = high - low", False),  # the names have changed places
+        ("x = low - high", "x = low - low", False),
+        ("x = low - low", "x = low - high", False),
+        ("x = low - 1", "x = small - 2", False),
+        ("x = low - high", "x = low + high", False),
+        ("x = run.low", "x = run.small", True),
+    ],
+)
+def test_only_a_fresh_name_is_a_rename(before: str, after: str, same: bool) -> None:
+    assert renames.only_names(functions(before)[""], functions(after)[""]) == same
+
+
+def test_a_rename_keeps_what_is_known(tmp_path) -> None:
+    old, new = tmp_path / "old.py", tmp_path / "new.py"
+    old.write_text(CODE)
+    new.write_text(CODE.replace("(x: int", "(row: int").replace("x <", "row <"))
+    made = [mutant(place) for place in places(old)]
+    mutants_of_below = [one for one in made if one is not None and one.function == "below"]
+    known = {
+        one.name: {"function": "below", "content": one.content, "mutant": one.name, "note": str(i)}
+        for i, one in enumerate(mutants_of_below)
+    }
+    count = len(known)
+    assert count > 2
+    assert renames.carry(old, new, known) == count
+    after = [mutant(place) for place in places(new)]
+    names = [one.name for one in after if one is not None and one.function == "below"]
+    assert [known[name]["note"] for name in names] == [str(i) for i in range(count)]
+    assert renames.carry(old, new, known) == 0  # nothing of the old code is left

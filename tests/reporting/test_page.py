@@ -122,7 +122,7 @@ def test_the_title_is_text_not_markup(paper_report):
 def test_every_table_is_written_three_times(paper_report):
     names = {p.name for p in (paper_report / "tables").iterdir()}
     tables = [f"table_{n:02d}" for n in (1, 2, 3, 4, 8, 9, 10, 11, 12, 13)]
-    tables += ["claims", "questions", "selection_rules", "search_outcome", "figures"]
+    tables += ["claims", "questions", "checkpoint_rules", "search_outcome", "figures"]
     tables += ["runs", "noise_multipliers", "search_cost", "accounting"]
     assert names == {f"{t}.{e}" for t in tables for e in ("md", "csv", "tex")}
 

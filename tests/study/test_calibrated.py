@@ -3,6 +3,7 @@
 import pytest
 
 from oso_dp.accounting.search import SHAPES
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
 from oso_dp.study.calibrated import calibrated_grids
 from oso_dp.study.config import parse_config
@@ -25,14 +26,14 @@ def test_random_stopping_brings_the_methods_prices_together(base) -> None:
     base["datasets"]["mnist"]["epsilons"] = [3]
     stopping = {"selection": "random_stopping"}
     ratios = []
-    for study, rule in (
+    for study, accounting in (
         (base, {}),
-        (base, stopping),
-        (base, {**stopping, "shape": SHAPES["geometric"]}),
+        (base, {"tuning_accounting": RANDOM_STOPPING}),
+        (base, {"tuning_accounting": RANDOM_STOPPING, "shape": SHAPES["geometric"]}),
         (base | stopping | {"stopping_shape": "geometric"}, {}),
-        (base | stopping, {"selection": "composition"}),
+        (base | stopping, {"tuning_accounting": COMPOSITION}),
     ):
-        prices = calibrated_grids(parse_config(study, "x"), **rule)
+        prices = calibrated_grids(parse_config(study, "x"), **accounting)
         noise = {(p.cohort.method, p.cohort.epsilon): p.noise_multiplier for p in prices}
         ratios.append(noise["fixed_threshold", 3] / noise["online", 3])
     # From the table of independent check values: 3.994 / 1.494, 1.147 / 1.034, 1.306 / 1.125.

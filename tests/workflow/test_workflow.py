@@ -74,7 +74,7 @@ def test_the_smallest_study_from_nothing_to_a_page(snakemake, tmp_path) -> None:
     assert len(read_results(tmp_path / "build/smoke/results").runs) == 4
 
     # Another seed trains what is new and keeps what is there.
-    third = snakemake("smoke", "--config", "seeds=[0,1]")
+    third = snakemake("smoke", "--until", "collect", "--config", "seeds=[0,1]")
     assert third.returncode == 0, third.stdout
     assert len(read_results(tmp_path / "build/smoke/results").runs) == 8
     parts = tmp_path / "build/smoke/parts/glyphs.online.k2.eps3/shard0"

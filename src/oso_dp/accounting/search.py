@@ -20,6 +20,7 @@ from oso_dp.accounting.accountants import (
     fresh_accountant,
     quiet,
 )
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, TUNING_ACCOUNTING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -27,7 +28,6 @@ from oso_dp.privacy.sampling import PoissonSampling
 if TYPE_CHECKING:
     from dp_accounting import DpEvent, PrivacyAccountant
 
-SELECTIONS = ("composition", "random_stopping")
 # The distribution of the number of runs, as a truncated negative binomial's shape.
 SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
 _SMALLEST, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
@@ -48,18 +48,20 @@ class Search:
     sampling: PoissonSampling
     steps: int
     runs: int
-    selection: str = "composition"
+    tuning_accounting: str = COMPOSITION
     shape: float = SHAPES["geometric"]
 
     def __post_init__(self) -> None:
         for name, value in (("steps", self.steps), ("runs", self.runs)):
             if not 1 <= value <= _MOST:
                 raise OsoError(f"{name} {value}: must be at least 1 and at most {_MOST:g}")
-        if self.selection not in SELECTIONS:
-            raise OsoError(f"selection {self.selection!r}: allowed are {', '.join(SELECTIONS)}")
+        if self.tuning_accounting not in TUNING_ACCOUNTING:
+            raise OsoError(
+                f"selection {self.tuning_accounting!r}: allowed are {', '.join(TUNING_ACCOUNTING)}"
+            )
         if not self.shape >= 0:
             raise OsoError(f"shape {self.shape:g}: must be at least 0")
-        if self.selection == "random_stopping" and self.runs == 1:
+        if self.tuning_accounting == RANDOM_STOPPING and self.runs == 1:
             raise OsoError("runs 1: random stopping needs a mean of more than one run")
 
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
@@ -151,13 +153,13 @@ class Search:
         return epsilon_of_event(self.sampling, self._event(noise_multiplier), delta, accountant)
 
     def _event(self, noise_multiplier: float) -> DpEvent:
-        if self.selection == "composition":
+        if self.tuning_accounting == COMPOSITION:
             return composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
         one = composed_event({(self.sampling, noise_multiplier): self.steps})
         return _stopped(one, self.runs, self.shape)
 
     def _check_pld(self, epsilon: float) -> None:
-        if self.selection != "composition":
+        if self.tuning_accounting != COMPOSITION:
             raise OsoError("accountant pld: random stopping is accounted for by rdp only")
         if epsilon > _MOST_FOR_PLD:
             raise OsoError(

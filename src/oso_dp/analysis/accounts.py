@@ -25,13 +25,13 @@ import pandas as pd
 
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
+from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.analysis.ledger_claims import check_claim, check_planned, ledger_of
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.grid import default_grid_size
-from oso_dp.study.identity import SELECTION
 from oso_dp.study.plan import Plan
 
 _POINT = ["learning_rate", "threshold", "quantile"]
@@ -66,12 +66,12 @@ class GridAccount:
     seeds: int
     spent: float  # epsilon by RDP, from the ledgers
     ledgers: tuple[Ledger, ...]  # N of them: what `spent` was computed from
-    selection: str = SELECTION
+    tuning_accounting: str = COMPOSITION
 
     @property
     def name(self) -> str:
         cell = f"{self.dataset}.{self.method}.k{self.k}.eps{self.epsilon:g}"
-        return cell if self.selection == SELECTION else f"{cell}.{self.selection}"
+        return cell if self.tuning_accounting == COMPOSITION else f"{cell}.{self.tuning_accounting}"
 
     @property
     def within(self) -> bool:
@@ -79,7 +79,7 @@ class GridAccount:
 
     def spent_by(self, accountant: str) -> float:
         """The same by another accountant: pld, prv. NaN under random stopping: RDP alone can."""
-        if self.selection != SELECTION:
+        if self.tuning_accounting != COMPOSITION:
             return math.nan
         return epsilon_of(self.ledgers, self.delta, accountant)
 
@@ -136,7 +136,7 @@ def costliest(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
     """
     by_dataset: dict[str, GridAccount] = {}
     for grid in accounts:
-        if grid.selection != SELECTION:
+        if grid.tuning_accounting != COMPOSITION:
             continue
         best = by_dataset.setdefault(grid.dataset, grid)
         if grid.spent / grid.epsilon > best.spent / best.epsilon:
@@ -179,7 +179,7 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
     size = max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))
     filler = _whole_run(list(ledgers.values()), int(first["steps"]))
     stopped = None  # what a search costs whose runs are drawn at random
-    if first["selection"] != SELECTION:
+    if first["selection"] != COMPOSITION:
         stopped = epsilon_of_stopped(filler, size, SHAPES[first["stopping_shape"]], delta)
     charged: list[tuple[float, int, tuple[Ledger, ...]]] = []
     for _, seed in rows.groupby("seed"):
@@ -199,7 +199,7 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         seeds=len(charged),
         spent=spent,
         ledgers=whole,
-        selection=first["selection"],
+        tuning_accounting=first["selection"],
     )
 
 
@@ -227,7 +227,7 @@ def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None,
     if cohort is not None:
         return cohort.grid_runs, cohort.stopping_shape, choices or cohort.settings
     size = default_grid_size(row["method"], int(row["k"]))
-    if row["selection"] == SELECTION:
+    if row["selection"] == COMPOSITION:
         return size, None, choices
     sampling = PoissonSampling(row["batch_size"] / row["examples"])
     search = Search(sampling, int(row["steps"]), size, row["selection"])

@@ -1,7 +1,7 @@
 """Each cell of the paper's design beside ours, as tidy data in the printed unit.
 
 A cell is one data set, k, epsilon and method. Its row holds the paper's best hyperparameters and
-value, ours under each selection rule, and ours at the paper's own grid point. What is to be said of
+value, ours by each checkpoint rule, and ours at the paper's own grid point. What is to be said of
 it, `cell_verdicts` adds.
 """
 

@@ -14,7 +14,7 @@ point are chosen:
 import numpy as np
 import pandas as pd
 
-from oso_dp.analysis.keys import add_keys, signs
+from oso_dp.analysis.keys import signs
 from oso_dp.errors import OsoError
 
 RULES = ("best", "last", "cross")
@@ -45,12 +45,6 @@ def _best_rows(table: pd.DataFrame, sign: np.ndarray, split: str) -> pd.DataFram
     """Each run's best checkpoint on a split, the earliest among equals."""
     score = (table[split] * sign).dropna()
     return table.loc[score.groupby(table["run"]).idxmax()]
-
-
-def run_values(runs: pd.DataFrame, evaluations: pd.DataFrame, rule: str = "best") -> pd.DataFrame:
-    """One row per run: `add_keys`, and what the rule takes from its evaluations (`choose`)."""
-    keyed = add_keys(runs, evaluations)
-    return choose(keyed, checkpoints(keyed, evaluations), rule)
 
 
 def choose(keyed: pd.DataFrame, table: pd.DataFrame, rule: str) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.evidence import (
@@ -19,7 +20,7 @@ from oso_dp.analysis.evidence import (
     relation,
     step_time,
 )
-from oso_dp.analysis.random_stopping import STOPPING, outcomes
+from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import DATASETS, SEEDS, paper_results
 
@@ -40,7 +41,7 @@ class Claim:
     where: str  # in the paper, or NOT_ASKED
     datasets: tuple[str, ...]
     judge: Judge
-    selection: str = "composition"  # how the search is accounted for
+    tuning_accounting: str = COMPOSITION
 
 
 CLAIMS = (
@@ -140,7 +141,7 @@ CLAIMS = (
         NOT_ASKED,
         DATASETS,
         relation("online", "better than", "fixed_threshold", ks=(9,), at_least=0),
-        selection="random_stopping",
+        tuning_accounting=RANDOM_STOPPING,
     ),
 )
 
@@ -164,7 +165,7 @@ def judged(study: Study) -> pd.DataFrame:
     stopped = {"best": Evidence(_stopped_cells(study))}
     rows = []
     for claim in CLAIMS:
-        used = sources if claim.selection == "composition" else stopped
+        used = sources if claim.tuning_accounting == COMPOSITION else stopped
         for dataset in [*claim.datasets, *(others if claim.where == NOT_ASKED else ())]:
             findings = {name: claim.judge(evidence, dataset) for name, evidence in used.items()}
             if dataset in claim.datasets or findings["best"].verdict != NOT_RUN:
@@ -199,7 +200,7 @@ def _papers_cells() -> pd.DataFrame:
 def _stopped_cells(study: Study) -> pd.DataFrame:
     """The expected outcome of random stopping, as cells."""
     cells = outcomes(study).rename(columns={"value": "mean"})
-    cells = cells[cells["selection"] == STOPPING]
+    cells = cells[cells["selection"] == RANDOM_STOPPING]
     return cells.assign(status=cells["mean"].notna().map({True: "run", False: "not run"}))
 
 

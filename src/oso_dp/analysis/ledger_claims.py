@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from oso_dp.accounting.search import SELECTIONS
+from oso_dp.accounting.tuning import TUNING_ACCOUNTING
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method, method_names
@@ -89,8 +89,8 @@ def _budget_complaints(row: Row) -> Iterator[str]:
         most = 1.0 if name == "delta" else math.inf
         if pd.isna(value) or not 0 < value < most:
             yield f"{name} {value}: must be above 0 and below {most:g}"
-    if row["selection"] not in SELECTIONS:
-        yield f"selection {row['selection']!r}: allowed are {', '.join(SELECTIONS)}"
+    if row["selection"] not in TUNING_ACCOUNTING:
+        yield f"selection {row['selection']!r}: allowed are {', '.join(TUNING_ACCOUNTING)}"
 
 
 def _contradictions(row: Row, ledger: Ledger) -> Iterator[str]:

@@ -23,6 +23,7 @@ from scipy.optimize import brentq
 
 from oso_dp import labels
 from oso_dp.accounting.search import SHAPES, Search, shape_paid_for
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.points import best_of_grid, grid_points, main_variants
@@ -31,7 +32,6 @@ from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling
 
-COMPOSITION, STOPPING = "composition", "random_stopping"
 COLUMNS = [
     *CELL,
     "selection",
@@ -99,7 +99,7 @@ def outcomes(study: Study) -> pd.DataFrame:
     those that every point with a value has.
     """
     values = study.values
-    stopped = values[values["selection"] == STOPPING]
+    stopped = values[values["selection"] == RANDOM_STOPPING]
     if stopped.empty:
         return pd.DataFrame(columns=COLUMNS)
     points = main_variants(grid_points(stopped))
@@ -135,7 +135,7 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
     size = grid_size(first["dataset"], first["method"], first["k"], study.budget)
     row = {
         **{name: first[name] for name in (*CELL, "metric", "noise_multiplier")},
-        "selection": STOPPING,
+        "selection": RANDOM_STOPPING,
         "seeds": int(cell["seeds"].max()),
         "points": len(cell),
         "grid_size": size,
@@ -144,7 +144,7 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
         return row
     sampling = PoissonSampling(first["batch_size"] / first["examples"])
     steps = math.ceil(first["epochs"] * first["examples"] / first["batch_size"])
-    search = Search(sampling, steps, size, STOPPING)
+    search = Search(sampling, steps, size, RANDOM_STOPPING)
     row["distribution"] = shape_paid_for(
         search, first["noise_multiplier"], first["epsilon"], first["delta"]
     )

@@ -17,6 +17,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.tuning import RANDOM_STOPPING
 from oso_dp.analysis.budgets import read_budget
 from oso_dp.analysis.noise import noise_multipliers
 from oso_dp.analysis.study import Study
@@ -33,7 +34,7 @@ EPSILON = 3.0  # the paper's smallest budget on two of its data sets
 class Rule:
     """One rule by which a search is accounted for."""
 
-    selection: str
+    tuning_accounting: str
     accountant: str
     distribution: str  # of the number of runs under random stopping; empty under composition
     label: str
@@ -41,16 +42,15 @@ class Rule:
 
     def search(self, sampling: PoissonSampling, steps: int, runs: int) -> Search:
         shape = SHAPES[self.distribution or "geometric"]
-        return Search(sampling, steps, runs, self.selection, shape)
+        return Search(sampling, steps, runs, self.tuning_accounting, shape)
 
 
-_STOPPING = "random_stopping"
 RULES = (
     Rule("composition", "rdp", "", "all N runs, RDP, as in the paper", "all N, RDP"),
     Rule("composition", "pld", "", "all N runs, PLD", "all N, PLD"),
-    Rule(_STOPPING, "rdp", "poisson", "random stopping, Poisson", "Poisson"),
-    Rule(_STOPPING, "rdp", "geometric", "random stopping, geometric", "geometric"),
-    Rule(_STOPPING, "rdp", "logarithmic", "random stopping, logarithmic", "logarithmic"),
+    Rule(RANDOM_STOPPING, "rdp", "poisson", "random stopping, Poisson", "Poisson"),
+    Rule(RANDOM_STOPPING, "rdp", "geometric", "random stopping, geometric", "geometric"),
+    Rule(RANDOM_STOPPING, "rdp", "logarithmic", "random stopping, logarithmic", "logarithmic"),
 )
 
 COLUMNS = [
@@ -141,7 +141,7 @@ def search_costs(study: Study) -> pd.DataFrame:
             continue
         for runs in sorted({1, *sizes}):
             for rule in RULES:
-                if runs == 1 and rule.selection == _STOPPING:
+                if runs == 1 and rule.tuning_accounting == RANDOM_STOPPING:
                     continue
                 search = rule.search(at.sampling, at.steps, runs)
                 rows.append(
@@ -153,7 +153,7 @@ def search_costs(study: Study) -> pd.DataFrame:
                         "steps": at.steps,
                         "runs": runs,
                         "grids": named(sizes.get(runs, {})),
-                        "selection": rule.selection,
+                        "selection": rule.tuning_accounting,
                         "accountant": rule.accountant,
                         "distribution": rule.distribution or None,
                     }
@@ -225,7 +225,7 @@ def _noise_multiplier(search: Search, epsilon: float, delta: float, accountant: 
 
 def of_rule(costs: pd.DataFrame, rule: Rule) -> pd.Series:
     """The noise multipliers of one data set by one rule, indexed by the number of runs."""
-    same = (costs["selection"] == rule.selection) & (costs["accountant"] == rule.accountant)
+    same = (costs["selection"] == rule.tuning_accounting) & (costs["accountant"] == rule.accountant)
     same &= costs["distribution"].fillna("") == rule.distribution
     return costs[same].set_index("runs")["noise_multiplier"]
 

@@ -16,7 +16,7 @@ def budget(
     epochs: options.Epochs = None,
     runs: options.Runs = None,
     accountant: options.AccountantOption = Accountant.RDP,
-    selection: options.SelectionOption = None,
+    tuning_accounting: options.TuningAccountingOption = None,
     shape: options.Shape = None,
     query_noise: options.QueryNoise = False,
     query_noise_ratio: options.QueryNoiseRatio = 7.124,
@@ -28,7 +28,7 @@ def budget(
         raise OsoError("give one of --epsilon and --noise-multiplier (or a study's --config)")
     if config is not None and noise_multiplier is not None:
         raise OsoError(f"--noise-multiplier: --config {config} brings its own; leave it out")
-    search = delta, examples, batch_size, epochs, runs, accountant, selection, shape
+    search = delta, examples, batch_size, epochs, runs, accountant, tuning_accounting, shape
     split = query_noise, query_noise_ratio
     if noise_multiplier is None:
         calibrate(epsilon, *search, *split, config, as_json)

@@ -21,7 +21,7 @@ def calibrate(
     epochs: options.Epochs = None,
     runs: options.Runs = None,
     accountant: options.AccountantOption = Accountant.RDP,
-    selection: options.SelectionOption = None,
+    tuning_accounting: options.TuningAccountingOption = None,
     shape: options.Shape = None,
     query_noise: options.QueryNoise = False,
     query_noise_ratio: options.QueryNoiseRatio = 7.124,
@@ -32,7 +32,7 @@ def calibrate(
     if config is None:
         if epsilon is None:
             raise OsoError("--epsilon: must be given (or a study's --config)")
-        search = options.search_of(examples, batch_size, epochs, runs, selection, shape)
+        search = options.search_of(examples, batch_size, epochs, runs, tuning_accounting, shape)
         delta = options.DELTA if delta is None else delta
         nu = search.noise_multiplier(epsilon, delta, accountant.value)
         entry = options.entry_of(search, nu, epsilon, delta, accountant.value)
@@ -49,20 +49,20 @@ def calibrate(
     given = [name for name, value in facts.items() if value is not None]
     if given:
         raise OsoError(f"{', '.join(given)}: --config {config} brings its own; leave it out")
-    rule, distribution = options.rule_of(selection), options.shape_of(shape)
+    rule, distribution = options.stored_name(tuning_accounting), options.shape_of(shape)
     entries = _study(config, accountant.value, rule, distribution, query_noise)
     print(json.dumps(entries, indent=2)) if as_json else _print_study(entries)
 
 
 def _study(
-    config: Path, accountant: str, selection: str | None, shape: float | None, split: bool
+    config: Path, accountant: str, tuning_accounting: str | None, shape: float | None, split: bool
 ) -> list[dict[str, Any]]:
     """One entry per private cohort of a study, with its method's own split if `split`."""
     from oso_dp.study.calibrated import calibrated_grids
     from oso_dp.study.config import load_config
 
     entries = []
-    for grid in calibrated_grids(load_config(config), accountant, selection, shape):
+    for grid in calibrated_grids(load_config(config), accountant, tuning_accounting, shape):
         cohort, nu = grid.cohort, grid.noise_multiplier
         entry: dict[str, Any] = {
             "dataset": cohort.dataset,

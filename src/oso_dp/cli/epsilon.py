@@ -13,7 +13,7 @@ def epsilon(
     epochs: options.Epochs = None,
     runs: options.Runs = None,
     accountant: options.AccountantOption = Accountant.RDP,
-    selection: options.SelectionOption = None,
+    tuning_accounting: options.TuningAccountingOption = None,
     shape: options.Shape = None,
     query_noise: options.QueryNoise = False,
     query_noise_ratio: options.QueryNoiseRatio = 7.124,
@@ -22,7 +22,7 @@ def epsilon(
     """Find the epsilon of a whole search whose runs have this noise multiplier."""
     if noise_multiplier is None:
         raise OsoError("--noise-multiplier: must be given")
-    search = options.search_of(examples, batch_size, epochs, runs, selection, shape)
+    search = options.search_of(examples, batch_size, epochs, runs, tuning_accounting, shape)
     delta = options.DELTA if delta is None else delta
     spent = search.epsilon(noise_multiplier, delta, accountant.value)
     entry = options.entry_of(search, noise_multiplier, spent, delta, accountant.value)

@@ -23,7 +23,7 @@ class Accountant(StrEnum):
     PLD = "pld"
 
 
-class Selection(StrEnum):
+class TuningAccounting(StrEnum):
     COMPOSITION = "composition"
     RANDOM_STOPPING = "random-stopping"
 
@@ -43,8 +43,8 @@ Runs = Annotated[
     int | None, typer.Option(help=f"Runs of the search; their mean if it stops at random [{RUNS}].")
 ]
 AccountantOption = Annotated[Accountant, typer.Option("--accountant", help="Accountant.")]
-SelectionOption = Annotated[
-    Selection | None,
+TuningAccountingOption = Annotated[
+    TuningAccounting | None,
     typer.Option(
         "--selection",
         help="composition: all runs are paid for. random-stopping: candidates are drawn a random "
@@ -68,9 +68,9 @@ QueryNoiseRatio = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def rule_of(selection: Selection | None) -> str | None:
+def stored_name(tuning_accounting: TuningAccounting | None) -> str | None:
     """As the results call it."""
-    return None if selection is None else selection.value.replace("-", "_")
+    return None if tuning_accounting is None else tuning_accounting.value.replace("-", "_")
 
 
 def shape_of(text: str | None) -> float | None:
@@ -92,7 +92,7 @@ def search_of(
     batch_size: int | None,
     epochs: float | None,
     runs: int | None,
-    selection: Selection | None,
+    tuning_accounting: TuningAccounting | None,
     shape: str | None,
 ) -> Search:
     """The search that the options describe; OsoError names one out of range."""
@@ -114,7 +114,7 @@ def search_of(
         PoissonSampling(batch_size / examples),
         math.ceil(epochs * examples / batch_size),
         RUNS if runs is None else runs,
-        rule_of(selection) or "composition",
+        stored_name(tuning_accounting) or "composition",
         SHAPES["geometric"] if given is None else given,
     )
 
@@ -131,9 +131,9 @@ def entry_of(
         "steps": search.steps,
         "sampling_rate": search.sampling.rate,
         "accountant": accountant,
-        "selection": search.selection,
+        "selection": search.tuning_accounting,
     }
-    if search.selection == "random_stopping":
+    if search.tuning_accounting == "random_stopping":
         # JSON knows no infinity.
         entry["shape"] = search.shape if math.isfinite(search.shape) else "poisson"
     return entry

@@ -6,10 +6,11 @@ from typing import Any
 
 import pandas as pd
 
+from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.methods import find_method, method_names
 from oso_dp.results.schema import ADDED, VERSIONS
 from oso_dp.study.grid import default_grid_size
-from oso_dp.study.identity import SELECTION, STOPPING_SHAPE, run_id, settings_text
+from oso_dp.study.identity import STOPPING_SHAPE, run_id, settings_text
 from oso_dp.study.preparation import preparation
 
 # The networks of rows from before `settings`.
@@ -57,6 +58,6 @@ def _settings(row: dict[str, Any]) -> str | None:
         "loss": "mean",
         **preparation(model, "zeros"),
         "randomness": "seeded",
-        "stopping_shape": None if row["selection"] == SELECTION else STOPPING_SHAPE,
+        "stopping_shape": None if row["selection"] == COMPOSITION else STOPPING_SHAPE,
     }
     return settings_text(settings) if run_id(row, settings) == row["run_id"] else None

@@ -1,4 +1,4 @@
-"""The noise of every grid of a study, under any accountant and selection rule, before it runs."""
+"""Every grid's noise before it runs, by any accountant and way to account for its tuning."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -23,13 +23,13 @@ class CalibratedGrid:
 def calibrated_grids(
     config: StudyConfig,
     accountant: str = "rdp",
-    selection: str | None = None,
+    tuning_accounting: str | None = None,
     shape: float | None = None,
 ) -> list[CalibratedGrid]:
     """All private cohorts, in the study's order; grids that cost the same are computed once.
 
-    By the study's own selection and shape, unless others are given. OsoError names a cohort that
-    has no noise so.
+    By the study's own way and shape, unless others are given. OsoError names a cohort that has
+    no noise so.
     """
     if shape is None:
         shape = SHAPES[config.stopping_shape]
@@ -43,9 +43,9 @@ def calibrated_grids(
         if cohort.epsilon is None or cohort.delta is None:
             continue
         sampling = PoissonSampling(cohort.sampling_rate)
-        rule = selection or cohort.selection
+        way = tuning_accounting or cohort.selection
         try:
-            search = Search(sampling, cohort.steps, cohort.grid_runs, rule, shape)
+            search = Search(sampling, cohort.steps, cohort.grid_runs, way, shape)
         except OsoError as error:
             raise OsoError(f"{cohort.name}: {error}") from None
         nu = noise_multiplier(search, cohort.epsilon, cohort.delta)

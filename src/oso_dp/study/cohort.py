@@ -47,7 +47,7 @@ class Cohort:
     k: int
     epsilon: float | None  # None for methods without privacy
     delta: float | None
-    selection: str  # how the search is accounted for: composition, random_stopping
+    selection: str  # the column of that name: how tuning is accounted for (accounting.tuning)
     stopping_shape: str | None  # distribution of the number of runs; None under composition
     grid_runs: int  # N: all of the grid's runs are paid for, or that many on average
     examples: int  # n

@@ -20,10 +20,11 @@ from pydantic import (
     model_validator,
 )
 
+from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.data.catalogue import DATASETS, DIMENSIONS
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method, method_names
-from oso_dp.study.identity import SELECTION, STOPPING_SHAPE
+from oso_dp.study.identity import STOPPING_SHAPE
 from oso_dp.study.preparation import WORDS
 
 
@@ -90,7 +91,9 @@ class GridSection(_Section):
 
 
 class StudyConfig(_Section):
-    """A whole study."""
+    """A whole study. An alias is the key in a file, where the code has a clearer name."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
 
     name: str = Field(pattern=r"^[a-z0-9_]+$", description="Names the folder under build/.")
     results: str = Field("results", description="Folder of the results store.")
@@ -100,14 +103,18 @@ class StudyConfig(_Section):
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
     granularities: list[Annotated[Whole, Field(ge=1, le=1000)]] = Field(min_length=1)
     seeds: list[Annotated[Whole, Field(ge=0)]] = Field(min_length=1)
-    select: Literal["grid", "paper_best"] = "grid"
+    points: Literal["grid", "paper_best"] = Field(
+        "grid",
+        alias="select",
+        description="All of a grid, or the paper's best ones.",
+    )
     grid: GridSection = GridSection()
     delta: Annotated[Real, Field(gt=0, lt=1)] = 1e-5
     batch_size: Annotated[Whole, Field(ge=1)] = 512
     epochs: Annotated[Whole, Field(ge=1)] = 10
     evaluate_every: Annotated[Whole, Field(ge=1)] = 50
-    selection: Literal["composition", "random_stopping"] = Field(
-        SELECTION, description="How the search of a grid is accounted for."
+    tuning_accounting: Literal["composition", "random_stopping"] = Field(
+        COMPOSITION, alias="selection", description="How the search of a grid is accounted for."
     )
     stopping_shape: Literal["logarithmic", "geometric", "poisson"] = Field(
         STOPPING_SHAPE, description="Distribution of the number of runs under random_stopping."

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Cohort, Point
 from oso_dp.study.grid import candidates
-from oso_dp.study.identity import POINT, SELECTION
+from oso_dp.study.identity import POINT
 from oso_dp.study.paper_points import nearest_to_papers_best
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
 def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float | None) -> Cohort:
     method, section = config.method(name), config.datasets[dataset]
     grid = candidates(method.search, config.grid, k)
-    # A search without privacy costs none: its runs serve studies of either selection.
-    stopping = method.private and config.selection == "random_stopping"
+    # A search without privacy costs none: its runs serve studies of either accounting.
+    stopping = method.private and config.tuning_accounting == RANDOM_STOPPING
     cohort = Cohort(
         dataset=dataset,
         model=section.model,
@@ -53,7 +54,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         k=k,
         epsilon=epsilon,
         delta=config.delta if method.private else None,
-        selection=config.selection if stopping else SELECTION,
+        selection=config.tuning_accounting if stopping else COMPOSITION,
         stopping_shape=config.stopping_shape if stopping else None,
         grid_runs=len(grid),
         examples=DATASETS[dataset].examples,
@@ -66,7 +67,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         precision=section.precision,
         randomness=config.randomness,
     )
-    if config.select == "paper_best":
+    if config.points == "paper_best":
         grid = nearest_to_papers_best(cohort, grid)
     points = [_point(method.starting_point(candidate)) for candidate in grid]
     return cohort.with_runs(points, config.seeds)

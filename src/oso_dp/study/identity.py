@@ -9,9 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-# How a search is accounted for, and the distribution of its number of runs if it stops at random,
-# unless the configuration says otherwise. The logarithmic one asks for the least noise.
-SELECTION: Final = "composition"
+from oso_dp.accounting.tuning import COMPOSITION
+
+# The distribution of the number of runs of a search that stops at random, unless the configuration
+# says otherwise. The logarithmic one asks for the least noise.
 STOPPING_SHAPE: Final = "logarithmic"
 
 # Of a run, and (the first) of its whole cohort: columns of the results that its identity rests on.
@@ -32,14 +33,15 @@ USUAL = {
 
 
 def cohort_name(row: Mapping[str, Any]) -> str:
-    """For people and files: data set, method, k, budget, and the selection if it is another.
+    """For people and files: data set, method, k, budget, and how tuning is accounted for if not by
+    composition.
 
     Of the columns of these names; what else may differ is in `cohort_id`.
     """
     epsilon = row["epsilon"]
     budget = "nonprivate" if epsilon is None else f"eps{epsilon:.15g}"
     name = f"{row['dataset']}.{row['method']}.k{row['k']}.{budget}"
-    return name if row["selection"] == SELECTION else f"{name}.{row['selection']}"
+    return name if row["selection"] == COMPOSITION else f"{name}.{row['selection']}"
 
 
 def run_id(row: Mapping[str, Any], settings: Mapping[str, Any]) -> str:

@@ -53,7 +53,7 @@ _TRUTHS = {
 
 
 def draw_cosine(rows: pd.DataFrame, title: str) -> Figure | None:
-    """A panel per kind of true gradient, a line per step; None without rows.
+    """A panel per kind of true gradient, a curve per step; None without rows.
 
     rows: as `oso cosine` writes them.
     """
@@ -65,17 +65,17 @@ def draw_cosine(rows: pd.DataFrame, title: str) -> Figure | None:
     handles = []
     for panel, (truth, heading) in zip(axes, _TRUTHS.items(), strict=True):
         for step, colour in zip(steps, palette, strict=True):
-            line = rows[rows["step"] == step].sort_values("threshold")
-            mean, std = line[f"{truth}_mean"], line[f"{truth}_std"].fillna(0)
+            curve = rows[rows["step"] == step].sort_values("threshold")
+            mean, std = curve[f"{truth}_mean"], curve[f"{truth}_std"].fillna(0)
             panel.fill_between(
-                line["threshold"], mean - std, mean + std, color=colour, alpha=0.15, linewidth=0
+                curve["threshold"], mean - std, mean + std, color=colour, alpha=0.15, linewidth=0
             )
-            panel.plot(line["threshold"], mean, color=colour)
-            best = line.loc[mean.idxmax()]
+            panel.plot(curve["threshold"], mean, color=colour)
+            best = curve.loc[mean.idxmax()]
             panel.plot(best["threshold"], best[f"{truth}_mean"], "o", color=colour, zorder=4)
-            at = line["run_threshold"].iloc[0]
+            at = curve["run_threshold"].iloc[0]
             if not np.isnan(at):
-                height = np.interp(np.log(at), np.log(line["threshold"]), mean)
+                height = np.interp(np.log(at), np.log(curve["threshold"]), mean)
                 panel.plot(at, height, "D", color=colour, mfc="white", zorder=4)
             if panel is axes[0]:
                 handles.append(Line2D([], [], color=colour, label=f"t = {step}"))

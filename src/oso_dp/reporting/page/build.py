@@ -27,13 +27,13 @@ from oso_dp.reporting.table import Table, headings, text, write_table
 from oso_dp.reporting.tables import every_table
 from oso_dp.reporting.tables.accounting import statement
 from oso_dp.reporting.tables.cells import RULE_NOTE, SEEDS_NOTE
-from oso_dp.reporting.tables.selection_rules import rules_sentence
+from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
 
 TITLE = "Online Sensitivity Optimization: the results"
 # Tables to which page.html.j2 gives a place; others come after the comparisons.
 _PLACED = {
     *("claims", "questions", "table_01", "runs", "noise_multipliers", "search_cost"),
-    *("search_outcome", "figures", "accounting", "selection_rules"),
+    *("search_outcome", "figures", "accounting", "checkpoint_rules"),
 }
 PAGE = "index.html"
 
@@ -165,7 +165,7 @@ def provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
         "torch version": "torch_version",
         "device": "device",
         "delta": "delta",
-        "how the search is accounted for": "selection",
+        "how tuning is accounted for": "selection",
         "sampling": "sampling",
         "batch size (expected)": "batch_size",
         "epochs": "epochs",

@@ -12,8 +12,8 @@ from oso_dp.analysis.noise import noise_multipliers
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import DATASETS, SEEDS, paper_results, paper_tables
+from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
 from oso_dp.reporting.tables.claims import claims_sentence
-from oso_dp.reporting.tables.selection_rules import rules_sentence
 
 
 def headlines(study: Study, claims: pd.DataFrame) -> list[str]:

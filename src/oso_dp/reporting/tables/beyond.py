@@ -20,7 +20,7 @@ from oso_dp.reporting.table import Table
 from oso_dp.reporting.tables.cells import name, own
 
 _BEYOND_NOTES = (
-    "Values are in the unit of the other tables, which have the other rules of selection, too.",
+    "Values are in the unit of the other tables, which have the other checkpoint rules, too.",
     "Same budgets, same grid ranges, none of the paper's numbers: it has no such cells. "
     "“Against Online” is the difference to our own Online at the same data set, k and ε, judged by "
     "the rule of the verdicts, all cells of this table together.",

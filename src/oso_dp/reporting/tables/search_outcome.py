@@ -3,13 +3,14 @@
 import pandas as pd
 
 from oso_dp import labels
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.keys import CELL
-from oso_dp.analysis.random_stopping import COMPOSITION, STOPPING, distributions, outcomes
+from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
 
-_RULES = {COMPOSITION: "all N", STOPPING: "random stopping"}
+_RULES = {COMPOSITION: "all N", RANDOM_STOPPING: "random stopping"}
 _HEADINGS = [
     *("data set", "k", "ε", "method", "N"),
     *(column for heading in _RULES.values() for column in (f"ν, {heading}", heading)),
@@ -39,7 +40,7 @@ def outcome_table(study: Study) -> Table:
             row = at.get(name, {})
             cells[f"ν, {heading}"] = labels.number(row.get("noise_multiplier"), ".3f")
             cells[heading] = labels.spread(row.get("value"), row.get("std"))
-        stopped = at.get(STOPPING, {})
+        stopped = at.get(RANDOM_STOPPING, {})
         cells["luck"] = labels.number(stopped.get("luck"), ".2f")
         cells["grid points"] = labels.number(stopped.get("points"), ".0f")
         rows.append(cells)

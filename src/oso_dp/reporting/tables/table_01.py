@@ -81,11 +81,11 @@ def _lines(data: pd.DataFrame, datasets: list[str]) -> list[dict[str, str]]:
         cells = data[data["quantity"] == quantity].set_index("dataset")
         sides = ("paper", "ours", "verdict") if quantity in QUANTITIES else ("ours",)
         for side in sides:
-            line = {"": _heading(quantity) if side == sides[0] else "", " ": side}
+            row = {"": _heading(quantity) if side == sides[0] else "", " ": side}
             for dataset in datasets:
                 value = cells[side].get(dataset)
-                line[labels.dataset_short(dataset)] = _text(value, quantity)
-            lines.append(line)
+                row[labels.dataset_short(dataset)] = _text(value, quantity)
+            lines.append(row)
     return lines
 
 

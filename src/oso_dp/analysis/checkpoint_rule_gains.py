@@ -1,4 +1,4 @@
-"""What each rule of selection makes of every grid."""
+"""What each checkpoint rule makes of every grid."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from oso_dp.metrics import is_higher_better
 VALUES = ["mean", "last_mean", "cross_mean"]
 
 
-def rule_cells(study: Study) -> pd.DataFrame:
+def rule_gains(study: Study) -> pd.DataFrame:
     """One row per grid: its value by each rule, and what the paper's adds over the two others.
 
     Printed unit. adds_*: positive where the paper's rule makes a grid look better.

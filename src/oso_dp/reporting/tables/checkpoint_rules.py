@@ -1,16 +1,16 @@
-"""How much of the figures the paper's own selection rule contributes."""
+"""How much of the figures the paper's own checkpoint rule contributes."""
 
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.selection import VALUES, rule_cells
+from oso_dp.analysis.checkpoint_rule_gains import VALUES, rule_gains
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
 
 _NOTES = (
-    "A line is the mean over the grids (k and ε) of a data set and method that have a value by all "
+    "A row is the mean over the grids (k and ε) of a data set and method that have a value by all "
     "three rules. “Adds” is how much better the paper's rule looks than the other one.",
     "Best on test: the paper's. Last step: each run's last checkpoint; the grid's point is still "
     "chosen on the test set. Cross-selection: checkpoint and point are chosen on one half of the "
@@ -23,8 +23,8 @@ def tables(sources: Sources) -> list[Table]:
 
 
 def rules_table(study: Study) -> Table:
-    """`rule_cells`; shown as means per data set and method."""
-    data = rule_cells(study)
+    """`rule_gains`; shown as means per data set and method."""
+    data = rule_gains(study)
     printed = []
     for dataset in labels.dataset_order(data["dataset"].unique()):
         of_dataset = data[data["dataset"] == dataset]
@@ -47,22 +47,22 @@ def rules_table(study: Study) -> Table:
             )
     columns = ["data set", "method", "grids", "in", "best on test", "last step", "cross-selection"]
     columns += ["adds over last step", "adds over cross-selection", "at most"]
-    title = "What the rule of selection contributes"
-    return Table("selection_rules", title, data, pd.DataFrame(printed, columns=columns), _NOTES)
+    title = "What the checkpoint rule contributes"
+    return Table("checkpoint_rules", title, data, pd.DataFrame(printed, columns=columns), _NOTES)
 
 
 def rules_sentence(study: Study) -> str:
     """How much the paper's rule adds, per unit, and in how many contests it decides the winner."""
-    data = rule_cells(study)
+    data = rule_gains(study)
     if data.empty:
-        return "No grid has a value by every rule of selection."
+        return "No grid has a value by every checkpoint rule."
     parts = [
         f"{rows['adds_over_cross'].mean():.2f} {unit} over cross-selection and "
         f"{rows['adds_over_last'].mean():.2f} over the last step "
         f"(mean of {len(rows)} grid{'s' if len(rows) > 1 else ''})"
         for unit, rows in data.groupby("unit", sort=False)
     ]
-    text = f"The paper's rule of selection adds {'; '.join(parts)}."
+    text = f"The paper's checkpoint rule adds {'; '.join(parts)}."
     contests = [rows for _, rows in data.groupby(["dataset", "k", "epsilon"]) if len(rows) > 1]
     if not contests:
         return text

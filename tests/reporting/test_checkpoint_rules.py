@@ -1,8 +1,8 @@
-"""How much the paper's rule of selection contributes."""
+"""How much the paper's checkpoint rule contributes."""
 
 import pytest
 
-from oso_dp.reporting.tables.selection_rules import rules_sentence, rules_table
+from oso_dp.reporting.tables.checkpoint_rules import rules_sentence, rules_table
 
 
 def test_what_the_paper_s_rule_adds_is_counted_for_it(store, study):
@@ -41,4 +41,4 @@ def test_contests_that_another_method_would_win_are_counted(store, study):
 def test_grids_without_a_value_by_every_rule_are_left_out(store, study):
     store.add(values=(), diverged_at=3)
     assert rules_table(study(store)).data.empty
-    assert rules_sentence(study(store)) == "No grid has a value by every rule of selection."
+    assert rules_sentence(study(store)) == "No grid has a value by every checkpoint rule."
