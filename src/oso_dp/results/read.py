@@ -33,14 +33,15 @@ def read_results(folder: Path) -> Results:
     evaluations = read_table(folder / "evaluations.parquet", "evaluations")
     for kind, frame in (("runs", runs), ("evaluations", evaluations)):
         _refuse_unclear(folder / f"{kind}.parquet", frame, KEYS[kind])
-    unknown = set(evaluations["run_id"]) - set(runs["run_id"])
+    evaluated = set(evaluations["run_id"].unique())
+    unknown = evaluated - set(runs["run_id"])
     if unknown:
         raise OsoError(
             f"{folder}: evaluations of run {min(unknown)} have no row in runs.parquet; "
             "one of the two files is older or incomplete"
         )
     finished = set(runs.loc[runs["status"] == "finished", "run_id"])
-    if unseen := finished - set(evaluations["run_id"]):  # one that diverged may have had none
+    if unseen := finished - evaluated:  # one that diverged may have had none
         raise OsoError(
             f"{folder}: run {min(unseen)} is finished, but has no row in evaluations.parquet; "
             f"{len(unseen)} such runs: a part is missing, or one of the two files is older"

@@ -5,11 +5,11 @@ caption, and how each is drawn. Files with a smaller `PLACE` come first.
 """
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from oso_dp.analysis.study import Study
-from oso_dp.reporting.figures import canvas
+from oso_dp.reporting.figures.drawing import Drawn
 from oso_dp.reporting.figures.picture import Picture, PicturePlan
 from oso_dp.reporting.folder import ReportFolder
 
@@ -18,26 +18,25 @@ def every_plan(study: Study) -> Iterator[PicturePlan]:
     """The figures of all files."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = [import_module(f"{__name__}.{name}") for name in names]
-    drawing = [module for module in modules if hasattr(module, "plans")]
-    for module in sorted(drawing, key=lambda module: module.PLACE):
+    planning = [module for module in modules if hasattr(module, "plans")]
+    for module in sorted(planning, key=lambda module: module.PLACE):
         yield from module.plans(study)
 
 
-def write_figures(study: Study, folder: ReportFolder) -> list[Picture]:
-    """Draw every figure and write `figures/<name>.png` and `.pdf`; empty ones are left out."""
+def write_figures(
+    plans: Sequence[PicturePlan], figures: Iterator[Drawn | None], folder: ReportFolder
+) -> list[Picture]:
+    """Write each plan's figure, `figures/<name>.png` and `.pdf`; empty ones are left out."""
     pictures = []
-    with canvas.theme():
-        for plan in every_plan(study):
-            figure = plan.draw()
-            if figure is None:
-                continue
-            png = canvas.to_png(figure)
-            folder.write(f"figures/{plan.name}.png", png)
-            folder.write(f"figures/{plan.name}.pdf", canvas.to_pdf(figure))
-            if plan.data is not None:
-                numbers = plan.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-                folder.write(f"figures/{plan.name}.csv", numbers)
-            pictures.append(
-                Picture(plan.name, plan.dataset, plan.k, plan.kind, plan.caption, png, plan.ours)
-            )
+    for plan, drawn in zip(plans, figures, strict=True):
+        if drawn is None:
+            continue
+        folder.write(f"figures/{plan.name}.png", drawn.png)
+        folder.write(f"figures/{plan.name}.pdf", drawn.pdf)
+        if plan.data is not None:
+            numbers = plan.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+            folder.write(f"figures/{plan.name}.csv", numbers)
+        pictures.append(
+            Picture(plan.name, plan.dataset, plan.k, plan.kind, plan.caption, drawn.png, plan.ours)
+        )
     return pictures

@@ -18,7 +18,8 @@ from oso_dp.analysis.claims import judged
 from oso_dp.analysis.load import read_study
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import PaperTable, find_table, paper_tables
-from oso_dp.reporting.figures import write_figures
+from oso_dp.reporting.figures import every_plan, write_figures
+from oso_dp.reporting.figures.drawing import drawn_beside
 from oso_dp.reporting.figures.picture import Picture
 from oso_dp.reporting.folder import ReportFolder
 from oso_dp.reporting.page.headline import best_method, headlines, paper_says
@@ -51,10 +52,13 @@ def build_report(
     written.
     """
     study = read_study(results, budgets)
-    accounts = account(study.runs, *read_study_plans(budgets))
-    folder = ReportFolder(output)
-    pictures = write_figures(study, folder)
-    sources = Sources(study, accounts, judged(study), [picture.name for picture in pictures])
+    plans = list(every_plan(study))
+    with drawn_beside(plans) as figures:
+        accounts = account(study.runs, *read_study_plans(budgets))
+        claims = judged(study)
+        folder = ReportFolder(output)
+        pictures = write_figures(plans, figures, folder)
+    sources = Sources(study, accounts, claims, [picture.name for picture in pictures])
     tables = {table.name: table for table in every_table(sources)}
     for table in tables.values():
         write_table(table, folder)

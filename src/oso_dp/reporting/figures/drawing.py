@@ -1,0 +1,68 @@
+"""Figures drawn side by side: drawing is most of a report's time, and no figure needs another."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from oso_dp.errors import OsoError
+from oso_dp.reporting.figures import canvas
+from oso_dp.reporting.figures.picture import PicturePlan
+
+_MOST = 4  # processes; each holds the study once more as far as it changes it
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure in both of its forms."""
+
+    png: bytes
+    pdf: bytes
+
+
+@contextmanager
+def drawn_beside(plans: Sequence[PicturePlan]) -> Iterator[Iterator[Drawn | None]]:
+    """Each plan's figure, None where there is nothing to show; drawn beside the block's other work.
+
+    The same on any number of cores. OsoError if the system kills a process that draws.
+    """
+    processes = min(_MOST, _cores(), len(plans))
+    if processes < 2 or sys.platform != "linux":
+        yield map(_draw, plans)
+        return
+    # A plan holds functions and the study, which a forked process has without their being sent.
+    global _plans
+    _plans = plans
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("fork"))
+    try:
+        with warnings.catch_warnings():  # newer Pythons warn of forks beside threads; none draws
+            warnings.simplefilter("ignore", DeprecationWarning)
+            figures = pool.map(_draw_one, range(len(plans)))
+        yield figures
+    except BrokenProcessPool:
+        raise OsoError("a process that draws figures was killed; is there enough memory?") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+        _plans = ()
+
+
+_plans: Sequence[PicturePlan] = ()
+
+
+def _draw_one(index: int) -> Drawn | None:
+    return _draw(_plans[index])
+
+
+def _draw(plan: PicturePlan) -> Drawn | None:
+    with canvas.theme():
+        figure = plan.draw()
+        return None if figure is None else Drawn(canvas.to_png(figure), canvas.to_pdf(figure))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
