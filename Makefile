@@ -30,7 +30,7 @@ INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint mutants mutation audit bench step-times precisions account report cosine spotcheck paper campaign \
+.PHONY: help setup demo test test-slurm lint mutants mutation audit bench step-times precisions account report cosine spotcheck paper campaign \
 	campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
@@ -48,6 +48,9 @@ demo: $(READY) ## Run the whole study in miniature, on digits made on the spot (
 
 test: $(READY) ## Run the tests, on CORES cores
 	$(IN_VENV) pytest --numprocesses $(CORES) --dist worksteal
+
+test-slurm: $(READY) ## Run the smallest study on a real Slurm, installed and started here (root, Debian)
+	$(IN_VENV) OSO_TEST_SLURM=1 pytest tests/slurm
 
 lint: $(READY) ## Check style, types, the workflow and the direction of imports
 	$(IN_VENV) ruff check .
@@ -121,7 +124,7 @@ ifneq ($(INTACT),yes)
 endif
 	@rm -f $(READY)
 	@echo '[2/4] Installing $(TORCH)'
-	@$(PIP) install --no-compile '$(TORCH)'
+	@$(PIP) install '$(TORCH)' --no-compile
 	@echo '[3/4] Installing the packages of requirements.lock (some minutes)'
 	@$(PIP) install --quiet --no-compile --require-hashes --no-deps --no-build-isolation --use-pep517 -r requirements.lock
 	@echo '[4/4] Installing this package'

@@ -13,6 +13,10 @@ if not workflow.configfiles:  # a --configfile replaces the paper's, it is not l
 report: "workflow/report/workflow.rst"
 
 
+# For --software-deployment-method apptainer: built from workflow/container/oso.def.
+container: "build/oso.sif"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/budget.smk"

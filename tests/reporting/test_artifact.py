@@ -84,6 +84,6 @@ def test_runs_and_hours_are_those_of_the_configurations(page, repo):
     for _, command, private, plain, hours in stated:
         config = load_config(repo / re.search(r"config/\w+\.yaml", command)[0])
         ahead = workload(config, cohorts(config), ())
-        assert (private, plain) == (f"{ahead.private_runs:,}", f"{ahead.plain_runs:,}"), command
+        assert (private, plain) == (f"{ahead.private.runs:,}", f"{ahead.plain.runs:,}"), command
         digits = 1 if ahead.hours < 1 else 0
         assert hours == f"{ahead.hours:,.{digits}f}", command

@@ -24,8 +24,8 @@ def all_ids(config) -> list[str]:
 def test_the_papers_study_has_the_papers_size(repo) -> None:
     config = load_config(repo / "config/paper.yaml")
     ahead = workload(config, cohorts(config), set())
-    assert (ahead.private_runs, ahead.private_cohorts) == (18_120, 144)
-    assert (ahead.plain_runs, ahead.plain_cohorts) == (315, 9)
+    assert (ahead.private.runs, ahead.private.cohorts) == (18_120, 144)
+    assert (ahead.plain.runs, ahead.plain.cohorts) == (315, 9)
     assert "18,120 private runs in 144 cohorts and 315 NoDP runs in 9" in str(ahead)
 
 
@@ -43,9 +43,28 @@ def test_stored_runs_are_not_ahead(base) -> None:
         workload(config, every, set(ids[: len(ids) // 2])),
         workload(config, every, set(ids)),
     )
-    assert half.stored_runs == len(ids) // 2
+    assert half.stored == len(ids) // 2
     assert none.hours == 0
     assert 0 < half.hours < workload(config, every, set()).hours
+
+
+def test_each_data_set_and_method_has_a_line_while_it_has_runs_left(base) -> None:
+    """3 methods; k = 5 and 9; two epsilons, of which NoDP has none; two seeds."""
+    config = parse_config(base | {"runs_per_job": 10}, "x")
+    every = cohorts(config)
+    ahead = workload(config, every, set())
+    jobs = {method: count.jobs for (_, method), count in ahead.parts.items()}
+    # FixedThreshold's 25 points are 50 runs in 5 jobs, its 81 points 162 in 17.
+    assert jobs == {"online": 2 * (1 + 2), "fixed_threshold": 2 * (5 + 17), "no_dp": 1 + 2}
+    assert sum(count.runs for count in ahead.parts.values()) == len(all_ids(config))
+    assert sum(count.hours for count in ahead.parts.values()) == pytest.approx(ahead.hours)
+    steps = every[0].steps
+    assert ahead.parts["mnist", "no_dp"].hours == pytest.approx(28 * steps * 0.3 / 3600)
+    stored = {run.run_id for c in every if c.method != "no_dp" for run in c.runs}
+    table = workload(config, every, stored).table()
+    assert table.splitlines()[1].split() == ["mnist", "no_dp", "28", "0", "3", "2.7"]
+    assert len(table.splitlines()) == 2
+    assert workload(config, every, set(all_ids(config))).table() == "every run is stored already"
 
 
 def test_identities_are_unique_and_stable(base) -> None:

@@ -48,7 +48,8 @@ def test_what_the_paper_lacks_is_off_in_its_study_and_on_in_another(repo) -> Non
 
 
 def test_no_shipped_configuration_is_left_out(repo) -> None:
-    assert sorted(path.stem for path in (repo / "config").glob("*.yaml")) == sorted(SHIPPED)
+    names = {path.stem for path in (repo / "config").glob("*.yaml") if not path.is_symlink()}
+    assert names == {*SHIPPED}
 
 
 def test_the_schema_file_is_the_models(repo) -> None:

@@ -6,6 +6,9 @@ rule budget:
         LOGS / "budget.log",
     conda:
         "../../environment.yml"
+    resources:
+        mem_mb=1500,
+        runtime=30,
     params:
         config=json.dumps(STUDY.model_dump(mode="json", exclude={"data_dir"})),
     shell:

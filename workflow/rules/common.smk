@@ -1,19 +1,25 @@
 """What the rules share: the checked configuration, the cohorts, the folders."""
 
 import json
+import re
 import shlex
 import sys
 import time
 from pathlib import Path
+
+from snakemake_interface_logger_plugins.common import LogEvent
 
 from oso_dp.errors import OsoError
 from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.collect import finished_runs
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
-from oso_dp.study.workload import workload
+from oso_dp.study.needs import gpus, memory_mb, minutes
 from oso_dp.study.plan import plans_of
-from oso_dp.study.workflow import begin
+from oso_dp.study.progress import Job, Watch
+from oso_dp.study.slurm import Request, check_requests
+from oso_dp.study.workflow import begin, dry_run
+from oso_dp.study.workload import seconds, workload
 
 try:
     STUDY = parse_config(dict(config), ", ".join(map(str, workflow.configfiles)) or "--config")
@@ -41,7 +47,13 @@ if workflow.is_main_process:
         begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv)
     except OsoError as error:
         sys.exit(f"oso: error: {error}")
-    logger.info(str(workload(STUDY, list(COHORTS.values()), STORED)))
+    AHEAD = workload(STUDY, COHORTS.values(), STORED)
+    logger.info(str(AHEAD))
+    if dry_run(sys.argv):
+        logger.info(AHEAD.table())
+        # The table stands for hundreds of jobs, each of which would take ten lines; -np shows them.
+        if not any(re.fullmatch("-[a-zA-Z]*p[a-zA-Z]*|--printshellcmds", a) for a in sys.argv):
+            logger.addFilter(lambda record: getattr(record, "event", None) != LogEvent.JOB_INFO)
 
 
 wildcard_constraints:
@@ -60,9 +72,43 @@ onerror:
                     print(line, file=sys.stderr)
 
 
+onstart:
+    if workflow.executor_plugin.name == "slurm":
+        try:
+            check_requests(slurm_requests())
+        except OsoError as error:
+            sys.exit(f"oso: error: {error}")
+    Watch(STUDY.name, training_jobs(), logger.info).start()
+
+
 def shard_runs(wildcards):
     """The runs of one job."""
     return COHORTS[wildcards.cohort].shards(STUDY.runs_per_job)[int(wildcards.shard)]
+
+
+def job_minutes(wildcards, attempt):
+    """Of a job: its runs that are not stored."""
+    runs = [run for run in shard_runs(wildcards) if run.run_id not in STORED]
+    return minutes(STUDY, COHORTS[wildcards.cohort], runs, attempt)
+
+
+def slurm_requests():
+    """What the jobs ahead ask of the cluster."""
+    for job in workflow.dag.needrun_jobs():
+        if not job.is_local:
+            have = job.resources.get
+            names = have("slurm_partition"), have("slurm_account")
+            yield Request(job.rule.name, *names, have("gpu") or 0, have("mem_mb") or 0)
+
+
+def training_jobs():
+    """All jobs that train, as the line on progress needs them."""
+    for name, cohort in COHORTS.items():
+        for shard, runs in enumerate(cohort.shards(STUDY.runs_per_job)):
+            left = [run for run in runs if run.run_id not in STORED]
+            hours = seconds(STUDY, cohort, left) / 3600
+            part = BUILD / "parts" / name / f"shard{shard}"
+            yield Job(hours, part, LOGS / f"train/{name}.shard{shard}.log")
 
 
 def plans(wildcards, input):

@@ -10,6 +10,10 @@ rule cosine:
     conda:
         "../../environment.yml"
     threads: STUDY.threads_per_job
+    resources:
+        mem_mb=lambda wildcards, attempt: memory_mb(COHORTS[online_on("mnist")], attempt),
+        runtime=lambda wildcards, attempt: 120 * attempt,
+        gpu=gpus(STUDY),
     params:
         cohort=lambda wildcards: online_on("mnist"),
     shell:

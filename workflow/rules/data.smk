@@ -1,9 +1,13 @@
 rule data:
-    """Fetch, verify and normalise one data set; a local folder (OSO_DATA_DIR) goes first."""
+    """Fetch, verify and normalise one data set; a local folder (OSO_DATA_DIR) goes first.
+
+    Where Snakemake runs: a cluster's nodes often reach no network.
+    """
     output:
         "build/data/{prepared}.npz",
     log:
         "build/data/{prepared}.log",
+    localrule: True
     conda:
         "../../environment.yml"
     resources:

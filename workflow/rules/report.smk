@@ -9,6 +9,9 @@ rule account:
         LOGS / "account.log",
     conda:
         "../../environment.yml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=60,
     params:
         store=STORE,
         plans=plans,
@@ -45,6 +48,10 @@ rule report_page:
         LOGS / "report.log",
     conda:
         "../../environment.yml"
+    threads: 2
+    resources:
+        mem_mb=lambda wildcards, attempt: 3000 * attempt,
+        runtime=60,
     params:
         store=STORE,
         folder=lambda wildcards, output: Path(output.page).parent,
@@ -62,6 +69,7 @@ rule publish:
         PUBLISHED / "index.html",
     log:
         LOGS / "publish.log",
+    localrule: True
     conda:
         "../../environment.yml"
     params:

@@ -11,6 +11,9 @@ rule collect:
         LOGS / "collect.log",
     conda:
         "../../environment.yml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 3000 * attempt,
+        runtime=60,
     params:
         parts=lambda wildcards, input: [Path(path).parent for path in input.runs],
         store=STORE,

@@ -9,11 +9,15 @@ rule train:
         evaluations=BUILD / "parts/{cohort}/shard{shard}/evaluations.parquet",
     log:
         LOGS / "train/{cohort}.shard{shard}.log",
+    benchmark:
+        BUILD / "benchmarks/{cohort}.shard{shard}.tsv"
     conda:
         "../../environment.yml"
     threads: STUDY.threads_per_job
     resources:
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: memory_mb(COHORTS[wildcards.cohort], attempt),
+        runtime=job_minutes,
+        gpu=gpus(STUDY),
     params:
         runs=lambda wildcards: [run.run_id for run in shard_runs(wildcards)],
         folder=lambda wildcards, output: Path(output.runs).parent,

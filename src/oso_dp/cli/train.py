@@ -35,21 +35,21 @@ def train(
     import torch
 
     from oso_dp.data.arrays import load_arrays
+    from oso_dp.training.gpu import own_gpu
     from oso_dp.training.job import run_job
 
-    if planned.device == "cuda" and not torch.cuda.is_available():
-        raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
     torch.set_num_threads(threads)
-    arrays, provenance = load_arrays(data)
-    check_prepared(str(data), provenance, chosen.dataset, chosen.preparation)
-    rows = run_job(
-        chosen,
-        runs,
-        arrays,
-        output / "progress",
-        planned.device,
-        planned.runs_at_once,
-        Progress(f"{cohort} [{shard}]", len(runs), chosen.steps),
-    )
+    with own_gpu(planned.device) as device:
+        arrays, provenance = load_arrays(data)
+        check_prepared(str(data), provenance, chosen.dataset, chosen.preparation)
+        rows = run_job(
+            chosen,
+            runs,
+            arrays,
+            output / "progress",
+            device,
+            planned.runs_at_once,
+            Progress(f"{cohort} [{shard}]", len(runs), chosen.steps),
+        )
     write_table(output / "evaluations.parquet", "evaluations", rows.evaluations)
     write_table(output / "runs.parquet", "runs", rows.runs)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from oso_dp.errors import OsoError
 
-_LOOKING_ONLY = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--(dry-?run|unlock|lint|report|dag|summary)")
+_DRY_RUN = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--dry-?run")
+_LOOKING_ONLY = re.compile("--(unlock|lint|report|dag|summary)")
 
 
 def begin(
@@ -18,7 +19,7 @@ def begin(
     names something below `build`. And the receipt of a collection, build/collected.txt, goes if the
     store lacks one of its `tables`: what it attests is gone, and is collected again.
     """
-    if any(_LOOKING_ONLY.fullmatch(argument) for argument in arguments):
+    if dry_run(arguments) or any(_LOOKING_ONLY.fullmatch(argument) for argument in arguments):
         return
     # Snakemake refuses, too, but takes six lines to say so.
     if any(f"{build}/" in lock.read_text() for lock in locks.glob("*.lock")):
@@ -28,3 +29,8 @@ def begin(
         )
     if not all((store / f"{name}.parquet").exists() for name in tables):
         (build / "collected.txt").unlink(missing_ok=True)
+
+
+def dry_run(arguments: Sequence[str]) -> bool:
+    """Whether Snakemake's arguments ask what would be done."""
+    return any(_DRY_RUN.fullmatch(argument) for argument in arguments)

@@ -1,49 +1,85 @@
-"""What lies ahead of a study: how many runs, cohorts, hours."""
+"""What lies ahead of a study, by data set and method: runs, jobs, hours."""
 
-from collections.abc import Container
+from collections import defaultdict
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from oso_dp.study.cohort import Cohort
+from oso_dp.study.cohort import Cohort, Run
 from oso_dp.study.config import StudyConfig
+
+
+@dataclass
+class Count:
+    """Of some cohorts. Hours are on 2 CPU cores, of the runs that are not stored yet."""
+
+    cohorts: int = 0
+    runs: int = 0
+    stored: int = 0
+    jobs: int = 0  # that have a run left to train
+    hours: float = 0.0
+
+    def add(self, other: "Count") -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Counts of a study's runs; hours are on 2 CPU cores, of what is not stored yet."""
+    """A study's counts: of private cohorts, of the others, and of each data set and method."""
 
     name: str
-    private_runs: int
-    private_cohorts: int
-    plain_runs: int
-    plain_cohorts: int
-    stored_runs: int
-    hours: float
+    private: Count
+    plain: Count
+    parts: dict[tuple[str, str], Count]
+
+    @property
+    def stored(self) -> int:
+        """Runs."""
+        return self.private.stored + self.plain.stored
+
+    @property
+    def hours(self) -> float:
+        """On 2 CPU cores."""
+        return self.private.hours + self.plain.hours
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {self.private_runs:,} private runs in {self.private_cohorts} cohorts "
-            f"and {self.plain_runs:,} NoDP runs in {self.plain_cohorts}; {self.stored_runs:,} of "
+            f"{self.name}: {self.private.runs:,} private runs in {self.private.cohorts} cohorts "
+            f"and {self.plain.runs:,} NoDP runs in {self.plain.cohorts}; {self.stored:,} of "
             f"them stored already; about {self.hours:,.1f} hours ahead on 2 CPU cores"
         )
 
+    def table(self) -> str:
+        """A line for each data set and method that has a run left to train."""
+        form = "{:16} {:24} {:>8} {:>8} {:>6} {:>9}"
+        lines = [form.format("data set", "method", "runs", "stored", "jobs", "hours")]
+        for (dataset, method), count in self.parts.items():
+            if count.jobs:
+                cells = (f"{count.runs:,}", f"{count.stored:,}", f"{count.jobs:,}")
+                lines.append(form.format(dataset, method, *cells, f"{count.hours:,.1f}"))
+        return "\n".join(lines) if len(lines) > 1 else "every run is stored already"
 
-def workload(config: StudyConfig, every: list[Cohort], stored: Container[str]) -> Workload:
+
+def workload(config: StudyConfig, every: Iterable[Cohort], stored: Container[str]) -> Workload:
     """Count; `stored` holds the run_ids in the results store."""
-    private = [cohort for cohort in every if cohort.private]
-    plain = [cohort for cohort in every if not cohort.private]
-    ahead = [
-        (cohort.steps * config.datasets[cohort.dataset].seconds_per_step)
-        for cohort in every
-        for run in cohort.runs
-        if run.run_id not in stored
-    ]
-    total = sum(len(cohort.runs) for cohort in every)
-    return Workload(
-        config.name,
-        sum(len(cohort.runs) for cohort in private),
-        len(private),
-        sum(len(cohort.runs) for cohort in plain),
-        len(plain),
-        total - len(ahead),
-        sum(ahead) / 3600,
-    )
+    private, plain = Count(), Count()
+    parts: dict[tuple[str, str], Count] = defaultdict(Count)
+    for cohort in every:
+        shards = cohort.shards(config.runs_per_job)
+        left = [[run for run in shard if run.run_id not in stored] for shard in shards]
+        count = Count(
+            cohorts=1,
+            runs=len(cohort.runs),
+            stored=len(cohort.runs) - sum(map(len, left)),
+            jobs=sum(bool(runs) for runs in left),
+            hours=sum(seconds(config, cohort, runs) for runs in left) / 3600,
+        )
+        (private if cohort.private else plain).add(count)
+        parts[cohort.dataset, cohort.method].add(count)
+    return Workload(config.name, private, plain, dict(parts))
+
+
+def seconds(config: StudyConfig, cohort: Cohort, runs: Iterable[Run]) -> float:
+    """What runs of a cohort take on 2 CPU cores, as configured."""
+    of_a_run = cohort.steps * config.datasets[cohort.dataset].seconds_per_step
+    return sum(of_a_run for _ in runs)

@@ -1,0 +1,86 @@
+"""How far a study's training is, over all of its jobs, as one line now and then."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_SAID = re.compile(r"run (\d+) of (\d+), step (\d+) of (\d+)")  # by oso_dp.cli.progress
+_TAIL = 400  # bytes of a log that hold its last line
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job: its hours by the configuration, where it writes, and its log."""
+
+    hours: float
+    part: Path
+    log: Path
+
+    def share(self) -> float:
+        """Of its work that is done: 1 if its part is there, else as its log says."""
+        if (self.part / "runs.parquet").exists():
+            return 1.0
+        said = _SAID.findall(_end_of(self.log))
+        if not said:
+            return 0.0
+        run, runs, step, steps = map(int, said[-1])
+        return min(1.0, (run - 1 + step / steps) / runs)
+
+
+class Watch:
+    """Says every `interval` seconds how far the jobs are, from a thread that ends with the process.
+
+    Hours left are at the speed since the watch began, however many jobs run beside each other.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        jobs: Iterable[Job],
+        say: Callable[[str], None],
+        interval: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.jobs, self.say, self.clock = name, list(jobs), say, clock
+        self.interval = interval
+        self.began, self.first = clock(), _hours_done(self.jobs)
+        self.last = ""
+
+    def start(self) -> None:
+        threading.Thread(target=self._go_on, daemon=True).start()
+
+    def look(self) -> None:
+        """Say the line if it is another one than before."""
+        line = self.line()
+        if line != self.last:
+            self.say(line)
+        self.last = line
+
+    def line(self) -> str:
+        whole, done = sum(job.hours for job in self.jobs), _hours_done(self.jobs)
+        text = f"{self.name}: {100 * done / whole if whole else 100:.1f} % of the training done"
+        passed = (self.clock() - self.began) / 3600
+        if done >= whole or done <= self.first or passed <= 0:
+            return text
+        return f"{text}, about {passed * (whole - done) / (done - self.first):,.1f} hours left"
+
+    def _go_on(self) -> None:
+        while True:
+            time.sleep(self.interval)
+            self.look()
+
+
+def _hours_done(jobs: Sequence[Job]) -> float:
+    return sum(job.hours * job.share() for job in jobs)
+
+
+def _end_of(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

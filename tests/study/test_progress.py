@@ -1,0 +1,77 @@
+"""The line on how far a study is: from parts and logs, the same however its jobs are spread."""
+
+import contextlib
+import io
+
+import pytest
+
+from oso_dp.cli.progress import Progress
+from oso_dp.study.progress import Job, Watch
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A job of so many hours, what its log says, and whether its part is there."""
+
+    def make(name: str, hours: float, log: str | None = None, done: bool = False) -> Job:
+        part, file = tmp_path / "parts" / name, tmp_path / f"{name}.log"
+        part.mkdir(parents=True, exist_ok=True)
+        if log is not None:
+            file.write_text(log)
+        if done:
+            (part / "runs.parquet").touch()
+        return Job(hours, part, file)
+
+    return make
+
+
+def said(run: int, runs: int, step: int, steps: int) -> str:
+    """As a training job says it."""
+    progress = Progress("mnist.online.k9.eps3 [0]", runs, steps, interval=-1.0)
+    with contextlib.redirect_stderr(io.StringIO()) as log:
+        progress(run - 1, step)
+    return log.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("log", "done", "share"),
+    [
+        (None, False, 0.0),
+        ("", False, 0.0),
+        ("something else\n", False, 0.0),
+        (said(1, 4, 50, 100), False, 0.125),
+        (said(1, 4, 50, 100) + said(4, 4, 50, 100), False, 0.875),
+        ("x" * 10_000 + "\n" + said(2, 4, 0, 100), False, 0.25),
+        (said(2, 4, 10, 100) + "oso: error: it broke\n", False, 0.275),
+        (said(1, 4, 50, 100), True, 1.0),
+    ],
+)
+def test_a_jobs_share(job, log, done: bool, share: float) -> None:
+    assert job("one", 1.0, log, done).share() == pytest.approx(share)
+
+
+def test_hours_left_are_at_the_speed_so_far(job) -> None:
+    """Jobs count by their hours, and what was done before the watch began is not its speed."""
+    now = 0.0
+    lines: list[str] = []
+    watch = Watch(
+        "paper",
+        [job("stored", 10.0, done=True), job("long", 30.0), job("short", 10.0)],
+        lines.append,
+        clock=lambda: now,
+    )
+    watch.look()
+    watch.look()
+    assert lines == ["paper: 20.0 % of the training done"]
+    now = 3600.0
+    job("long", 30.0, said(1, 1, 50, 100))
+    watch.look()
+    assert lines[-1] == "paper: 50.0 % of the training done, about 1.7 hours left"
+    job("long", 30.0, done=True)
+    job("short", 10.0, done=True)
+    watch.look()
+    assert lines[-1] == "paper: 100.0 % of the training done"
+
+
+def test_a_study_of_stored_runs_is_done() -> None:
+    assert Watch("paper", [], print).line() == "paper: 100.0 % of the training done"
