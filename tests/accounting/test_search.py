@@ -7,8 +7,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from oso_dp.accounting.search import SHAPES, Search, shape_paid_for
+from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 
 DELTA = 1e-5
@@ -108,6 +109,19 @@ def test_a_run_that_repeats_a_search_costs_like_its_steps() -> None:
 def test_a_budget_that_no_noise_meets_is_refused(epsilon: float) -> None:
     with pytest.raises(OsoError, match="no noise multiplier between"):
         Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
+
+
+@pytest.mark.parametrize("nu", [0.0501, 0.052, 0.06])
+def test_a_budget_that_almost_no_noise_meets_is_met(nu: float) -> None:
+    """The least noise multiplier that is looked at is 0.05."""
+    search = Search(PoissonSampling(0.5), 2, 1)
+    assert search.noise_multiplier(search.epsilon(nu, DELTA), DELTA) == pytest.approx(nu, rel=1e-6)
+
+
+def test_a_stopped_search_of_one_run_on_average_is_refused() -> None:
+    ledger = Ledger(PoissonSampling(0.01), [((SumQuery("g", 1.0),), 10)])
+    with pytest.raises(OsoError, match="runs 1: random stopping needs a mean of more than one"):
+        epsilon_of_stopped(ledger, 1, 1.0, DELTA)
 
 
 def test_pld_is_refused_where_it_would_take_all_memory() -> None:

@@ -43,6 +43,17 @@ MODELS = {
         (2, 9, 8),
         cross_entropy,
     ),
+    # By rows of the image, since no stride is in the way, and by patches.
+    "rows padded above and below only": (
+        lambda: sequential(nn.Conv2d(2, 3, 3, padding=(1, 0))),
+        (2, 6, 6),
+        cross_entropy,
+    ),
+    "patches padded left and right only": (
+        lambda: sequential(nn.Conv2d(2, 3, 3, stride=(2, 1), padding=(0, 2))),
+        (2, 6, 6),
+        cross_entropy,
+    ),
     "odd transposed convolution": (
         lambda: sequential(
             nn.ConvTranspose2d(

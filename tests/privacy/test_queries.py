@@ -116,6 +116,13 @@ def test_a_vanishing_threshold_stays_measurable() -> None:
     assert query.sensitivity(ONE).item() == pytest.approx(SMALLEST_THRESHOLD)
 
 
+def test_a_weight_counts_as_long_as_float32_has_all_its_digits() -> None:
+    """2 ** -126 is the smallest such number: an example of this norm still adds its direction."""
+    query = ClippedDirection(1.0, torch.ones(1))
+    weights = query.weights(torch.tensor([[2.0**125, 2.0**126, 2.0**127]]), ONE)
+    assert weights.tolist() == [[2.0**-125, 2.0**-126, 0.0]]
+
+
 def test_the_plain_sum_claims_no_privacy() -> None:
     assert PlainGradient().sensitivity(ONE) == math.inf
     assert PlainGradient().noise_multiplier == 0
