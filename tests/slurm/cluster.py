@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-CONF = Path("/etc/slurm")
+CONF, FILES = Path("/etc/slurm"), ("slurm.conf", "gres.conf")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun")
 
 _CONF = """\
@@ -54,15 +54,17 @@ def missing() -> str | None:
     """Why there can be no Slurm here, or None."""
     if os.geteuid() != 0:
         return "Slurm's daemons need root here"
-    if (CONF / "slurm.conf").exists():
-        return f"a Slurm is set up here already ({CONF}/slurm.conf)"
+    if there := [str(CONF / name) for name in FILES if (CONF / name).exists()]:
+        return f"a Slurm is set up here already: {', '.join(there)}"
     absent = [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
     return f"not installed: {', '.join(absent)}" if absent else None
 
 
 def install() -> None:
-    """Debian's packages, where they are absent and apt is there."""
-    if missing() is None or os.geteuid() != 0 or shutil.which("apt-get") is None:
+    """Debian's packages, where they are absent and apt is there; never over a Slurm set up here."""
+    absent = any(shutil.which(name, path=_path()) is None for name in PROGRAMS)
+    set_up = any((CONF / name).exists() for name in FILES)
+    if not absent or set_up or os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
     quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update"], ["install", "--yes", "slurm-wlm", "munge"]):
@@ -96,10 +98,11 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
     everything = os.environ | environment
     daemons = []
     CONF.mkdir(exist_ok=True)
-    links = [CONF / name for name in ("slurm.conf", "gres.conf")]
+    links = [CONF / name for name in FILES]
     try:
         for link in links:
-            link.unlink(missing_ok=True)  # one whose folder is gone
+            if link.is_symlink():  # to a folder that is gone
+                link.unlink()
             link.symlink_to(folder / link.name)
         for command in (
             ["munged", "--foreground", "--force", f"--key-file={key}",
@@ -122,7 +125,7 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
             except subprocess.TimeoutExpired:
                 daemon.kill()
         for link in links:
-            link.unlink()
+            link.unlink(missing_ok=True)
 
 
 def _wait_for_a_job(environment: dict[str, str], folder: Path) -> None:

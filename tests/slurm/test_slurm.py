@@ -33,7 +33,7 @@ def slurm(tmp_path_factory) -> Iterator[dict[str, str]]:
     """The environment in which Slurm's commands work."""
     cluster.install()
     if reason := cluster.missing():
-        pytest.skip(reason)
+        pytest.fail(f"OSO_TEST_SLURM={FORM}, but {reason}", pytrace=False)
     with cluster.running(tmp_path_factory.mktemp("slurm")) as environment:
         yield environment
 

@@ -50,6 +50,14 @@ def test_a_jobs_share(job, log, done: bool, share: float) -> None:
     assert job("one", 1.0, log, done).share() == pytest.approx(share)
 
 
+def test_what_an_earlier_study_left_does_not_count(job) -> None:
+    """A part and a log from before: the job trains other runs, and has not begun."""
+    made = job("one", 1.0, said(1, 4, 50, 100), done=True)
+    now = made.log.stat().st_mtime
+    assert Job(made.hours, made.part, made.log, since=now + 1).share() == 0.0
+    assert Job(made.hours, made.part, made.log, since=now - 1).share() == 1.0
+
+
 def test_hours_left_are_at_the_speed_so_far(job) -> None:
     """Jobs count by their hours, and what was done before the watch began is not its speed."""
     now = 0.0

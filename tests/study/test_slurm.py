@@ -6,10 +6,12 @@ from oso_dp.errors import OsoError
 from oso_dp.study.slurm import Request, check_requests
 
 ANSWERS = {
-    "--format=%R|%G|%m": ["cpu|(null)|64000", "gpu|gpu:a100:4(S:0-1),nvme:1|512000+",
-                          "gpu|gpu:2|256000", "old|gpu:k80:1,gpu:k20:2|32000"],
+    "--format=%R|%G|%m|%l": ["cpu|(null)|64000|infinite",
+                             "gpu|gpu:a100:4(S:0-1),nvme:1|512000+|2-12:30:00",
+                             "gpu|gpu:2|256000|2-12:30:00",
+                             "old|gpu:k80:1,gpu:k20:2|32000|30:00"],
     "--format=%P": ["cpu*", "gpu", "old"],
-    "format=account": ["lab", "root"],
+    "format=account": ["lab", "root", "1234"],
 }  # fmt: skip
 
 
@@ -24,7 +26,11 @@ def ask(*command: str) -> list[str]:
         Request("train", "gpu", "lab", 4, 512_000),
         Request("train", "cpu", None, 0, 64_000),
         Request("train", None, "root", 0, 64_000),
-        Request("train", "old", None, 3, 32_000),
+        Request("train", "old", None, 3, 32_000, 30),
+        Request("train", "gpu", None, 0, 0, 2 * 24 * 60 + 12 * 60 + 30),
+        Request("train", "cpu", None, 0, 0, 10**9),
+        Request("train", "old,gpu", "Lab,root", 4),
+        Request("train", None, 1234),
     ],
 )
 def test_what_is_there_may_be_asked_for(request_: Request) -> None:
@@ -42,10 +48,14 @@ def test_what_is_there_may_be_asked_for(request_: Request) -> None:
             Request("train", None, "lub"),
             "slurm_account lub: not known to this cluster; it has",
         ),
-        (Request("train", None, None, 1), "train:gpu 1: a node of partition cpu has at most 0"),
-        (Request("train", "gpu", None, 5), "train:gpu 5: a node of partition gpu has at most 4"),
-        (Request("train", "old", None, 4), "train:gpu 4: a node of partition old has at most 3"),
-        (Request("report_page", None, None, 0, 64_001), "report_page:mem_mb 64001: a node of part"),
+        (Request("train", None, None, 1), "train:gpu 1: partition cpu gives a job at most 0"),
+        (Request("train", "gpu", None, 5), "train:gpu 5: partition gpu gives a job at most 4"),
+        (Request("train", "old", None, 4), "train:gpu 4: partition old gives a job at most 3"),
+        (Request("train", "gpu,new"), "slurm_partition new: not known to this cluster; it has"),
+        (Request("train", None, 77), "slurm_account 77: not known to this cluster; it has"),
+        (Request("train", "gpu", minutes=3631), "train:runtime 3631: partition gpu gives a job at"),
+        (Request("train", "old", minutes=31), "train:runtime 31: partition old gives a job at mo"),
+        (Request("report_page", None, None, 0, 64_001), "report_page:mem_mb 64001: partition cpu"),
     ],
 )
 def test_what_is_not_there_is_named(request_: Request, said: str) -> None:

@@ -7,8 +7,8 @@ rule budget:
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=1500,
-        runtime=30,
+        mem_mb=lambda wildcards, attempt: 1500 * attempt,
+        runtime=lambda wildcards, attempt: 30 * attempt,
     params:
         config=json.dumps(STUDY.model_dump(mode="json", exclude={"data_dir"})),
     shell:

@@ -38,7 +38,11 @@ PUBLISHED = Path(STUDY.report)
 # Jobs call `oso` of the environment that runs Snakemake, activated or not.
 shell.prefix(
     "set -euo pipefail; "
-    f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
+    + (
+        ""  # a container or an environment that Snakemake makes has an `oso` of its own
+        if workflow.deployment_settings.deployment_method
+        else f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
+    )
     + (f"export OSO_DATA_DIR={shlex.quote(STUDY.data_dir)}; " if STUDY.data_dir else "")
 )
 
@@ -86,10 +90,10 @@ def shard_runs(wildcards):
     return COHORTS[wildcards.cohort].shards(STUDY.runs_per_job)[int(wildcards.shard)]
 
 
-def job_minutes(wildcards, attempt):
+def job_minutes(wildcards):
     """Of a job: its runs that are not stored."""
     runs = [run for run in shard_runs(wildcards) if run.run_id not in STORED]
-    return minutes(STUDY, COHORTS[wildcards.cohort], runs, attempt)
+    return minutes(STUDY, COHORTS[wildcards.cohort], runs)
 
 
 def slurm_requests():
@@ -97,18 +101,29 @@ def slurm_requests():
     for job in workflow.dag.needrun_jobs():
         if not job.is_local:
             have = job.resources.get
-            names = have("slurm_partition"), have("slurm_account")
-            yield Request(job.rule.name, *names, have("gpu") or 0, have("mem_mb") or 0)
+            yield Request(
+                job.rule.name,
+                partition=have("slurm_partition"),
+                account=have("slurm_account"),
+                gpus=have("gpu") or 0,
+                memory_mb=have("mem_mb") or 0,
+                minutes=have("runtime") or 0,
+            )
 
 
 def training_jobs():
-    """All jobs that train, as the line on progress needs them."""
+    """All jobs that train, as the line on progress needs them. Of those ahead, what lies there from
+    an earlier study does not count."""
+    ahead = {
+        str(job.output.runs) for job in workflow.dag.needrun_jobs() if job.rule.name == "train"
+    }
     for name, cohort in COHORTS.items():
         for shard, runs in enumerate(cohort.shards(STUDY.runs_per_job)):
             left = [run for run in runs if run.run_id not in STORED]
             hours = seconds(STUDY, cohort, left) / 3600
             part = BUILD / "parts" / name / f"shard{shard}"
-            yield Job(hours, part, LOGS / f"train/{name}.shard{shard}.log")
+            since = STARTED if str(part / "runs.parquet") in ahead else 0.0
+            yield Job(hours, part, LOGS / f"train/{name}.shard{shard}.log", since)
 
 
 def plans(wildcards, input):

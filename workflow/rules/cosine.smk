@@ -11,7 +11,7 @@ rule cosine:
         "../../environment.yml"
     threads: STUDY.threads_per_job
     resources:
-        mem_mb=lambda wildcards, attempt: memory_mb(COHORTS[online_on("mnist")], attempt),
+        mem_mb=lambda wildcards, attempt: memory_mb(STUDY, COHORTS[online_on("mnist")], attempt),
         runtime=lambda wildcards, attempt: 120 * attempt,
         gpu=gpus(STUDY),
     params:

@@ -11,7 +11,7 @@ rule account:
         "../../environment.yml"
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=60,
+        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         store=STORE,
         plans=plans,
@@ -48,10 +48,10 @@ rule report_page:
         LOGS / "report.log",
     conda:
         "../../environment.yml"
-    threads: 2
+    threads: 4
     resources:
         mem_mb=lambda wildcards, attempt: 3000 * attempt,
-        runtime=60,
+        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         store=STORE,
         folder=lambda wildcards, output: Path(output.page).parent,

@@ -13,7 +13,7 @@ rule collect:
         "../../environment.yml"
     resources:
         mem_mb=lambda wildcards, attempt: 3000 * attempt,
-        runtime=60,
+        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         parts=lambda wildcards, input: [Path(path).parent for path in input.runs],
         store=STORE,

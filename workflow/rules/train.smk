@@ -15,7 +15,7 @@ rule train:
         "../../environment.yml"
     threads: STUDY.threads_per_job
     resources:
-        mem_mb=lambda wildcards, attempt: memory_mb(COHORTS[wildcards.cohort], attempt),
+        mem_mb=lambda wildcards, attempt: memory_mb(STUDY, COHORTS[wildcards.cohort], attempt),
         runtime=job_minutes,
         gpu=gpus(STUDY),
     params:

@@ -24,6 +24,7 @@ def cosine(
     """
     import torch
 
+    from oso_dp.cli.gpu import own_gpu
     from oso_dp.data.arrays import load_arrays
     from oso_dp.files import make_folder
     from oso_dp.probe.cosine import STEPS, similarities
@@ -54,5 +55,6 @@ def cosine(
     make_folder(output.parent)  # before half an hour of work
     torch.set_num_threads(threads)
     task = task_of(chosen, planned.device)
-    rows = similarities(task, chosen.runs[0], arrays, at)
+    with own_gpu(planned.device):
+        rows = similarities(task, chosen.runs[0], arrays, at)
     write_similarities(output, chosen, task, rows)

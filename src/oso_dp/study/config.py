@@ -59,7 +59,7 @@ class DatasetSection(_Section):
     model: Literal["cnn", "autoencoder", "bag_of_words", "bag_of_words_25", "small_cnn"]
     epsilons: list[Epsilon] = Field(min_length=1, description="Budgets, each for a whole grid.")
     seconds_per_step: Annotated[Real, Field(gt=0)] = Field(
-        description="Measured on 2 CPU cores; only for the estimate of hours."
+        description="Measured on 2 CPU cores; for estimates of hours, and a job's time limit."
     )
     loss: Literal["mean", "sum"] = Field(
         "mean", description="Over the pixels of an image, for training an autoencoder."

@@ -1,7 +1,7 @@
 """What a training job asks of the machine that it runs on: memory, time, a GPU.
 
-Each attempt asks for more than the one before: a scheduler that ended a job for want of memory or
-time starts it again, and it goes on where its checkpoint was.
+A job that was ended for want of memory asks for more when it is sent again. One that was ended for
+want of time need not: it goes on where its checkpoint was.
 """
 
 import math
@@ -14,20 +14,24 @@ from oso_dp.study.workload import seconds
 
 _PROGRAM = 1_000  # MB: Python with its packages, 400; two processes of Snakemake, 170 each; batches
 _OF_ARRAYS = 2  # they are read, and held
+_ON_A_GPU = 3_000  # MB more of main memory for CUDA
 _MARGIN = 2.0  # over the configured time, for a slower machine
+_MEASURED_ON = 2  # cores
 _START = 10  # minutes
 
 
-def memory_mb(cohort: Cohort, attempt: int = 1) -> int:
+def memory_mb(config: StudyConfig, cohort: Cohort, attempt: int = 1) -> int:
     """Megabytes (2 ** 20 bytes) of main memory."""
     info = DATASETS[cohort.dataset]
     numbers = math.prod(MODELS[cohort.model][0]) * (info.examples + info.test_examples)
-    return attempt * (_PROGRAM + math.ceil(_OF_ARRAYS * 4 * numbers / 2**20))
+    arrays = math.ceil(_OF_ARRAYS * 4 * numbers / 2**20)
+    return attempt * (_PROGRAM + arrays + _ON_A_GPU * gpus(config))
 
 
-def minutes(config: StudyConfig, cohort: Cohort, runs: Sequence[Run], attempt: int = 1) -> int:
+def minutes(config: StudyConfig, cohort: Cohort, runs: Sequence[Run]) -> int:
     """Of wall time, of a job that trains these runs."""
-    return attempt * (_START + math.ceil(_MARGIN * seconds(config, cohort, runs) / 60))
+    slower = _MARGIN * max(1.0, _MEASURED_ON / config.threads_per_job)
+    return _START + math.ceil(slower * seconds(config, cohort, runs) / 60)
 
 
 def gpus(config: StudyConfig) -> int:

@@ -13,21 +13,31 @@ _TAIL = 400  # bytes of a log that hold its last line
 
 @dataclass(frozen=True)
 class Job:
-    """A training job: its hours by the configuration, where it writes, and its log."""
+    """A training job: its hours by the configuration, where it writes, and its log.
+
+    since: what was written before (seconds since 1970) is an earlier job's, and does not count.
+    """
 
     hours: float
     part: Path
     log: Path
+    since: float = 0.0
 
     def share(self) -> float:
         """Of its work that is done: 1 if its part is there, else as its log says."""
-        if (self.part / "runs.parquet").exists():
+        if self._is_new(self.part / "runs.parquet"):
             return 1.0
-        said = _SAID.findall(_end_of(self.log))
+        said = _SAID.findall(_end_of(self.log)) if self._is_new(self.log) else []
         if not said:
             return 0.0
         run, runs, step, steps = map(int, said[-1])
         return min(1.0, (run - 1 + step / steps) / runs)
+
+    def _is_new(self, path: Path) -> bool:
+        try:
+            return path.stat().st_mtime >= self.since
+        except OSError:
+            return False
 
 
 class Watch:

@@ -1,5 +1,6 @@
 """A GPU for each job: none is taken twice, one that is freed or whose job died is taken again."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -7,8 +8,7 @@ import time
 
 import pytest
 
-from oso_dp.errors import OsoError
-from oso_dp.training.gpu import first_free, own_gpu
+from oso_dp.cli.gpu import first_free, own_gpu, visible
 
 NAMES = ["GPU-a", "GPU-b"]
 
@@ -17,7 +17,7 @@ NAMES = ["GPU-a", "GPU-b"]
 JOB = """
 import sys, time
 from pathlib import Path
-from oso_dp.training.gpu import first_free
+from oso_dp.cli.gpu import first_free
 with first_free({names!r}, Path(sys.argv[1])) as index:
     print(index, flush=True)
     time.sleep(60)
@@ -62,28 +62,41 @@ def test_an_error_leaves_the_gpu(tmp_path) -> None:
         assert index == 0
 
 
-def test_a_scheduler_s_choice_is_the_only_one_seen(monkeypatch, tmp_path) -> None:
-    class Properties:
-        uuid = "1234"
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (None, {"0": "GPU-a", "1": "GPU-b"}),
+        ("1", {"1": "GPU-b"}),
+        ("1,0", {"1": "GPU-b", "0": "GPU-a"}),
+        ("GPU-b", {"GPU-b": "GPU-b"}),
+        ("", {}),
+    ],
+)
+def test_a_scheduler_s_choice_is_kept(chosen: str | None, expected: dict[str, str]) -> None:
+    """By whatever name a job knows a GPU, its lock has the one that no other GPU has."""
+    assert visible(NAMES, chosen) == expected
 
-    chosen: list[int] = []
-    for name, value in {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "get_device_properties": lambda index: Properties,
-        "set_device": chosen.append,
-    }.items():
-        monkeypatch.setattr(f"torch.cuda.{name}", value)
+
+def test_a_job_sees_its_own_gpu_alone(monkeypatch, tmp_path) -> None:
+    """Beside one that has the first: the second; its code goes on calling it `cuda`."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nprintf 'GPU-a\\nGPU-b\\n'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    with own_gpu("cuda") as device:
-        assert device == "cuda:0"
-        assert [path.name for path in tmp_path.rglob("*.lock")] == ["gpu-1234.lock"]
-    assert chosen == [0]
+    with own_gpu("cuda"):
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        with own_gpu("cuda"):
+            assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
 
 
-def test_the_cpu_needs_none_and_a_missing_gpu_is_said(monkeypatch) -> None:
-    with own_gpu("cpu") as device:
-        assert device == "cpu"
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(OsoError, match="device cuda: no CUDA device is visible"), own_gpu("cuda"):
-        pass
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_without_a_gpu_nothing_is_taken(monkeypatch, tmp_path, device: str) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with own_gpu(device):
+        assert "CUDA_VISIBLE_DEVICES" not in os.environ
+    assert list(tmp_path.iterdir()) == []

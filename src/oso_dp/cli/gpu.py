@@ -1,0 +1,80 @@
+"""A GPU of one's own: jobs side by side on a machine with several take one each, and wait for one.
+
+A scheduler that gives each job its GPU shows it that one alone, which is then taken at once. Jobs
+know of each other by locks that the system releases when their process ends, however it ends. Here
+and not in `training`, since it decides no number: the job sees one GPU, the first.
+"""
+
+import getpass
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from oso_dp.files import make_folder
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@contextmanager
+def own_gpu(device: str) -> Iterator[None]:
+    """For "cuda": only a GPU that no other job of this user has is visible in the block.
+
+    Before CUDA is first used. Nothing happens where NVIDIA's tool names no GPU.
+    """
+    names = visible(_list_gpus(), os.environ.get(_VISIBLE)) if device == "cuda" else {}
+    if not names:
+        yield
+        return
+    folder = Path(tempfile.gettempdir()) / f"oso-{getpass.getuser()}"
+    with first_free([*names.values()], folder) as index:
+        os.environ[_VISIBLE] = [*names][index]
+        yield
+
+
+def visible(uuids: Sequence[str], chosen: str | None) -> dict[str, str]:
+    """What CUDA_VISIBLE_DEVICES may say, as `chosen` does if it is set, and the GPU's uuid each."""
+    if chosen is None:
+        return {str(index): uuid for index, uuid in enumerate(uuids)}
+    known = {str(index): uuid for index, uuid in enumerate(uuids)}
+    return {name: known.get(name, name) for name in chosen.split(",") if name}
+
+
+def _list_gpus() -> list[str]:
+    command = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.split() if done.returncode == 0 else []
+
+
+@contextmanager
+def first_free(names: Sequence[str], folder: Path, interval: float = 1.0) -> Iterator[int]:
+    """The index of a name that nobody else holds; waits, and says so, while all are taken."""
+    make_folder(folder)
+    locks = [FileLock(folder / f"gpu-{name}.lock") for name in names]
+    said = False
+    while (index := next((i for i, lock in enumerate(locks) if _taken(lock)), None)) is None:
+        if not said:
+            print(f"waiting for one of {len(names)} GPUs", file=sys.stderr, flush=True)
+            said = True
+        time.sleep(interval)
+    try:
+        yield index
+    finally:
+        locks[index].release()
+
+
+def _taken(lock: FileLock) -> bool:
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    return True
