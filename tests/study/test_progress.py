@@ -75,6 +75,10 @@ def test_hours_left_are_at_the_speed_so_far(job) -> None:
     job("long", 30.0, said(1, 1, 50, 100))
     watch.look()
     assert lines[-1] == "paper: 50.0 % of the training done, about 1.7 hours left"
+    job("long", 30.0, said(1, 1, 95, 100))
+    job("short", 10.0, said(1, 1, 90, 100))
+    watch.look()
+    assert lines[-1] == "paper: 95.0 % of the training done, about 4 minutes left"
     job("long", 30.0, done=True)
     job("short", 10.0, done=True)
     watch.look()

@@ -1,5 +1,6 @@
 """How far a study's training is, over all of its jobs, as one line now and then."""
 
+import math
 import re
 import threading
 import time
@@ -75,7 +76,12 @@ class Watch:
         passed = (self.clock() - self.began) / 3600
         if done >= whole or done <= self.first or passed <= 0:
             return text
-        return f"{text}, about {passed * (whole - done) / (done - self.first):,.1f} hours left"
+        left = passed * (whole - done) / (done - self.first)
+        return (
+            f"{text}, about {left:,.1f} hours left"
+            if left >= 1
+            else (f"{text}, about {math.ceil(60 * left)} minutes left")
+        )
 
     def _go_on(self) -> None:
         while True:
