@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from oso_dp.data.arrays import Arrays, save_arrays
 from oso_dp.results.read import read_results
@@ -49,6 +50,16 @@ def test_from_plan_to_store(oso, study) -> None:
     status, output, _ = oso("summary", "--results", "store", "--report", "page.html")
     assert status == 0
     assert "page.html" in output
+
+
+def test_a_part_has_one_writer(oso, study) -> None:
+    """The other one is not disturbed, and where it ended, a killed one too, the part is trained."""
+    (study / "part").mkdir()
+    with FileLock(study / "part/.lock"):
+        refused(train(oso), "--output part", "another job is writing this part")
+        assert [path.name for path in (study / "part").iterdir()] == [".lock"]
+    assert (study / "part/.lock").exists()  # as a killed job leaves it
+    assert train(oso)[0] == 0
 
 
 def test_stored_runs_are_not_trained_again(oso, study) -> None:

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from oso_dp import labels
+from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.points import best_of_grid, grid_points
@@ -81,7 +82,7 @@ def against_noise(study: Study, dataset: str) -> pd.DataFrame:
     for row in paper.to_dict("records"):
         cell = tuple(row[name] for name in CELL)
         if cell in paid:
-            more = {"noise_multiplier": paid[cell], "source": "paper", "selection": "composition"}
+            more = {"noise_multiplier": paid[cell], "source": "paper", "selection": COMPOSITION}
             rows.append({name: row.get(name) for name in columns} | more)
     return pd.DataFrame(rows, columns=columns)
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.accounting.tuning import RANDOM_STOPPING
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.budgets import read_budget
 from oso_dp.analysis.noise import noise_multipliers
 from oso_dp.analysis.study import Study
@@ -46,8 +46,8 @@ class Rule:
 
 
 RULES = (
-    Rule("composition", "rdp", "", "all N runs, RDP, as in the paper", "all N, RDP"),
-    Rule("composition", "pld", "", "all N runs, PLD", "all N, PLD"),
+    Rule(COMPOSITION, "rdp", "", "all N runs, RDP, as in the paper", "all N, RDP"),
+    Rule(COMPOSITION, "pld", "", "all N runs, PLD", "all N, PLD"),
     Rule(RANDOM_STOPPING, "rdp", "poisson", "random stopping, Poisson", "Poisson"),
     Rule(RANDOM_STOPPING, "rdp", "geometric", "random stopping, geometric", "geometric"),
     Rule(RANDOM_STOPPING, "rdp", "logarithmic", "random stopping, logarithmic", "logarithmic"),

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from oso_dp import labels
+from oso_dp.accounting.tuning import RANDOM_STOPPING
 from oso_dp.analysis.checkpoint_rules import checkpoints, choose
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.measured import no_step_times
@@ -95,4 +96,4 @@ def _composed(values: pd.DataFrame) -> pd.DataFrame:
 
     What it gives, `oso_dp.analysis.random_stopping` computes.
     """
-    return values[values["selection"] != "random_stopping"]
+    return values[values["selection"] != RANDOM_STOPPING]

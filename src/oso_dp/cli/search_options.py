@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def search_of(
         PoissonSampling(batch_size / examples),
         math.ceil(epochs * examples / batch_size),
         RUNS if runs is None else runs,
-        stored_name(tuning_accounting) or "composition",
+        stored_name(tuning_accounting) or COMPOSITION,
         SHAPES["geometric"] if given is None else given,
     )
 
@@ -133,7 +134,7 @@ def entry_of(
         "accountant": accountant,
         "selection": search.tuning_accounting,
     }
-    if search.tuning_accounting == "random_stopping":
+    if search.tuning_accounting == RANDOM_STOPPING:
         # JSON knows no infinity.
         entry["shape"] = search.shape if math.isfinite(search.shape) else "poisson"
     return entry
@@ -152,7 +153,7 @@ def say(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:
         print(json.dumps(entry, indent=2))
         return
     runs = f"{entry['runs']} run" + "s" * (entry["runs"] != 1)
-    if entry["selection"] == "random_stopping":
+    if entry["selection"] == RANDOM_STOPPING:
         runs = f"a random number of runs (mean {entry['runs']}), of which one is released,"
     print(
         f"noise multiplier {entry['noise_multiplier']:.4f} for {runs} of {entry['steps']} steps "

@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from oso_dp import labels
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.figures import canvas, looks
@@ -41,8 +42,8 @@ def outcome_plans(study: Study) -> Iterator[PicturePlan]:
 
 
 _HEADINGS = {
-    "composition": "all N runs are paid for",
-    "random_stopping": "random stopping: the best of about N draws",
+    COMPOSITION: "all N runs are paid for",
+    RANDOM_STOPPING: "random stopping: the best of about N draws",
 }
 
 
