@@ -81,8 +81,9 @@ precisions: $(READY) ## Train runs in float32 and bfloat16 with the same noise: 
 account: $(READY) ## Recompute the epsilon of every grid in results/ from its ledgers
 	$(IN_VENV) oso account results
 
-report: $(READY) ## Make tables, figures and reports/index.html again from results/
+report: $(READY) ## Make tables, figures and reports/index.html again from results/, and the README's status
 	$(IN_VENV) oso report --results results --output reports
+	$(IN_VENV) python -m oso_dp.reporting.readme README.md results
 
 cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (half an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine

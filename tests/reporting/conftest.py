@@ -35,6 +35,14 @@ def built_once(tmp_path_factory, name, build):
     return made / "report"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_day():
+    """Reports say when they were made; those of the tests, all on one day."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", "1800000000")
+        yield
+
+
 @pytest.fixture(scope="session")
 def glyphs_report(tmp_path_factory):
     """The whole report of the demo's results."""

@@ -1,5 +1,6 @@
 """What is to be said of each cell: of its value beside the paper's, and of its best grid point."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -36,8 +37,10 @@ def _judged(unjudged: dict[Setting, pd.DataFrame]) -> dict[Setting, pd.DataFrame
         if row["verdict"] == verdicts.UNDECIDED
     ]
     together = verdicts.judge([_comparison(row) for _, _, row in open_values])
-    for (setting, place, _), verdict in zip(open_values, together, strict=True):
+    for (setting, place, row), verdict in zip(open_values, together, strict=True):
         frames[setting].loc[place, "verdict"] = verdict
+        gap = verdicts.difference([(_comparison(row).ours, _comparison(row).theirs)])
+        frames[setting].loc[place, "difference_half"] = math.nan if gap is None else gap.half
     return frames
 
 

@@ -16,7 +16,8 @@ from oso_dp.analysis.keys import CELL, POINT
 from oso_dp.analysis.points import main_variants
 from oso_dp.analysis.study import Study
 from oso_dp.errors import OsoError
-from oso_dp.paper.tables import SEEDS, find_table, paper_results, paper_tables
+from oso_dp.paper.tables import DATASETS as PAPER_DATASETS
+from oso_dp.paper.tables import PAPER_EPOCHS, SEEDS, find_table, paper_results, paper_tables
 
 SAME_POINT = 0.02  # the paper prints three or four digits: relative tolerance for its grid points
 
@@ -41,7 +42,8 @@ COLUMNS = [
     "noise_multiplier",
     "epochs",
     "precision",  # of products, in the setting that stands for the cell
-    "difference",  # mean - paper_mean
+    "difference",  # mean - paper_mean,
+    "difference_half",  # and half of its 95 % interval, from `cell_verdicts`; null until then
     "verdict",  # on the value, and
     "point_verdict",  # on the hyperparameters: see `cell_verdicts`; null until then
     "at_paper_mean",
@@ -78,6 +80,14 @@ def cells(study: Study) -> dict[Setting, pd.DataFrame]:
         }
 
     return study.once("cells", compute)
+
+
+def is_whole(dataset: str, epochs: float) -> bool:
+    """Whether runs are as long as the paper's, where it has the data set: shorter are not ranked.
+
+    epochs: of runs, so never missing.
+    """
+    return dataset not in PAPER_DATASETS or epochs >= PAPER_EPOCHS
 
 
 def settings(study: Study) -> list[Setting]:

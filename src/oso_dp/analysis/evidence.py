@@ -41,12 +41,13 @@ CELLS = ["dataset", "k", "epsilon", "method", "metric", "status", "mean", "std",
 class Evidence:
     """What a claim is judged from: cells with the columns `CELLS` (printed unit), and our runs.
 
-    runs, step_times: None where they are not known, or not what is asked about.
+    runs, step_times, cosine: None where they are not known, or not what is asked about.
     """
 
     cells: pd.DataFrame
     runs: pd.DataFrame | None = None
     step_times: pd.DataFrame | None = None
+    cosine: pd.DataFrame | None = None  # see `measured.read_cosine`
 
 
 @dataclass(frozen=True)

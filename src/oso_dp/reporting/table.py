@@ -1,6 +1,6 @@
 """A table as Markdown, CSV and LaTeX."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -42,8 +42,9 @@ _LATEX = {
 class Table:
     """One table twice: `data` for machines (CSV), `printed` for people (text cells), and notes.
 
-    `printed` may have two levels of headings: groups of columns, and columns. `details` are more
-    text cells, for the page only.
+    `printed` may have two levels of headings: groups of columns, and columns. The rest is for the
+    page only: `details` are more text cells; anchors name rows, of `printed` or of `details`, for
+    links; hovers say of a cell of `printed`, by its row and column, what is shown above it.
     """
 
     name: str  # file name without its ending
@@ -52,6 +53,9 @@ class Table:
     printed: pd.DataFrame
     notes: tuple[str, ...] = field(default=())
     details: pd.DataFrame | None = None
+    anchors: Mapping[int, str] = field(default_factory=dict)
+    detail_anchors: Mapping[int, str] = field(default_factory=dict)
+    hovers: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
 def text(value: Any) -> str:
@@ -74,15 +78,20 @@ def headings(printed: pd.DataFrame) -> list[list[tuple[str, int]]]:
 def to_markdown(table: Table) -> str:
     """Headings of two levels are joined: Markdown has one line for them."""
 
+    lines = [f"### {table.title}", "", *markdown_rows(table.printed)]
+    lines += [f"\n{note}" for note in table.notes]
+    return "\n".join(lines) + "\n"
+
+
+def markdown_rows(printed: pd.DataFrame) -> list[str]:
+    """Text cells with their headings as the lines of a Markdown table."""
+
     def line(cells: Iterable[Any]) -> str:
         return "| " + " | ".join(text(c).replace("|", "\\|") for c in cells) + " |"
 
-    names = [" ".join(c).strip() if isinstance(c, tuple) else c for c in table.printed.columns]
-    lines = [f"### {table.title}", "", line(names)]
-    lines.append("|" + "---|" * len(table.printed.columns))
-    lines += [line(row) for row in table.printed.itertuples(index=False)]
-    lines += [f"\n{note}" for note in table.notes]
-    return "\n".join(lines) + "\n"
+    names = [" ".join(c).strip() if isinstance(c, tuple) else c for c in printed.columns]
+    rows = [line(row) for row in printed.itertuples(index=False)]
+    return [line(names), "|" + "---|" * len(names), *rows]
 
 
 def to_csv(table: Table) -> str:

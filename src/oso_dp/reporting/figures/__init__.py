@@ -1,4 +1,6 @@
-"""The report's figures: each file here is one, or one kind, as PNG and PDF with a caption.
+"""The report's figures: each file here is one, or one kind, with a caption.
+
+The page shows each as SVG; PNG and PDF stand beside it.
 
 A file is found by itself. Its function `plans` says which figures there are of a study: a name, a
 caption, and how each is drawn. Files with a smaller `PLACE` come first.
@@ -37,6 +39,16 @@ def write_figures(
             numbers = plan.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
             folder.write(f"figures/{plan.name}.csv", numbers)
         pictures.append(
-            Picture(plan.name, plan.dataset, plan.k, plan.kind, plan.caption, drawn.png, plan.ours)
+            Picture(
+                plan.name,
+                plan.dataset,
+                plan.k,
+                plan.kind,
+                plan.caption,
+                drawn.svg,
+                int.from_bytes(drawn.png[16:20], "big"),  # the width in a PNG's header
+                plan.ours,
+                plan.data is not None,
+            )
         )
     return pictures

@@ -19,10 +19,11 @@ _MOST = 4  # processes; each holds the study once more as far as it changes it
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure in both of its forms."""
+    """A figure in all of its forms."""
 
     png: bytes
     pdf: bytes
+    svg: bytes
 
 
 @contextmanager
@@ -40,8 +41,10 @@ def drawn_beside(plans: Sequence[PicturePlan]) -> Iterator[Iterator[Drawn | None
     _plans = plans
     pool = ProcessPoolExecutor(processes, mp_context=get_context("fork"))
     try:
-        with warnings.catch_warnings():  # newer Pythons warn of forks beside threads; none draws
-            warnings.simplefilter("ignore", DeprecationWarning)
+        with warnings.catch_warnings():
+            # Newer Pythons, and JAX where it is loaded, warn of forks beside threads; none draws.
+            for category in (DeprecationWarning, RuntimeWarning):
+                warnings.filterwarnings("ignore", r".*\bfork\(\)", category)
             figures = pool.map(_draw_one, range(len(plans)))
         yield figures
     except BrokenProcessPool:
@@ -61,7 +64,9 @@ def _draw_one(index: int) -> Drawn | None:
 def _draw(plan: PicturePlan) -> Drawn | None:
     with canvas.theme():
         figure = plan.draw()
-        return None if figure is None else Drawn(canvas.to_png(figure), canvas.to_pdf(figure))
+        if figure is None:
+            return None
+        return Drawn(canvas.to_png(figure), canvas.to_pdf(figure), canvas.to_svg(figure))
 
 
 def _cores() -> int:

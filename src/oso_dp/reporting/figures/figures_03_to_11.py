@@ -18,6 +18,7 @@ from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import DATASETS, find_table, paper_tables
 from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.picture import PicturePlan
 
 PLACE = 20
@@ -78,13 +79,16 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
     """Plot a comparison (`cells.compare`) of one data set at one k.
 
     Ours filled with solid lines and the standard deviation over seeds; the paper's hollow with
-    dashed lines. None where there is no value at all. methods: all of the report, for colours.
+    dashed lines. At a single epsilon there is no line to draw: the methods stand below each other.
+    None where there is no value at all. methods: all of the report, for colours.
     """
     private = cells.dropna(subset="epsilon") if len(cells) else cells
     valued = private[private["mean"].notna() | private["paper_mean"].notna()]
     reference = cells[cells["epsilon"].isna() & cells["mean"].notna()]
     if valued.empty and reference.empty:
         return None
+    if valued["epsilon"].nunique() == 1 and private["epsilon"].nunique() == 1:
+        return _at_one_epsilon(cells, title, methods)
     # Each epsilon of the design has its place, whether or not it was run.
     places = {e: i for i, e in enumerate(sorted(private["epsilon"].unique()))}
     figure, (axes,) = canvas.panels(1, title)
@@ -119,6 +123,18 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
     axes.set_ylabel(labels.metric_label(cells["metric"].iloc[0]))
     canvas.legend(figure, handles)
     return figure
+
+
+def _at_one_epsilon(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
+    """`cells` of one budget, and NoDP's, as a dot plot."""
+    epsilon = cells["epsilon"].dropna().iloc[0]
+    ours = cells[["method", "mean", "std"]].assign(source="ours")
+    theirs = cells[["method"]].assign(
+        mean=cells["paper_mean"], std=cells["paper_std"], source="paper"
+    )
+    values = pd.concat([frame for frame in (ours, theirs) if frame["mean"].notna().any()])
+    metric = cells["metric"].iloc[0]
+    return draw_dots(values, metric, f"{title}, ε = {labels.epsilon_text(epsilon)}", methods)
 
 
 def _line(

@@ -30,10 +30,12 @@ class Picture:
     k: int | None
     kind: str
     caption: str
-    png: bytes
+    svg: bytes
+    width: int  # of the PNG, in pixels
     ours: bool
+    data: bool  # whether a CSV stands beside it
 
     @property
     def wide(self) -> bool:
         """Too wide to be read when shrunk to a phone's width."""
-        return int.from_bytes(self.png[16:20], "big") > 800  # the width in a PNG's header
+        return self.width > 1600

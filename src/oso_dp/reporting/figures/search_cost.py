@@ -101,6 +101,8 @@ def draw_costs(costs: pd.DataFrame, marks: dict[int, list[str]], title: str) -> 
     above.set_xticks(list(marks), _staggered(marks))
     above.xaxis.set_minor_locator(NullLocator())
     above.tick_params(length=0, labelsize=8, pad=2)
+    for name in above.get_xticklabels()[-1:]:  # it stands at the edge, and would be cut off there
+        name.set_horizontalalignment("right" if len(marks) > 1 else "center")
     for n in marks:
         axes.axvline(n, color="#9A9A9A", linestyle=":", linewidth=1.2, zorder=1)
     axes.set_xlabel("runs N of the search (under random stopping: on average)")

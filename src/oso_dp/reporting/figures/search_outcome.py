@@ -10,6 +10,7 @@ from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figures_03_to_11 import DODGE
 from oso_dp.reporting.figures.picture import PicturePlan
 
@@ -32,8 +33,8 @@ def outcome_plans(study: Study) -> Iterator[PicturePlan]:
             None,
             "search_cost",
             f"{where}: what comes out of a search under either rule, from runs with the noise "
-            "that each one asks for. Left, the best point; right, the expected best of K random "
-            f"points, K {distributions(rows)} with the grid's size as its mean. Bars are "
+            "that each one asks for: the best point where all are paid for, the expected best of K "
+            f"random points, K {distributions(rows)} with the grid's size as its mean. Bars are "
             "standard deviations over seeds. The paper has composition only.",
             lambda rows=rows, metric=metric, where=where: draw_outcomes(  # type: ignore[misc]
                 rows, metric, f"{where}: two rules for a search", study.methods
@@ -58,6 +59,12 @@ def draw_outcomes(
     valued = outcomes.dropna(subset="value")
     if set(valued["selection"]) != set(_HEADINGS):
         return None
+    if valued["epsilon"].nunique() == 1:
+        values = valued.rename(columns={"value": "mean"})
+        values = values.sort_values("selection")  # composition first
+        values = values.assign(source=values["selection"].map(_HEADINGS))
+        epsilon = labels.epsilon_text(values["epsilon"].iloc[0])
+        return draw_dots(values, metric, f"{title}, ε = {epsilon}", methods)
     figure, axes = canvas.panels(len(_HEADINGS), title)
     epsilons = sorted(valued["epsilon"].unique())
     colour, marker = looks.colours(methods), looks.markers(methods)

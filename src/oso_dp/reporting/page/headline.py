@@ -7,30 +7,74 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.analysis import verdicts
 from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.cells import settings
+from oso_dp.analysis.cells import is_whole, settings
 from oso_dp.analysis.noise import noise_multipliers
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import DATASETS, SEEDS, paper_results, paper_tables
 from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
-from oso_dp.reporting.tables.claims import claims_sentence
+from oso_dp.reporting.tables.claims import claims_count, claims_sentence
 
 
-def headlines(study: Study, claims: pd.DataFrame) -> list[str]:
-    """The report's first sentences: scope, the paper, its claims, selection, the cost in noise.
+def verdict(study: Study, claims: pd.DataFrame) -> str:
+    """How the reproduction stands, in one sentence; without the paper's data sets, who is best.
+
+    claims: `claims.judged`.
+    """
+    if not set(study.datasets) & set(DATASETS):
+        return " ".join(
+            filter(None, (best_method(judged_cells(study, *pair)) for pair in settings(study)))
+        )
+    cells = pd.concat([judged_cells(study, t.dataset, t.k) for t in paper_tables()])
+    words = cells.loc[cells["paper_mean"].notna(), "verdict"]
+    decided = {
+        word: int((words == word).sum())
+        for word in (verdicts.CONSISTENT, verdicts.BETTER, verdicts.WORSE)
+    }
+    ran = int((words != verdicts.NOT_RUN).sum())
+    if not any(decided.values()):
+        opening = (
+            f"Neither confirmed nor refuted yet: of the {len(words)} values that the paper prints, "
+            f"{ran} {'was' if ran == 1 else 'were'} run, none with a verdict"
+        )
+    else:
+        parts = [f"{number} {word}" for word, number in decided.items() if number]
+        opening = (
+            f"Of the {len(words)} values that the paper prints, {ran} were run: "
+            f"{_listed(parts)}, {ran - sum(decided.values())} without a verdict yet"
+        )
+    return f"{opening}; {claims_count(claims)}."
+
+
+def findings(study: Study, claims: pd.DataFrame) -> list[str]:
+    """What came out, in sentences: the paper, its claims, selection, the cost in noise.
 
     claims: `claims.judged`.
     """
     cells = [judged_cells(study, dataset, k) for dataset, k in settings(study)]
     paper = bool(set(study.datasets) & set(DATASETS))
     return [
-        scope(study),
         *against_paper(study),
         *([claims_sentence(claims)] if paper else []),
+        *(ours_alone(study) if paper else []),
         rules_sentence(study),
         *coverage(cells),
         *noise_cost(study),
     ]
+
+
+def ours_alone(study: Study) -> list[str]:
+    """Who is best where the paper has no such table."""
+    frames = [judged_cells(study, dataset, k) for dataset, k in settings(study)]
+    sentences = [best_method(frame) for frame in frames if _is_ours_alone(frame)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _is_ours_alone(cells: pd.DataFrame) -> bool:
+    """Whether the paper has no such table, and the runs are whole, so that they can be ranked."""
+    ran = cells[cells["status"] != "not run"]
+    whole = all(is_whole(row.dataset, row.epochs) for row in ran.itertuples())
+    return whole and not cells["in_paper"].any()
 
 
 def scope(study: Study) -> str:
@@ -87,7 +131,7 @@ def against_paper(study: Study) -> list[str]:
     parts = [f"{counts[word]} {word}" for word in words if word in counts]
     text = (
         f"Of the {len(printed)} values that the paper prints, {len(ran)} were run: "
-        f"{_listed(parts)} (by the rule that stands below the tables)."
+        f"{_listed(parts)} (by the rule in the appendices)."
     )
     for unit, rows in ran.dropna(subset="difference").groupby("unit"):
         far = rows.iloc[int(rows["difference"].abs().argmax())]

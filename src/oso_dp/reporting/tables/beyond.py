@@ -7,23 +7,24 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.analysis import verdicts
 from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.cells import settings
+from oso_dp.analysis.cells import is_whole, settings
 from oso_dp.analysis.keys import CELL, POINT
 from oso_dp.analysis.study import Study
-from oso_dp.analysis.verdicts import Comparison, Sample
+from oso_dp.analysis.verdicts import Comparison, Difference, Sample
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import (
     DATASETS,
 )
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
-from oso_dp.reporting.tables.cells import name, own
+from oso_dp.reporting.tables.cells import hover, name, own
 
 _BEYOND_NOTES = (
     "Values are in the unit of the other tables, which have the other checkpoint rules, too.",
     "Same budgets, same grid ranges, none of the paper's numbers: it has no such cells. "
-    "“Against Online” is the difference to our own Online at the same data set, k and ε, judged by "
-    "the rule of the verdicts, all cells of this table together.",
+    "“Against Online” is the difference to our own Online at the same data set, k and ε, ± half of "
+    "its 95 % interval, judged by the rule of the verdicts, all cells of this table together. Runs "
+    "of one epoch are not judged.",
     "The noise multiplier says what the method's own grid leaves to each run: a method that "
     "searches fewer hyperparameters trains with less noise.",
 )
@@ -57,44 +58,65 @@ def beyond_table(study: Study) -> list[Table]:
         return []
     data = pd.concat(frames, ignore_index=True)
     data["against_online"] = data["mean"] - data["mean_online"]
-    data["verdict"] = _against_online(data)
+    compared = _compared(data)
+    data["against_online_half"] = [
+        math.nan if pair is None or (gap := _gap(pair)) is None else gap.half for pair in compared
+    ]
+    data["verdict"] = _against_online(compared)
     rows = [
         {"data set": labels.dataset_short(row["dataset"]), "k": str(row["k"])}
         | {"epochs": labels.number(row["epochs"])}
         | name(row)
         | own(row, "ours")
         | {
-            "against Online": labels.signed(row["against_online"]),
+            "against Online": _shown(row["against_online"], row["against_online_half"]),
             "": row["verdict"],
         }
         for _, row in data.iterrows()
     ]
     keep = [*CELL, "metric", "unit", "status", *POINT, "mean", "std", "seeds", "runs", "diverged"]
     keep += ["grid_points", "grid_size", "noise_multiplier", "epochs", "against_online", "verdict"]
-    keep += ["last_mean", "last_std", "cross_mean", "cross_std"]
+    keep += ["against_online_half", "last_mean", "last_std", "cross_mean", "cross_std"]
     title = "Beyond the paper: further methods, controls and budgets"
-    return [Table("beyond", title, data[keep], pd.DataFrame(rows), _BEYOND_NOTES)]
+    printed = pd.DataFrame(rows)
+    ours = printed.columns.get_loc("ours")
+    hovers = {(place, ours): hover(study, row) for place, row in enumerate(data.to_dict("records"))}
+    return [Table("beyond", title, data[keep], printed, _BEYOND_NOTES, hovers=hovers)]
 
 
 _ONLINE = ["mean", "std", "seeds"]
 
 
-def _against_online(data: pd.DataFrame) -> list[str]:
-    """A verdict for each cell beside Online's; all are judged together."""
-    rows = data.to_dict("records")
-    other = [
-        row["status"] == "run" and row["method"] != "online" and not math.isnan(row["mean_online"])
-        for row in rows
-    ]
-    compared = [
+def _compared(data: pd.DataFrame) -> list[Comparison | None]:
+    """Each cell beside Online's; None for Online itself, and where either has no value.
+
+    Nor on the paper's data sets for runs of another length: those are shown, and not ranked.
+    """
+    return [
         Comparison(
             Sample(row["mean"], row["std"], int(row["seeds"])),
             Sample(row["mean_online"], row["std_online"], int(row["seeds_online"])),
             verdicts.MARGINS[row["dataset"]],
             is_higher_better(row["metric"]),
         )
-        for row, usable in zip(rows, other, strict=True)
-        if usable
+        if row["status"] == "run"
+        and row["method"] != "online"
+        and not math.isnan(row["mean_online"])
+        and is_whole(row["dataset"], row["epochs"])
+        else None
+        for row in data.to_dict("records")
     ]
-    judged = iter(verdicts.judge(compared))
-    return [next(judged) if usable else labels.NOTHING for usable in other]
+
+
+def _gap(pair: Comparison) -> Difference | None:
+    return verdicts.difference([(pair.ours, pair.theirs)])
+
+
+def _shown(difference: float, half: float) -> str:
+    return labels.signed(difference) + ("" if math.isnan(half) else f" ± {half:.2f}")
+
+
+def _against_online(compared: list[Comparison | None]) -> list[str]:
+    """A verdict for each cell beside Online's; all are judged together."""
+    judged = iter(verdicts.judge([pair for pair in compared if pair is not None]))
+    return [labels.NOTHING if pair is None else next(judged) for pair in compared]

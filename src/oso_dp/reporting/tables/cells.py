@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.paper.tables import (
-    SEEDS,
-)
+from oso_dp.analysis.behind import cell_key, runs_behind
+from oso_dp.analysis.study import Study
+from oso_dp.paper.tables import SEEDS
 
 RULE_NOTE = (
     "Selection as in the paper: each run's best test value over all evaluations, averaged over "
@@ -16,6 +16,9 @@ RULE_NOTE = (
     "point chosen on one half of the test set, reported on the other, the mean of both ways."
 )
 SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds. One seed is not five."
+
+
+MARK = "*"  # of the cell that chose the momentum
 
 
 def name(row: pd.Series) -> dict[str, str]:
@@ -37,6 +40,30 @@ def own(row: pd.Series, heading: str) -> dict[str, str]:
         **counts(row),
         "ν": labels.number(row["noise_multiplier"], ".3f"),
     }
+
+
+def anchor(row: pd.Series | dict) -> str:
+    """The name of a cell's row, for links: `mnist-k9-eps3-online`."""
+    dataset, k, epsilon, method = cell_key(row)
+    budget = "none" if epsilon is None else f"eps{epsilon:g}"
+    return f"{dataset}-k{k}-{budget}-{method}"
+
+
+def hover(study: Study, row: pd.Series | dict) -> str:
+    """The seeds and runs behind a cell's value; empty where there are none."""
+    runs = runs_behind(study).get(cell_key(row), [])
+    return "\n".join(
+        f"seed {r.seed}: {labels.number(r.value, '.2f')} (run {r.run_id})" for r in runs
+    )
+
+
+def verdict_text(row: pd.Series, verdict: str) -> str:
+    """`undecided (1 seed, ±2.77)`: the seeds of ours, and half of the difference's interval."""
+    if row["status"] == "not run":
+        return verdict
+    seeds = f"{row['seeds']} seed{'' if row['seeds'] == 1 else 's'}"
+    half = row["difference_half"]
+    return f"{verdict} ({seeds}{'' if pd.isna(half) else f', ±{half:.2f}'})"
 
 
 def counts(row: pd.Series) -> dict[str, str]:

@@ -65,11 +65,51 @@ def _shown(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims_sentence(data: pd.DataFrame) -> str:
-    """How many of the paper's claims hold, over their data sets."""
-    verdicts = data.loc[data["claim"].str.startswith("C"), "verdict_best"]
+    """How many of the paper's claims hold, over their data sets; by construction, counted apart."""
+    built = data[data["claim"].str.startswith("C") & data["by_construction"]]
+    names = ", ".join(dict.fromkeys(built["claim"]))
+    hold = int((built["verdict_best"] == HOLDS).sum())
+    apart = f" {names} follows from a formula of the method, so that no run could refute it"
+    return f"By our rows, {claims_count(data)}.{apart} ({hold} of {len(built)} data sets were run)."
+
+
+def claims_count(data: pd.DataFrame) -> str:
+    """Half a sentence, without the claims that hold by construction."""
+    asked = data["claim"].str.startswith("C") & ~data["by_construction"]
+    verdicts = data.loc[asked, "verdict_best"]
     hold, fail, open_ = (int((verdicts == v).sum()) for v in (HOLDS, FAILS, UNDECIDED))
     return (
-        f"The paper's claims, {len(verdicts)} counting data sets, by our rows: {hold} "
+        f"of its {len(verdicts)} claims, each data set counted, {hold} "
         f"{'holds' if hold == 1 else 'hold'}, {fail} {'does' if fail == 1 else 'do'} not, "
-        f"{open_} undecided, {len(verdicts) - hold - fail - open_} not run."
+        f"{open_} {'is' if open_ == 1 else 'are'} undecided, "
+        f"{len(verdicts) - hold - fail - open_} not run"
     )
+
+
+def in_short(data: pd.DataFrame, initial: str) -> pd.DataFrame:
+    """Text cells: a row for each claim ("C") or question ("Q"), a column for each data set."""
+    rows = data[data["claim"].str.startswith(initial)]
+    lines = []
+    for name, of_claim in rows.groupby("claim", sort=False):
+        first = of_claim.iloc[0]
+        line = {"": name, "claim" if initial == "C" else "question": first["says"]}
+        if initial == "C":
+            line["the paper's numbers"] = _one_word(of_claim["verdict_paper"])
+        words = of_claim.set_index("dataset")["verdict_best"]
+        if first["by_construction"]:
+            words = words.replace(HOLDS, BY_CONSTRUCTION)
+        for dataset in labels.dataset_order(rows["dataset"].unique()):
+            line[labels.dataset_short(dataset)] = words.get(dataset, NOTHING)
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+BY_CONSTRUCTION = f"{HOLDS} (by construction)"
+
+
+def _one_word(verdicts: pd.Series) -> str:
+    """The verdict that all data sets share, or the number of each."""
+    counts = verdicts[verdicts != NOTHING].value_counts()
+    if len(counts) < 2:
+        return str(counts.index[0]) if len(counts) else NOTHING
+    return ", ".join(f"{word} ({number})" for word, number in counts.items())

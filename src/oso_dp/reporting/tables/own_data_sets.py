@@ -12,7 +12,15 @@ from oso_dp.paper.tables import (
 )
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
-from oso_dp.reporting.tables.cells import RULE_NOTE, name, other_rules, own, precision_note
+from oso_dp.reporting.tables.cells import (
+    RULE_NOTE,
+    anchor,
+    hover,
+    name,
+    other_rules,
+    own,
+    precision_note,
+)
 
 
 def tables(sources: Sources) -> list[Table]:
@@ -39,4 +47,15 @@ def cells_table(study: Study, dataset: str, k: int) -> Table:
         *precision_note(data),
         RULE_NOTE,
     )
-    return Table(f"{dataset}_k{k}", title, data, rows, tuple(n for n in notes if n))
+    ours = rows.columns.get_loc(f"ours, {data['unit'].iloc[0]}")
+    return Table(
+        f"{dataset}_k{k}",
+        title,
+        data,
+        rows,
+        tuple(n for n in notes if n),
+        anchors={place: anchor(row) for place, row in enumerate(data.to_dict("records"))},
+        hovers={
+            (place, ours): hover(study, row) for place, row in enumerate(data.to_dict("records"))
+        },
+    )

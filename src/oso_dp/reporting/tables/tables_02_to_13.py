@@ -10,8 +10,10 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
+from oso_dp.analysis.behind import cell_key
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.study import Study
+from oso_dp.analysis.verdict_matrix import CHOSE_MOMENTUM
 from oso_dp.analysis.verdicts import POINT_RULE, VALUE_RULE
 from oso_dp.paper.tables import (
     DATASETS,
@@ -22,12 +24,16 @@ from oso_dp.paper.tables import (
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
 from oso_dp.reporting.tables.cells import (
+    MARK,
     RULE_NOTE,
     SEEDS_NOTE,
+    anchor,
     counts,
+    hover,
     name,
     other_rules,
     precision_note,
+    verdict_text,
 )
 
 
@@ -52,19 +58,30 @@ def paper_table(study: Study, table: PaperTable) -> Table:
         f"k = {table.k}"
     )
     notes = [
+        *_momentum_note(data),
         *(["Nothing of this table was run yet."] if (data["status"] == "not run").all() else []),
         *(_no_dp_note(row) for _, row in data[data["epsilon"].isna()].iterrows()),
         *precision_note(data),
         *_epsilons_note(table),
         *_reading_notes(data),
         *filter(None, [labels.epochs_note(data["epochs"])]),
+        *(["± in a verdict is half of the 95 % interval of ours − paper."] if printed else []),
         VALUE_RULE if printed else POINT_RULE,
         RULE_NOTE,
         SEEDS_NOTE,
     ]
     details = pd.DataFrame([_details(row) for _, row in data.iterrows()])
     private = data[data["epsilon"].notna()]
-    return Table(f"table_{table.number:02d}", title, data, _layout(private), tuple(notes), details)
+    return Table(
+        f"table_{table.number:02d}",
+        title,
+        data,
+        _layout(private),
+        tuple(notes),
+        details,
+        detail_anchors={place: anchor(row) for place, row in data.iterrows()},
+        hovers=_hovers(study, private),
+    )
 
 
 def _layout(data: pd.DataFrame) -> pd.DataFrame:
@@ -79,7 +96,7 @@ def _layout(data: pd.DataFrame) -> pd.DataFrame:
         columns += [(labels.method_label(method), name) for name in names]
     lines = []
     for epsilon, rows in data.groupby("epsilon"):
-        cells = rows.set_index("method")
+        cells = rows.set_index("method", drop=False)
         at = labels.epsilon_text(epsilon)
         first, second, third = [at, "paper"], [at, "ours"], [at, "verdict (seeds)"]
         for method in methods:
@@ -91,6 +108,20 @@ def _layout(data: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=pd.MultiIndex.from_tuples(columns))
 
 
+def _hovers(study: Study, data: pd.DataFrame) -> dict[tuple[int, int], str]:
+    """What stands above each of our values in `_layout`."""
+    methods = labels.method_order(data["method"].unique())
+    hovers = {}
+    for block, (_, rows) in enumerate(data.groupby("epsilon")):
+        cells = rows.set_index("method", drop=False)
+        column = 1  # after epsilon, and whose line it is
+        for method in methods:
+            column += len(labels.tuned(method)) + 1
+            if text := hover(study, cells.loc[method]):
+                hovers[3 * block + 1, column] = text
+    return hovers
+
+
 def _line(cell: pd.Series, prefix: str) -> list[str]:
     values = [labels.number(cell[prefix + name]) for name in labels.tuned(cell.name)]
     return [*values, labels.spread(cell[f"{prefix}mean"], cell[f"{prefix}std"])]
@@ -100,7 +131,7 @@ def _verdict(cell: pd.Series) -> str:
     verdict = cell["verdict"]
     if verdict == verdicts.NO_VALUE:
         verdict = cell["point_verdict"]
-    return verdict if cell["status"] == "not run" else f"{verdict} ({cell['seeds']})"
+    return verdict_text(cell, verdict) + (MARK if cell_key(cell) == CHOSE_MOMENTUM else "")
 
 
 def _no_dp_note(row: pd.Series) -> str:
@@ -109,6 +140,24 @@ def _no_dp_note(row: pd.Series) -> str:
         return theirs + f"ours: {row['status']}."
     ours = labels.spread(row["mean"], row["std"])
     return theirs + f"ours is at ρ = {row['learning_rate']:.4g}: {ours} {row['unit']}."
+
+
+def _interval(row: pd.Series) -> str:
+    mean, half = row["difference"], row["difference_half"]
+    if pd.isna(half):
+        return labels.signed(mean)
+    return f"{labels.signed(mean)} [{labels.signed(mean - half)}, {labels.signed(mean + half)}]"
+
+
+def _momentum_note(data: pd.DataFrame) -> Iterator[str]:
+    """A line where a cell decided what the paper leaves open: its agreement is no evidence."""
+    for row in data.dropna(subset="epsilon").to_dict("records"):
+        if cell_key(row) == CHOSE_MOMENTUM:
+            yield (
+                f"{labels.method_label(row['method'])} at ε = {row['epsilon']:g}{MARK}: the "
+                "momentum, which the paper does not name, was chosen by this cell. That it agrees "
+                "says nothing."
+            )
 
 
 def _epsilons_note(table: PaperTable) -> Iterator[str]:
@@ -146,7 +195,7 @@ def _details(row: pd.Series) -> dict[str, str]:
     return {
         **name(row),
         "verdict": verdict,
-        "ours − paper": labels.signed(row["difference"]),
+        "ours − paper [95 %]": _interval(row),
         **counts(row),
         "ours at the paper's best": labels.spread(row["at_paper_mean"], row["at_paper_std"]),
         **other_rules(row),

@@ -1,0 +1,42 @@
+"""The runs behind a cell's value, for whoever wants to look one up."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.keys import CELL
+from oso_dp.analysis.study import Study
+
+CellKey = tuple[
+    str, int, float | None, str
+]  # a data set, k, epsilon (None without privacy), method
+
+
+@dataclass(frozen=True)
+class RunBehind:
+    """A run of a cell's best grid point."""
+
+    run_id: str
+    seed: int
+    value: float  # printed unit; NaN for a run that diverged without one
+
+
+def runs_behind(study: Study) -> dict[CellKey, list[RunBehind]]:
+    """The runs whose mean a cell's value is, by seed."""
+
+    def compute() -> dict[CellKey, list[RunBehind]]:
+        behind: dict[CellKey, list[RunBehind]] = {}
+        for row in study.best_runs.sort_values(["seed", "run_id"]).to_dict("records"):
+            value = row["value"] * labels.scale(row["metric"])
+            run = RunBehind(str(row["run_id"]), int(row["seed"]), float(value))
+            behind.setdefault(cell_key(row), []).append(run)
+        return behind
+
+    return study.once("runs behind", compute)
+
+
+def cell_key(row: dict | pd.Series) -> CellKey:
+    """Of a row with the columns `keys.CELL`."""
+    dataset, k, epsilon, method = (row[name] for name in CELL)
+    return dataset, int(k), None if pd.isna(epsilon) else float(epsilon), method

@@ -1,0 +1,70 @@
+"""Whether C has a fairly prominent optimum: the paper's Figure 1, from what `oso cosine` measured.
+
+Prominent is read so: the best C of those tried leaves a cosine that is at least a tenth above those
+at both ends of the range, in the mean over the steps that were looked at, and no step says
+otherwise. The best of many noisy
+means is too high, and that speaks for the claim; so what fails here would fail a stricter look.
+"""
+
+import pandas as pd
+
+from oso_dp.analysis.evidence import FAILS, HOLDS, NOT_RUN, NOTHING, UNDECIDED, Evidence, Finding
+from oso_dp.analysis.verdicts import Difference, Sample, difference
+
+PROMINENT = 1.1  # times the cosine at an end of the range
+TRUTHS = {"batch": "of the same batch", "data": "of all examples"}  # which gradient is the true one
+
+
+def prominent_optimum(evidence: Evidence, dataset: str) -> Finding:
+    """Holds, or not, only where it does so against either kind of true gradient."""
+    if evidence.cosine is None:
+        return Finding(NOTHING)
+    rows = evidence.cosine
+    rows = rows if rows.empty else rows[rows["dataset"] == dataset]
+    if rows.empty:
+        return Finding(NOT_RUN, "`make cosine` was not run")
+    verdicts, texts = set(), []
+    for truth, name in TRUTHS.items():
+        lead, end = min(_leads(rows, truth), key=lambda pair: pair[0].mean)
+        verdict = _verdict(lead)
+        alone = [
+            _verdict(one) for _, step in rows.groupby("step") for one, _ in _leads(step, truth)
+        ]
+        verdicts.add(UNDECIDED if verdict == HOLDS and FAILS in alone else verdict)
+        texts.append(
+            f"true gradient {name}: the best C leads {PROMINENT:g} times the cosine at C = {end:g} "
+            f"by {_signed(lead.mean)} [{_signed(lead.low)}, {_signed(lead.high)}]"
+        )
+    verdict = verdicts.pop() if len(verdicts) == 1 else UNDECIDED
+    steps = rows["step"].nunique()
+    return Finding(verdict, f"{'; '.join(texts)}; mean over {steps} step{'s' * (steps > 1)}")
+
+
+def _leads(rows: pd.DataFrame, truth: str) -> list[tuple[Difference, float]]:
+    """For each end of the range: what the best C has above it, in the mean over steps; the end."""
+    leads = []
+    for end in (rows["threshold"].min(), rows["threshold"].max()):
+        pairs = []
+        for _, curve in rows.groupby("step"):
+            best = curve.loc[curve[f"{truth}_mean"].idxmax()]
+            low = curve[curve["threshold"] == end].iloc[0]
+            pairs.append((_sample(best, truth, 1.0), _sample(low, truth, PROMINENT)))
+        lead = difference(pairs)
+        assert lead is not None  # a standard deviation on either side
+        leads.append((lead, float(end)))
+    return leads
+
+
+def _sample(row: pd.Series, truth: str, factor: float) -> Sample:
+    mean, std = factor * row[f"{truth}_mean"], factor * row[f"{truth}_std"]
+    return Sample(mean, std, int(row["realisations"]))
+
+
+def _verdict(lead: Difference) -> str:
+    if lead.low >= 0:
+        return HOLDS
+    return FAILS if lead.high < 0 else UNDECIDED
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "−")

@@ -1,0 +1,52 @@
+"""Methods at one budget: a line of the figure for each."""
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from oso_dp import labels
+from oso_dp.reporting.figures import canvas, looks
+
+
+def draw_dots(values: pd.DataFrame, metric: str, title: str, methods: list[str]) -> Figure | None:
+    """A dot with its standard deviation for each value, methods below each other in their order.
+
+    values: columns method, mean, std (printed unit; NaN for one seed) and source, which says what a
+    marker's filling means: the first source is filled, the others are hollow. None without values.
+    methods: all of the report, for colours.
+    """
+    known = values.dropna(subset="mean")
+    if known.empty:
+        return None
+    ordered = labels.method_order(known["method"].unique())
+    sources = list(dict.fromkeys(known["source"]))
+    figure, (axes,) = canvas.panels(1, title)
+    figure.set_size_inches(6.8, 1.5 + 0.3 * len(ordered))
+    colour, marker = looks.colours(methods), looks.markers(methods)
+    for row in known.itertuples():
+        place = sources.index(row.source)
+        axes.errorbar(
+            row.mean,
+            ordered.index(row.method) + 0.22 * (place - (len(sources) - 1) / 2),
+            xerr=None if pd.isna(row.std) else row.std,
+            color=colour[row.method],
+            marker=marker[row.method],
+            mfc=None if place == 0 else "white",
+            linestyle="",
+            capsize=2.5,
+        )
+    axes.set_yticks(range(len(ordered)), [labels.method_label(method) for method in ordered])
+    axes.set_ylim(len(ordered) - 0.4, -0.6)  # the first on top
+    axes.set_xlabel(labels.metric_label(metric))
+    axes.margins(x=0.08)
+    if len(sources) > 1:
+        grey: dict[str, Any] = {"color": "#555555", "marker": "o", "linestyle": ""}
+        fills: list[dict[str, Any]] = [{}, *[{"mfc": "white"}] * (len(sources) - 1)]
+        handles = [
+            Line2D([], [], label=source, **(grey | fill))
+            for source, fill in zip(sources, fills, strict=True)
+        ]
+        canvas.legend(figure, handles)
+    return figure

@@ -1,0 +1,133 @@
+"""The verdicts at a glance: method by epsilon, for each data set and k of the paper."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis import verdicts
+from oso_dp.paper.tables import DATASETS
+from oso_dp.reporting.tables.cells import MARK, anchor
+
+# verdict -> its sign, and how it looks
+SIGNS = {
+    verdicts.CONSISTENT: ("=", "yes"),
+    verdicts.BETTER: ("+", "no"),
+    verdicts.WORSE: ("−", "no"),
+    verdicts.UNDECIDED: ("?", "open"),
+    verdicts.DIVERGED: ("×", "no"),
+    verdicts.TRAINS: ("t", "no"),
+    verdicts.SAME: ("=", "yes"),
+    verdicts.AS_GOOD: ("≈", "yes"),
+    verdicts.OTHER: ("≠", "no"),
+    verdicts.PART: ("p", "open"),
+    verdicts.NOT_RUN: ("·", "idle"),
+}
+_MEANINGS = {
+    verdicts.CONSISTENT: "consistent with the printed value",
+    verdicts.BETTER: "better than printed",
+    verdicts.WORSE: "worse than printed",
+    verdicts.DIVERGED: "all runs diverged",
+    verdicts.TRAINS: "trains, where the paper's diverge",
+    verdicts.SAME: "the same best point (k = 7 has no values)",
+    verdicts.AS_GOOD: "another best point, as good",
+    verdicts.OTHER: "another best point, better",
+    verdicts.PART: "part of the grid",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    sign: str  # with the number of seeds
+    words: str  # the same in words
+    look: str
+    hover: str
+    link: str  # to its evidence
+    starts: bool  # whether it is the first of its k
+
+
+@dataclass(frozen=True)
+class Block:
+    """One data set: its heads and a line for each method."""
+
+    dataset: str
+    ks: list[tuple[int, int]]  # k, and over how many columns
+    epsilons: list[tuple[str, bool]]  # and whether it is the first of its k
+    lines: list[tuple[str, list[Cell]]]
+
+
+def blocks(matrix: pd.DataFrame) -> list[Block]:
+    """`verdict_matrix` for the page, in the paper's order."""
+    return [_block(dataset, matrix[matrix["dataset"] == dataset]) for dataset in DATASETS]
+
+
+def _block(dataset: str, rows: pd.DataFrame) -> Block:
+    columns = rows[["k", "epsilon"]].drop_duplicates().sort_values(["k", "epsilon"])
+    starts = ~columns.duplicated("k")
+    of_cell = rows.set_index(["method", "k", "epsilon"], drop=False).sort_index()
+    lines = [
+        (
+            labels.method_label(method),
+            [
+                _cell(of_cell.loc[(method, column.k, column.epsilon)], start)
+                for column, start in zip(columns.itertuples(), starts, strict=True)
+            ],
+        )
+        for method in labels.method_order(rows["method"].unique())
+    ]
+    return Block(
+        labels.dataset_short(dataset),
+        [(int(k), len(same)) for k, same in columns.groupby("k")],
+        [(labels.epsilon_text(e), s) for e, s in zip(columns["epsilon"], starts, strict=True)],
+        lines,
+    )
+
+
+def _cell(row: pd.Series, starts: bool) -> Cell:
+    sign, look = SIGNS[row["verdict"]]
+    if not row["seeds"]:
+        return Cell(sign, row["verdict"], look, row["verdict"], f"table_{row['table']:02d}", starts)
+    hover = f"{row['verdict']}, {row['seeds']} seed{'' if row['seeds'] == 1 else 's'}"
+    if not pd.isna(row["difference"]):
+        hover += f"; ours − paper {labels.signed(row['difference'])}"
+    if not pd.isna(row["difference_half"]):
+        hover += f" ± {row['difference_half']:.2f} {row['unit']}"
+    mark = MARK if row["chose_momentum"] else ""
+    words = f"{row['verdict']} ({row['seeds']}){mark}"
+    return Cell(f"{sign}{row['seeds']}{mark}", words, look, hover, anchor(row), starts)
+
+
+def legend(matrix: pd.DataFrame) -> str:
+    """What the signs that occur mean."""
+    seen = [word for word in SIGNS if word in set(matrix["verdict"])]
+    parts = [f"{SIGNS[word][0]} {_MEANINGS.get(word, word)}" for word in seen]
+    return " ".join([f"{'; '.join(parts)}. The number is that of our seeds.", *momentum(matrix)])
+
+
+def momentum(matrix: pd.DataFrame) -> list[str]:
+    """What its mark means, if that cell was run."""
+    if not matrix.loc[matrix["seeds"] > 0, "chose_momentum"].any():
+        return []
+    return [f"{MARK} The momentum was chosen by this cell: that it agrees says nothing."]
+
+
+def markdown(matrix: pd.DataFrame) -> list[str]:
+    """The matrix as lines of Markdown: a row for each data set and method, a column for each k."""
+    ks = sorted(matrix["k"].unique())
+    lines = ["| data set | method | " + " | ".join(f"k = {k}" for k in ks) + " |"]
+    lines.append("|---" * (len(ks) + 2) + "|")
+    for block in blocks(matrix):
+        for place, (method, cells) in enumerate(block.lines):
+            spans, texts = iter(cells), []
+            epsilons = iter(block.epsilons)
+            for _, span in block.ks:
+                texts.append(_run_of([(next(epsilons)[0], next(spans)) for _ in range(span)]))
+            name = block.dataset if place == 0 else ""
+            lines.append(f"| {name} | {method} | {' | '.join(texts)} |")
+    return lines
+
+
+def _run_of(cells: list[tuple[str, Cell]]) -> str:
+    """Of one k: what was run, or that nothing was."""
+    ran = [f"ε = {epsilon}: {cell.words}" for epsilon, cell in cells if cell.look != "idle"]
+    return ", ".join(ran) or verdicts.NOT_RUN

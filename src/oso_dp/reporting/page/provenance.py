@@ -1,0 +1,41 @@
+"""Where and when a report's rows and the report itself were made."""
+
+import os
+import time
+
+import pandas as pd
+
+from oso_dp import labels
+
+
+def made_on() -> str:
+    """The day of the report; $SOURCE_DATE_EPOCH's, where a build is to be the same to the byte."""
+    at = os.environ.get("SOURCE_DATE_EPOCH")
+    return time.strftime("%Y-%m-%d", time.gmtime(int(at) if at else None))
+
+
+def devices(runs: pd.DataFrame) -> str:
+    return ", ".join(sorted(runs["device"].dropna().unique())) or labels.NOTHING
+
+
+def provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
+    """Where the rows come from: pairs of a name and its values."""
+    names = {
+        "package version": "package_version",
+        "code hash": "code_hash",
+        "torch version": "torch_version",
+        "device": "device",
+        "delta": "delta",
+        "how tuning is accounted for": "selection",
+        "sampling": "sampling",
+        "batch size (expected)": "batch_size",
+        "epochs": "epochs",
+    }
+    pairs = []
+    for label, column in names.items():
+        values = sorted(runs[column].dropna().unique())
+        text = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+        pairs.append((label, text or labels.NOTHING))
+    total = runs["wall_seconds"].sum()
+    pairs.append(("runs", f"{len(runs):,}, {labels.duration(total)} in sum"))
+    return pairs

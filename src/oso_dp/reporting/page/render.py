@@ -1,0 +1,164 @@
+"""The page as HTML: one file that needs no network."""
+
+import base64
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+
+import jinja2
+from markupsafe import Markup
+
+from oso_dp import labels
+from oso_dp.analysis import evidence, verdicts
+from oso_dp.analysis.verdict_matrix import verdict_matrix
+from oso_dp.paper.tables import DATASETS
+from oso_dp.reporting.figures.picture import Picture
+from oso_dp.reporting.page import headline, matrix
+from oso_dp.reporting.page.provenance import devices, made_on, provenance
+from oso_dp.reporting.page.sections import sections_of, unrun_tables
+from oso_dp.reporting.sources import Sources
+from oso_dp.reporting.table import Table, headings, text
+from oso_dp.reporting.tables.accounting import statement
+from oso_dp.reporting.tables.cells import RULE_NOTE, SEEDS_NOTE
+from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
+from oso_dp.reporting.tables.claims import in_short
+
+PAPER_URL = "https://doi.org/10.1609/aaai.v38i11.29099"
+# Tables to which page.html.j2 gives a place by their name; others are folded into the appendices.
+_PLACED = {
+    *("claims", "questions", "table_01", "runs", "noise_multipliers", "search_cost"),
+    *("search_outcome", "figures", "accounting", "checkpoint_rules", "beyond"),
+}
+_FOLDER = files("oso_dp.reporting.page")
+
+
+def render(
+    sources: Sources, tables: Mapping[str, Table], pictures: list[Picture], title: str | None
+) -> str:
+    """The page of a report; title: instead of its own.
+
+    tables: by their names, as `tables.every_table` makes them. pictures: those that were drawn.
+    """
+    study = sources.study
+    sections = sections_of(study, tables, pictures)
+    unrun = unrun_tables(tables, {section.table.name for section in sections}, pictures)
+    placed = _PLACED | {section.table.name for section in sections}
+    placed |= {part.table.name for part in unrun}
+    papers = bool(set(study.datasets) & set(DATASETS))
+    verdict = verdict_matrix(study) if papers else None
+    claims, questions = (in_short(sources.claims, initial) for initial in "CQ")
+    short = [section for section in sections if not section.whole]
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            title=title or ("Online Sensitivity Optimization: " + _SUBTITLE[papers]),
+            style=Markup(_asset("style.css")),
+            library=Markup(_asset("vendor/dataTables.min.js")),
+            script=Markup(_asset("script.js")),
+            paper_url=PAPER_URL,
+            date=made_on(),
+            devices=devices(study.runs),
+            scope=headline.scope(study),
+            verdict=headline.verdict(study, sources.claims),
+            matrix=None if verdict is None else matrix.blocks(verdict),
+            matrix_legend="" if verdict is None else matrix.legend(verdict),
+            findings=headline.findings(study, sources.claims),
+            paper_says=headline.paper_says(),
+            tables=tables,
+            claims_short=claims,
+            claims_anchors=dict(enumerate(claims.iloc[:, 0])),
+            questions_short=questions,
+            questions_anchors=dict(enumerate(questions.iloc[:, 0])),
+            sections=[section for section in sections if section.whole],
+            short=short,
+            short_title="Shorter runs: " + ", ".join(section.heading for section in short),
+            unrun=unrun,
+            beyond=tables.get("beyond"),
+            more_tables=[table for name, table in tables.items() if name not in placed],
+            said_elsewhere={
+                *(RULE_NOTE, SEEDS_NOTE, verdicts.VALUE_RULE, verdicts.POINT_RULE),
+                *labels.DATASET_NOTES.values(),
+            },
+            value_rule=verdicts.VALUE_RULE,
+            point_rule=verdicts.POINT_RULE,
+            statement=statement(sources.accounts),
+            rules_sentence=rules_sentence(study),
+            datasets=[labels.dataset_label(d) for d in study.datasets],
+            noise_pictures=[p for p in pictures if p.kind == "noise"],
+            cost_pictures=[p for p in pictures if p.kind == "search_cost"],
+            cosine_pictures=[p for p in pictures if p.kind == "cosine"],
+            # Of no data set at one k, and of no kind that has a section.
+            more_pictures=[
+                p
+                for p in pictures
+                if p.k is None and p.kind not in ("noise", "search_cost", "cosine")
+            ],
+            appendices=_appendices(tables, bool(unrun)),
+            provenance=provenance(study.runs),
+        )
+    )
+
+
+_SUBTITLE = {True: "how its reproduction stands", False: "the results"}
+
+
+def _appendices(tables: Mapping[str, Table], unrun: bool) -> list[tuple[str, str]]:
+    """The folds at the page's end: an anchor and a short name."""
+    every = {
+        "rules": "Verdicts",
+        "paper-figures": "The paper's figures",
+        "privacy": "Privacy",
+        "checkpoints": "Checkpoints",
+        "runs-list": "Runs",
+        "data": "Data and models",
+        "paper-only": "Not run",
+        "provenance": "Provenance",
+    }
+    shown = {"paper-figures": "figures" in tables, "paper-only": unrun}
+    return [(name, heading) for name, heading in every.items() if shown.get(name, True)]
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["cell"] = text
+    environment.filters["headings"] = headings
+    environment.filters["look"] = _look
+    environment.filters["order"] = _order
+    environment.filters["base64"] = lambda data: base64.b64encode(data).decode("ascii")
+    return environment
+
+
+def _asset(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+_LONG = 26  # characters, from which a cell's text is broken
+
+
+def _look(cell: str) -> Markup:
+    """A cell's class: verdicts in colour, what was not run in grey, long texts broken."""
+    word = cell.split(" (")[0]
+    looks = [look] if (look := _LOOKS.get(word)) else []
+    if len(cell) > _LONG:
+        looks.append("long")
+    return Markup(' class="{}"').format(" ".join(looks)) if looks else Markup("")
+
+
+_LOOKS = {
+    **{word: look for word, (_, look) in matrix.SIGNS.items()},
+    evidence.HOLDS: "yes",
+    evidence.FAILS: "no",
+}
+
+
+def _order(cell: str) -> str:
+    """What a cell is sorted by: the number that it begins with, if it does."""
+    found = re.match(r"[+−-]?\d[\d,]*(\.\d+)?(e[+-]?\d+)?", cell)
+    return found[0].replace("−", "-").replace(",", "") if found else ""

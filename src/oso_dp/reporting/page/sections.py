@@ -1,0 +1,98 @@
+"""What the page shows of each data set and k, and what it says of what was not run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from oso_dp import labels
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import is_whole, settings
+from oso_dp.analysis.study import Study
+from oso_dp.paper.tables import PaperTable, find_table, paper_tables
+from oso_dp.reporting.figures.picture import Picture
+from oso_dp.reporting.page.headline import best_method
+from oso_dp.reporting.table import Table
+
+# What a figure of each kind is called in a list.
+_KINDS = {
+    "beyond": "further methods",
+    "grid": "the whole grid",
+    "curves": "learning curves",
+    "threshold": "C over the steps",
+    "learning_rate": "ρ over the steps",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A data set at a k: its table, the figure that stands open, and those that are folded."""
+
+    id: str
+    heading: str
+    table: Table
+    best: str | None
+    first: list[Picture]
+    rest: list[Picture]
+    whole: bool  # whether its runs are as long as the paper's
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> str:
+        """What the folded figures show."""
+        return ", ".join(dict.fromkeys(_KINDS.get(p.kind, p.kind) for p in self.rest))
+
+
+@dataclass(frozen=True)
+class Unrun:
+    """A table of the paper of which nothing was run."""
+
+    table: Table
+    short: str
+    pictures: list[Picture]
+
+
+def sections_of(
+    study: Study, tables: Mapping[str, Table], pictures: list[Picture]
+) -> list[Section]:
+    """One section per data set and k that was run."""
+    sections = []
+    noted = set()
+    for dataset, k in settings(study):
+        reference = find_table(dataset, k)
+        cells = judged_cells(study, dataset, k)
+        ran = cells.loc[cells["status"] != "not run", "epochs"]
+        whole = all(is_whole(dataset, epochs) for epochs in ran)
+        mine = [p for p in pictures if (p.dataset, p.k) == (dataset, k) and p.ours]
+        note = labels.DATASET_NOTES.get(dataset)
+        sections.append(
+            Section(
+                f"{dataset}-k{k}",
+                f"{labels.dataset_label(dataset)}, k = {k}",
+                tables[name_of(reference) if reference else f"{dataset}_k{k}"],
+                best_method(cells[cells["in_paper"] | (reference is None)]) if whole else None,
+                [p for p in mine if p.kind == "metric"],
+                [p for p in mine if p.kind != "metric"],
+                whole,
+                [note] if note and dataset not in noted else [],
+            )
+        )
+        noted.add(dataset)
+    return sections
+
+
+def unrun_tables(
+    tables: Mapping[str, Table], run: set[str], pictures: list[Picture]
+) -> list[Unrun]:
+    """The paper's tables that have no section; run: the names of those that have."""
+    left = [t for t in paper_tables() if name_of(t) in tables and name_of(t) not in run]
+    return [
+        Unrun(
+            tables[name_of(table)],
+            f"Table {table.number} ({labels.dataset_short(table.dataset)}, k = {table.k})",
+            [p for p in pictures if not p.ours and (p.dataset, p.k) == (table.dataset, table.k)],
+        )
+        for table in left
+    ]
+
+
+def name_of(table: PaperTable) -> str:
+    return f"table_{table.number:02d}"

@@ -1,0 +1,82 @@
+"""Figure 1's claim is judged by the measured cosines, and only where both truths agree."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from oso_dp.analysis.evidence import FAILS, HOLDS, NOT_RUN, NOTHING, UNDECIDED, Evidence
+from oso_dp.analysis.measured import COSINE_COLUMNS
+from oso_dp.analysis.optimal_threshold import prominent_optimum
+
+THRESHOLDS = np.geomspace(0.01, 100, 13)
+
+
+def curves(batch, data=None, std=0.001, steps=(100, 500, 950)):
+    """Cosines over C, the same at each step; data: as batch unless given."""
+    data = batch if data is None else data
+    return pd.DataFrame(
+        {
+            **dict.fromkeys(COSINE_COLUMNS, 1.0),
+            "dataset": "mnist",
+            "step": step,
+            "threshold": threshold,
+            "realisations": 20,
+            "batch_mean": of_batch,
+            "batch_std": std,
+            "data_mean": of_data,
+            "data_std": std,
+        }
+        for step in steps
+        for threshold, of_batch, of_data in zip(THRESHOLDS, batch, data, strict=True)
+    )
+
+
+PEAK = 0.02 + 0.02 * np.exp(-(np.log10(THRESHOLDS) ** 2))  # at C = 1; a third lower at both ends
+FALLING = np.linspace(0.04, 0.01, 13)  # the smallest C is the best: no optimum inside the range
+RISING = FALLING[::-1]
+LEVEL = np.full(13, 0.03)
+
+
+def verdict(rows, dataset="mnist"):
+    evidence = Evidence(pd.DataFrame(), cosine=rows)
+    return prominent_optimum(evidence, dataset)
+
+
+@pytest.mark.parametrize(
+    ("batch", "data", "expected"),
+    [
+        (PEAK, PEAK, HOLDS),
+        (FALLING, FALLING, FAILS),
+        (RISING, RISING, FAILS),
+        (LEVEL, LEVEL, FAILS),
+        (PEAK, LEVEL, UNDECIDED),
+        (FALLING, PEAK, UNDECIDED),
+    ],
+)
+def test_an_optimum_inside_the_range_is_needed_against_both_truths(batch, data, expected):
+    found = verdict(curves(batch, data))
+    assert found.verdict == expected
+    assert "mean over 3 steps" in found.text
+
+
+def test_what_noise_hides_is_undecided():
+    slight = LEVEL + np.where(THRESHOLDS[6] == THRESHOLDS, 0.0032, 0.0)  # a tenth and a little more
+    assert verdict(curves(slight, std=0.0001)).verdict == HOLDS
+    assert verdict(curves(slight, std=0.02)).verdict == UNDECIDED
+
+
+def test_a_single_step_without_an_optimum_counts_among_the_others():
+    rows = curves(PEAK, steps=(100,))
+    none = curves(FALLING, steps=(500, 950))
+    assert verdict(pd.concat([rows, none])).verdict != HOLDS
+
+
+def test_it_names_the_end_that_comes_closest():
+    assert "C = 0.01 by" in verdict(curves(FALLING)).text
+    assert "C = 100 by" in verdict(curves(RISING)).text
+
+
+def test_without_measurements_there_is_no_verdict():
+    assert verdict(curves(PEAK), "fashion_mnist").verdict == NOT_RUN
+    assert verdict(pd.DataFrame()).verdict == NOT_RUN
+    assert prominent_optimum(Evidence(pd.DataFrame()), "mnist").verdict == NOTHING  # the paper's

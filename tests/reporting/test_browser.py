@@ -1,0 +1,112 @@
+"""The page in a real browser: sorting, filtering, links, and what is seen first.
+
+Skips where there is no Chromium; continuous integration installs it where it can.
+"""
+
+import pytest
+from tests.reporting.browser import find_browser, run_in
+
+BROWSER = find_browser()
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+
+
+@pytest.fixture
+def seen(paper_report, tmp_path):
+    def look(script, width=1280):
+        found = run_in(BROWSER, paper_report / "index.html", script, tmp_path, width)
+        assert "error" not in found, found["error"]
+        return found
+
+    return look
+
+
+def test_tables_sort_by_number_and_filter(seen):
+    found = seen("""
+        const table = document.querySelector('#noise_multipliers table.sort');
+        const heads = [...table.tHead.rows[0].cells].map(c => c.textContent.trim());
+        const column = heads.indexOf('ν');
+        const values = () => [...table.tBodies[0].rows].map(r => r.cells[column].textContent);
+        seen.column = column;
+        seen.before = values();
+        table.tHead.rows[0].cells[column].click();
+        seen.up = values();
+        table.tHead.rows[0].cells[column].click();
+        seen.down = values();
+        const runs = document.querySelector('#runs table.sort');
+        seen.claims = [...document.querySelectorAll('#claims ~ * table.sort, #claims table.sort')]
+          .length;
+        const claim = document.getElementById('C10').closest('.dt-container, .scroll');
+        const field = claim.querySelector('input');
+        field.value = 'Fashion'; field.dispatchEvent(new Event('input', {bubbles: true}));
+        field.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));
+        await new Promise(done => setTimeout(done, 1500));
+        seen.left = [...claim.querySelectorAll('tbody tr')].map(r => r.cells[0].textContent);
+    """)
+    assert found["column"] >= 0
+    numbers = [float(v) for v in found["up"] if v != "–"]
+    assert len(numbers) > 1
+    assert numbers == sorted(numbers)
+    assert [float(v) for v in found["down"] if v != "–"] == sorted(numbers, reverse=True)
+    assert sorted(found["before"]) == sorted(found["up"]) == sorted(found["down"])
+    assert 0 < len(found["left"]) < 10
+    assert "C4" in found["left"]
+    assert "C5" not in found["left"]
+
+
+def test_a_link_opens_what_is_folded_away(seen):
+    found = seen("""
+        const cell = document.querySelector('table.matrix td.open a');
+        const target = document.getElementById(cell.hash.slice(1));
+        seen.target = target.id;
+        seen.hidden = target.getClientRects().length === 0;
+        cell.click();
+        await new Promise(done => setTimeout(done, 300));
+        const box = target.getBoundingClientRect();
+        seen.shown = target.getClientRects().length > 0 && box.top >= 0 && box.top < innerHeight;
+    """)
+    assert found["target"] == "mnist-k9-eps9-online"
+    assert found["hidden"]
+    assert found["shown"]
+
+
+def test_every_anchor_leads_somewhere(seen):
+    found = seen("""
+        const hashes = [...document.querySelectorAll('a[href^="#"]')].map(a => a.hash.slice(1));
+        seen.count = hashes.length;
+        seen.lost = hashes.filter(id => !document.getElementById(decodeURIComponent(id)));
+        const ids = [...document.querySelectorAll('[id]')].map(e => e.id);
+        seen.twice = ids.filter((id, i) => ids.indexOf(id) !== i);
+    """)
+    assert found["count"] > 150  # the matrix has 144
+    assert found["lost"] == found["twice"] == []
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_first_screen_has_the_verdict_and_nothing_is_wider_than_the_screen(seen, width):
+    found = seen(
+        """
+        seen.verdict = document.querySelector('.verdict').getBoundingClientRect().bottom;
+        seen.matrix = document.querySelector('table.matrix').getBoundingClientRect().top;
+        seen.width = document.documentElement.scrollWidth;
+        seen.first = getComputedStyle(document.querySelector('tbody td')).position;
+        seen.contents = getComputedStyle(document.querySelector('nav')).position;
+        """,
+        width,
+    )
+    assert found["verdict"] < 900
+    assert found["matrix"] < 900
+    assert found["width"] <= max(width, 500)  # a headless window is no narrower than 500
+    assert found["first"] == found["contents"] == "sticky"
+
+
+def test_every_figure_is_drawn(seen):
+    found = seen("""
+        for (const fold of document.querySelectorAll('details')) fold.open = true;
+        const images = [...document.images];
+        for (const image of images) image.loading = 'eager';
+        await Promise.all(images.map(image => image.decode().catch(() => null)));
+        seen.images = images.length;
+        seen.blank = images.filter(i => i.naturalWidth === 0).map(i => i.alt);
+    """)
+    assert found["images"] > 10
+    assert found["blank"] == []

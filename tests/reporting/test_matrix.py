@@ -1,0 +1,60 @@
+"""The matrix on the page and in the README: signs, seeds, and a way to the evidence."""
+
+import re
+
+import pytest
+
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.verdict_matrix import verdict_matrix
+from oso_dp.reporting.page.matrix import SIGNS, blocks, legend, markdown
+
+
+@pytest.fixture
+def some(store, study):
+    for seed in range(3):
+        store.add(seed=seed, values=(0.936 + 0.001 * seed,))
+    store.add(method="fixed_threshold", learning_rate=0.003162, threshold=10.0, values=(0.91,))
+    return verdict_matrix(study(store))
+
+
+def test_every_verdict_has_a_sign():
+    constants = [value for name, value in vars(verdicts).items() if name.isupper()]
+    words = {value for value in constants if isinstance(value, str)}
+    assert words - {verdicts.NO_VALUE, verdicts.VALUE_RULE, verdicts.POINT_RULE} == set(SIGNS)
+
+
+def test_a_cell_says_its_verdict_its_seeds_and_the_interval(some):
+    (mnist, _, _) = blocks(some)
+    cells = dict(mnist.lines)
+    assert [cell.sign for cell in cells["Online"]] == ["·"] * 11 + ["=3"]
+    assert re.fullmatch(
+        r"consistent, 3 seeds; ours − paper \+0\.08 ± \d\.\d\d %", cells["Online"][-1].hover
+    )
+    assert cells["FixedThreshold"][-1].sign == "?1*"
+    assert cells["FixedThreshold"][-1].link == "mnist-k9-eps9-fixed_threshold"
+    assert cells["Online"][0].link == "table_11"  # k = 5 was not run: what the paper prints
+    assert [k for k, _ in mnist.ks] == [5, 7, 9]
+
+
+def test_budgets_are_each_k_s_own(some):
+    (_, fashion, _) = blocks(some)
+    budgets = [text for text, _ in fashion.epsilons]
+    assert budgets == ["3", "5", "7", "9", "1", "2", "3", "4", "1", "2", "3", "4"]
+    assert [start for _, start in fashion.epsilons] == [True, False, False, False] * 3
+
+
+def test_the_legend_explains_what_is_there_and_nothing_else(some):
+    text = legend(some)
+    assert "= consistent with the printed value" in text
+    assert "? undecided" in text
+    assert "worse" not in text
+    assert "* The momentum was chosen by this cell" in text
+    assert "momentum" not in legend(some[some["method"] == "online"])
+
+
+def test_the_readme_s_form_is_in_words(some):
+    lines = markdown(some)
+    assert lines[0] == "| data set | method | k = 5 | k = 7 | k = 9 |"
+    assert "| MNIST | Online | not run | not run | ε = 9: consistent (3) |" in lines
+    assert "|  | FixedThreshold | not run | not run | ε = 9: undecided (1)* |" in lines
+    assert len(lines) == 2 + 3 * 4
