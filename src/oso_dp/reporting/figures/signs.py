@@ -11,13 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.sign_windows import PRODUCTS, WIDTH, sign_windows
+from oso_dp.analysis.sign_windows import PRODUCTS, sign_windows
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
 
 PLACE = 56
 
+_STRETCH = 25  # steps of a share
 SHOWN = 40  # steps whose signs are drawn one by one
 _NAMES = {"threshold": "C", "learning_rate": "ρ"}
 _TITLE = "The signs that move C and ρ, with and without noise"
@@ -34,23 +35,29 @@ def plans(study: Study) -> Iterator[PicturePlan]:
     if rows.empty:
         return
     caption = (
-        f"One run of Online each: {_which(rows)}. Above: of {WIDTH} steps at a time, the share at "
-        "which the sign that moves ρ (or C) was + as the method saw it, the same without noise "
+        f"One run of Online each: {_which(rows)}. Above: of {_STRETCH} steps at a time, the share "
+        "at which the sign that moves ρ (or C) was + as the method saw it, the same without noise "
         "(dashed), and the share to expect from the sums without noise and a noise that is "
         f"independent of them (dotted). Below: the last {SHOWN} steps that were followed, one by "
-        "one; dark is +, and “true” is without noise. That comes from looking at the training "
-        "data, which is not private: public data only."
+        "one; dark is +. What is without noise comes from looking at the training data, which is "
+        "not private: public data only."
     )
     yield PicturePlan("signs", "", None, "signs", caption, lambda: draw_signs(rows))
 
 
 def _which(rows: pd.DataFrame) -> str:
-    runs = rows.drop_duplicates("run_id")
     return "; ".join(
         f"{labels.dataset_short(run.dataset)} (k = {run.k}, ε = {run.epsilon:g}, "
         f"ρ₀ = {run.learning_rate:g})"
-        for run in runs.itertuples()
+        for run in _runs(rows).itertuples()
     )
+
+
+def _runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The first row of each run, in the order of the columns."""
+    order = labels.dataset_order(rows["dataset"].unique())
+    first = rows.drop_duplicates("run_id")
+    return first.sort_values("dataset", key=lambda names: names.map(order.index), kind="stable")
 
 
 def draw_signs(rows: pd.DataFrame) -> Figure:
@@ -58,9 +65,8 @@ def draw_signs(rows: pd.DataFrame) -> Figure:
 
     rows: as `measured.read_signs` gives them.
     """
-    windows = sign_windows(rows)
-    order = labels.dataset_order(rows["dataset"].unique())
-    runs = rows.drop_duplicates("run_id").sort_values("dataset", key=lambda d: d.map(order.index))
+    windows = sign_windows(rows, _STRETCH)
+    runs = _runs(rows)
     figure, panels = canvas.panel_grid(3, len(runs), _TITLE, sharex=False)
     for column, run in enumerate(runs.itertuples()):
         panels[0][column].set_title(labels.dataset_short(str(run.dataset)))
@@ -79,11 +85,11 @@ def draw_signs(rows: pd.DataFrame) -> Figure:
 
 
 def _shares(panel: Axes, windows: pd.DataFrame, colour: str) -> None:
-    middle = (windows["first"] + windows["last"]) / 2
+    edges = [windows["first"].iloc[0], *windows["last"]]
     panel.axhline(0.5, color="#9A9A9A", linewidth=0.8)
-    panel.plot(middle, windows["true_up"], color="black", linestyle="--", linewidth=1.1)
-    panel.plot(middle, windows["expected_up"], color="black", linestyle=":", linewidth=1.3)
-    panel.plot(middle, windows["up"], color=colour)
+    panel.stairs(windows["up"], edges, baseline=None, color=colour, linewidth=3.2)
+    panel.stairs(windows["true_up"], edges, baseline=None, color="black", linestyle="--")
+    panel.stairs(windows["expected_up"], edges, baseline=None, color="black", linestyle=":")
     panel.set_ylim(-0.04, 1.04)
     panel.set_yticks([0, 0.5, 1], ["0", "½", "1"])
     panel.set_xlim(0, windows["last"].max())
@@ -93,7 +99,7 @@ def _lanes(panel: Axes, rows: pd.DataFrame) -> None:
     """A lane for each product, a field for each step: dark is +."""
     lanes = [
         (
-            f"{_NAMES[value]}{'' if noisy else ', true'}",
+            f"{_NAMES[value]}{'' if noisy else ', no noise'}",
             value,
             product if noisy else f"true_{product}",
         )
