@@ -88,7 +88,7 @@ cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of
 	$(STUDY) --configfile config/headline.yaml -- cosine
 	cp build/headline/cosine.csv results/cosine.csv
 
-signs: $(READY) ## Follow the signs that move C and rho, with and without noise (half an hour)
+signs: $(READY) ## Follow the signs that move C and rho, with and without noise (a quarter of an hour)
 	$(STUDY) --configfile config/signs.yaml -- signs
 	cp build/signs/signs.csv results/signs.csv
 

@@ -10,13 +10,12 @@ from scipy.special import ndtr
 
 from oso_dp.analysis.measured import read_signs
 from oso_dp.cli.signs import signs as command
-from oso_dp.data.arrays import Arrays, save_arrays
+from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.probe.signs import StepSigns, signs
 from oso_dp.study.cohort import Run
-from oso_dp.study.config import load_config
-from oso_dp.study.plan import make_plan, read_plan, write_plan
+from oso_dp.study.plan import read_plan
 from oso_dp.training.loop import Task, train
 from oso_dp.training.provenance import code_hash
 
@@ -115,17 +114,6 @@ def test_a_run_that_diverges_is_named(arrays) -> None:
 
 
 COHORT = "glyphs.online.k2.eps3"
-
-
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory, repo):
-    """A plan, and data that fit it."""
-    folder = tmp_path_factory.mktemp("planned")
-    plan, data = folder / "plan.json", folder / "data.npz"
-    write_plan(make_plan(load_config(repo / "config/smoke.yaml")), plan)
-    inputs, targets = np.zeros((6000, 1, 14, 14), np.float32), np.zeros(6000, np.int64)
-    save_arrays(data, Arrays(inputs, targets, inputs[:9], targets[:9]), {"dataset": "glyphs"})
-    return plan, data
 
 
 @pytest.fixture

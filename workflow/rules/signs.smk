@@ -1,4 +1,4 @@
-FOLLOWED = {"mnist": 400, "fashion_mnist": 400}  # data set -> steps
+FOLLOWED = {"mnist": 250, "fashion_mnist": 250}  # data set -> steps
 
 
 rule signs:

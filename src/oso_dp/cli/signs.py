@@ -45,7 +45,7 @@ def signs(
     if last > chosen.steps:
         raise OsoError(f"--steps {steps}: at most the run's {chosen.steps}")
     run = _run(chosen, learning_rate)
-    make_folder(output.parent)  # before half an hour of work
+    make_folder(output.parent)  # before minutes of work
     torch.set_num_threads(threads)
     task = task_of(chosen, device)
     rows = []
