@@ -30,7 +30,7 @@ INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slurm lint mutants mutation audit bench step-times precisions account report cosine spotcheck paper campaign \
+.PHONY: help setup demo test test-slurm lint mutants mutation audit bench step-times precisions account report cosine signs spotcheck paper campaign \
 	campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
@@ -88,6 +88,10 @@ report: $(READY) ## Make tables, figures and reports/index.html again from resul
 cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (half an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine
 	cp build/headline/cosine.csv results/cosine.csv
+
+signs: $(READY) ## Follow the signs that move C and rho, with and without noise (a quarter of an hour)
+	$(STUDY) --configfile config/signs.yaml -- signs
+	cp build/signs/signs.csv results/signs.csv
 
 spotcheck: $(READY) ## Train only the best settings that the paper reports (hours)
 	$(STUDY) --configfile config/spotcheck.yaml

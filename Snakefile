@@ -24,6 +24,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/results.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/cosine.smk"
+include: "workflow/rules/signs.smk"
 
 
 rule all:

@@ -29,7 +29,7 @@ DOCUMENTED = [
         "bench",
         "account",
     ),
-    *("report", "cosine", "spotcheck", "paper", "clean", "help"),
+    *("report", "cosine", "signs", "spotcheck", "paper", "clean", "help"),
     *("step-times", "precisions", "campaign", "collect"),
     *("campaign-pause", "campaign-resume", "campaign-stop"),
 ]

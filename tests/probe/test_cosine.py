@@ -16,8 +16,6 @@ from oso_dp.models import build_model
 from oso_dp.privacy.streams import Seeded
 from oso_dp.probe.cosine import Probe, Similarity, similarities
 from oso_dp.study.cohort import Run
-from oso_dp.study.config import load_config
-from oso_dp.study.plan import make_plan, write_plan
 from oso_dp.training.loop import Task, initial_parameters, train
 from oso_dp.training.provenance import code_hash
 
@@ -139,17 +137,6 @@ def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
 def test_a_run_that_diverges_is_named(arrays):
     with pytest.raises(OsoError, match="run r: diverged at step 1 of 2"):
         similarities(task(1.0), start(math.inf), arrays, (2,), (1.0,), realisations=1)
-
-
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory, repo):
-    """A plan, and data that fit it."""
-    folder = tmp_path_factory.mktemp("planned")
-    plan, data = folder / "plan.json", folder / "data.npz"
-    write_plan(make_plan(load_config(repo / "config/smoke.yaml")), plan)
-    inputs, targets = np.zeros((6000, 1, 14, 14), np.float32), np.zeros(6000, np.int64)
-    save_arrays(data, Arrays(inputs, targets, inputs[:9], targets[:9]), {"dataset": "glyphs"})
-    return plan, data
 
 
 def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ SHIPPED += [
     "open_points",
     "ag_news_partial_beyond",
     "ag_news_partial_stopping",
+    "signs",
 ]
 
 

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oso_dp.analysis.budgets import read_budget
-from oso_dp.analysis.measured import COSINE, STEP_TIMES, read_cosine, read_facts, read_step_times
+from oso_dp.analysis.measured import (
+    COSINE,
+    SIGNS,
+    STEP_TIMES,
+    read_cosine,
+    read_facts,
+    read_signs,
+    read_step_times,
+)
 from oso_dp.analysis.search_costs import PRICES, read_costs
 from oso_dp.analysis.study import Study
 from oso_dp.errors import OsoError
@@ -31,5 +39,6 @@ def read_study(results: Path, budgets: Sequence[Path] = ()) -> Study:
         read_costs(results / PRICES),
         read_cosine(results / COSINE),
         read_step_times(results / STEP_TIMES),
+        read_signs(results / SIGNS),
         read_facts(results),
     )

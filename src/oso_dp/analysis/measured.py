@@ -1,4 +1,4 @@
-"""What was measured beside the runs: cosines, times, known words, in the results folder."""
+"""What was measured beside the runs: cosines, signs, times, known words, in the results folder."""
 
 import json
 from pathlib import Path
@@ -52,6 +52,29 @@ def read_cosine(path: Path) -> pd.DataFrame:
     table = _read(path, COSINE_COLUMNS, known, known, "cosines", "`oso cosine`")
     if len(table[["dataset", "method", "k", "epsilon", "learning_rate"]].drop_duplicates()) > 1:
         raise OsoError(f"{path}: holds more than one run; keep each in a file of its own")
+    return table
+
+
+SIGNS = "signs.csv"  # in a results folder
+SIGN_COLUMNS = [
+    *("dataset", "method", "k", "epsilon", "run_id", "step", "threshold", "learning_rate"),
+    *("direction", "gradient", "true_direction", "true_gradient", "direction_z", "gradient_z"),
+    *("true_two_apart", "clipped"),
+]
+
+
+def read_signs(path: Path) -> pd.DataFrame:
+    """The table, columns `SIGN_COLUMNS` and more, by run and step; empty where there is no file.
+
+    A cosine is null where a sum was zero. Raises OsoError for a file that is none of ours, and for
+    a run of which a step is missing or there twice.
+    """
+    numbers = [name for name in SIGN_COLUMNS[2:] if name != "run_id"]
+    needed = SIGN_COLUMNS[: SIGN_COLUMNS.index("direction")]
+    table = _read(path, SIGN_COLUMNS, needed, numbers, "signs", "`oso signs`")
+    table = table.sort_values(["run_id", "step"], ignore_index=True)
+    if not (table.groupby("run_id")["step"].diff().dropna() == 1).all():
+        raise OsoError(f"{path}: steps are missing or there twice; `oso signs` writes a whole run")
     return table
 
 

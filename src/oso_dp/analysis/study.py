@@ -27,6 +27,7 @@ class Study:
     costs: Mapping[tuple, float] = field(default_factory=dict)  # see `search_costs.read_costs`
     cosine: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `measured.read_cosine`
     step_times: pd.DataFrame = field(default_factory=no_step_times)
+    signs: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `measured.read_signs`
     known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # `read_facts`
     _known: dict[Hashable, Any] = field(default_factory=dict)
 

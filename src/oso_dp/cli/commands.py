@@ -16,6 +16,7 @@ from oso_dp.cli.epsilon import epsilon
 from oso_dp.cli.plan import plan
 from oso_dp.cli.report import report
 from oso_dp.cli.schema import schema
+from oso_dp.cli.signs import signs
 from oso_dp.cli.summary import summary
 from oso_dp.cli.train import train
 
@@ -28,7 +29,7 @@ app = typer.Typer(
 )
 
 for command in (
-    *(calibrate, epsilon, account, audit, cosine),
+    *(calibrate, epsilon, account, audit, cosine, signs),
     *(data, plan, train, collect, report, summary, schema),
 ):
     app.command()(command)

@@ -25,36 +25,19 @@ def cosine(
     import torch
 
     from oso_dp.cli.gpu import own_gpu
-    from oso_dp.data.arrays import load_arrays
     from oso_dp.files import make_folder
     from oso_dp.probe.cosine import STEPS, similarities
+    from oso_dp.probe.inputs import read_inputs
     from oso_dp.probe.record import write_similarities
-    from oso_dp.study.plan import read_plan
     from oso_dp.training.job import task_of
 
-    planned = read_plan(plan)
-    chosen = planned.cohort(cohort)
-    if not chosen.private:
-        raise OsoError(f"cohort {cohort}: has no privacy, so there is nothing to compare")
-    if chosen.randomness != "seeded":
-        raise OsoError(f"{plan}: randomness system is for data that need protection; these do not")
+    chosen, device, arrays = read_inputs(plan, cohort, data)
     at = tuple(steps or STEPS)
     if len(set(at)) != len(at) or max(at) > chosen.steps:
         raise OsoError(f"--steps {at}: each once, and at most the run's {chosen.steps}")
-    arrays, provenance = load_arrays(data)
-    if provenance.get("dataset") != chosen.dataset:
-        raise OsoError(
-            f"{data}: holds data set {provenance.get('dataset')!r}; {cohort} needs "
-            f"{chosen.dataset!r}"
-        )
-    if len(arrays.train_inputs) != chosen.examples:  # the noise is that of another data set
-        raise OsoError(
-            f"{data}: has {len(arrays.train_inputs)} training examples; {cohort} is planned for "
-            f"{chosen.examples}"
-        )
     make_folder(output.parent)  # before half an hour of work
     torch.set_num_threads(threads)
-    task = task_of(chosen, planned.device)
-    with own_gpu(planned.device):
+    task = task_of(chosen, device)
+    with own_gpu(device):
         rows = similarities(task, chosen.runs[0], arrays, at)
     write_similarities(output, chosen, task, rows)

@@ -8,9 +8,11 @@ import pandas as pd
 import torch
 
 import oso_dp
+from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
 from oso_dp.probe.cosine import Similarity
-from oso_dp.study.cohort import Cohort
+from oso_dp.probe.signs import StepSigns
+from oso_dp.study.cohort import Cohort, Run
 from oso_dp.training.loop import Task
 from oso_dp.training.provenance import code_hash, device_name
 
@@ -31,6 +33,34 @@ def write_similarities(
         "package_version": oso_dp.__version__,
         "code_hash": code_hash(),
     }
-    table = pd.DataFrame([probed | asdict(similarity) | source for similarity in similarities])
+    _write(path, pd.DataFrame([probed | asdict(row) | source for row in similarities]), 6)
+
+
+def write_signs(path: Path, cohort: Cohort, run: Run, steps: Sequence[StepSigns]) -> None:
+    """One row per step, with the run's identity and the code's; short, since there are many.
+
+    Rows of other runs that the file holds are kept. OsoError for a file that is no such table.
+    """
+    probed = {name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon")}
+    probed |= {"run_id": run.run_id, "code_hash": code_hash()}
+    table = pd.DataFrame([probed | asdict(step) for step in steps])
+    if path.exists():
+        stored = _stored(path, list(table))
+        table = pd.concat([stored[stored["run_id"] != run.run_id], table])
+    _write(path, table, 4)
+
+
+def _stored(path: Path, columns: list[str]) -> pd.DataFrame:
+    try:
+        stored = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise OsoError(f"{path}: not a CSV table ({' '.join(str(error).split())})") from None
+    if list(stored) != columns:
+        raise OsoError(f"{path}: holds another table; name a file of `oso signs`, or a new one")
+    return stored
+
+
+def _write(path: Path, table: pd.DataFrame, digits: int) -> None:
+    text = table.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n")
     with atomic_write(path) as file:
-        file.write(table.to_csv(index=False, float_format="%.6g", lineterminator="\n").encode())
+        file.write(text.encode())

@@ -78,10 +78,12 @@ def panels(
     return figure, axes[:count]
 
 
-def panel_grid(rows: int, columns: int, title: str) -> tuple[Figure, list[list[Axes]]]:
+def panel_grid(
+    rows: int, columns: int, title: str, sharex: bool = True
+) -> tuple[Figure, list[list[Axes]]]:
     """A figure of rows x columns small panels with one x scale, and one y scale in each row."""
     figure = Figure(figsize=(1.8 + 2.3 * columns, 1.0 + 2.5 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, sharex=True, sharey="row", squeeze=False)
+    axes = figure.subplots(rows, columns, sharex=sharex, sharey="row", squeeze=False)
     letters = int(10 * figure.get_figwidth())  # that fit beside each other
     figure.suptitle("\n".join(textwrap.wrap(title, letters)))
     return figure, [list(row) for row in axes]

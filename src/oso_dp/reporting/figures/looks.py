@@ -19,6 +19,8 @@ _MARKERS = {
     "adam_wosm": "^",
     "no_dp": "P",
 }
+# What Online steers, in figures about nothing else.
+STEERED = {"threshold": "#882255", "learning_rate": "#44AA99"}
 _MORE_COLOURS = (
     *("#E69F00", "#56B4E9", "#8C6D31", "#000000"),
     *("#332288", "#882255", "#999933", "#44AA99"),  # from Tol's muted palette

@@ -1,0 +1,66 @@
+"""`oso signs`: the two signs that move C and rho, with and without noise, on public data."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oso_dp.errors import OsoError
+
+if TYPE_CHECKING:
+    from oso_dp.study.cohort import PlannedCohort, Run
+
+
+def signs(
+    plan: Annotated[Path, typer.Option(help="What `oso plan --output` wrote.")],
+    cohort: Annotated[str, typer.Option(help="Name of the cohort; a run of it is trained.")],
+    data: Annotated[Path, typer.Option(help="What `oso data` wrote.")],
+    output: Annotated[
+        Path, typer.Option(help="The CSV file to write; rows of other runs in it are kept.")
+    ],
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Starting value of the run [the cohort's first run].")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=2, help="Stop after this step [all steps of the run].")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+) -> None:
+    """Follow the signs that move Online's C and rho, and the same without noise, step by step.
+
+    It looks at the training data without privacy: for public data only.
+    """
+    import torch
+
+    from oso_dp.cli.gpu import own_gpu
+    from oso_dp.files import make_folder
+    from oso_dp.probe.inputs import read_inputs
+    from oso_dp.probe.record import write_signs
+    from oso_dp.probe.signs import signs as follow
+    from oso_dp.training.job import task_of
+
+    chosen, device, arrays = read_inputs(plan, cohort, data)
+    last = chosen.steps if steps is None else steps
+    if last > chosen.steps:
+        raise OsoError(f"--steps {steps}: at most the run's {chosen.steps}")
+    run = _run(chosen, learning_rate)
+    make_folder(output.parent)  # before minutes of work
+    torch.set_num_threads(threads)
+    task = task_of(chosen, device)
+    rows = []
+    with own_gpu(device):
+        for row in follow(task, run, arrays, last):
+            rows.append(row)
+            if row.step % 50 == 0 or row.step == last:  # what is there so far can be looked at
+                write_signs(output, chosen, run, rows)
+
+
+def _run(cohort: "PlannedCohort", learning_rate: float | None) -> "Run":
+    if learning_rate is None:
+        return cohort.runs[0]
+    for run in cohort.runs:
+        if math.isclose(run.learning_rate, learning_rate, rel_tol=1e-3):
+            return run
+    known = ", ".join(f"{rate:g}" for rate in dict.fromkeys(r.learning_rate for r in cohort.runs))
+    raise OsoError(f"--learning-rate {learning_rate:g}: {cohort.name} has {known}")

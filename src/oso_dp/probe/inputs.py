@@ -1,0 +1,34 @@
+"""What a probe works on: a private cohort of a plan, and the data that it was planned for."""
+
+from pathlib import Path
+
+from oso_dp.data.arrays import Arrays, load_arrays
+from oso_dp.errors import OsoError
+from oso_dp.study.cohort import PlannedCohort
+from oso_dp.study.plan import read_plan
+
+
+def read_inputs(plan: Path, cohort: str, data: Path) -> tuple[PlannedCohort, str, Arrays]:
+    """The cohort of that name, the plan's device, and the data.
+
+    OsoError for a cohort without privacy, one whose randomness says that its data need protection,
+    and data of another data set or size than planned.
+    """
+    planned = read_plan(plan)
+    chosen = planned.cohort(cohort)
+    if not chosen.private:
+        raise OsoError(f"cohort {cohort}: has no privacy, so there is nothing to compare")
+    if chosen.randomness != "seeded":
+        raise OsoError(f"{plan}: randomness system is for data that need protection; these do not")
+    arrays, provenance = load_arrays(data)
+    if provenance.get("dataset") != chosen.dataset:
+        raise OsoError(
+            f"{data}: holds data set {provenance.get('dataset')!r}; {cohort} needs "
+            f"{chosen.dataset!r}"
+        )
+    if len(arrays.train_inputs) != chosen.examples:  # the noise is that of another data set
+        raise OsoError(
+            f"{data}: has {len(arrays.train_inputs)} training examples; {cohort} is planned for "
+            f"{chosen.examples}"
+        )
+    return chosen, planned.device, arrays

@@ -1,0 +1,106 @@
+"""What moves Online's C_t and rho_t: how often each of its two signs was +."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from oso_dp import labels
+from oso_dp.analysis.steering import coin_factor, coin_share, steering
+from oso_dp.analysis.study import Study
+from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures.picture import PicturePlan
+
+PLACE = 55
+
+NAMES = {"threshold": "C", "learning_rate": "ρ"}
+_WIDTHS = {"threshold": 1.1, "learning_rate": 2.4}
+_COIN = "#D9D9D9"
+_TITLE = "What steers Online: Cₜ and ρₜ over their start, and how often their signs are +"
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    rows = steered_runs(study)
+    if rows.empty:
+        return
+    caption = (
+        f"Online, {_which(rows)}; a line is a seed. Above: Cₜ and ρₜ over their starting values. "
+        "Each step multiplies C by exp(±rate), by the sign of the noisy gradient's product with "
+        "the noisy direction of the step before, and ρ by that of its product with the noisy "
+        "gradient before. Grey is where the signs of a fair coin would lead with probability "
+        "95 %. Below: the share of the signs that were + between two evaluations, as Cₜ and ρₜ "
+        "tell it; grey is again the coin's. Outside of the grey something is steered, inside of it "
+        "nothing can be told from chance; but a share that stays at exactly one half has too "
+        "little scatter for a coin: there, as many + as − follow each other in a fixed pattern."
+    )
+    yield PicturePlan("steering", "", None, "steering", caption, lambda: draw_steering(rows))
+
+
+def steered_runs(study: Study) -> pd.DataFrame:
+    """`analysis.steering` of one cell per data set: the most steps, then largest k and budget."""
+    best = study.best_runs
+    best = best[(best["method"] == "online") & best["epsilon"].notna()]
+    best = best.sort_values(["steps", "k", "epsilon"], ascending=False)
+    cells = best.drop_duplicates("dataset")[["dataset", "steps", "k", "epsilon"]]
+    return steering(best.merge(cells), study.evaluations)
+
+
+def _which(rows: pd.DataFrame) -> str:
+    cells = rows.drop_duplicates("dataset").set_index("dataset")
+    named = [
+        f"{labels.dataset_short(name)} (k = {cells.at[name, 'k']}, "
+        f"ε = {cells.at[name, 'epsilon']:g})"
+        for name in labels.dataset_order(cells.index)
+    ]
+    return ", ".join(named)
+
+
+def draw_steering(rows: pd.DataFrame) -> Figure:
+    """A column per data set: the factors above, the shares of + below.
+
+    rows: as `analysis.steering` gives them.
+    """
+    datasets = labels.dataset_order(rows["dataset"].unique())
+    figure, (above, below) = canvas.panel_grid(2, len(datasets), _TITLE)
+    for dataset, top, bottom in zip(datasets, above, below, strict=True):
+        here = rows[rows["dataset"] == dataset]
+        _coins(top, bottom, here)
+        for value in reversed(NAMES):  # C above rho, and thinner: both are seen where they agree
+            look: dict[str, Any] = {"color": looks.STEERED[value], "linewidth": _WIDTHS[value]}
+            for _, run in here[here["value"] == value].groupby("run_id"):
+                start = [0.0, *run["step"]]
+                top.plot(start, [1.0, *run["factor"]], **look)
+                bottom.stairs(run["up"], start, baseline=None, **look)
+        top.set_title(labels.dataset_short(dataset))
+        bottom.set_ylim(-0.04, 1.04)
+        bottom.set_yticks([0, 0.5, 1], ["0", "½", "1"])
+        bottom.set_xlabel("step")
+        bottom.set_xlim(left=0)
+    for top in above:
+        canvas.log_axis(top)  # once all is drawn: they share it
+    above[0].set_ylabel("factor since the start")
+    below[0].set_ylabel("share of + signs")
+    handles = [
+        Line2D([], [], color=looks.STEERED[value], linewidth=_WIDTHS[value], label=name)
+        for value, name in NAMES.items()
+    ]
+    canvas.legend(figure, [*handles, Patch(color=_COIN, label="a fair coin, 95 %")])
+    return figure
+
+
+def _coins(top: Axes, bottom: Axes, rows: pd.DataFrame) -> None:
+    steps = np.arange(0, rows["step"].max() + 1)
+    factor = coin_factor(steps, float(rows["rate"].max()))
+    top.fill_between(steps, 1 / factor, factor, color=_COIN, linewidth=0)
+    one = rows[rows["run_id"] == rows["run_id"].iloc[0]].drop_duplicates("step")
+    for start, (step, moves) in zip(
+        [0, *one["step"]], one[["step", "moves"]].itertuples(index=False), strict=False
+    ):
+        if moves > 0:
+            half = coin_share(moves)
+            bottom.fill_between([start, step], 0.5 - half, 0.5 + half, color=_COIN, linewidth=0)

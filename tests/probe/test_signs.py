@@ -1,0 +1,203 @@
+"""The signs that move C and rho: those that the run took, beside those without noise."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import ndtr
+
+from oso_dp.analysis.measured import read_signs
+from oso_dp.cli.signs import signs as command
+from oso_dp.data.arrays import Arrays
+from oso_dp.errors import OsoError
+from oso_dp.methods import find_method
+from oso_dp.probe.signs import StepSigns, signs
+from oso_dp.study.cohort import Run
+from oso_dp.study.plan import read_plan
+from oso_dp.training.loop import Task, train
+from oso_dp.training.provenance import code_hash
+
+EXAMPLES = 60
+
+
+@pytest.fixture(scope="module")
+def arrays() -> Arrays:
+    draw = np.random.default_rng(1)
+    inputs = draw.random((EXAMPLES, 1, 14, 14), dtype=np.float32)
+    targets = draw.integers(0, 10, EXAMPLES)
+    return Arrays(inputs, targets, inputs[:10], targets[:10])
+
+
+def task(noise_multiplier=1.0, batch_size=30, name="online", steps=9, **settings) -> Task:
+    method = find_method(name)
+    return Task(
+        method(method.Settings(**settings), 0.9),
+        *("small_cnn", "accuracy", noise_multiplier, batch_size, steps, steps),
+    )
+
+
+def start(learning_rate=0.3, threshold=0.1) -> Run:
+    return Run("r", 0, learning_rate, threshold, None)
+
+
+def test_what_is_written_down_is_what_moved_c_and_rho(arrays) -> None:
+    rows = list(signs(task(), start(), arrays, 9))
+    assert [row.step for row in rows] == list(range(2, 10))
+    for row, after in pairwise(rows):
+        up = math.log(after.threshold / row.threshold) / 2.5e-3
+        assert up == pytest.approx(math.copysign(1, row.direction), abs=1e-3)
+        up = math.log(after.learning_rate / row.learning_rate) / 2.5e-3
+        assert up == pytest.approx(math.copysign(1, row.gradient), abs=1e-3)
+
+
+def test_looking_changes_nothing(arrays) -> None:
+    seen = []
+    train(
+        task(),
+        [start()],
+        arrays,
+        watch=lambda state, _: seen.append((float(state.threshold), float(state.learning_rate))),
+    )
+    rows = list(signs(task(), start(), arrays, 9))
+    assert [(row.threshold, row.learning_rate) for row in rows] == seen[1:]
+
+
+def test_with_hardly_any_noise_both_are_the_same(arrays) -> None:
+    for row in signs(task(1e-6), start(), arrays, 6):
+        assert row.direction == pytest.approx(row.true_direction, abs=1e-3)
+        assert row.gradient == pytest.approx(row.true_gradient, abs=1e-3)
+        assert abs(row.gradient_z) > 100
+
+
+def test_noise_is_in_what_is_released_and_in_nothing_else(arrays) -> None:
+    """All examples in each batch, at parameters that do not move: the same sums each time."""
+    still = start(learning_rate=1e-12)
+    rows = list(signs(task(1e3, EXAMPLES), still, arrays, 6))
+    for row in rows:
+        assert (row.true_gradient, row.true_direction) == pytest.approx((1, 1))
+        assert abs(row.gradient) < 0.2
+        assert 0 < row.gradient_z < 1e-3
+    assert [row.true_two_apart for row in rows[1:]] == pytest.approx([1] * 4)
+    assert math.isnan(rows[0].true_two_apart)
+
+
+def test_z_tells_how_often_a_sign_is_plus(arrays) -> None:
+    """The same sums each time, 250 draws of noise."""
+    still = start(learning_rate=1e-12)
+    constant = {"threshold_rate": 0.0, "learning_rate_rate": 0.0, "query_noise_ratio": 1.5}
+    rows = list(signs(task(0.6, EXAMPLES, **constant), still, arrays, 251))
+    for product in ("direction", "gradient"):
+        expected = ndtr(getattr(rows[0], f"{product}_z"))
+        assert 0.7 < expected < 0.9  # of a z that is twice or half as large it would be another
+        up = np.mean([getattr(row, product) > 0 for row in rows])
+        deviation = math.sqrt(expected * (1 - expected) / len(rows))
+        assert up == pytest.approx(expected, abs=3 * deviation)
+
+
+def test_the_share_of_clipped_examples(arrays) -> None:
+    assert {row.clipped for row in signs(task(), start(threshold=1e-6), arrays, 3)} == {1.0}
+    for row in signs(task(), start(1e-12, threshold=1e6), arrays, 3):
+        assert row.clipped == 0.0
+        assert math.isnan(row.true_direction)  # no example is clipped: q is zero
+
+
+def test_a_method_without_these_sums_is_refused(arrays) -> None:
+    with pytest.raises(OsoError, match="fixed_threshold: takes no signs"):
+        next(signs(task(name="fixed_threshold"), start(), arrays, 2))
+
+
+def test_a_run_that_diverges_is_named(arrays) -> None:
+    with pytest.raises(OsoError, match="run r: diverged at step 1 of 2"):
+        next(signs(task(), start(math.inf), arrays, 2))
+
+
+COHORT = "glyphs.online.k2.eps3"
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list:
+    """Stands in for the probe; what it was asked for."""
+    calls: list = []
+    numbers = (0.1, 0.5, -0.25, 0.125, -0.75, 0.0625, -2.0, 1.5, 0.875, 1.0)
+
+    def follow(*given):
+        calls.append(given)
+        return iter([StepSigns(step, *numbers) for step in range(2, given[-1] + 1)])
+
+    monkeypatch.setattr("oso_dp.probe.signs.signs", follow)
+    return calls
+
+
+def test_the_command_adds_a_run_to_its_file(planned, tmp_path, asked) -> None:
+    plan, data = planned
+    runs = read_plan(plan).cohort(COHORT).runs
+    output = tmp_path / "out" / "signs.csv"
+    command(plan, COHORT, data, output, steps=3)
+    command(plan, COHORT, data, output, learning_rate=runs[-1].learning_rate)
+    command(plan, COHORT, data, output, steps=4)  # in the first one's place
+    assert [given[1].run_id for given in asked] == [runs[i].run_id for i in (0, -1, 0)]
+    assert runs[0].run_id != runs[-1].run_id
+    stored = read_signs(output)
+    assert dict(stored.groupby("run_id")["step"].max()) == {
+        runs[0].run_id: 4,
+        runs[-1].run_id: 10,  # all steps of the plan
+    }
+    first = stored.iloc[0]
+    assert (first["dataset"], first["method"], first["k"]) == ("glyphs", "online", 2)
+    assert (first["direction"], first["true_gradient"], first["clipped"]) == (-0.25, 0.0625, 1.0)
+    assert first["code_hash"] == code_hash()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"steps": 11}, "--steps 11: at most the run's 10"),
+        ({"learning_rate": 77.0}, "--learning-rate 77: glyphs.online.k2.eps3 has 0.0"),
+    ],
+)
+def test_what_is_not_planned_is_refused(planned, tmp_path, asked, more, message) -> None:
+    with pytest.raises(OsoError, match=message):
+        command(planned[0], COHORT, planned[1], tmp_path / "x.csv", **more)
+    assert not asked
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2\n", ""])
+def test_another_table_is_not_written_over(planned, tmp_path, asked, content) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(content)
+    with pytest.raises(OsoError, match=r"x.csv: "):
+        command(*planned[:1], COHORT, planned[1], path, steps=2)
+    assert path.read_text() == content
+
+
+def table(**more) -> pd.DataFrame:
+    row = dict.fromkeys(StepSigns.__annotations__, 0.5)
+    known = {"dataset": "d", "method": "online", "k": 9, "epsilon": 1.0, "run_id": "a"}
+    rows = pd.DataFrame([known | row | {"step": step} for step in (2, 3, 4)])
+    return rows.assign(**more)
+
+
+def test_steps_are_read_in_order_and_a_product_may_be_missing(tmp_path) -> None:
+    path = tmp_path / "signs.csv"
+    table(true_direction=[None, 0.5, 0.5])[::-1].to_csv(path, index=False)
+    assert read_signs(path)["step"].to_list() == [2, 3, 4]
+    assert read_signs(tmp_path / "none.csv").empty
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\n1,2\n", "not a table of signs"),
+        (table(direction="x").to_csv(index=False), "not a table of signs"),
+        (table(threshold=None).to_csv(index=False), "rows or numbers are missing"),
+        (table(step=[2, 3, 5]).to_csv(index=False), "steps are missing or there twice"),
+        (table(step=[2, 3, 3]).to_csv(index=False), "steps are missing or there twice"),
+    ],
+)
+def test_a_file_of_signs_that_is_none_is_named(tmp_path, content, message) -> None:
+    path = tmp_path / "signs.csv"
+    path.write_text(content)
+    with pytest.raises(OsoError, match=f"signs.csv: .*{message}"):
+        read_signs(path)

@@ -1,0 +1,111 @@
+"""Figures of what moves Online's C and rho: from stored rows, and from signs that were followed."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from tests.analysis.test_steering import followed
+
+from oso_dp.analysis.load import read_study
+from oso_dp.analysis.steering import coin_factor
+from oso_dp.reporting.figures import looks, signs, steering
+from oso_dp.reporting.figures.canvas import to_png
+from oso_dp.reporting.figures.signs import draw_signs
+from oso_dp.reporting.figures.steering import draw_steering, steered_runs
+
+SETTINGS = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
+
+
+def plan_of(figure, study):
+    return next(figure.plans(study), None)
+
+
+def lines(axes, value):
+    colour = looks.STEERED[value].lower()
+    return [line for line in axes.lines if to_hex(line.get_color()) == colour]
+
+
+def test_a_line_is_a_seed_of_the_best_point(store, study) -> None:
+    for seed in (0, 1):
+        store.add(seed=seed, settings=SETTINGS, values=(0.9, 0.9, 0.9))
+        store.add(seed=seed, settings=SETTINGS, learning_rate=0.1, values=(0.8, 0.8, 0.8))
+    of = study(store)
+    above, below = plan_of(steering, of).draw().axes
+    for value in ("threshold", "learning_rate"):
+        assert len(lines(above, value)) == 2
+        first = lines(above, value)[0]
+        assert (first.get_xdata()[0], first.get_ydata()[0]) == (0, 1)
+        expected = np.exp(2.5e-3 * 150 * np.cos(150 / 400))  # as the store's rows walk
+        assert first.get_ydata()[-1] == pytest.approx(expected)
+    assert above.get_yscale() == "log"
+    assert above.get_ylim()[1] > expected
+    assert below.get_ylim() == (-0.04, 1.04)
+
+
+def test_of_each_data_set_the_largest_cell_is_drawn(store, study) -> None:
+    for dataset in ("fashion_mnist", "mnist"):
+        for k, epsilon, steps in ((5, 9.0, 600), (9, 3.0, 600), (9, 9.0, 600), (9, 12.0, 60)):
+            more = {"steps": steps, "settings": SETTINGS}
+            store.add(dataset=dataset, k=k, epsilon=epsilon, **more)
+    of = study(store)
+    rows = steered_runs(of)
+    assert set(rows[["k", "epsilon"]].itertuples(index=False, name=None)) == {(9, 9.0)}
+    titles = [axes.get_title() for axes in draw_steering(rows).axes]
+    assert titles == ["MNIST", "Fashion-MNIST", "", ""]
+    assert "MNIST (k = 9, ε = 9), Fashion-MNIST (k = 9, ε = 9)" in plan_of(steering, of).caption
+
+
+def test_the_coin_is_that_of_the_runs_rate(store, study) -> None:
+    store.add(settings=SETTINGS, values=(0.9,) * 4)
+    above = plan_of(steering, study(store)).draw().axes[0]
+    (band,) = above.collections
+    reach = coin_factor(np.array([200]), 2.5e-3)[0]
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert (heights.max(), heights.min()) == pytest.approx((reach, 1 / reach))
+
+
+def test_without_a_run_of_online_there_is_no_such_figure(store, study, paper_store) -> None:
+    store.add(method="fixed_threshold", settings=SETTINGS)
+    assert plan_of(steering, study(store)) is None
+    assert plan_of(steering, study(paper_store)) is None  # its rates are not stored
+    assert plan_of(signs, study(store)) is None
+
+
+def probed(dataset, run_id, gradient, **more) -> pd.DataFrame:
+    rows = followed(gradient, [abs(x) for x in gradient])
+    known = {"method": "online", "k": 9, "epsilon": 9.0, "threshold": 0.1, "learning_rate": 1.0}
+    return rows.assign(
+        **known, dataset=dataset, run_id=run_id, true_two_apart=0.5, clipped=1.0, **more
+    )
+
+
+def test_signs_with_and_without_noise_are_told_apart() -> None:
+    rows = pd.concat([probed("mnist", "a", [0.5, -0.5] * 60), probed("glyphs", "b", [-0.5] * 50)])
+    axes = draw_signs(rows).axes
+    assert [panel.get_title() for panel in axes[:2]] == ["MNIST", "Glyphs"]
+    for panel, value, up in (
+        (axes[0], "learning_rate", 0.5),
+        (axes[2], "threshold", 0.5),
+        (axes[1], "learning_rate", 0.0),
+    ):
+        seen, true, _ = panel.patches
+        assert to_hex(seen.get_edgecolor()) == looks.STEERED[value].lower()
+        shares = seen.get_data().values
+        assert shares == pytest.approx([up] * len(shares), abs=0.05)
+        assert true.get_linestyle() == "--"
+        assert set(true.get_data().values) == {1.0}
+    fields = [mesh.get_array().ravel().tolist() for mesh in axes[4].collections]
+    assert fields == [[1, 0] * 20, [1] * 40, [1, 0] * 20, [1] * 40]
+    names = [label.get_text() for label in axes[4].get_yticklabels()]
+    assert names == ["ρ", "ρ, no noise", "C", "C, no noise"]
+
+
+def test_the_signs_of_a_results_folder_are_drawn(store, tmp_path) -> None:
+    store.add(dataset="glyphs")
+    results = store.write(tmp_path / "results")
+    probed("glyphs", "b", [-0.5] * 50).to_csv(results / "signs.csv", index=False)
+    plan = plan_of(signs, read_study(results))
+    assert plan.caption.startswith("One run of Online each: Glyphs (k = 9, ε = 9, ρ₀ = 1)")
+    assert len(to_png(plan.draw())) > 5000
