@@ -14,7 +14,7 @@ class PicturePlan:
     name: str  # file name without its ending
     dataset: str  # empty where it is about none
     k: int | None  # None: over all k
-    kind: str  # metric, beyond, curves, threshold, learning_rate, grid, noise, search_cost, cosine
+    kind: str  # metric, beyond, curves, threshold, learning_rate, grid, noise, search_cost, ...
     caption: str
     draw: Callable[[], Figure | None]
     ours: bool = True  # False where only the paper's values are in it

@@ -29,6 +29,7 @@ _PLACED = {
     *("claims", "questions", "table_01", "runs", "noise_multipliers", "search_cost"),
     *("search_outcome", "figures", "accounting", "checkpoint_rules", "beyond"),
 }
+_KINDS_PLACED = ("noise", "search_cost", "cosine", "steering", "signs")
 _FOLDER = files("oso_dp.reporting.page")
 
 
@@ -88,12 +89,9 @@ def render(
             noise_pictures=[p for p in pictures if p.kind == "noise"],
             cost_pictures=[p for p in pictures if p.kind == "search_cost"],
             cosine_pictures=[p for p in pictures if p.kind == "cosine"],
+            steering_pictures=[p for p in pictures if p.kind in ("steering", "signs")],
             # Of no data set at one k, and of no kind that has a section.
-            more_pictures=[
-                p
-                for p in pictures
-                if p.k is None and p.kind not in ("noise", "search_cost", "cosine")
-            ],
+            more_pictures=[p for p in pictures if p.k is None and p.kind not in _KINDS_PLACED],
             appendices=_appendices(tables, bool(unrun)),
             provenance=provenance(study.runs),
         )
