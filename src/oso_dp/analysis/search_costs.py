@@ -24,6 +24,7 @@ from oso_dp.analysis.study import Study
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.results.lock import writing
 from oso_dp.results.schema import EVALUATIONS, RUNS
 
 PRICES = "prices.csv"  # in a results folder
@@ -176,15 +177,17 @@ def _key(row: Mapping[Any, Any]) -> tuple[object, ...]:
 def write_costs(plan: Path, path: Path) -> None:
     """The noise of every search of a plan by every rule, into a CSV file that `read_costs` reads.
 
-    What the file holds already is not computed again, and stays.
+    What the file holds already is not computed again, and stays, also what another command adds
+    meanwhile.
     """
-    known = read_costs(path)
     runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
-    costs = search_costs(Study(runs, evaluations, read_budget(plan), known))
-    noise = known | {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
-    table = pd.DataFrame([(*key, nu) for key, nu in noise.items()], columns=[*_KEY, _NOISE])
-    with atomic_write(path) as file:
-        file.write(table.to_csv(index=False, lineterminator="\n").encode())
+    costs = search_costs(Study(runs, evaluations, read_budget(plan), read_costs(path)))
+    ours = {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
+    with writing(path):
+        noise = read_costs(path) | ours
+        table = pd.DataFrame([(*key, nu) for key, nu in noise.items()], columns=[*_KEY, _NOISE])
+        with atomic_write(path) as file:
+            file.write(table.to_csv(index=False, lineterminator="\n").encode())
 
 
 def read_costs(path: Path) -> dict[tuple[object, ...], float]:
