@@ -62,11 +62,11 @@ rule report_page:
 
 
 rule publish:
-    """A copy of the report where people look for it."""
+    """A copy of the report where people look for it: no output, since Snakemake deletes outputs."""
     input:
         BUILD / "report/index.html",
     output:
-        PUBLISHED / "index.html",
+        BUILD / "published.txt",
     log:
         LOGS / "publish.log",
     localrule: True
@@ -76,4 +76,4 @@ rule publish:
         source=lambda wildcards, input: Path(input[0]).parent,
         target=PUBLISHED,
     shell:
-        "cp -R {params.source}/. {params.target}/ 2> >(tee {log} >&2)"
+        "oso publish {params.source:q} --output {params.target:q} > {output:q} 2> >(tee {log:q} >&2)"
