@@ -21,7 +21,9 @@ VENV := .venv
 IN_VENV := . $(VENV)/bin/activate &&
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 TORCH := $(shell sed -n '/^torch==/p' requirements.in)
-STUDY = $(IN_VENV) snakemake --cores $(CORES) $(if $(DATA_DIR),--config 'data_dir=$(DATA_DIR)')
+# What stands between single quotes in a shell.
+quoted = $(subst ','\'',$(1))
+STUDY = $(IN_VENV) snakemake --cores $(CORES) $(if $(DATA_DIR),--config 'data_dir=$(call quoted,$(DATA_DIR))')
 
 # $(READY) is written last and holds the folder it was made in. So an interrupted installation, a
 # moved or copied checkout, and a .venv whose Python has gone are all seen, and .venv is made anew.
@@ -86,7 +88,7 @@ report: $(READY) ## Make tables, figures and reports/index.html again from resul
 
 cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (half an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine
-	cp build/headline/cosine.csv results/cosine.csv
+	cp build/headline/cosine.csv results/.cosine.csv && mv results/.cosine.csv results/cosine.csv
 
 spotcheck: $(READY) ## Train only the best settings that the paper reports (hours)
 	$(STUDY) --configfile config/spotcheck.yaml
@@ -95,8 +97,9 @@ paper: $(READY) ## Train the paper's whole grid (days; better on a cluster)
 	$(STUDY) --configfile config/paper.yaml
 
 campaign: $(READY) ## Train what is worth most, beside other work, for MINUTES; resumes after any kill
-	@MINUTES='$(MINUTES)' PROCESSES='$(PROCESSES)' NICE='$(NICE)' PLANS='$(PLANS)' ONLY='$(ONLY)' \
-		DATA_DIR='$(DATA_DIR)' scripts/campaign start
+	@MINUTES='$(call quoted,$(MINUTES))' PROCESSES='$(call quoted,$(PROCESSES))' \
+		NICE='$(call quoted,$(NICE))' PLANS='$(call quoted,$(PLANS))' ONLY='$(call quoted,$(ONLY))' \
+		DATA_DIR='$(call quoted,$(DATA_DIR))' scripts/campaign start
 
 # Nothing is installed for these: a campaign is at work in that environment.
 campaign-pause campaign-resume campaign-stop: campaign-%:

@@ -131,7 +131,7 @@ def training_jobs():
 
 def plans(wildcards, input):
     """Options that name the store's own plan, if it has one, and that of this study."""
-    return [f"--plan {path}" for path in (*plans_of(STORE), input.plan)]
+    return [f"--plan={path}" for path in (*plans_of(STORE), input.plan)]
 
 
 def all_parts():

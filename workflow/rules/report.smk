@@ -16,8 +16,8 @@ rule account:
         store=STORE,
         plans=plans,
     shell:
-        "oso account {params.store} {params.plans} --output {output}"
-        " > {log} 2> >(tee -a {log} >&2)"
+        "oso account {params.store:q} {params.plans:q} --output {output:q}"
+        " > {log:q} 2> >(tee -a {log:q} >&2)"
 
 
 rule report_page:
@@ -57,8 +57,8 @@ rule report_page:
         folder=lambda wildcards, output: Path(output.page).parent,
         plans=plans,
     shell:
-        "oso report --results {params.store} --output {params.folder} {params.plans}"
-        " > {log} 2> >(tee -a {log} >&2)"
+        "oso report --results {params.store:q} --output {params.folder:q} {params.plans:q}"
+        " > {log:q} 2> >(tee -a {log:q} >&2)"
 
 
 rule publish:
