@@ -11,12 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
+from oso_dp.files import check_name
 from oso_dp.results.schema import KEYS, SCHEMA_VERSION, SCHEMAS, VERSIONS, schema_of
 
 # In a store: a change that is decided, perhaps not yet in its place (see oso_dp.results.collect).
 PENDING = ".pending"
 _TRIES = 100  # of reading while others write
 _A_MOMENT = 0.05  # seconds
+
+# Files are called after these.
+_NAMES = {"dataset", "method", "selection", "metric", "split"}
 
 T = TypeVar("T")
 
@@ -166,6 +170,9 @@ def _files(path: Path) -> list[Path]:
 
 def _read_file(path: Path, kind: str) -> pd.DataFrame:
     frame, version = read_columns(path, kind, None)
+    for column in _NAMES & set(frame.columns):
+        for name in frame[column].dropna().unique():
+            check_name(name, f"{path}: {column}")
     if kind == "evaluations" or version == SCHEMA_VERSION:
         return frame
     from oso_dp.results.older import fill_runs  # it needs what checks a configuration
