@@ -61,7 +61,7 @@ COLUMNS = [
 
 
 # What decides a search's noise; the last says whose arithmetic it is.
-_KEY = [
+KEY = [
     *("sampling_rate", "steps", "runs", "epsilon", "delta"),
     *("selection", "accountant", "distribution", "dp_accounting"),
 ]
@@ -171,7 +171,7 @@ def search_costs(study: Study) -> pd.DataFrame:
 def _key(row: Mapping[Any, Any]) -> tuple[object, ...]:
     distribution = "" if pd.isna(row["distribution"]) else row["distribution"]
     library = {"dp_accounting": version("dp-accounting"), "distribution": distribution}
-    return tuple({**row, **library}[name] for name in _KEY)
+    return tuple({**row, **library}[name] for name in KEY)
 
 
 def write_costs(plan: Path, path: Path) -> None:
@@ -185,7 +185,7 @@ def write_costs(plan: Path, path: Path) -> None:
     ours = {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
     with writing(path):
         noise = read_costs(path) | ours
-        table = pd.DataFrame([(*key, nu) for key, nu in noise.items()], columns=[*_KEY, _NOISE])
+        table = pd.DataFrame([(*key, nu) for key, nu in noise.items()], columns=[*KEY, _NOISE])
         with atomic_write(path) as file:
             file.write(table.to_csv(index=False, lineterminator="\n").encode())
 
@@ -215,7 +215,7 @@ def read_costs(path: Path) -> dict[tuple[object, ...], float]:
 
 def _stored_key(row: Mapping[str, str]) -> tuple[object, ...]:
     kinds = {**dict.fromkeys(("sampling_rate", "epsilon", "delta"), float), "steps": int}
-    return tuple({**kinds, "runs": int}.get(name, str)(row[name]) for name in _KEY)
+    return tuple({**kinds, "runs": int}.get(name, str)(row[name]) for name in KEY)
 
 
 @cache  # a study's data sets share searches, and so do the table and the figures

@@ -26,12 +26,16 @@ def cosine(
 
     from oso_dp.cli.gpu import own_gpu
     from oso_dp.data.arrays import load_arrays
-    from oso_dp.files import make_folder
+    from oso_dp.outputs import check_output, is_table
     from oso_dp.probe.cosine import STEPS, similarities
     from oso_dp.probe.record import write_similarities
+    from oso_dp.results.lock import writing
     from oso_dp.study.plan import read_plan
     from oso_dp.training.job import task_of
 
+    # Before half an hour of work.
+    is_ours = is_table(["dataset", "model", "method"])
+    check_output(output, "a table of cosines", is_ours, [plan, data])
     planned = read_plan(plan)
     chosen = planned.cohort(cohort)
     if not chosen.private:
@@ -52,9 +56,9 @@ def cosine(
             f"{data}: has {len(arrays.train_inputs)} training examples; {cohort} is planned for "
             f"{chosen.examples}"
         )
-    make_folder(output.parent)  # before half an hour of work
     torch.set_num_threads(threads)
     task = task_of(chosen, planned.device)
     with own_gpu(planned.device):
         rows = similarities(task, chosen.runs[0], arrays, at)
-    write_similarities(output, chosen, task, rows)
+    with writing(output):
+        write_similarities(output, chosen, task, rows)

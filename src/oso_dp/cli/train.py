@@ -21,7 +21,7 @@ def train(
     from oso_dp.cli.progress import Progress
     from oso_dp.locks import only_one
     from oso_dp.results.collect import finished_runs
-    from oso_dp.results.write import write_table
+    from oso_dp.results.write import refuse_loss, write_table
     from oso_dp.study.plan import read_plan
     from oso_dp.study.preparation import check_prepared
 
@@ -32,6 +32,7 @@ def train(
         raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
     stored = finished_runs(store) if store is not None else set()
     runs = [run for run in shards[shard] if run.run_id not in stored]
+    refuse_loss(output, stored.union(run.run_id for run in shards[shard]))
 
     import torch
 

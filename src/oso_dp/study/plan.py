@@ -144,6 +144,15 @@ def read_plan(path: Path) -> Plan:
         raise OsoError(f"{path}: not a plan (`oso plan` writes one): {error!r}") from None
 
 
+def is_plan(path: Path) -> bool:
+    """Whether a file is a plan of any version, be it a changed one; an empty one counts, too."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8") or '{"cohorts": []}')
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and isinstance(content.get("cohorts"), list)
+
+
 def plans_of(store: Path, named: Sequence[Path] | None = None) -> list[Path]:
     """The plan files that are named, else a results store's own if it has one."""
     own = store / STORED_PLAN
