@@ -16,20 +16,26 @@ MUTATION ?=
 # For `make precisions`: of which data sets (all).
 PAIRS ?=
 
+# What stands between single quotes in a shell.
+quoted = $(subst ','\'',$(1))
+
 VENV := .venv
 # Activated inside each recipe, never exported: python3 must stay the system's while .venv is made.
 IN_VENV := . $(VENV)/bin/activate &&
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 TORCH := $(shell sed -n '/^torch==/p' requirements.in)
-# What stands between single quotes in a shell.
-quoted = $(subst ','\'',$(1))
 STUDY = $(IN_VENV) snakemake --cores $(CORES) $(if $(DATA_DIR),--config 'data_dir=$(call quoted,$(DATA_DIR))')
 
 # $(READY) is written last and holds the folder it was made in. So an interrupted installation, a
 # moved or copied checkout, and a .venv whose Python has gone are all seen, and .venv is made anew.
 READY := $(VENV)/.ready
-INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
+# A .venv that somebody else made, as by the README's lines, is never cleared: it has neither mark.
+OURS := $(VENV)/.made-by-make
+THEIRS := $(VENV)/.made-by-hand
+INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(call quoted,$(CURDIR))' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
+FOREIGN := $(shell test -e $(THEIRS) \
+	|| { test -n "$$(ls -A $(VENV) 2>/dev/null)" && ! test -e $(OURS) -o -e $(READY); } && echo yes)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slurm lint mutants mutation audit bench step-times precisions account report cosine spotcheck paper campaign \
@@ -122,8 +128,16 @@ ifneq ($(INTACT),yes)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Python 3.11 or newer is needed, but \"$(PYTHON)\" is %d.%d: name another one, as in make setup PYTHON=python3.12" % v[:2])'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo 'The venv module of "$(PYTHON)" is missing: install it (on Debian and Ubuntu: apt install python3-venv)' >&2; exit 1; }
+ifeq ($(FOREIGN),yes)
+	@$(VENV)/bin/python -c '' 2>/dev/null && grep -qF '$(call quoted,$(CURDIR)/$(VENV))' $(VENV)/bin/activate 2>/dev/null \
+		|| { echo '$(VENV) was not made by make, and does not work in this folder: move it away, then make setup makes another' >&2; exit 1; }
+	@touch $(THEIRS)
+	@echo '[1/4] Using the $(VENV) that is there'
+else
 	@echo '[1/4] Making $(VENV)'
-	@$(PYTHON) -m venv --clear $(VENV)
+	@trap : INT TERM; $(PYTHON) -m venv --clear $(VENV); status=$$?; \
+		mkdir -p $(VENV) && touch $(OURS) && exit $$status  # it clears the mark, too
+endif
 endif
 	@rm -f $(READY)
 	@echo '[2/4] Installing $(TORCH)'
@@ -133,4 +147,4 @@ endif
 	@echo '[4/4] Installing this package'
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@$(PIP) check
-	@echo '$(CURDIR)' > $(READY)
+	@echo '$(call quoted,$(CURDIR))' > $(READY)
