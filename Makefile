@@ -16,18 +16,26 @@ MUTATION ?=
 # For `make precisions`: of which data sets (all).
 PAIRS ?=
 
+# What stands between single quotes in a shell.
+quoted = $(subst ','\'',$(1))
+
 VENV := .venv
 # Activated inside each recipe, never exported: python3 must stay the system's while .venv is made.
 IN_VENV := . $(VENV)/bin/activate &&
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 TORCH := $(shell sed -n '/^torch==/p' requirements.in)
-STUDY = $(IN_VENV) snakemake --cores $(CORES) $(if $(DATA_DIR),--config 'data_dir=$(DATA_DIR)')
+STUDY = $(IN_VENV) snakemake --cores $(CORES) $(if $(DATA_DIR),--config 'data_dir=$(call quoted,$(DATA_DIR))')
 
 # $(READY) is written last and holds the folder it was made in. So an interrupted installation, a
 # moved or copied checkout, and a .venv whose Python has gone are all seen, and .venv is made anew.
 READY := $(VENV)/.ready
-INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(CURDIR)' \
+# A .venv that somebody else made, as by the README's lines, is never cleared: it has neither mark.
+OURS := $(VENV)/.made-by-make
+THEIRS := $(VENV)/.made-by-hand
+INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(call quoted,$(CURDIR))' \
 	&& $(VENV)/bin/python -c '' 2>/dev/null && echo yes)
+FOREIGN := $(shell test -e $(THEIRS) \
+	|| { test -n "$$(ls -A $(VENV) 2>/dev/null)" && ! test -e $(OURS) -o -e $(READY); } && echo yes)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slurm lint mutants mutation audit bench step-times precisions account report cosine signs spotcheck paper campaign \
@@ -87,7 +95,7 @@ report: $(READY) ## Make tables, figures and reports/index.html again from resul
 
 cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (half an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine
-	cp build/headline/cosine.csv results/cosine.csv
+	cp build/headline/cosine.csv results/.cosine.csv && mv results/.cosine.csv results/cosine.csv
 
 signs: $(READY) ## Follow the signs that move C and rho, with and without noise (a quarter of an hour)
 	$(STUDY) --configfile config/signs.yaml -- signs
@@ -100,8 +108,9 @@ paper: $(READY) ## Train the paper's whole grid (days; better on a cluster)
 	$(STUDY) --configfile config/paper.yaml
 
 campaign: $(READY) ## Train what is worth most, beside other work, for MINUTES; resumes after any kill
-	@MINUTES='$(MINUTES)' PROCESSES='$(PROCESSES)' NICE='$(NICE)' PLANS='$(PLANS)' ONLY='$(ONLY)' \
-		DATA_DIR='$(DATA_DIR)' scripts/campaign start
+	@MINUTES='$(call quoted,$(MINUTES))' PROCESSES='$(call quoted,$(PROCESSES))' \
+		NICE='$(call quoted,$(NICE))' PLANS='$(call quoted,$(PLANS))' ONLY='$(call quoted,$(ONLY))' \
+		DATA_DIR='$(call quoted,$(DATA_DIR))' scripts/campaign start
 
 # Nothing is installed for these: a campaign is at work in that environment.
 campaign-pause campaign-resume campaign-stop: campaign-%:
@@ -124,8 +133,16 @@ ifneq ($(INTACT),yes)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Python 3.11 or newer is needed, but \"$(PYTHON)\" is %d.%d: name another one, as in make setup PYTHON=python3.12" % v[:2])'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo 'The venv module of "$(PYTHON)" is missing: install it (on Debian and Ubuntu: apt install python3-venv)' >&2; exit 1; }
+ifeq ($(FOREIGN),yes)
+	@$(VENV)/bin/python -c '' 2>/dev/null && grep -qF '$(call quoted,$(CURDIR)/$(VENV))' $(VENV)/bin/activate 2>/dev/null \
+		|| { echo '$(VENV) was not made by make, and does not work in this folder: move it away, then make setup makes another' >&2; exit 1; }
+	@touch $(THEIRS)
+	@echo '[1/4] Using the $(VENV) that is there'
+else
 	@echo '[1/4] Making $(VENV)'
-	@$(PYTHON) -m venv --clear $(VENV)
+	@trap : INT TERM; $(PYTHON) -m venv --clear $(VENV); status=$$?; \
+		mkdir -p $(VENV) && touch $(OURS) && exit $$status  # it clears the mark, too
+endif
 endif
 	@rm -f $(READY)
 	@echo '[2/4] Installing $(TORCH)'
@@ -135,4 +152,4 @@ endif
 	@echo '[4/4] Installing this package'
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@$(PIP) check
-	@echo '$(CURDIR)' > $(READY)
+	@echo '$(call quoted,$(CURDIR))' > $(READY)

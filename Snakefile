@@ -31,4 +31,4 @@ rule all:
     default_target: True
     input:
         BUILD / "collected.txt",
-        PUBLISHED / "index.html",
+        BUILD / "published.txt",

@@ -24,6 +24,7 @@ from workloads import WORKLOADS, Workload, make_data, save_data
 
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
+from oso_dp.outputs import check_output, is_table
 from oso_dp.training.provenance import commit, device_name
 
 METHOD, RIVAL = "online", "fixed_threshold"
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if len(arguments) != 1:
             raise OsoError("usage: python benchmarks/step_times.py FILE")
+        is_ours = is_table(["dataset", "model", "device"])
+        check_output(Path(arguments[0]), "a table of step times", is_ours, option="FILE")
         threads = torch.get_num_threads()
         rows = [measure(workload, threads) for workload in WORKLOADS.values()]
         text = io.StringIO()

@@ -1,6 +1,7 @@
-"""Writing files so that a reader sees the whole of one or none of it."""
+"""Writing files so that a reader sees the whole of one or none of it, and under proper names."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,21 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         raise OsoError(f"{path}: cannot write this file ({reason(error)})") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,149}")
+
+
+def check_name(name: object, where: str) -> None:
+    """OsoError unless this, read from a file, is fit to become a part of a file's name.
+
+    where: the file and the key that it was read from.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise OsoError(
+            f"{where} {str(name)[:80]!r}: must be a name of letters, digits, _, - and ., "
+            "and begin with a letter or digit"
+        )
 
 
 def reason(error: BaseException) -> str:

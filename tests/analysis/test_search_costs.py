@@ -156,6 +156,25 @@ def test_prices_of_another_plan_are_added(planned, monkeypatch):
     assert path.read_text() == after
 
 
+def test_two_plans_at_once_lose_no_price(planned, monkeypatch):
+    """The second begins and ends while the first computes, a minute long."""
+    plan, path = planned
+    other = plan.with_name("other.json")
+    entries = json.loads(plan.read_text())
+    other.write_text(json.dumps([entry | {"steps": 800} for entry in entries]))
+    plan.write_text(json.dumps([entry | {"steps": 700} for entry in entries]))
+    monkeypatch.setattr(module, "_noise_multiplier", lambda *_: 5.0)
+
+    def slow(study):
+        monkeypatch.setattr(module, "search_costs", search_costs)
+        write_costs(other, path)
+        return search_costs(study)
+
+    monkeypatch.setattr(module, "search_costs", slow)
+    write_costs(plan, path)
+    assert {steps for _, steps, *_ in read_costs(path)} == {600, 700, 800}
+
+
 @pytest.mark.parametrize(
     "change",
     [

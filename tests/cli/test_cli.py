@@ -9,6 +9,7 @@ import pytest
 from filelock import FileLock
 
 from oso_dp.data.arrays import Arrays, save_arrays
+from oso_dp.reporting.folder import ReportFolder
 from oso_dp.results.read import read_results
 
 SMOKE = "config/smoke.yaml"
@@ -164,3 +165,47 @@ def test_as_a_process() -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "oso: error: none.yaml: cannot be read (No such file or directory)\n"
+
+
+@pytest.fixture
+def reported(monkeypatch) -> list[tuple[str, str]]:
+    """Results and folder of each report that would have been made."""
+    calls: list[tuple[str, str]] = []
+
+    def build(results, output, plans):
+        calls.append((str(results), str(output)))
+        return output / "index.html"
+
+    monkeypatch.setattr("oso_dp.reporting.page.build.build_report", build)
+    return calls
+
+
+def test_a_report_goes_beside_its_results_unless_it_is_said(oso, reported) -> None:
+    oso("report", "--results", "build/mine/results")
+    oso("report")
+    oso("report", "--results", "mine", "--output", "reports")
+    assert reported == [
+        ("build/mine/results", "build/mine/results-report"),
+        ("results", "results-report"),
+        ("mine", "reports"),
+    ]
+
+
+@pytest.mark.parametrize("there", ["reports/index.html", "reports/figures/mine.png"])
+def test_a_report_does_not_replace_what_it_did_not_write(oso, tmp_path, monkeypatch, there) -> None:
+    """Before any work: the results are not even looked for."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / there).parent.mkdir(parents=True)
+    (tmp_path / there).write_text("mine")
+    refused(oso("report", "--results", "nowhere", "--output", "reports"), "reports: holds other")
+    assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]
+
+
+def test_a_report_is_published_by_command(oso, tmp_path) -> None:
+    refused(oso("publish", tmp_path, "--output", tmp_path / "x"), "holds no report")
+    report = ReportFolder(tmp_path / "report", tmp_path / "store")
+    report.write("index.html", "page")
+    report.finish()
+    page = tmp_path / "public/index.html"
+    assert oso("publish", tmp_path / "report", "--output", page.parent)[:2] == (0, f"{page}\n")
+    assert page.read_text() == "page"

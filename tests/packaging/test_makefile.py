@@ -153,6 +153,72 @@ def test_a_venv_whose_python_has_gone_is_made_anew(checkout: Checkout) -> None:
     assert made_anew(checkout.make("setup")[1])
 
 
+def make_by_hand(checkout: Checkout, folder: Path | None = None) -> Path:
+    """A .venv as the README's lines make one, with something in it."""
+    venv = checkout.folder / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    shutil.copy(checkout.python, venv / "bin/python")
+    (venv / "bin/activate").write_text(f"VIRTUAL_ENV='{folder or venv}'\n")
+    (venv / "mine").write_text("precious")
+    return venv
+
+
+def test_a_venv_that_was_made_by_hand_is_used_and_never_cleared(checkout: Checkout) -> None:
+    venv = make_by_hand(checkout)
+    for fail_at in ("requirements.lock", "nothing at all"):
+        _, calls, _ = checkout.make("setup", FAIL_AT=fail_at)
+        assert not made_anew(calls)
+        assert any("requirements.lock" in call for call in calls)
+    assert checkout.make("setup")[:2] == (0, [])
+    later = (venv / ".ready").stat().st_mtime + 10
+    os.utime(checkout.folder / "pyproject.toml", (later, later))
+    assert not made_anew(checkout.make("setup")[1])
+    assert (venv / "mine").read_text() == "precious"
+
+
+@pytest.mark.parametrize("broken", ["moved", "no python", "no activate", "a file", "a link"])
+def test_a_venv_that_was_made_by_hand_and_does_not_work_is_refused(
+    checkout: Checkout, broken: str
+) -> None:
+    """It does not work here: but whose it is and what is in it, make does not know."""
+    elsewhere = checkout.folder.parent / "elsewhere"
+    venv = make_by_hand(checkout, elsewhere if broken == "moved" else None)
+    if broken in ("no python", "no activate"):
+        (venv / "bin" / broken.removeprefix("no ")).unlink()
+    if broken in ("a file", "a link"):
+        venv.rename(elsewhere)
+        venv.write_text("precious") if broken == "a file" else venv.symlink_to(elsewhere / "bin")
+    before = sorted(checkout.folder.rglob("*")) + sorted(elsewhere.rglob("*"))
+    status, calls, output = checkout.make("setup")
+    lines = [line for line in output.splitlines() if not line.startswith("make: ***")]
+    assert (status, calls) == (2, [])
+    assert lines == [
+        ".venv was not made by make, and does not work in this folder: move it away, then make "
+        "setup makes another"
+    ]
+    assert sorted(checkout.folder.rglob("*")) + sorted(elsewhere.rglob("*")) == before
+
+
+def test_a_venv_that_was_made_by_hand_is_not_cleared_once_it_was_used_and_moved(
+    checkout: Checkout,
+) -> None:
+    make_by_hand(checkout)
+    assert checkout.make("setup")[0] == 0
+    shutil.copytree(checkout.folder, checkout.folder.parent / "copy")
+    checkout.folder = checkout.folder.parent / "copy"
+    status, calls, _ = checkout.make("setup")
+    assert (status, calls) == (2, [])
+    assert (checkout.folder / ".venv/mine").read_text() == "precious"
+
+
+def test_a_folder_whose_name_needs_quoting(repo: Path, tmp_path: Path) -> None:
+    checkout = Checkout(repo, tmp_path / 'it\'s $(mine); a "folder"')
+    make_by_hand(checkout)
+    assert checkout.make("setup")[0] == 0
+    plain = checkout.make("--dry-run", "demo", "DATA_DIR=it's; mine")[2]
+    assert "--config 'data_dir=it'\\''s; mine'" in plain
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [

@@ -2,9 +2,6 @@
 
 import base64
 import csv
-import hashlib
-import json
-import os
 import re
 from html.parser import HTMLParser
 
@@ -13,7 +10,6 @@ import pytest
 from tests.reporting.conftest import comparison_tables
 
 from oso_dp.errors import OsoError
-from oso_dp.reporting.folder import MANIFEST, ReportFolder
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.page.render import PAPER_URL
 from oso_dp.reporting.page.sections import sections_of
@@ -190,33 +186,6 @@ def test_the_same_results_give_the_same_tables_and_page(glyphs_report, glyphs_st
             assert copy.read_bytes() == path.read_bytes(), path.name
 
 
-def test_foreign_and_changed_files_survive_and_stale_ones_go(tmp_path):
-    first = ReportFolder(tmp_path)
-    for name in ("tables/a.md", "tables/b.md", "tables/c.md"):
-        first.write(name, "made by the report")
-    first.finish()
-    (tmp_path / "tables" / "b.md").write_text("changed by someone")
-    (tmp_path / "tables" / "notes.md").write_text("someone's own")
-    second = ReportFolder(tmp_path)
-    second.write("tables/d.md", "new")
-    second.finish()
-    left = {p.name: p.read_text() for p in (tmp_path / "tables").iterdir()}
-    assert left == {"b.md": "changed by someone", "notes.md": "someone's own", "d.md": "new"}
-
-
-@pytest.mark.parametrize("manifest", ["[]", "{", '{"../outside.md": "%s"}', '{"x": 3}'])
-def test_a_strange_manifest_deletes_nothing(tmp_path, manifest):
-    outside = tmp_path / "outside.md"
-    outside.write_text("precious")
-    checksum = hashlib.sha256(b"precious").hexdigest()
-    folder = tmp_path / "report"
-    folder.mkdir()
-    (folder / MANIFEST).write_text(manifest.replace("%s", checksum))
-    ReportFolder(folder).finish()
-    assert outside.read_text() == "precious"
-    assert json.loads((folder / MANIFEST).read_text()) == {}
-
-
 def one_line(error) -> str:
     message = str(error.value)
     assert "\n" not in message
@@ -247,8 +216,3 @@ def test_an_output_that_cannot_be_written_is_one_line(tmp_path, paper_store):
         build_report(results, tmp_path / "report")
     assert "cannot make this folder" in one_line(error)
     assert (tmp_path / "report").read_text() == "a file, no folder"
-    folder = ReportFolder(tmp_path / "other")
-    (tmp_path / "other" / "tables").write_text("in the way")
-    with pytest.raises(OsoError, match="cannot make this folder"):
-        folder.write("tables/a.md", "x")
-    assert os.listdir(tmp_path / "other") == ["tables"]

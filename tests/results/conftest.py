@@ -62,3 +62,26 @@ def write(tmp_path) -> Callable[..., Path]:
         return folder
 
     return write_folder
+
+
+COHORTS = {
+    "r1": {},
+    "r2": {"epsilon": 3.0},
+    "r3": {"method": "no_dp", "epsilon": None, "delta": None},
+    "r4": {"momentum": 0.5},  # in none of these names of files do the two differ:
+    "r5": {"precision": "bfloat16"},
+    "r6": {"settings": '{"model": "other"}'},
+    "r7": {"selection": "random_stopping"},
+}
+
+
+def part(folder: Path, run_id: str, **other: Any) -> Path:
+    """A folder with one run, of whichever cohort."""
+    write_table(folder / "evaluations.parquet", "evaluations", [evaluation_row(run_id)])
+    write_table(folder / "runs.parquet", "runs", [run_row(run_id, **other)])
+    return folder
+
+
+@pytest.fixture
+def parts(tmp_path) -> list[Path]:
+    return [part(tmp_path / name, name, **other) for name, other in COHORTS.items()]

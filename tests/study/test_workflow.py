@@ -48,3 +48,18 @@ def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
     with pytest.raises(OsoError, match="another snakemake is at work on this study"):
         begin(build, store, TABLES, locks, ["snakemake"])
     begin(build, store, TABLES, locks, ["snakemake", "-n"])
+
+
+def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
+    build, store, locks = study
+    page = tmp_path / "reports/index.html"
+    page.parent.mkdir()
+    page.touch()
+    (build / "published.txt").touch()
+    assert begin(build, store, TABLES, locks, ["snakemake"], page)
+    assert (build / "published.txt").exists()
+    page.unlink()
+    assert not begin(build, store, TABLES, locks, ["snakemake", "-n"], page)
+    assert (build / "published.txt").exists()
+    begin(build, store, TABLES, locks, ["snakemake"], page)
+    assert not (build / "published.txt").exists()

@@ -10,6 +10,7 @@ from pathlib import Path
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from oso_dp.errors import OsoError
+from oso_dp.reporting.folder import check_place
 from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.collect import finished_runs
 from oso_dp.study.config import parse_config
@@ -48,7 +49,9 @@ shell.prefix(
 
 if workflow.is_main_process:
     try:
-        begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv)
+        page = PUBLISHED / "index.html"
+        if begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv, page):
+            check_place(PUBLISHED, STORE)  # a folder that refuses is better found out now
     except OsoError as error:
         sys.exit(f"oso: error: {error}")
     AHEAD = workload(STUDY, COHORTS.values(), STORED)
@@ -128,7 +131,7 @@ def training_jobs():
 
 def plans(wildcards, input):
     """Options that name the store's own plan, if it has one, and that of this study."""
-    return [f"--plan {path}" for path in (*plans_of(STORE), input.plan)]
+    return [f"--plan={path}" for path in (*plans_of(STORE), input.plan)]
 
 
 def all_parts():

@@ -17,5 +17,5 @@ rule cosine:
     params:
         cohort=lambda wildcards: online_on("mnist"),
     shell:
-        "oso cosine --plan {input.plan} --cohort {params.cohort} --data {input.data}"
-        " --output {output} --threads {threads} 2> >(tee {log} >&2)"
+        "oso cosine --plan {input.plan:q} --cohort {params.cohort:q} --data {input.data:q}"
+        " --output {output:q} --threads {threads:q} 2> >(tee {log:q} >&2)"

@@ -19,4 +19,4 @@ rule data:
             for name, value in PREPARED[f"{wildcards.prepared}.npz"].preparation.items()
         ],
     shell:
-        "oso data {params.dataset} {params.options} --output {output} > {log} 2> >(tee -a {log} >&2)"
+        "oso data {params.dataset:q} {params.options:q} --output {output:q} > {log:q} 2> >(tee -a {log:q} >&2)"

@@ -16,8 +16,8 @@ rule account:
         store=STORE,
         plans=plans,
     shell:
-        "oso account {params.store} {params.plans} --output {output}"
-        " > {log} 2> >(tee -a {log} >&2)"
+        "oso account {params.store:q} {params.plans:q} --output {output:q}"
+        " > {log:q} 2> >(tee -a {log:q} >&2)"
 
 
 rule report_page:
@@ -57,16 +57,16 @@ rule report_page:
         folder=lambda wildcards, output: Path(output.page).parent,
         plans=plans,
     shell:
-        "oso report --results {params.store} --output {params.folder} {params.plans}"
-        " > {log} 2> >(tee -a {log} >&2)"
+        "oso report --results {params.store:q} --output {params.folder:q} {params.plans:q}"
+        " > {log:q} 2> >(tee -a {log:q} >&2)"
 
 
 rule publish:
-    """A copy of the report where people look for it."""
+    """A copy of the report where people look for it: no output, since Snakemake deletes outputs."""
     input:
         BUILD / "report/index.html",
     output:
-        PUBLISHED / "index.html",
+        BUILD / "published.txt",
     log:
         LOGS / "publish.log",
     localrule: True
@@ -76,4 +76,4 @@ rule publish:
         source=lambda wildcards, input: Path(input[0]).parent,
         target=PUBLISHED,
     shell:
-        "cp -R {params.source}/. {params.target}/ 2> >(tee {log} >&2)"
+        "oso publish {params.source:q} --output {params.target:q} > {output:q} 2> >(tee {log:q} >&2)"

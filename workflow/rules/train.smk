@@ -23,6 +23,6 @@ rule train:
         folder=lambda wildcards, output: Path(output.runs).parent,
         store=STORE,
     shell:
-        "oso train --plan {input.plan} --cohort {wildcards.cohort} --shard {wildcards.shard}"
-        " --data {input.data} --output {params.folder} --store {params.store}"
-        " --threads {threads} 2> >(tee {log} >&2)"
+        "oso train --plan {input.plan:q} --cohort {wildcards.cohort:q} --shard {wildcards.shard:q}"
+        " --data {input.data:q} --output {params.folder:q} --store {params.store:q}"
+        " --threads {threads:q} 2> >(tee {log:q} >&2)"

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp.errors import OsoError
+from oso_dp.files import check_name
 from oso_dp.methods import method_names
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan, read_plan
@@ -72,6 +73,8 @@ def _row(path: Path, index: int, row: dict) -> dict:
     missing = [key for key in KEYS if key not in row]
     if missing:
         raise OsoError(f"{path}: entry {index} lacks {missing[0]}; needed are {', '.join(KEYS)}")
+    for key in ("dataset", "method"):
+        check_name(row[key], f"{path}: entry {index}, {key}")
     try:
         return {
             "dataset": str(row["dataset"]),

@@ -24,6 +24,7 @@ from oso_dp.analysis.study import Study
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.results.lock import writing
 from oso_dp.results.schema import EVALUATIONS, RUNS
 
 PRICES = "prices.csv"  # in a results folder
@@ -60,7 +61,7 @@ COLUMNS = [
 
 
 # What decides a search's noise; the last says whose arithmetic it is.
-_KEY = [
+KEY = [
     *("sampling_rate", "steps", "runs", "epsilon", "delta"),
     *("selection", "accountant", "distribution", "dp_accounting"),
 ]
@@ -170,21 +171,23 @@ def search_costs(study: Study) -> pd.DataFrame:
 def _key(row: Mapping[Any, Any]) -> tuple[object, ...]:
     distribution = "" if pd.isna(row["distribution"]) else row["distribution"]
     library = {"dp_accounting": version("dp-accounting"), "distribution": distribution}
-    return tuple({**row, **library}[name] for name in _KEY)
+    return tuple({**row, **library}[name] for name in KEY)
 
 
 def write_costs(plan: Path, path: Path) -> None:
     """The noise of every search of a plan by every rule, into a CSV file that `read_costs` reads.
 
-    What the file holds already is not computed again, and stays.
+    What the file holds already is not computed again, and stays, also what another command adds
+    meanwhile.
     """
-    known = read_costs(path)
     runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
-    costs = search_costs(Study(runs, evaluations, read_budget(plan), known))
-    noise = known | {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
-    table = pd.DataFrame([(*key, nu) for key, nu in noise.items()], columns=[*_KEY, _NOISE])
-    with atomic_write(path) as file:
-        file.write(table.to_csv(index=False, lineterminator="\n").encode())
+    costs = search_costs(Study(runs, evaluations, read_budget(plan), read_costs(path)))
+    ours = {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
+    with writing(path):
+        noise = read_costs(path) | ours
+        table = pd.DataFrame([(*key, nu) for key, nu in noise.items()], columns=[*KEY, _NOISE])
+        with atomic_write(path) as file:
+            file.write(table.to_csv(index=False, lineterminator="\n").encode())
 
 
 def read_costs(path: Path) -> dict[tuple[object, ...], float]:
@@ -212,7 +215,7 @@ def read_costs(path: Path) -> dict[tuple[object, ...], float]:
 
 def _stored_key(row: Mapping[str, str]) -> tuple[object, ...]:
     kinds = {**dict.fromkeys(("sampling_rate", "epsilon", "delta"), float), "steps": int}
-    return tuple({**kinds, "runs": int}.get(name, str)(row[name]) for name in _KEY)
+    return tuple({**kinds, "runs": int}.get(name, str)(row[name]) for name in KEY)
 
 
 @cache  # a study's data sets share searches, and so do the table and the figures

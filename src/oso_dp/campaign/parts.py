@@ -18,7 +18,7 @@ import pandas as pd
 from oso_dp.campaign.order import Work
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, make_folder, reason
-from oso_dp.results.read import read_columns, run_ids
+from oso_dp.results.read import is_store, read_columns, run_ids
 from oso_dp.results.write import write_table
 from oso_dp.study.cohort import Cohort, Run
 from oso_dp.training.job import Rows
@@ -28,11 +28,11 @@ _TIMES = ["run_id", "dataset", "method", "device", "steps", "status", "wall_seco
 
 def stored_runs(folder: Path) -> set[str]:
     """Identities of the runs in a results store, or in the parts of a campaign."""
-    store = folder / "runs.parquet"
-    tables = [store] if store.exists() else sorted(folder.glob("[!.]*/runs.parquet"))
-    if not tables:
+    parts = [path.parent for path in sorted(folder.glob("[!.]*/runs.parquet"))]
+    stores = [folder] if is_store(folder) else parts
+    if not stores:
         raise OsoError(f"{folder}: holds no results, neither a store nor parts of a campaign")
-    return {run_id for path in tables for run_id in run_ids(path.parent)}
+    return {run_id for store in stores for run_id in run_ids(store)}
 
 
 class Parts:
@@ -41,7 +41,7 @@ class Parts:
     def __init__(self, folder: Path, have: Sequence[Path] = ()) -> None:
         """`have`: folders with runs that need not be trained. OsoError for one without any."""
         make_folder(folder)
-        if (folder / "runs.parquet").exists():
+        if is_store(folder):
             raise OsoError(f"{folder}: is a results store; name a folder of its own for the parts")
         self.folder, self.progress = folder, folder / ".progress"
         make_folder(self.progress)

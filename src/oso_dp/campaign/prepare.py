@@ -17,6 +17,7 @@ from oso_dp.campaign.priorities import read_priorities
 from oso_dp.data.arrays import Arrays, load_arrays
 from oso_dp.errors import OsoError
 from oso_dp.gradients import find_precision, slow_reason
+from oso_dp.results.read import is_store
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.paper_points import papers_best_runs
 from oso_dp.study.plan import Plan, read_plan
@@ -49,7 +50,7 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
         [] if options.priorities is None else read_priorities(options.priorities, everything)
     )
     stores = {path.parent for path in options.plan}
-    default = sorted(store for store in stores if (store / "runs.parquet").exists())
+    default = sorted(store for store in stores if is_store(store))
     parts = Parts(options.results, default if options.have is None else options.have)
     control = Control(parts.progress)
 

@@ -26,10 +26,16 @@ def account(
     from oso_dp.analysis.accounts import accounts_table, require_within
     from oso_dp.cli.tables import print_table
     from oso_dp.files import atomic_write
+    from oso_dp.outputs import check_output, is_table
+    from oso_dp.results.lock import writing
     from oso_dp.results.read import read_results
     from oso_dp.study.plan import plans_of, read_plan
 
-    plans = [read_plan(path) for path in plans_of(results, plan)]
+    paths = plans_of(results, plan)
+    if output is not None:
+        is_ours = is_table(["grid", "budget", "delta"])
+        check_output(output, "a table of accounts", is_ours, paths)
+    plans = [read_plan(path) for path in paths]
     grids = account_runs(read_results(results).runs, *plans)
     table = accounts_table(grids, cross_check_all)
     print_table(table.columns, table.itertuples(index=False))
@@ -38,6 +44,6 @@ def account(
         "runs that are not stored count as the costliest stored one."
     )
     if output is not None:
-        with atomic_write(output) as file:
+        with writing(output), atomic_write(output) as file:
             file.write(table.to_csv(index=False).encode())
     require_within(grids)

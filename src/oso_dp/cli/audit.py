@@ -41,10 +41,12 @@ def audit(
 
     from oso_dp.audit.findings import audit as findings_of
     from oso_dp.audit.findings import private_methods
-    from oso_dp.files import atomic_write, make_folder
+    from oso_dp.files import atomic_write
+    from oso_dp.outputs import check_output, is_table
 
     if output is not None:
-        make_folder(output.parent)  # a folder that refuses is better found out now
+        # A place that refuses is better found out now.
+        check_output(output, "a table of findings", is_table(["method", "fault", "delta"]))
     planted = _faults() if faults else {}
     torch.set_num_threads(1)  # small tensors; more threads cost more than they bring
     findings = []

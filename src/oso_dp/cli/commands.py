@@ -14,6 +14,7 @@ from oso_dp.cli.cosine import cosine
 from oso_dp.cli.data import data
 from oso_dp.cli.epsilon import epsilon
 from oso_dp.cli.plan import plan
+from oso_dp.cli.publish import publish
 from oso_dp.cli.report import report
 from oso_dp.cli.schema import schema
 from oso_dp.cli.signs import signs
@@ -33,4 +34,5 @@ for command in (
     *(data, plan, train, collect, report, summary, schema),
 ):
     app.command()(command)
-app.command(hidden=True)(budget)
+for hidden in (budget, publish):  # an older name; for the workflow
+    app.command(hidden=True)(hidden)

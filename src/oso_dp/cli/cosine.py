@@ -25,19 +25,23 @@ def cosine(
     import torch
 
     from oso_dp.cli.gpu import own_gpu
-    from oso_dp.files import make_folder
+    from oso_dp.outputs import check_output, is_table
     from oso_dp.probe.cosine import STEPS, similarities
     from oso_dp.probe.inputs import read_inputs
     from oso_dp.probe.record import write_similarities
+    from oso_dp.results.lock import writing
     from oso_dp.training.job import task_of
 
+    # Before half an hour of work.
+    is_ours = is_table(["dataset", "model", "method"])
+    check_output(output, "a table of cosines", is_ours, [plan, data])
     chosen, device, arrays = read_inputs(plan, cohort, data)
     at = tuple(steps or STEPS)
     if len(set(at)) != len(at) or max(at) > chosen.steps:
         raise OsoError(f"--steps {at}: each once, and at most the run's {chosen.steps}")
-    make_folder(output.parent)  # before half an hour of work
     torch.set_num_threads(threads)
     task = task_of(chosen, device)
     with own_gpu(device):
         rows = similarities(task, chosen.runs[0], arrays, at)
-    write_similarities(output, chosen, task, rows)
+    with writing(output):
+        write_similarities(output, chosen, task, rows)

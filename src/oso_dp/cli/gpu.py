@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock
 
 from oso_dp.files import make_folder
+from oso_dp.locks import try_lock
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -59,22 +60,22 @@ def _list_gpus() -> list[str]:
 def first_free(names: Sequence[str], folder: Path, interval: float = 1.0) -> Iterator[int]:
     """The index of a name that nobody else holds; waits, and says so, while all are taken."""
     make_folder(folder)
-    locks = [FileLock(folder / f"gpu-{name}.lock") for name in names]
+    paths = [folder / f"gpu-{name}.lock" for name in names]
     said = False
-    while (index := next((i for i, lock in enumerate(locks) if _taken(lock)), None)) is None:
+    while (taken := _first_free(paths)) is None:
         if not said:
             print(f"waiting for one of {len(names)} GPUs", file=sys.stderr, flush=True)
             said = True
         time.sleep(interval)
+    index, held = taken
     try:
         yield index
     finally:
-        locks[index].release()
+        held.release()
 
 
-def _taken(lock: FileLock) -> bool:
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return False
-    return True
+def _first_free(paths: Sequence[Path]) -> tuple[int, BaseFileLock] | None:
+    for index, path in enumerate(paths):
+        if (held := try_lock(path)) is not None:
+            return index, held
+    return None

@@ -22,18 +22,29 @@ def plan(
     ] = None,
 ) -> None:
     """Say what a study has ahead; with --output, find its cohorts' noise and write the plan."""
+    from oso_dp.outputs import check_output, is_table
     from oso_dp.results.collect import finished_runs
+    from oso_dp.results.lock import writing
     from oso_dp.study.config import load_config
     from oso_dp.study.expand import cohorts
-    from oso_dp.study.plan import make_plan, write_plan
+    from oso_dp.study.plan import is_plan, make_plan, write_plan
     from oso_dp.study.workload import workload
 
     study = load_config(config)
+    if output is None and prices is not None:
+        raise OsoError("--prices: needs --output, the plan whose searches are meant")
     if output is not None:
-        write_plan(make_plan(study), output)
-    if prices is not None:
-        if output is None:
-            raise OsoError("--prices: needs --output, the plan whose searches are meant")
+        check_output(output, "a plan", is_plan, [config])
+    if output is not None and prices is not None:
+        from oso_dp.analysis.search_costs import KEY
+
+        kind = "a table of search costs"
+        check_output(prices, kind, is_table(KEY), [config, output], "--prices")
+    if output is not None:
+        made = make_plan(study)
+        with writing(output):
+            write_plan(made, output)
+    if output is not None and prices is not None:
         from oso_dp.analysis.search_costs import write_costs
 
         write_costs(output, prices)

@@ -8,9 +8,13 @@ import typer
 
 def report(
     results: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
-    output: Annotated[Path, typer.Option(help="Folder for tables, figures, page.")] = Path(
-        "reports"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for tables, figures, page: a new one, or one with the last report of the "
+            "same results, which is replaced. [RESULTS-report]"
+        ),
+    ] = None,
     plan: Annotated[
         list[Path] | None,
         typer.Option(
@@ -19,7 +23,8 @@ def report(
     ] = None,
 ) -> None:
     """Make tables, figures and index.html from a results folder alone."""
+    from oso_dp.reporting.folder import default_folder
     from oso_dp.reporting.page.build import build_report
     from oso_dp.study.plan import plans_of
 
-    print(build_report(results, output, plans_of(results, plan)))
+    print(build_report(results, output or default_folder(results), plans_of(results, plan)))

@@ -34,18 +34,25 @@ def signs(
     import torch
 
     from oso_dp.cli.gpu import own_gpu
-    from oso_dp.files import make_folder
+    from oso_dp.outputs import check_output, is_table
     from oso_dp.probe.inputs import read_inputs
     from oso_dp.probe.record import write_signs
     from oso_dp.probe.signs import signs as follow
+    from oso_dp.results.lock import writing
     from oso_dp.training.job import task_of
 
+    # Before minutes of work.
+    check_output(
+        output,
+        "a table of signs",
+        is_table(["dataset", "method", "k", "epsilon", "run_id"]),
+        [plan, data],
+    )
     chosen, device, arrays = read_inputs(plan, cohort, data)
     last = chosen.steps if steps is None else steps
     if last > chosen.steps:
         raise OsoError(f"--steps {steps}: at most the run's {chosen.steps}")
     run = _run(chosen, learning_rate)
-    make_folder(output.parent)  # before minutes of work
     torch.set_num_threads(threads)
     task = task_of(chosen, device)
     rows = []
@@ -53,7 +60,8 @@ def signs(
         for row in follow(task, run, arrays, last):
             rows.append(row)
             if row.step % 50 == 0 or row.step == last:  # what is there so far can be looked at
-                write_signs(output, chosen, run, rows)
+                with writing(output):
+                    write_signs(output, chosen, run, rows)
 
 
 def _run(cohort: "PlannedCohort", learning_rate: float | None) -> "Run":

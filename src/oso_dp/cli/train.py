@@ -19,9 +19,9 @@ def train(
 ) -> None:
     """Train the runs of one cohort, or of one shard of it. A killed call resumes."""
     from oso_dp.cli.progress import Progress
-    from oso_dp.files import make_folder
+    from oso_dp.locks import only_one
     from oso_dp.results.collect import finished_runs
-    from oso_dp.results.write import write_table
+    from oso_dp.results.write import refuse_loss, write_table
     from oso_dp.study.plan import read_plan
     from oso_dp.study.preparation import check_prepared
 
@@ -32,20 +32,16 @@ def train(
         raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
     stored = finished_runs(store) if store is not None else set()
     runs = [run for run in shards[shard] if run.run_id not in stored]
+    refuse_loss(output, stored.union(run.run_id for run in shards[shard]))
 
     import torch
-    from filelock import FileLock, Timeout
 
     from oso_dp.cli.gpu import own_gpu
     from oso_dp.data.arrays import load_arrays
     from oso_dp.training.job import run_job
 
-    make_folder(output)
     # A scheduler's job that outlived the study that sent it may still be at work here.
-    try:
-        alone = FileLock(output / ".lock").acquire(timeout=0)
-    except Timeout:
-        raise OsoError(f"--output {output}: another job is writing this part") from None
+    alone = only_one(output, f"--output {output}: another job is writing this part")
     with alone, own_gpu(planned.device):
         if planned.device == "cuda" and not torch.cuda.is_available():
             raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")

@@ -5,13 +5,14 @@ To add a data set: one module with a `build` function like those below, one line
 and one entry in `catalogue.py`.
 """
 
-import os
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oso_dp.data.catalogue import DATASETS, DIMENSIONS, UNKNOWN_WORDS, DatasetInfo, dataset_info
 from oso_dp.errors import OsoError
+from oso_dp.outputs import check_output
 
 if TYPE_CHECKING:
     from oso_dp.data.arrays import Arrays
@@ -60,12 +61,10 @@ def prepare(
     output = Path(output)
 
     from oso_dp.data.arrays import is_arrays_file, save_arrays
-    from oso_dp.files import make_folder
 
     # Fail on a bad output before minutes of downloading, not after.
-    make_folder(output.parent)
-    if os.path.lexists(output) and not is_arrays_file(output):
-        raise OsoError(f"{output}: exists and is not a data file of oso; name another output")
+    is_ours = partial(is_arrays_file, of=dataset)
+    check_output(output, f"a data file of oso for {dataset}", is_ours, option="")
 
     build: Builder = import_module(_MODULES[dataset]).build
     cache = output.parent / "downloads" / dataset

@@ -123,10 +123,18 @@ def read_provenance(path: Path) -> dict:
         raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
 
 
-def is_arrays_file(path: Path) -> bool:
-    """Whether `path` is an archive with the entries of a data file (its content unread)."""
+def is_arrays_file(path: Path, of: str | None = None) -> bool:
+    """Whether `path` is an archive with the entries of a data file (its arrays unread).
+
+    of: a data set, and whether it is of this one, as far as it says.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
-            return set(archive.namelist()) == {f"{name}.npy" for name in _ENTRIES}
+            if set(archive.namelist()) != {f"{name}.npy" for name in _ENTRIES}:
+                return False
     except Exception:  # as above: whatever goes wrong, it is not one
         return False
+    try:
+        return of is None or read_provenance(path).get("dataset", of) == of
+    except OsoError:  # damaged: to be prepared again
+        return True

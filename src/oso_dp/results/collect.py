@@ -9,15 +9,23 @@ collect takes up what is left.
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from oso_dp.errors import OsoError
 from oso_dp.files import reason
-from oso_dp.results.lock import only_writer
-from oso_dp.results.read import PENDING, Results, read_results, run_ids
+from oso_dp.locks import only_writer
+from oso_dp.results.read import (
+    PENDING,
+    Results,
+    is_store,
+    read_files,
+    read_results,
+    refuse_unclear,
+    run_ids,
+)
 from oso_dp.results.schema import KEYS, SCHEMAS
 from oso_dp.results.write import write_table
 from oso_dp.study.identity import POINT, cohort_id, cohort_name
@@ -36,32 +44,33 @@ def collect(parts: Iterable[Path], store: Path, expected: Iterable[str] = ()) ->
 
     A run that the store or another part already holds is counted once. If two differ in what they
     measured, or a run of `expected` (by run_id) is in none of them, OsoError names the run and
-    nothing is written. Several may collect into one store: each waits for its turn.
+    nothing is written. Several may collect into one store: each waits for its turn. Of a run that
+    the store holds by half, as where somebody copied only some of its files, a part brings the
+    whole.
     """
     added = [read_results(part) for part in parts]
     with only_writer(store):
         _finish(store)
-        there = [path for path in _tables(store) if path.exists()]
-        results = [read_results(store)] if there else []
-        held = set(results[0].runs["run_id"]) if results else set[str]()
-        results += added
-        if not results:
-            raise OsoError(f"{store}: no results and no parts to collect")
-        merged = _merged(store, results, expected)
-        # One file for everything becomes a folder, as all stores are now.
-        new = set(merged.runs["run_id"]) - (set() if any(map(Path.is_file, there)) else held)
-        _change(store, merged, new, first=not there)
+        stored = {kind: read_files(store / f"{kind}.parquet", kind) for kind in SCHEMAS}
+        results = [Results(**{kind: _table(kind, stored[kind].values()) for kind in SCHEMAS})]
+        merged = _merged(store, results + added, expected)
+        refuse_unclear(store, merged)
+        _change(store, merged, stored)
         return merged
 
 
 def finished_runs(store: Path) -> set[str]:
     """Identities of the runs that the store already holds."""
-    runs = store / "runs.parquet"
-    return run_ids(store) if runs.exists() or (store / PENDING).exists() else set()
+    return run_ids(store) if is_store(store) else set()
 
 
 def _tables(store: Path) -> list[Path]:
     return [store / f"{kind}.parquet" for kind in SCHEMAS]
+
+
+def _table(kind: str, frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    empty = SCHEMAS[kind].empty_table().to_pandas()
+    return pd.concat([*frames] or [empty], ignore_index=True)
 
 
 def _merged(store: Path, results: list[Results], expected: Iterable[str]) -> Results:
@@ -97,23 +106,26 @@ def _contradiction(store: Path, run: str) -> OsoError:
     )
 
 
-def _change(store: Path, merged: Results, new: set[str], first: bool) -> None:
-    """Write the cohorts that have a new run, and no other."""
+def _change(store: Path, merged: Results, stored: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:
+    """Write the cohorts whose rows the stored files do not hold as they are, and no other.
+
+    A file of another name whose rows have got a file of their own by that is left without rows: so
+    it, too, changes in the one step in which all do.
+    """
     files = _file_names(merged.runs)
-    changed = set(files[merged.runs["run_id"].isin(new)])
-    if not changed and not first:
+    of_run = dict(zip(merged.runs["run_id"], files, strict=True))
+    order = {"evaluations": KEYS["evaluations"], "runs": [*POINT, "seed", "run_id"]}
+    tables = {kind: getattr(merged, kind) for kind in order}
+    tables = {kind: rows.assign(file=rows["run_id"].map(of_run)) for kind, rows in tables.items()}
+    changed = {name for kind in order for name in _unlike(tables[kind], stored[kind])}
+    # One file for everything becomes a folder, as all stores are now.
+    changed -= {table.name for table in _tables(store) if table.is_file()}
+    if not changed and all(stored.values()):
         return
     staging = store / STAGING
-    of_run = pd.Series(files.to_numpy(), index=merged.runs["run_id"])
-    tables = {
-        "evaluations": merged.evaluations.assign(file=merged.evaluations["run_id"].map(of_run)),
-        "runs": merged.runs.assign(file=files),
-    }
-    order = {"evaluations": KEYS["evaluations"], "runs": [*POINT, "seed", "run_id"]}
     try:
         for kind, rows in tables.items():
-            rows = rows[rows["file"].isin(changed)].sort_values(order[kind])
-            here = dict(list(rows.groupby("file")))
+            here = dict(list(rows.sort_values(order[kind]).groupby("file")))
             # A table without a row is a file, too: its columns are.
             for name in changed or {"none.parquet"}:
                 write_table(staging / f"{kind}.parquet" / name, kind, here.get(name, rows[:0]))
@@ -123,6 +135,19 @@ def _change(store: Path, merged: Results, new: set[str], first: bool) -> None:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     _finish(store)
+
+
+def _unlike(rows: pd.DataFrame, stored: Mapping[str, pd.DataFrame]) -> set[str]:
+    """Files that do not hold, of each run, as many rows as `rows` gives them."""
+    there = pd.concat(
+        [frame[["run_id"]].assign(file=name) for name, frame in stored.items()]
+        or [rows[["run_id", "file"]][:0]]
+    )
+    key = ["file", "run_id"]
+    counts = {"wanted": rows.value_counts(key), "present": there.value_counts(key)}
+    both = pd.DataFrame(counts).fillna(0)
+    different = both[both["wanted"] != both["present"]].index
+    return {name for name, _ in different}
 
 
 def _file_names(runs: pd.DataFrame) -> pd.Series:

@@ -14,7 +14,7 @@ from typing import Any
 from oso_dp.data.arrays import read_provenance
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, reason
-from oso_dp.results.lock import only_writer
+from oso_dp.locks import only_writer
 
 FACTS = "data.json"
 

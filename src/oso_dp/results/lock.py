@@ -1,32 +1,18 @@
-"""One writer of a results store at a time, whichever study or command it works for."""
+"""Whoever writes a file that may lie in a results store is the store's one writer meanwhile."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from oso_dp.errors import OsoError
-from oso_dp.files import make_folder, reason
-
-LOCK = ".lock"  # in the store; a kill lets go of it
+from oso_dp.locks import only_writer
+from oso_dp.results.read import is_store
 
 
 @contextmanager
-def only_writer(store: Path) -> Iterator[None]:
-    """Hold the store (made if absent) inside of the block; wait for another writer, with a line."""
-    make_folder(store)
-    lock = FileLock(store / LOCK)
-    try:
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            print(f"{store}: another command writes to it; waiting", file=sys.stderr, flush=True)
-            lock.acquire()
-    except OSError as error:
-        raise OsoError(f"{store / LOCK}: cannot be locked ({reason(error)})") from error
-    try:
+def writing(path: Path) -> Iterator[None]:
+    """Around the writing of one file: alone in its folder, if that is a results store."""
+    if is_store(path.parent):
+        with only_writer(path.parent):
+            yield
+    else:
         yield
-    finally:
-        lock.release()

@@ -1,5 +1,6 @@
 """Writing one table of results, whole or not at all."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,24 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
+from oso_dp.results.read import PENDING, read_columns
 from oso_dp.results.schema import SCHEMAS
+
+
+def refuse_loss(part: Path, safe: Collection[str]) -> None:
+    """OsoError if there is a part with runs that are not among `safe`, or a results store."""
+    table = part / "runs.parquet"
+    if table.is_dir() or (part / PENDING).exists():
+        raise OsoError(f"--output {part}: is a results store; name another folder")
+    if not table.exists():
+        return
+    if lost := {*read_columns(table, "runs", ["run_id"])[0]["run_id"]} - {*safe}:
+        raise OsoError(
+            f"--output {part}: holds {len(lost)} runs that this job does not train (the first is "
+            f"{min(lost)}); collect them and name their --store, or name another folder"
+        )
 
 
 def write_table(path: Path, kind: str, rows: pd.DataFrame | list[dict[str, Any]]) -> None:

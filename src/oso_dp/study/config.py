@@ -3,6 +3,7 @@
 config/README.md explains the keys to people; workflow/schemas/config.schema.json is made from here.
 """
 
+import os
 import sys
 from dataclasses import fields
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -35,8 +37,21 @@ def _number(value: Any) -> Any:
     return value
 
 
+def _folder(value: str) -> str:
+    """A path that means one folder wherever it arrives: in Python, Snakemake and a shell."""
+    if not value.strip() or value.startswith("-"):
+        raise ValueError("must name a folder, and not begin with -")
+    if not value.isprintable() or set("{}") & set(value):
+        raise ValueError("must have neither {, } nor characters that cannot be printed")
+    try:
+        return str(Path(value).expanduser())
+    except RuntimeError:
+        raise ValueError("~: there is no such user; write the whole path") from None
+
+
 Real = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, BeforeValidator(_number)]
+Folder = Annotated[str, AfterValidator(_folder)]
 Epsilon = Annotated[Real, Field(gt=0, le=1000)]
 Interval = tuple[Real, Real]
 
@@ -96,9 +111,9 @@ class StudyConfig(_Section):
     model_config = ConfigDict(serialize_by_alias=True)
 
     name: str = Field(pattern=r"^[a-z0-9_]+$", description="Names the folder under build/.")
-    results: str = Field("results", description="Folder of the results store.")
-    report: str = Field("reports", description="Folder of the report.")
-    data_dir: str | None = Field(None, description="Folder with raw data files, taken first.")
+    results: Folder = Field("results", description="Folder of the results store.")
+    report: Folder = Field("reports", description="Folder of the report.")
+    data_dir: Folder | None = Field(None, description="Folder with raw data files, taken first.")
     datasets: dict[str, DatasetSection] = Field(min_length=1)
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
     granularities: list[Annotated[Whole, Field(ge=1, le=1000)]] = Field(min_length=1)
@@ -131,6 +146,8 @@ class StudyConfig(_Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "StudyConfig":
+        if os.path.abspath(self.results) == os.path.abspath(self.report):
+            raise ValueError(f"report {self.report}: must be another folder than results")
         for name, section in self.datasets.items():
             if name not in DATASETS:
                 raise ValueError(f"datasets.{name}: not known; allowed are {', '.join(DATASETS)}")

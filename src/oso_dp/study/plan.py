@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write
+from oso_dp.files import atomic_write, check_name
 from oso_dp.study.cohort import Cohort, PlannedCohort
 
 if TYPE_CHECKING:
@@ -131,6 +131,9 @@ def read_plan(path: Path) -> Plan:
             )
         entries, stated = content.pop("cohorts"), content.pop("digest")
         whole = _whole(content, entries)
+        check_name(content["name"], f"{path}: name")
+        for entry in entries:  # a job's files are called so
+            check_name(entry["name"], f"{path}: cohort")
         cohorts = tuple(_cohort(path, entry) for entry in entries)
         if stated != whole:
             raise OsoError(f"{path}: was changed after it was planned; write it anew")
@@ -139,6 +142,15 @@ def read_plan(path: Path) -> Plan:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OsoError(f"{path}: not a plan (`oso plan` writes one): {error!r}") from None
+
+
+def is_plan(path: Path) -> bool:
+    """Whether a file is a plan of any version, be it a changed one; an empty one counts, too."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8") or '{"cohorts": []}')
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and isinstance(content.get("cohorts"), list)
 
 
 def plans_of(store: Path, named: Sequence[Path] | None = None) -> list[Path]:

@@ -9,7 +9,7 @@ from oso_dp.analysis.claims import judged
 from oso_dp.analysis.load import read_study
 from oso_dp.reporting.figures import every_plan, write_figures
 from oso_dp.reporting.figures.drawing import drawn_beside
-from oso_dp.reporting.folder import ReportFolder
+from oso_dp.reporting.folder import ReportFolder, check_place
 from oso_dp.reporting.page.render import render
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import write_table
@@ -25,17 +25,18 @@ def build_report(
 
     results, budgets: see `analysis.load.read_study`; with a plan among the budgets, cohorts that
     were not run show their noise. Every grid is accounted for anew from its ledgers.
-    Files are replaced one by one and atomically, the page last; files that no report made stay.
+    Files are replaced one by one and atomically, once all are made.
     Raises OsoError for results that are missing, empty or of another schema, for a ledger that is
     broken or contradicts its row, for a broken budget, and for an output folder that cannot be
-    written.
+    written or holds anything but the last report of these results.
     """
+    check_place(output, results)
     study = read_study(results, budgets)
     plans = list(every_plan(study))
     with drawn_beside(plans) as figures:
         accounts = account(study.runs, *read_study_plans(budgets))
         claims = judged(study)
-        folder = ReportFolder(output)
+        folder = ReportFolder(output, results)
         pictures = write_figures(plans, figures, folder)
     sources = Sources(study, accounts, claims, [picture.name for picture in pictures])
     tables = {table.name: table for table in every_table(sources)}

@@ -1,0 +1,56 @@
+"""A name that is read from a file never becomes a path out of a folder."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from oso_dp.analysis.budgets import read_budget
+from oso_dp.errors import OsoError
+from oso_dp.files import check_name
+from oso_dp.results.collect import collect
+from oso_dp.results.read import read_results
+from oso_dp.study.config import load_config
+from oso_dp.study.plan import make_plan, read_plan, write_plan
+
+from .conftest import part
+
+PATHS = ["../../x", "/x", "a/b", "..", ".x", "", "a b", "a\n", "a\\b", "ä", "$(x)", "-x", "x" * 151]
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_path_is_no_name(name) -> None:
+    with pytest.raises(OsoError, match=r"^here: dataset .*must be a name of letters") as error:
+        check_name(name, "here: dataset")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("column", ["dataset", "method", "selection"])
+@pytest.mark.parametrize("name", PATHS[:4])
+def test_rows_with_a_path_for_a_name_are_refused(tmp_path, column, name) -> None:
+    folder = part(tmp_path / "part", "r1", **{column: name})
+    before = sorted(tmp_path.rglob("*"))
+    for read in (read_results, lambda folder: collect([folder], tmp_path / "store")):
+        with pytest.raises(OsoError, match=rf"part/runs\.parquet: {column} '"):
+            read(folder)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("key", ["dataset", "method"])
+def test_a_budget_with_a_path_for_a_name_is_refused(tmp_path, key) -> None:
+    entry = {"dataset": "mnist", "method": "online", "k": 9, "epsilon": 3.0, "runs": 9}
+    (tmp_path / "b.json").write_text(json.dumps([entry | {"noise_multiplier": 1, key: "../x"}]))
+    with pytest.raises(OsoError, match=rf"b\.json: entry 0, {key} '\.\./x'"):
+        read_budget(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize("change", [{"dataset": "../../x"}, {"k": "9/../../x"}, {"selection": "/"}])
+def test_a_plan_with_a_path_for_a_name_is_refused(repo, tmp_path, monkeypatch, change) -> None:
+    """Also one whose checksums fit, as if written by somebody else's version."""
+    plan = make_plan(load_config(repo / "config/smoke.yaml"))
+    monkeypatch.setattr("oso_dp.study.plan.check_name", lambda name, where: None)
+    cohort = replace(plan.cohorts[0], **change)
+    write_plan(replace(plan, cohorts=(cohort,)), tmp_path / "plan.json")
+    monkeypatch.undo()
+    with pytest.raises(OsoError, match=r"plan\.json: cohort '.*must be a name"):
+        read_plan(tmp_path / "plan.json")

@@ -1,0 +1,71 @@
+"""No value of a configuration is anything but itself to a shell."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from oso_dp.errors import OsoError
+from oso_dp.results.read import read_results
+from oso_dp.study.config import load_config, parse_config
+
+from .test_workflow import files, snakemake  # noqa: F401
+
+
+def shell_commands(path: Path) -> str:
+    return "".join(re.findall(r"^    shell:\n((?:        .*\n)+)", path.read_text(), re.MULTILINE))
+
+
+def test_whatever_a_rule_puts_into_a_shell_is_quoted(repo) -> None:
+    values = [
+        value
+        for path in sorted((repo / "workflow/rules").glob("*.smk"))
+        for value in re.findall(r"\{([^{}]+)\}", shell_commands(path))
+    ]
+    assert len(values) > 30
+    assert [value for value in values if not value.endswith(":q")] == []
+
+
+def test_any_folder_of_a_configuration_is_that_folder(snakemake, tmp_path, monkeypatch) -> None:  # noqa: F811
+    """Blanks, quotes, commands, more than one option; and ~ is the home folder to everybody."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    results = "a  b $(touch ran) `touch ran` ; touch ran & 'x' \"y\" --plan *"
+    done = snakemake(
+        "smoke",
+        "--config",
+        f"results={results}",
+        "report=~/my $HOME report's",
+        "epochs=1",
+        "granularities=[1]",
+    )
+    assert done.returncode == 0, done.stdout
+    assert len(read_results(tmp_path / results).runs) == 2
+    assert (tmp_path / "home/my $HOME report's/index.html").exists()
+    assert not any(Path(name).name == "ran" for name in files(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {results, "home", "build", ".snakemake"}
+
+
+@pytest.mark.parametrize("key", ["results", "report", "data_dir"])
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("", "must name a folder"),
+        ("  ", "must name a folder"),
+        ("--plan", "not begin with -"),
+        ("a{b}", "neither {, } nor"),
+        ("a\nb", "neither {, } nor"),
+        ("a\0b", "neither {, } nor"),
+        ("~nobody-of-this-name/x", "no such user"),
+    ],
+)
+def test_what_is_no_folder_is_refused(repo, key, value, says) -> None:
+    values = load_config(repo / "config/smoke.yaml").model_dump(mode="json")
+    with pytest.raises(OsoError, match=rf"^mine: {key}: .*{says}") as error:
+        parse_config({**values, key: value}, "mine")
+    assert "\n" not in str(error.value)
+
+
+def test_results_and_report_are_two_folders(repo) -> None:
+    values = load_config(repo / "config/smoke.yaml").model_dump(mode="json")
+    with pytest.raises(OsoError, match=r"report x: must be another folder than results"):
+        parse_config({**values, "report": "./x", "results": "x"}, "mine")
