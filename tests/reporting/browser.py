@@ -8,11 +8,19 @@ import subprocess
 from pathlib import Path
 from uuid import uuid4
 
+from tests.debian import apt_install
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def find_browser() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def install() -> None:
+    """Debian's package, where there is no browser yet and apt is there."""
+    if find_browser() is None:
+        apt_install("chromium")
 
 
 def run_in(browser: str, page: Path, script: str, folder: Path, width: int = 1280) -> dict:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.debian import apt_install
+
 CONF, FILES = Path("/etc/slurm"), ("slurm.conf", "gres.conf")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun")
 
@@ -64,12 +66,8 @@ def install() -> None:
     """Debian's packages, where they are absent and apt is there; never over a Slurm set up here."""
     absent = any(shutil.which(name, path=_path()) is None for name in PROGRAMS)
     set_up = any((CONF / name).exists() for name in FILES)
-    if not absent or set_up or os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return
-    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "--yes", "slurm-wlm", "munge"]):
-        subprocess.run(["apt-get", "-qq", *command], env=quiet, check=False,
-                       stdout=subprocess.DEVNULL)  # fmt: skip
+    if absent and not set_up:
+        apt_install("slurm-wlm", "munge")
 
 
 @contextmanager

@@ -12,11 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import cluster
-
-sys.path.pop(0)
+from tests.slurm import cluster
 
 from oso_dp.results.read import read_results
 
