@@ -1,6 +1,7 @@
 """Heat maps, the metric at equal noise, both prices, Figure 1: drawn from the right cells."""
 
 import io
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -149,19 +150,39 @@ def test_nothing_of_ours_is_no_figure_of_noise(store, study):
 
 def test_both_prices_have_a_panel_and_share_their_scale(store, study):
     for selection, best in (("composition", 0.8), ("random_stopping", 0.9)):
-        for point in range(3):
+        for point, epsilon in itertools.product(range(3), (3.0, 9.0)):
             store.add(
-                k=3, learning_rate=10.0**point, values=(best - 0.1 * point,), selection=selection
+                k=3,
+                epsilon=epsilon,
+                learning_rate=10.0**point,
+                values=(best - 0.1 * point,),
+                selection=selection,
             )
     s = study(store)
     figure = draw_outcomes(outcomes(s), "accuracy", "", s.methods)
     left, right = figure.axes
-    assert left.lines[0].get_ydata() == pytest.approx([80])
+    assert left.lines[0].get_ydata() == pytest.approx([80, 80])
     assert 80 < right.lines[0].get_ydata()[0] < 90
     assert left.get_ylim() == right.get_ylim()
     only = outcomes(s)
     only = only[only["selection"] == "random_stopping"]
     assert draw_outcomes(only, "accuracy", "", s.methods) is None
+
+
+def test_both_prices_at_one_budget_are_dots_marked_by_their_rule(store, study):
+    for selection, best in (("composition", 0.8), ("random_stopping", 0.9)):
+        for point in range(3):
+            store.add(
+                k=3, learning_rate=10.0**point, values=(best - 0.1 * point,), selection=selection
+            )
+    s = study(store)
+    (axes,) = draw_outcomes(outcomes(s), "accuracy", "", s.methods).axes
+    composed, stopped = (line for line in axes.lines if len(line.get_xdata()) == 1)
+    assert composed.get_xdata() == pytest.approx([80])
+    assert 80 < stopped.get_xdata()[0] < 90
+    assert composed.get_markerfacecolor() != stopped.get_markerfacecolor() == "white"
+    names = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert names == ["all N runs are paid for", "random stopping: the best of about N draws"]
 
 
 def cosines(**more):

@@ -1,9 +1,10 @@
 """The page: self-contained, honest, and careful with the folder it is written to."""
 
-import base64
 import csv
 import re
 from html.parser import HTMLParser
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -17,7 +18,7 @@ from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.tables import beyond
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
-SVG = "data:image/svg+xml;base64,"
+SVG = "data:image/svg+xml,"
 
 
 class Checker(HTMLParser):
@@ -59,7 +60,7 @@ def test_page_needs_nothing_but_itself(which, request):
     source = (report / "index.html").read_text(encoding="utf-8")
     for image in checker.images:
         assert image["src"].startswith(SVG)
-        assert base64.b64decode(image["src"][len(SVG) :]).lstrip().startswith(b"<?xml")
+        ElementTree.fromstring(unquote(image["src"][len(SVG) :]))  # well-formed
         assert image["alt"]
     assert not re.search(r"<script [^>]*src|<link", source)
     (style,) = re.findall(r"<style>(.*?)</style>", source, re.S)

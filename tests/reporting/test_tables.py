@@ -82,7 +82,7 @@ def test_the_layout_is_the_papers(paper_store, study):
     assert paper["Online"].tolist() == ["1", "93.62 ± 0.91"]
     assert ours["FixedThreshold"].tolist()[:2] == ["0.003162", "10"]
     assert "±" not in ours["Online", "%"]  # one seed
-    assert verdict["Online", "%"].endswith("(1)")
+    assert verdict["Online", "%"].endswith("(1 seed, ±2.77)")
     assert len(table.data) == 17  # NoDP, too
 
 
@@ -92,9 +92,9 @@ def test_what_was_not_run_says_so(paper_store, study):
     assert ours["Online"].tolist() == ["–", "–"]
     assert verdict["Online", "%"] == "not run"
     details = table.details.set_index(["ε", "method"])
-    assert details.loc[("3", "Online"), ["verdict", "grid points", "ours − paper"]].tolist() == [
-        *("not run", "0 of 9", "–")
-    ]
+    assert details.loc[
+        ("3", "Online"), ["verdict", "grid points", "ours − paper [95 %]"]
+    ].tolist() == [*("not run", "0 of 9", "–")]
     assert "1 of 2 runs diverged" in details.loc[("9", "FixedThreshold"), "grid points"]
     assert any("One seed is not five" in note for note in table.notes)
 
@@ -161,7 +161,7 @@ def test_what_the_paper_does_not_have_goes_to_a_table_of_its_own(store, study):
     mine = shown.loc[("9", "my_clipping")]
     assert mine["our best"] == "ρ 1, C 2"
     assert mine["grid points"] == "1"  # nobody said how many there are
-    assert (mine["against Online"], mine[""]) == ("+5.00", "better")
+    assert (mine["against Online"], mine[""]) == ("+5.00 ± 0.11", "better")
     assert shown.loc[("9", "worse"), ["against Online", ""]].tolist() == ["−5.00", "worse"]
 
 
