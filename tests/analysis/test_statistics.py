@@ -8,7 +8,7 @@ import pytest
 from tests.analysis.values import run_values
 
 from oso_dp.analysis.checkpoint_rules import checkpoints, choose
-from oso_dp.analysis.evidence import Evidence, step_time
+from oso_dp.analysis.evidence import Evidence, relation, step_time
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
 from oso_dp.analysis.verdicts import Sample, difference
@@ -92,6 +92,32 @@ def test_of_settings_that_are_equally_usual_the_one_with_most_runs_is_shown(
     main = main_variants(points_of(store))
     assert main["noise_multiplier"].tolist() == [50.0]
     assert main["runs"].tolist() == [many]
+
+
+@pytest.mark.parametrize("points", [2, 3, 9])
+def test_the_runs_of_a_setting_are_those_of_all_its_points(points: int, store) -> None:
+    """A wide grid under one seed is more than one point under several."""
+    for i in range(points):
+        store.add(learning_rate=10.0**-i, values=(0.5,), noise_multiplier=60.0)
+    for seed in range(points - 1):
+        store.add(seed=seed, values=(0.9,), noise_multiplier=50.0)
+    main = main_variants(points_of(store))
+    assert set(main["noise_multiplier"]) == {60.0}
+    assert len(main) == points
+
+
+@pytest.mark.parametrize(("seeds", "others"), [(2, 9), (5, 2), (3, 4)])
+def test_an_advantage_rests_on_each_method_s_own_seeds(seeds: int, others: int) -> None:
+    shared = {"dataset": "mnist", "k": 9, "epsilon": 9.0, "metric": "accuracy", "status": "run"}
+    ours, theirs = Sample(94.0, 0.5, seeds), Sample(93.0, 0.7, others)
+    rows = [
+        {**shared, "method": "online", **vars(ours)},
+        {**shared, "method": "fixed_threshold", **vars(theirs)},
+    ]
+    judge = relation("online", "better than", "fixed_threshold")
+    found = judge(Evidence(pd.DataFrame(rows)), "mnist").numbers
+    expected = difference([(ours, theirs)])
+    assert (found["low"], found["high"]) == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize("turns", [2, 12, 30])

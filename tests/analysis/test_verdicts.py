@@ -231,6 +231,29 @@ def test_a_part_of_a_grid_that_diverges_decides_nothing(store, study):
     }
 
 
+@pytest.mark.parametrize("lost", [0, 1, 5])
+@pytest.mark.parametrize(("had", "verdict"), [(2, "undecided"), (3, "worse")])
+def test_the_seeds_of_a_verdict_are_those_with_a_value(had, verdict, lost, store, study):
+    """However far off the value, and however many runs ended without one."""
+    for seed in range(had + lost):
+        values = (0.5 + 0.001 * seed,) if seed < had else ()
+        ended = {} if seed < had else {"diverged_at": 3}
+        store.add(seed=seed, learning_rate=1.467, values=values, **ended)
+    assert verdicts(study, store, "mnist", 9, 9.0)["online"][0] == verdict
+    row = judged_cells(study(store), "mnist", 9).query("method == 'online' and epsilon == 9")
+    assert row["seeds"].tolist() == [had]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 5])
+def test_the_seeds_at_the_paper_s_point_are_those_with_a_value(lost, store, study):
+    for seed in range(2 + lost):
+        ended = {"diverged_at": 3} if seed >= 2 else {}
+        values = () if ended else (0.9 + 0.01 * seed,)
+        store.add(k=7, seed=seed, learning_rate=1.467, values=values, **ended)
+    row = judged_cells(study(store), "mnist", 7).query("method == 'online' and epsilon == 9")
+    assert row["at_paper_seeds"].tolist() == [2]
+
+
 @pytest.mark.parametrize(
     ("elsewhere", "verdict"),
     [(0.80, "same point"), (0.901, "as good"), (0.95, "another point")],

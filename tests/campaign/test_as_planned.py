@@ -80,7 +80,8 @@ def planned(tmp_path) -> Callable[[str], Path]:
         config = parse_config({**STUDY, **STUDIES[name]}, name)
         every = cohorts(config)
         place = list(STUDIES).index(name)
-        noise = {c.name: 1 + place + i / 8 for i, c in enumerate(every)}
+        # To the last of a plan's five decimals.
+        noise = {c.name: 1.00001 + place + i / 8 for i, c in enumerate(every)}
         write_plan(plan_of(config, noise), path)
         return path
 
@@ -127,6 +128,26 @@ def test_the_studies_of_this_test_are_different(planned) -> None:
     assert len(names) == 1
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_loss_over_pixels_is_each_plans_own(
+    order, recorder, call, tmp_path, monkeypatch
+) -> None:
+    expected = {}
+    for loss in ("mean", "sum")[::order]:
+        section = {"model": "autoencoder", "epsilons": [3], "seconds_per_step": 1, "loss": loss}
+        config = parse_config({**STUDY, "datasets": {"fashion_mnist": section}}, loss)
+        plan = plan_of(config, {cohort.name: 1.0 for cohort in cohorts(config)})
+        write_plan(plan, tmp_path / f"{loss}.json")
+        expected |= dict.fromkeys(plan.run_ids(), loss)
+    (tmp_path / "fashion_mnist.npz").touch()
+    monkeypatch.setattr("oso_dp.campaign.prepare._load", lambda folder, cohort: None)
+    paths = [tmp_path / f"{loss}.json" for loss in ("mean", "sum")[::order]]
+    options = ["--minutes", 1, "--results", tmp_path / "out", "--data", tmp_path]
+    assert call(*options, "--plan", *paths)[0] == 0
+    trained = {run.run_id: task_of(cohort).loss for cohort, runs in recorder.asked for run in runs}
+    assert trained == expected
+
+
 def test_the_best_of_every_plan_go_first(tmp_path, recorder, call, monkeypatch) -> None:
     """Runs of the paper's tables, also where the last plan holds them."""
     section = {"model": "cnn", "epsilons": [3, 9], "seconds_per_step": 0.1}
@@ -165,10 +186,14 @@ def test_what_the_system_s_entropy_needs_is_looked_for(
     assert "randomness system: needs scipy" in errors[0]
 
 
+def parts_of(out: Path) -> list[Path]:
+    return list(out.glob("[!.]*"))
+
+
 def test_runs_that_diverged_are_kept_and_not_trained_again(
     planned, recorder, call, tmp_path
 ) -> None:
-    """They are results: leaving them out would report the lucky ones only."""
+    """They are results, with what they had reached: without, a report has the lucky ones only."""
     recorder.status = lambda run: "diverged" if run.seed else "finished"
     path = planned("usual")
     out = tmp_path / "out"
@@ -176,11 +201,13 @@ def test_runs_that_diverged_are_kept_and_not_trained_again(
     assert call(*arguments)[0] == 0
     stored = {
         row["run_id"]: row["status"]
-        for part in out.glob("[!.]*")
+        for part in parts_of(out)
         for row in read_table(part / "runs.parquet", "runs").to_dict("records")
     }
     runs = {run.run_id: run for cohort in read_plan(path).cohorts for run in cohort.runs}
     assert stored == {name: recorder.status(run) for name, run in runs.items()}
+    scores = [read_table(part / "evaluations.parquet", "evaluations") for part in parts_of(out)]
+    assert {name for table in scores for name in table["run_id"]} == set(runs)
     before = len(recorder.asked)
     assert call(*arguments)[0] == 0
     assert len(recorder.asked) == before

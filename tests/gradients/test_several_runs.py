@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from oso_dp.gradients import GradientCode
+from oso_dp.gradients.linear import LinearGradients
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy
 
@@ -52,3 +53,14 @@ def test_many_examples_that_are_not_finite_leave_the_others_alone(runs: int) -> 
     mine = code(flats, inputs, targets)
     assert torch.equal(mine.norms().isinf(), bad)
     torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("runs", [1, 3, 9])
+@pytest.mark.parametrize("at", [0, 63, 64, 99])
+def test_a_tiny_gradient_is_measured_wherever_it_stands(runs: int, at: int) -> None:
+    """Where float32 squares underflow; as zero, it would pass a small threshold unclipped."""
+    inputs, errors = torch.ones(runs, 100, 4), torch.ones(runs, 100, 3)
+    errors[:, at] = 1e-30
+    rule = LinearGradients(nn.Linear(4, 3, bias=False), inputs.flatten(0, 1), errors.flatten(0, 1))
+    expected = errors.double().norm(dim=2) * 2
+    torch.testing.assert_close(rule.norms().view(runs, 100), expected, rtol=1e-5, atol=0.0)

@@ -3,9 +3,10 @@
     make mutants                                 # all of them; a table of which test caught which
     make mutants MUTANTS='noise|sum'             # those whose name matches
     make mutants MUTANTS='--one-in 16'           # the first of each sixteen
+    make mutants MUTANTS='--kind late --kind books'
 
-Each fault is planted into a copy of the code; the checkout stays as it is. Ends with status 1 if a
-fault survives, or if the tests fail on the code without any.
+Kinds are in `fault.py`. Each fault is planted into a copy of the code; the checkout stays as it is.
+Ends with status 1 if a fault survives, or if the tests fail on the code without any.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import threading
 import time
 
 from checkout import WORKERS, Checkout
-from fault import Fault
+from fault import KINDS, Fault
 from faults import FAULTS
 
 
@@ -53,13 +54,29 @@ def work(faults: "queue.SimpleQueue[Fault]", caught: dict[str, str | None], erro
             print(f"{'caught  ' if by else 'SURVIVED'} {fault.name}", flush=True)
 
 
+def by_kind(chosen: list[Fault], caught: dict[str, str | None]) -> list[str]:
+    """A line of the table for each kind that was planted."""
+    lines = []
+    for kind, hides in {**KINDS, "": "in sight of the smallest case"}.items():
+        planted = [fault.name for fault in chosen if fault.kind == kind]
+        seen = sum(caught[name] is not None for name in planted)
+        if planted:
+            lines.append(f"| {kind or 'others'} | {hides} | {len(planted)} | {seen} |")
+    return lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="?", default="", help="regular expression")
     parser.add_argument("--one-in", type=int, default=1, metavar="N")
+    parser.add_argument(
+        "--kind", action="append", choices=KINDS, help="faults of this kind; may be repeated"
+    )
     parser.add_argument("--sound", action="store_true", help="the tests have just passed")
     options = parser.parse_args()
-    chosen = [fault for fault in FAULTS if re.search(options.names, fault.name)][:: options.one_in]
+    named = [fault for fault in FAULTS if re.search(options.names, fault.name)]
+    of_kinds = [fault for fault in named if not options.kind or fault.kind in options.kind]
+    chosen = of_kinds[:: options.one_in]
     began = time.monotonic()
     if not options.sound:
         with Checkout() as checkout:
@@ -86,6 +103,9 @@ def main() -> int:
     print("\n| fault | in | caught by |\n|---|---|---|")
     for fault in chosen:
         print(f"| {fault.name} | {fault.file} | {caught[fault.name] or 'NOTHING'} |")
+    print("\n| kind | what hides it | planted | caught |\n|---|---|---|---|")
+    for row in by_kind(chosen, caught):
+        print(row)
     survivors = [name for name, by in caught.items() if by is None]
     seconds = time.monotonic() - began
     print(f"\n{len(caught) - len(survivors)} of {len(caught)} faults caught in {seconds:.0f} s")

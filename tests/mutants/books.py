@@ -150,7 +150,7 @@ PRICE = [
         "        return math.exp(log_nu)\n",
         "        return math.exp(log_nu - 1e-6)\n",
         A + "test_search.py",
-    ),
+    ).of("books"),
     Fault(
         "the plan pays for the runs that are asked for, not for the grid",
         "study/calibrated.py",

@@ -2,7 +2,12 @@
 
 from books import LEDGER, METHODS, PRICE
 from noise import NOISE, SAMPLING
+from other_plans import OTHER_PLANS
 from reach import REACH
 from sensitivity import SENSITIVITY
+from slightly import SLIGHTLY
 
-FAULTS = [*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS, *REACH]
+FAULTS = [
+    *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
+    *(*REACH, *OTHER_PLANS, *SLIGHTLY),
+]

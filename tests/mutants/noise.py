@@ -62,7 +62,7 @@ NOISE = [
         "the same noise in each run",
         "normals(self.run_ids[runs], purpose,",
         "normals([self.run_ids[0]] * len(self.run_ids[runs]), purpose,",
-    ),
+    ).of("company"),
     in_mechanism(
         "one number as the noise of all coordinates",
         "purpose, step, total.shape[1:])",
@@ -72,7 +72,7 @@ NOISE = [
         "one run's noise for all, drawn on the host",
         "self.randomness.normals(run_ids, purpose,",
         "self.randomness.normals(run_ids[:1] * len(run_ids), purpose,",
-    ),
+    ).of("company"),
     Fault(
         "one run's noise for all, drawn on an accelerator",
         "privacy/philox.py",
@@ -127,32 +127,32 @@ NOISE = [
         "the blocks of a vector share a key",
         "Key(run_ids[row], purpose, step, block).bits()",
         "Key(run_ids[row], purpose, step, 0).bits()",
-    ),
+    ).of("late"),
     in_streams(
         "a block's key is used again in a later step",
         "Key(run_ids[row], purpose, step, block).bits()",
         "Key(run_ids[row], purpose, step % 1000, block).bits()",
-    ),
+    ).of("late"),
     in_streams(
         "a step's next block is the next step's first",
         "Key(run_ids[row], purpose, step, block).bits()",
         "Key(run_ids[row], purpose, step + block, 0).bits()",
-    ),
+    ).of("late"),
     in_streams(
         "runs side by side share their blocks",
         "Key(run_ids[row], purpose, step, block).bits()",
         "Key(run_ids[0], purpose, step, block).bits()",
-    ),
+    ).of("company"),
     in_streams(
         "step and block run into each other",
         "\\x00{step}\\x00{block}",
         "\\x00{step}{block}",
-    ),
+    ).of("late"),
     in_streams(
         "every second block stays what the memory held",
         "for block in blocks]",
         "for block in blocks if block % 2 == 0]",
-    ),
+    ).of("late"),
     in_streams(
         "the scheme changes and its number does not",
         "BLOCK = 2**14",
@@ -231,17 +231,17 @@ SAMPLING = [
         "what pads a batch is taken for examples",
         "present[row, : len(batch)] = batch, True",
         "present[row] = batch, True",
-    ),
+    ).of("company"),
     in_mechanism(
         "what pads a batch has weight",
         ".masked_fill(~present, 0.0)",
         "",
-    ),
+    ).of("company"),
     in_random_numbers(
         "a batch that is too long is cut",
         'self.randomness.words(run_id, "sampling", step))\n',
         'self.randomness.words(run_id, "sampling", step))[:BLOCK]\n',
-    ),
+    ).of("late"),
     in_sampling(
         "batches of fixed size",
         "binomial(examples, self.rate, words), words)",

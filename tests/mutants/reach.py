@@ -1,25 +1,12 @@
-"""Faults that the smallest case hides: several runs, late steps, the second plan, restarts."""
+"""Faults that a case of one run and a few steps hides."""
 
-from fault import A, Fault, G, P, T, in_mechanism, in_queries
+from fault import Fault, G, P, T, in_mechanism, in_queries, in_random_numbers, in_streams, of_kind
 
-MANY, LONG, EXACT = P + "test_many_runs.py", P + "test_long_runs.py", A + "test_books_exact.py"
-ACCOUNT, PLANNED = "tests/analysis/test_accounts_exact.py", "tests/campaign/test_as_planned.py"
-RESTART, SCORES, REPORTED = (T + f"test_{name}.py" for name in ("restart", "evaluate", "reported"))
-STATISTICS = "tests/analysis/test_statistics.py"
-_COHORT = "        cohort = work.cohort\n        arrays"
+MANY, LONG = P + "test_many_runs.py", P + "test_long_runs.py"
+SEVERAL_RUNS = G + "test_several_runs.py"
 
-
-def _trained_with(changes: str) -> str:
-    """The campaign's line, with something about the cohort replaced."""
-    return (
-        "        import dataclasses\n"
-        "        first = self.everything[0].cohort\n"
-        f"        cohort = dataclasses.replace(work.cohort, {changes})\n"
-        "        arrays"
-    )
-
-
-SEVERAL = [
+COMPANY = of_kind(
+    "company",
     in_queries(
         "thresholds of several runs are not clamped",
         "self.threshold[runs, None].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)",
@@ -43,11 +30,78 @@ SEVERAL = [
         "gradients/batch.py",
         "        if waits(bad) or bad.any():",
         "        if bad[: shape[1]].any():",
-        G + "test_several_runs.py",
+        SEVERAL_RUNS,
     ),
-]
+    in_queries(
+        "in company an infinite threshold stays infinite",
+        "clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)",
+        "clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD if len(self.threshold) == 1 else math.inf)",
+        MANY,
+    ),
+    in_queries(
+        "votes of several runs are cast by the first one's threshold",
+        "(norms <= self._threshold(runs))",
+        "(norms <= self._threshold(runs)[:1])",
+        MANY,
+    ),
+    in_queries(
+        "several runs have the noise of the smallest threshold among them",
+        "return self._threshold(runs)[:, 0]",
+        "return self._threshold(runs)[:, 0].min().expand(len(self.threshold[runs]))",
+        MANY,
+    ),
+    in_random_numbers(
+        "an empty batch beside others holds the first example",
+        "present[row, : len(batch)] = batch, True",
+        "present[row, : len(batch) or 1] = batch, True",
+        MANY + f" {P}test_random_numbers.py",
+    ),
+    in_mechanism(
+        "an empty batch beside others gets no noise",
+        "        return noise.add_(total).to(total.dtype)\n",
+        "        nothing = (total == 0).reshape(len(total), -1).all(dim=1)\n"
+        "        noise[nothing & (len(total) > 1)] = 0.0\n"
+        "        return noise.add_(total).to(total.dtype)\n",
+        MANY,
+    ),
+    in_mechanism(
+        "a step may be released twice beside a run that has yet to take it",
+        "any(step <= self._last_step[run] for run in members)",
+        "all(step <= self._last_step[run] for run in members)",
+        f"{P}test_mechanism_books.py {MANY}",
+    ),
+    Fault(
+        "the bias of several runs is weighted as the first one's",
+        "gradients/linear.py",
+        'onto["bias"] = weights @ errors',
+        'onto["bias"] = weights[:1] @ errors',
+        SEVERAL_RUNS,
+    ),
+    Fault(
+        "norms underflow to zero beyond sixty-four examples",
+        "gradients/rules.py",
+        "    if odd.any():\n",
+        "    if odd[:64].any():\n",
+        f"{G}test_gradients.py {SEVERAL_RUNS}",
+    ),
+    Fault(
+        "of several runs other examples are left out than those that are not finite",
+        "gradients/portions.py",
+        "        bad = bad.view(self.runs, self.size)\n",
+        "        bad = bad.view(self.size, self.runs).T\n",
+        SEVERAL_RUNS,
+    ),
+    Fault(
+        "gradients are taken at the first runs' parameters",
+        "training/loop.py",
+        "return self.code(self.state.parameters[runs], inputs, targets)",
+        "return self.code(self.state.parameters[: len(inputs)], inputs, targets)",
+        T + "test_loop.py",
+    ),
+)
 
-LATE = [
+LATE = of_kind(
+    "late",
     in_mechanism(
         "no noise after step 1,024",
         "        if query.noise_multiplier == 0:\n",
@@ -60,6 +114,18 @@ LATE = [
         "        if step <= 50:\n            self._check_budget(queries)\n        for run",
         LONG,
     ),
+    in_mechanism(
+        "the price of a step is looked at three thousand times",
+        "        self._check_budget(queries)\n        for run",
+        "        if step <= 3000:\n            self._check_budget(queries)\n        for run",
+        LONG,
+    ),
+    in_mechanism(
+        "steps after 3,000 may be released twice",
+        "any(step <= self._last_step[run] for run in members)",
+        "any(step <= min(self._last_step[run], 3000) for run in members)",
+        LONG,
+    ),
     Fault(
         "a ledger stops counting at 1,024",
         "privacy/ledger.py",
@@ -67,153 +133,53 @@ LATE = [
         "self.steps[-1] = (queries, min(1024, self.steps[-1][1] + 1))",
         LONG,
     ),
-]
+    Fault(
+        "of a run's equal steps 1,024 are paid for",
+        "accounting/accountants.py",
+        "            releases[ledger.sampling, nu] += count\n",
+        "            releases[ledger.sampling, nu] += min(count, 1024)\n",
+        "tests/accounting/test_accountants.py tests/accounting/test_books_exact.py",
+    ),
+    in_streams(
+        "batches begin again after 3,000 steps",
+        "return Key(run_id, purpose, step, 0).bits().random_raw",
+        "return Key(run_id, purpose, step % 3000, 0).bits().random_raw",
+        LONG,
+    ),
+    in_streams(
+        "a long vector's noise ends after 2^16 numbers",
+        "blocks = range(-(-rows.shape[1] // BLOCK))",
+        "blocks = range(min(4, -(-rows.shape[1] // BLOCK)))",
+        LONG,
+    ),
+    in_streams(
+        "the system's numbers begin again after 2^16",
+        'return np.frombuffer(os.urandom(8 * count), dtype="<u8")',
+        "words = os.urandom(8 * min(count, 2**16))\n"
+        '    return np.resize(np.frombuffer(words, dtype="<u8"), count)',
+        LONG,
+    ),
+    Fault(
+        "the accelerator's noise begins again after 1,024 steps",
+        "privacy/philox.py",
+        "torch.full_like(places, step)",
+        "torch.full_like(places, step % 1024)",
+        LONG,
+    ),
+    Fault(
+        "the accelerator's noise begins again after 2^17 numbers",
+        "privacy/philox.py",
+        "device=device)[None]",
+        "device=device)[None] % 2**16",
+        LONG,
+    ),
+    Fault(
+        "examples beyond 2^16 never take part",
+        "privacy/sampling.py",
+        "return subset(examples,",
+        "return subset(min(examples, 2**16),",
+        LONG,
+    ),
+)
 
-BOOKS = [
-    Fault(
-        "steps of nearly the same noise are merged",
-        "privacy/ledger.py",
-        "if self.steps and self.steps[-1][0] == queries:",
-        "if self.steps and [round(q.noise_multiplier, 2) for q in self.steps[-1][0]] == [\n"
-        "            round(q.noise_multiplier, 2) for q in queries\n"
-        "        ]:",
-        EXACT,
-    ),
-    Fault(
-        "of a kind of step that comes again, the last count is priced",
-        "privacy/ledger.py",
-        "counted[self.sampling, nu] += count",
-        "counted[self.sampling, nu] = count",
-        EXACT,
-    ),
-    Fault(
-        "shapes below one are priced as logarithmic",
-        "accounting/search.py",
-        "RepeatAndSelectDpEvent(one, mean_runs, shape)",
-        "RepeatAndSelectDpEvent(one, mean_runs, shape if shape >= 1 else 0.0)",
-        EXACT,
-    ),
-    Fault(
-        "a ledger's rate may be one percent off",
-        "analysis/ledger_claims.py",
-        "rel_tol=1e-9",
-        "rel_tol=1e-2",
-        ACCOUNT,
-    ),
-    Fault(
-        "a budget may be exceeded by one percent",
-        "analysis/accounts.py",
-        "_SLACK = 1 + 1e-9",
-        "_SLACK = 1.01",
-        ACCOUNT,
-    ),
-    Fault(
-        "two ledgers of one run pass",
-        "results/collect.py",
-        "_WHERE_IT_RAN = [\n",
-        '_WHERE_IT_RAN = [\n    "ledger",\n',
-        ACCOUNT,
-    ),
-]
-
-PLANS = [
-    Fault(
-        "the accounts know the first plan only",
-        "analysis/accounts.py",
-        "        for plan in plans\n",
-        "        for plan in plans[:1]\n",
-        ACCOUNT,
-    ),
-    Fault(
-        "a campaign's noise is the first plan's",
-        "campaign/campaign.py",
-        _COHORT,
-        _trained_with("noise_multiplier=first.noise_multiplier"),
-        PLANNED,
-    ),
-    Fault(
-        "a campaign's settings are the first plan's",
-        "campaign/campaign.py",
-        _COHORT,
-        _trained_with("evaluate_every=first.evaluate_every"),
-        PLANNED,
-    ),
-    Fault(
-        "a campaign is always seeded",
-        "campaign/campaign.py",
-        _COHORT,
-        _trained_with('randomness="seeded"'),
-        PLANNED,
-    ),
-    Fault(
-        "a campaign leaves out what diverged",
-        "campaign/parts.py",
-        '"runs", rows.runs)',
-        '"runs", [row for row in rows.runs if row.get("status") != "diverged"])',
-        PLANNED,
-    ),
-]
-
-RESTARTS = [
-    Fault(
-        "a run goes on with other labels",
-        "data/arrays.py",
-        "        for name in _ARRAY_NAMES:\n            digest",
-        "        for name in ('train_inputs', 'test_inputs', 'test_targets'):\n            digest",
-        RESTART,
-    ),
-    Fault(
-        "a run goes on with another test set",
-        "data/arrays.py",
-        "        for name in _ARRAY_NAMES:\n            digest",
-        "        for name in ('train_inputs', 'train_targets'):\n            digest",
-        RESTART,
-    ),
-    Fault(
-        "rows say that every run finished",
-        "training/job.py",
-        '"status": outcome.status,',
-        '"status": "finished",',
-        RESTART,
-    ),
-    Fault(
-        "the last, shorter part of the test set is left out",
-        "training/evaluate.py",
-        "range(0, len(self.inputs), self.batch)",
-        "range(0, max(1, len(self.inputs) // self.batch * self.batch), self.batch)",
-        SCORES,
-    ),
-]
-
-COUNTS = [
-    Fault(
-        "seeds without a value are counted",
-        "analysis/points.py",
-        'groups["value"].agg(["mean", "std", "count"])',
-        'groups["value"].agg(["mean", "std", "size"])',
-        STATISTICS,
-    ),
-    Fault(
-        "the setting with the fewest runs is shown",
-        "analysis/points.py",
-        "ascending=[True, False, False, True]",
-        "ascending=[True, False, True, True]",
-        STATISTICS,
-    ),
-    Fault(
-        "the share of clipped examples is the first step's",
-        "methods/fixed_quantile.py",
-        'state.memory["unclipped"] = unclipped',
-        'state.memory.setdefault("unclipped", unclipped)',
-        REPORTED,
-    ),
-    Fault(
-        "the share of clipped examples is the first run's",
-        "training/loop.py",
-        "clipped[run].item()",
-        "clipped[0].item()",
-        REPORTED,
-    ),
-]
-
-REACH = [*SEVERAL, *LATE, *BOOKS, *PLANS, *RESTARTS, *COUNTS]
+REACH = [*COMPANY, *LATE]

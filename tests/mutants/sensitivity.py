@@ -79,7 +79,7 @@ SENSITIVITY = [
         "every run is clipped with the first one's threshold",
         "self.threshold[runs, None].clamp",
         "self.threshold[:1, None].clamp",
-    ),
+    ).of("company"),
     in_mechanism(
         "a group is clipped by the norm of its first layer",
         "torch.linalg.vector_norm(parts, dim=0)",

@@ -1,11 +1,13 @@
 """The list of planted faults is in order: `make mutants` itself takes minutes."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from fault import KINDS
 from faults import FAULTS
 
 sys.path.pop(0)
@@ -24,3 +26,9 @@ def test_there_are_enough_and_no_two_alike() -> None:
     assert len(FAULTS) >= 25
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     assert len({(fault.file, fault.old, fault.new) for fault in FAULTS}) == len(FAULTS)
+
+
+def test_every_kind_has_ten_faults_and_no_fault_another_kind() -> None:
+    kinds = Counter(fault.kind for fault in FAULTS if fault.kind)
+    assert kinds.keys() == KINDS.keys()
+    assert min(kinds.values()) >= 10

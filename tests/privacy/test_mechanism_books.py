@@ -48,6 +48,18 @@ def test_hundreds_of_runs_train_together() -> None:
     assert len(Mechanism([f"run {i}" for i in range(700)], 1000, 50).ledgers) == 700
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 4])
+def test_a_step_is_answered_once_beside_runs_that_have_yet_to_take_it(ahead: int) -> None:
+    """Whichever of them is ahead; and those behind are not booked for what was refused."""
+    mechanism = Mechanism([f"run {i}" for i in range(5)], examples=10, batch_size=5)
+    query = [ClippedGradient(1.0, torch.ones(5))]
+    mechanism.release(slice(ahead, ahead + 1), 2, query, Zeros)
+    for step in (1, 2):
+        with pytest.raises(ValueError, match="released before"):
+            mechanism.release(slice(0, 5), step, query, Zeros)
+    assert [ledger.step_count for ledger in mechanism.ledgers] == [i == ahead for i in range(5)]
+
+
 def test_runs_of_one_identity_are_refused() -> None:
     with pytest.raises(OsoError, match="share their noise"):
         Mechanism(["same", "same"], examples=10, batch_size=5)

@@ -57,6 +57,16 @@ def test_empty_batches(draws: RandomNumbers) -> None:
     assert indices.shape == present.shape == (3, 0)
 
 
+def test_a_batch_is_as_long_in_company_as_alone(draws: RandomNumbers) -> None:
+    """Also an empty one beside others: what pads it is nobody's."""
+    draws.sampling = PoissonSampling(1e-3)  # of 1,000 examples: about a third are empty
+    names = [f"run {i}" for i in range(40)]
+    present = draws.batches(names, 1)[1].sum(dim=1).tolist()
+    assert present == [len(batch_of(draws, name, 1)) for name in names]
+    assert 0 in present
+    assert max(present) > 1
+
+
 def test_noise_together_is_each_runs_own(draws: RandomNumbers) -> None:
     together = draws.normals(RUNS, "noise", 5, (4, 3))
     assert together.shape == (3, 4, 3)

@@ -7,7 +7,9 @@ import pytest
 from tests.training.test_job import study
 
 from oso_dp.data.arrays import Arrays
+from oso_dp.training import job
 from oso_dp.training.job import run_job, task_of
+from oso_dp.training.loop import Outcome
 
 PARTS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 
@@ -89,6 +91,25 @@ def test_a_longer_test_set_begins_anew(begun, tmp_path, glyphs) -> None:
 @pytest.mark.parametrize("noise", [1.50001, 1.49999, 3.0])
 def test_other_noise_begins_anew(noise, begun, tmp_path, glyphs) -> None:
     assert first_step(begun, tmp_path, glyphs, study(noise=noise)) == 1
+
+
+@pytest.mark.parametrize(("kind", "left"), [("cpu", 0), ("meta", 1)])
+def test_another_kind_of_device_begins_anew(
+    kind, left, begun, tmp_path, glyphs, monkeypatch
+) -> None:
+    """An accelerator's noise is not the host's: a run must not have half of each."""
+    for path in begun.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    asked = []
+
+    def train(task, runs, arrays, **options):
+        asked.append(options["fingerprint"])
+        return [Outcome(run.run_id) for run in runs]
+
+    monkeypatch.setattr(job, "train", train)
+    cohort = study()
+    run_job(cohort, cohort.runs[:1], glyphs, tmp_path, device=kind, runs_at_once=2)
+    assert len(asked) == left
 
 
 def test_other_runs_begin_anew(begun, tmp_path, glyphs) -> None:
