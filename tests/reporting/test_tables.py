@@ -162,7 +162,7 @@ def test_what_the_paper_does_not_have_goes_to_a_table_of_its_own(store, study):
     assert mine["our best"] == "ρ 1, C 2"
     assert mine["grid points"] == "1"  # nobody said how many there are
     assert (mine["against Online"], mine[""]) == ("+5.00 ± 0.11", "better")
-    assert shown.loc[("9", "worse"), ["against Online", ""]].tolist() == ["−5.00", "worse"]
+    assert shown.loc[("9", "worse"), ["against Online", ""]].tolist() == ["−5.00 ± 0.11", "worse"]
 
 
 def test_a_k_that_the_paper_does_not_have_has_a_table_and_says_how_long_it_ran(store, study):

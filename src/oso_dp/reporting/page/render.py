@@ -133,7 +133,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _svg_link(svg: bytes) -> str:
-    """The figure as the source of an image, inside double quotes; base64 would be a fifth larger."""
+    """The figure as an image's source, inside double quotes; base64 would be a fifth larger."""
     text = svg.decode("utf-8").replace('"', "'")
     return f"data:image/svg+xml,{quote(text, safe=_PLAIN)}"
 
