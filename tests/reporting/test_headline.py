@@ -19,6 +19,13 @@ def test_a_lead_smaller_than_the_seeds_spread_is_called_that(make_store, study):
     assert sentence(0.01).endswith("1.00 ahead of AdamWOSM (within the seeds' spread).")
 
 
+def test_a_lead_of_one_seed_is_called_undecided(store, study):
+    store.add(values=(0.92,))
+    store.add(method="adam_wosm", values=(0.91,))
+    text = best_method(judged_cells(study(store), "mnist", 9))
+    assert text.endswith("1.00 ahead of AdamWOSM (one seed: undecided).")
+
+
 def test_a_single_method_is_not_called_best(store, study):
     store.add(values=(0.9,))
     store.add(method="no_dp", values=(0.99,))  # no contest: it pays no budget

@@ -114,6 +114,8 @@ def _winner(rows: pd.DataFrame) -> str:
     lead = abs(first["mean"] - second["mean"])
     text = f"{at}{labels.method_label(first['method'])} is best with {value}, "
     text += f"{lead:.2f} ahead of {labels.method_label(second['method'])}"
+    if min(first["seeds"], second["seeds"]) < 2:
+        return f"{text} (one seed: undecided)"
     both = math.hypot(first["std"], second["std"])  # NaN unless both have two seeds or more
     return text + (" (within the seeds' spread)" if lead < both else "")
 
