@@ -99,7 +99,7 @@ cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of
 
 signs: $(READY) ## Follow the signs that move C and rho, with and without noise (a quarter of an hour)
 	$(STUDY) --configfile config/signs.yaml -- signs
-	cp build/signs/signs.csv results/signs.csv
+	cp build/signs/signs.csv results/.signs.csv && mv results/.signs.csv results/signs.csv
 
 spotcheck: $(READY) ## Train only the best settings that the paper reports (hours)
 	$(STUDY) --configfile config/spotcheck.yaml

@@ -11,6 +11,7 @@ from PIL import Image
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.trajectories import trajectories
 from oso_dp.reporting.figures import every_plan, looks
+from oso_dp.reporting.figures.beyond import beyond_plan
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.figures.noise_multipliers import draw_noise
 from oso_dp.reporting.figures.over_steps import draw_adapted, draw_curves
@@ -177,3 +178,15 @@ def test_noise_is_drawn_of_the_papers_grids(store, study):
     figure = plan.draw()
     assert [axes.get_title() for axes in figure.axes] == ["k = 9"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Online"]
+
+
+def test_a_grid_that_ran_in_part_is_named_below_its_figure(store, study):
+    store.add(dataset="glyphs", k=1)
+    store.add(dataset="glyphs", k=1, method="auto_s")
+    store.add(dataset="glyphs", k=2, method="online")
+    store.add(dataset="glyphs", k=2, method="fixed_quantile_linear", quantile=0.5)
+    whole, part = (beyond_plan(study(store), "glyphs", k).caption for k in (1, 2))
+    assert "Only a part" not in whole
+    assert part.endswith(
+        "Only a part of these grids ran: FixedQuantile, linear (ε = 9), Online (ε = 9)."
+    )
