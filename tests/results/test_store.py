@@ -161,11 +161,14 @@ def test_who_waits_says_so(parts, tmp_path, capsys) -> None:
     with only_writer(store):
         waiting = threading.Thread(target=collect, args=(parts, store))
         waiting.start()
-        waiting.join(0.5)
+        said = ""
+        while "waiting" not in said and waiting.is_alive():
+            waiting.join(0.1)
+            said += capsys.readouterr().err
         assert waiting.is_alive()
         assert not content(store)
     waiting.join(30)
-    assert f"{store}: another command writes to it; waiting" in capsys.readouterr().err
+    assert said == f"{store}: another command writes to it; waiting\n"
     assert finished_runs(store) == set(COHORTS)
 
 

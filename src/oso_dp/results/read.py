@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
-from oso_dp.results.schema import KEYS, SCHEMA_VERSION, VERSIONS, schema_of
+from oso_dp.results import claims, evaluated, rules
+from oso_dp.results.schema import REPEATED, SCHEMA_VERSION, VERSIONS, schema_of
 
 # In a store: a change that is decided, perhaps not yet in its place (see oso_dp.results.collect).
 PENDING = ".pending"
@@ -26,54 +28,74 @@ class Results:
 def read_results(folder: Path) -> Results:
     """Read a folder, all of it or nothing.
 
-    OsoError names a file that is missing, cut off or of another schema; a run that stands there
-    twice, has no identity, or lacks its row or its evaluations, as where a part is missing.
+    OsoError names a file that is missing, cut off or of another schema; a value that no training
+    writes (see `rules`, `claims`); a run that stands there twice, has no identity, or lacks its row
+    or its evaluations, as where a part is missing (`evaluated`).
     """
     runs = read_table(folder / "runs.parquet", "runs")
-    evaluations = read_table(folder / "evaluations.parquet", "evaluations")
-    for kind, frame in (("runs", runs), ("evaluations", evaluations)):
-        _refuse_unclear(folder / f"{kind}.parquet", frame, KEYS[kind])
-    evaluated = set(evaluations["run_id"].unique())
-    unknown = evaluated - set(runs["run_id"])
-    if unknown:
-        raise OsoError(
-            f"{folder}: evaluations of run {min(unknown)} have no row in runs.parquet; "
-            "one of the two files is older or incomplete"
-        )
-    finished = set(runs.loc[runs["status"] == "finished", "run_id"])
-    if unseen := finished - evaluated:  # one that diverged may have had none
-        raise OsoError(
-            f"{folder}: run {min(unseen)} is finished, but has no row in evaluations.parquet; "
-            f"{len(unseen)} such runs: a part is missing, or one of the two files is older"
-        )
-    return Results(runs, evaluations)
+    of_runs = folder / "evaluations.parquet"
+    evaluations = pa.concat_tables(table for table, _ in _tables(of_runs, "evaluations"))
+    _refuse(folder / "runs.parquet", _unclear(runs) or claims.complaint(runs))
+    _refuse(of_runs, evaluated.complaint(runs, evaluations))
+    return Results(runs, _frame(evaluations, "evaluations"))
 
 
-def _refuse_unclear(path: Path, frame: pd.DataFrame, key: list[str]) -> None:
+def _unclear(runs: pd.DataFrame) -> str | None:
     """Each row must say what it is about, and no two the same."""
-    unnamed = int(frame[key].isna().any(axis=1).sum())
-    if unnamed:
-        raise OsoError(f"{path}: {unnamed} rows without {' or '.join(key)}")
-    repeated = frame.duplicated(key)
-    if repeated.any():
-        run = frame.loc[repeated, "run_id"].iloc[0]
-        raise OsoError(
-            f"{path}: run {run} stands there more than once "
-            f"({int(repeated.sum())} rows repeat another's {', '.join(key)})"
-        )
+    if unnamed := int(runs["run_id"].isna().sum()):
+        return f"{unnamed} rows without run_id"
+    repeated = runs["run_id"].duplicated()
+    if not repeated.any():
+        return None
+    run = runs.loc[repeated, "run_id"].iloc[0]
+    return (
+        f"run {run} stands there more than once "
+        f"({int(repeated.sum())} rows repeat another's run_id)"
+    )
+
+
+def _refuse(path: Path, complaint: str | None) -> None:
+    if complaint is not None:
+        raise OsoError(f"{path}: {complaint}")
 
 
 def read_table(path: Path, kind: str) -> pd.DataFrame:
     """One table from one Parquet file or a folder of parts of that name."""
-    frames = [_read_file(file, kind) for file in _files(path)]
+    frames = [_frame(table, kind, version) for table, version in _tables(path, kind)]
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+
+
+def _tables(path: Path, kind: str) -> list[tuple[pa.Table, str]]:
+    """The files' rows in order, those of one version together; repeated texts as dictionaries.
+
+    OsoError for a value that breaks its column's rule.
+    """
+    read = [(file, *_read_file(file, kind)) for file in _files(path)]
+    tables = []
+    for version, group in groupby(read, key=lambda one: one[2]):
+        files = list(group)
+        whole = pa.concat_tables(table for _, table, _ in files).unify_dictionaries()
+        if rules.complaint(whole, kind):  # of all files at once, which is quicker
+            for file, table, _ in files:
+                _refuse(file, rules.complaint(table, kind))
+        tables.append((whole, version))
+    return tables
+
+
+def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:
+    frame = table.cast(schema_of(kind, version)).to_pandas()
+    if kind == "evaluations" or version == SCHEMA_VERSION:
+        return frame
+    from oso_dp.results.older import fill_runs  # it needs what checks a configuration
+
+    return fill_runs(frame, version)
 
 
 def run_ids(folder: Path) -> set[str]:
     """Identities of the runs in a folder of results; quicker than reading all of it."""
     identities: set[str] = set()
     for path in _files(folder / "runs.parquet"):
-        identities |= set(read_columns(path, "runs", ["run_id"])[0]["run_id"])
+        identities |= set(read_columns(path, "runs", ["run_id"])["run_id"])
     return identities
 
 
@@ -91,17 +113,15 @@ def _files(path: Path) -> list[Path]:
     return [files[name] for name in sorted(files)]
 
 
-def _read_file(path: Path, kind: str) -> pd.DataFrame:
-    frame, version = read_columns(path, kind, None)
-    if kind == "evaluations" or version == SCHEMA_VERSION:
-        return frame
-    from oso_dp.results.older import fill_runs  # it needs what checks a configuration
-
-    return fill_runs(frame, version)
+def read_columns(path: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Some columns of one file; OsoError for a value that breaks its column's rule."""
+    table, _ = _read_file(path, kind, columns)
+    _refuse(path, rules.complaint(table, kind))
+    return table.to_pandas()
 
 
-def read_columns(path: Path, kind: str, columns: Sequence[str] | None) -> tuple[pd.DataFrame, str]:
-    """These columns, or all of the file's version, and that version."""
+def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
+    """These columns of a file, or all of its version, and that version."""
     try:
         schema = pq.read_schema(path)
         version = (schema.metadata or {}).get(b"oso_schema_version", b"none").decode()
@@ -113,6 +133,7 @@ def read_columns(path: Path, kind: str, columns: Sequence[str] | None) -> tuple[
         if not schema.equals(expected, check_metadata=False):
             wrong = [n for n in expected.names if n not in schema.names] or schema.names
             raise OsoError(f"{path}: not the schema of `{kind}` (see columns: {', '.join(wrong)})")
-        return pq.read_table(path, columns=columns).to_pandas(), version
+        repeated = REPEATED[kind] if columns is None else None
+        return pq.read_table(path, columns=columns, read_dictionary=repeated), version
     except (pa.ArrowException, OSError) as error:
         raise OsoError(f"{path}: not a readable Parquet file; is it cut off?") from error
