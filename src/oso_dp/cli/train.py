@@ -22,11 +22,13 @@ def train(
     from oso_dp.files import make_folder
     from oso_dp.results.collect import finished_runs
     from oso_dp.results.write import write_table
+    from oso_dp.study.affordable import check_affordable
     from oso_dp.study.plan import read_plan
     from oso_dp.study.preparation import check_prepared
 
     planned = read_plan(plan)
     chosen = planned.cohort(cohort)
+    check_affordable([chosen])
     shards = chosen.shards(planned.runs_per_job)
     if not 0 <= shard < len(shards):
         raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
