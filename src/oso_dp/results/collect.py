@@ -9,7 +9,7 @@ collect takes up what is left.
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -31,12 +31,18 @@ _WHERE_IT_RAN = [
 ]
 
 
-def collect(parts: Iterable[Path], store: Path, expected: Iterable[str] = ()) -> Results:
+def collect(
+    parts: Iterable[Path],
+    store: Path,
+    expected: Iterable[str] = (),
+    check: Callable[[pd.DataFrame], None] = lambda runs: None,
+) -> Results:
     """Add the parts (folders with runs.parquet and evaluations.parquet) to the store.
 
     A run that the store or another part already holds is counted once. If two differ in what they
     measured, or a run of `expected` (by run_id) is in none of them, OsoError names the run and
-    nothing is written. Several may collect into one store: each waits for its turn.
+    nothing is written. `check` may refuse, too: it is given all runs of the cohorts that would
+    change, by name. Several may collect into one store: each waits for its turn.
     """
     added = [read_results(part) for part in parts]
     with only_writer(store):
@@ -50,7 +56,7 @@ def collect(parts: Iterable[Path], store: Path, expected: Iterable[str] = ()) ->
         merged = _merged(store, results, expected)
         # One file for everything becomes a folder, as all stores are now.
         new = set(merged.runs["run_id"]) - (set() if any(map(Path.is_file, there)) else held)
-        _change(store, merged, new, first=not there)
+        _change(store, merged, new, not there, check)
         return merged
 
 
@@ -97,12 +103,20 @@ def _contradiction(store: Path, run: str) -> OsoError:
     )
 
 
-def _change(store: Path, merged: Results, new: set[str], first: bool) -> None:
+def _change(
+    store: Path,
+    merged: Results,
+    new: set[str],
+    first: bool,
+    check: Callable[[pd.DataFrame], None],
+) -> None:
     """Write the cohorts that have a new run, and no other."""
     files = _file_names(merged.runs)
     changed = set(files[merged.runs["run_id"].isin(new)])
     if not changed and not first:
         return
+    names = files.str.rsplit(".", n=2).str[0]  # without the hash, the cohort's
+    check(merged.runs[names.isin(set(names[files.isin(changed)]))])
     staging = store / STAGING
     of_run = pd.Series(files.to_numpy(), index=merged.runs["run_id"])
     tables = {

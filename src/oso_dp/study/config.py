@@ -29,7 +29,7 @@ from oso_dp.study.preparation import WORDS
 from oso_dp.study.yaml_file import read_yaml, text_of
 
 _SHORT = Repr()  # however large the value is
-_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
 
 def _number(value: Any) -> Any:
@@ -239,7 +239,7 @@ def _first_line(error: ValidationError, prefix: str = "") -> str:
     if not key:
         return message
     value = " ".join(_SHORT.repr(first["input"]).split())
-    return f"{key}: {message[:1].lower()}{message[1:]} (found {value})"
+    return f"{key}: {message[:1].lower()}{message[1:]} (found {value[:80]})"
 
 
 def json_schema() -> dict[str, Any]:

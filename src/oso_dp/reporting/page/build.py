@@ -10,7 +10,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import evidence, verdicts
-from oso_dp.analysis.accounts import account
+from oso_dp.analysis.accounts import account, require_within
 from oso_dp.analysis.budgets import read_study_plans
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
@@ -48,13 +48,14 @@ def build_report(
     were not run show their noise. Every grid is accounted for anew from its ledgers.
     Files are replaced one by one and atomically, the page last; files that no report made stay.
     Raises OsoError for results that are missing, empty or of another schema, for a ledger that is
-    broken or contradicts its row, for a broken budget, and for an output folder that cannot be
-    written.
+    broken, contradicts its row or exceeds its budget, for a broken budget file, and for an output
+    folder that cannot be written.
     """
     study = read_study(results, budgets)
+    accounts = account(study.runs, *read_study_plans(budgets))
+    require_within(accounts)
     plans = list(every_plan(study))
     with drawn_beside(plans) as figures:
-        accounts = account(study.runs, *read_study_plans(budgets))
         claims = judged(study)
         folder = ReportFolder(output)
         pictures = write_figures(plans, figures, folder)

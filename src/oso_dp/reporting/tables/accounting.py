@@ -67,7 +67,7 @@ def statement(accounts: Sequence[GridAccount]) -> str:
     """Whether the ledgers keep the budgets, as a sentence."""
     if not accounts:
         return "No run here is private: there is no ledger to account for."
-    exceeded = [grid.name for grid in accounts if not grid.within]
+    exceeded = [grid.name for grid in accounts if grid.verdict == "exceeded"]
     count = len(accounts)
     every = "The one grid was" if count == 1 else f"All {count} grids were"
     text = f"{every} recomputed from the stored ledgers, by RDP. "
