@@ -23,6 +23,7 @@ def plan(
 ) -> None:
     """Say what a study has ahead; with --output, find its cohorts' noise and write the plan."""
     from oso_dp.results.collect import finished_runs
+    from oso_dp.results.other_search import refuse_other_search
     from oso_dp.study.config import load_config
     from oso_dp.study.expand import cohorts
     from oso_dp.study.plan import make_plan, write_plan
@@ -30,6 +31,7 @@ def plan(
 
     study = load_config(config)
     if output is not None:
+        refuse_other_search(Path(study.results), cohorts(study))
         write_plan(make_plan(study), output)
     if prices is not None:
         if output is None:
