@@ -116,7 +116,10 @@ def _change(
     if not changed and not first:
         return
     names = files.str.rsplit(".", n=2).str[0]  # without the hash, the cohort's
-    check(merged.runs[names.isin(set(names[files.isin(changed)]))])
+    try:
+        check(merged.runs[names.isin(set(names[files.isin(changed)]))])
+    except OsoError as error:
+        raise OsoError(f"{store}, with these parts: {error}") from None
     staging = store / STAGING
     of_run = pd.Series(files.to_numpy(), index=merged.runs["run_id"])
     tables = {
