@@ -34,7 +34,7 @@ STUDY = {
 def write_study(study: dict[str, Any], path: Path) -> None:
     """A plan without the time that pricing takes."""
     config = parse_config(study, path.name)
-    write_plan(plan_of(config, defaultdict(lambda: 1.0)), path)
+    write_plan(plan_of(config, defaultdict(lambda: 1.5)), path)  # enough for the budget
 
 
 @pytest.fixture(scope="session")

@@ -95,7 +95,7 @@ BOOKS = [
     ),
     Fault(
         "a ledger's rate may be one percent off",
-        "analysis/ledger_claims.py",
+        "results/claims.py",
         "rel_tol=1e-9",
         "rel_tol=1e-2",
         ACCOUNT,
