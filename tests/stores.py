@@ -106,6 +106,8 @@ class Store:
         adapts_c = method in ("online", "fixed_quantile")
         for i, value in enumerate(values):
             step = every * (i + 1)
+            if i == len(values) - 1 and diverged_at is None:
+                step = run["steps"]  # a finished run is evaluated at its end
             # The halves are better than the whole: a rule that mixes splits is seen.
             even, odd = halves[i] if halves else (1.0 - 0.0001 * seed,) * 2
             for split, of_split in (("test", value), ("test_even", even), ("test_odd", odd)):

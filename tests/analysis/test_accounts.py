@@ -17,7 +17,13 @@ from tests.analysis.conftest import (
 )
 
 from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.analysis.accounts import account, accounts_table, costliest, require_within
+from oso_dp.analysis.accounts import (
+    account,
+    accounts_table,
+    costliest,
+    require_clear,
+    require_within,
+)
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -74,7 +80,6 @@ def test_more_runs_than_the_grid_has_are_all_charged() -> None:
         {"ledger": ledger(nu=0.99 * NU), "noise_multiplier": 0.99 * NU},
         {"ledger": ledger(nu=1e-3), "noise_multiplier": 1e-3},
         {"epsilon": 2.9},
-        {"k": 10},  # then the grid has ten runs
     ],
 )
 def test_a_grid_above_its_budget_is_named(fault) -> None:
@@ -82,6 +87,48 @@ def test_a_grid_above_its_budget_is_named(fault) -> None:
     with pytest.raises(OsoError, match=r"glyphs\.online\.k\d+\.eps.*: its ledgers cost epsilon"):
         require_within(found)
     assert accounts_table(found)["pld"].isna().all()  # it would take hours where noise is little
+
+
+def test_a_grid_of_which_nobody_says_how_large_it_is_raises_no_false_alarm() -> None:
+    """Its nine runs keep the budget; ten, as k says of the paper's grid, would not."""
+    found = account(grid(k=10))
+    assert [one.verdict for one in found] == ["unclear"]
+    require_within(found)
+    with pytest.raises(OsoError, match=r"do not say how many runs its grid has; .* with --plan"):
+        require_clear(found)
+    with pytest.raises(OsoError, match="its ledgers cost"):  # whatever the grid's size
+        require_within(account(grid(k=10, epsilon=2.0)))
+
+
+def own_grid(repo, **more):
+    """Rows of a study whose ranges and quantiles are not the paper's, with their `settings`."""
+    study = {
+        **load_config(repo / "config/smoke.yaml").model_dump(),
+        "methods": {"fixed_quantile": {}},
+        "grid": {"quantiles": [0.5]},
+        **more,
+    }
+    plan = make_plan(parse_config(study, "x"))
+    (cohort,) = plan.cohorts
+    rows = rows_of(plan, cohort.name)
+    return rows.assign(method="fixed_quantile", momentum=0.9, settings=cohort.settings)
+
+
+def test_a_study_with_a_grid_of_its_own_needs_no_plan(repo) -> None:
+    """Two values of k and one quantile are two runs; the paper's five quantiles would be ten."""
+    (found,) = account(own_grid(repo))
+    assert (found.runs, found.stored, found.verdict) == (2, 2, "within")
+    assert found.spent == pytest.approx(3.0, rel=1e-4)
+
+
+def test_what_settings_say_of_the_grid_is_covered_by_the_identity(repo) -> None:
+    """Else a text that was edited would make a large search a small one."""
+    rows = own_grid(repo, grid={"quantiles": [0.1, 0.5]})
+    assert account(rows)[0].runs == 4
+    fewer = rows["settings"].str.replace('"grid_runs": 4', '"grid_runs": 1')
+    assert (fewer != rows["settings"]).all()
+    with pytest.raises(OsoError, match="its identity is not that of its values"):
+        account(rows.assign(settings=fewer))
 
 
 def test_a_larger_grid_spread_over_seeds_is_charged_whole() -> None:

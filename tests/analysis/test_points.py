@@ -36,7 +36,7 @@ def test_best_and_last_take_their_step_from_the_whole_test_set(store):
     best = run_values(runs, evaluations, "best").set_index("run_id").loc[run]
     last = run_values(runs, evaluations, "last").set_index("run_id").loc[run]
     assert (best["value"], best["selected_step"]) == (0.9, 100)  # the earliest of equals
-    assert (last["value"], last["selected_step"]) == (0.7, 200)
+    assert (last["value"], last["selected_step"]) == (0.7, 600)
 
 
 def test_lower_is_better_for_mse(store):

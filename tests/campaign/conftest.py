@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.planned_rows import run_row, score_rows
 
 from oso_dp.campaign import campaign as module
 from oso_dp.campaign.__main__ import main
@@ -34,7 +35,7 @@ STUDY = {
 def write_study(study: dict[str, Any], path: Path) -> None:
     """A plan without the time that pricing takes."""
     config = parse_config(study, path.name)
-    write_plan(plan_of(config, defaultdict(lambda: 1.0)), path)
+    write_plan(plan_of(config, defaultdict(lambda: 1.5)), path)  # enough for the budget
 
 
 @pytest.fixture(scope="session")
@@ -140,8 +141,8 @@ class Machine:
             on_progress(0, step)
         self.trained += [run.run_id for run in runs]
         return Rows(
-            [{"run_id": run.run_id, **self.named} for run in runs],
-            [{"run_id": run.run_id, "step": cohort.steps, "split": "test"} for run in runs],
+            [{**run_row(cohort, run), **self.named} for run in runs],
+            [row for run in runs for row in score_rows(run, [cohort.steps])],
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.campaign.conftest import STUDY
+from tests.planned_rows import score_rows
 
 from oso_dp.campaign import campaign as module
 from oso_dp.results.read import read_table
@@ -60,7 +61,7 @@ class Recorder:
         self.asked.append((cohort, list(runs)))
         on_progress(0, cohort.steps)
         ended = [{"run_id": run.run_id, "status": self.status(run)} for run in runs]
-        scores = [{"run_id": run.run_id, "step": 1, "split": "test"} for run in runs]
+        scores = [row for run in runs for row in score_rows(run, [cohort.steps])]
         return Rows(ended, scores)
 
 

@@ -162,7 +162,7 @@ def test_the_answer_goes_to_a_pipe_whole(repo: Path) -> None:
         ("calibrate", ("--epsilon", 3, *MNIST, *NINE_STOPPED, "--shape", "poisson")),
         ("calibrate", ("--config", "config/smoke.yaml", "--query-noise")),
         ("epsilon", ("--noise-multiplier", 1.5, *MNIST, "--runs", 9, "--accountant", "pld")),
-        ("epsilon", ("--noise-multiplier", 1.5, "--examples", 600, "--query-noise-ratio", 3)),
+        ("epsilon", ("--noise-multiplier", 2, *MNIST, "--query-noise", "--query-noise-ratio", 3)),
     ],
 )
 @pytest.mark.parametrize("as_json", [True, False])

@@ -31,7 +31,7 @@ def test_a_grid_that_keeps_its_budget_and_one_that_does_not(store):
     honest = accounts_of(store)
     assert statement(honest).startswith("The one grid was recomputed")
     assert "It keeps its budget." in statement(honest)
-    store.add(method="fixed_threshold", noise_multiplier=100.0)
+    store.add(method="fixed_threshold", noise_multiplier=10.0)
     accounts = accounts_of(store)
     table = accounting_table(accounts)
     assert table.printed["verdict"].tolist() == ["within", "exceeded"]
@@ -40,6 +40,16 @@ def test_a_grid_that_keeps_its_budget_and_one_that_does_not(store):
     assert "All 2 grids were recomputed" in text
     assert "1 of them exceed theirs: mnist.fixed_threshold.k9.eps9." in text
     assert "None exceeds" not in text
+
+
+def test_a_grid_whose_size_nobody_says_is_not_said_to_keep_its_budget(store):
+    store.add(method="fixed_threshold", noise_multiplier=100.0)
+    accounts = accounts_of(store)
+    assert accounting_table(accounts).printed["verdict"].tolist() == ["unclear"]
+    text = statement(accounts)
+    assert "The rows of mnist.fixed_threshold.k9.eps9 do not say how many runs" in text
+    assert "exceeds" not in text
+    assert "keeps its budget" not in text
 
 
 def test_a_row_of_the_table_is_what_one_computes_by_hand(store):

@@ -37,7 +37,7 @@ def test_a_line_is_a_seed_of_the_best_point(store, study) -> None:
         assert len(lines(above, value)) == 2
         first = lines(above, value)[0]
         assert (first.get_xdata()[0], first.get_ydata()[0]) == (0, 1)
-        expected = np.exp(2.5e-3 * 150 * np.cos(150 / 400))  # as the store's rows walk
+        expected = np.exp(2.5e-3 * 600 * np.cos(600 / 400))  # as the store's rows walk
         assert first.get_ydata()[-1] == pytest.approx(expected)
     assert above.get_yscale() == "log"
     assert above.get_ylim()[1] > expected
@@ -61,7 +61,7 @@ def test_the_coin_is_that_of_the_runs_rate(store, study) -> None:
     store.add(settings=SETTINGS, values=(0.9,) * 4)
     above = plan_of(steering, study(store)).draw().axes[0]
     (band,) = above.collections
-    reach = coin_factor(np.array([200]), 2.5e-3)[0]
+    reach = coin_factor(np.array([600]), 2.5e-3)[0]
     heights = band.get_paths()[0].vertices[:, 1]
     assert (heights.max(), heights.min()) == pytest.approx((reach, 1 / reach))
 

@@ -6,8 +6,20 @@ from typing import Any
 
 import pytest
 
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.schema import RUNS
 from oso_dp.results.write import write_table
+
+STEPS = 1172  # of ten epochs of 60,000 examples
+
+
+def ledger(**row: Any) -> str:
+    """What the mechanism writes for such a row."""
+    steps = row["diverged_at"] if row["status"] == "diverged" else row["steps"]
+    nu = 0.0 if row["epsilon"] is None else row["noise_multiplier"]
+    sums = (SumQuery("clipped_gradient", nu),)
+    return Ledger(PoissonSampling(row["batch_size"] / row["examples"]), [(sums, steps)]).to_json()
 
 
 def run_row(run_id: str, **other: Any) -> dict[str, Any]:
@@ -27,16 +39,19 @@ def run_row(run_id: str, **other: Any) -> dict[str, Any]:
         "examples": 60000,
         "batch_size": 512,
         "epochs": 10,
-        "steps": 1172,
+        "steps": STEPS,
         "precision": "float32",
         "settings": None,
         "streams": 1,
         "status": "finished",
     }
-    return {**dict.fromkeys(RUNS.names), **known, **other}
+    row = {**dict.fromkeys(RUNS.names), **known, **other}
+    if row["epsilon"] is None and row["method"] == "no_dp":
+        row["noise_multiplier"] = None
+    return row if "ledger" in other else {**row, "ledger": ledger(**row)}
 
 
-def evaluation_row(run_id: str, step: int = 50, value: float = 0.9) -> dict[str, Any]:
+def evaluation_row(run_id: str, step: int = STEPS, value: float = 0.9) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "step": step,
@@ -56,7 +71,7 @@ def write(tmp_path) -> Callable[..., Path]:
 
     def write_folder(name: str, *run_ids: str, value: float = 0.9) -> Path:
         folder = tmp_path / name
-        rows = [evaluation_row(run_id, step, value) for run_id in run_ids for step in (50, 100)]
+        rows = [evaluation_row(run_id, step, value) for run_id in run_ids for step in (50, STEPS)]
         write_table(folder / "evaluations.parquet", "evaluations", rows)
         write_table(folder / "runs.parquet", "runs", [run_row(run_id) for run_id in run_ids])
         return folder
@@ -66,7 +81,7 @@ def write(tmp_path) -> Callable[..., Path]:
 
 COHORTS = {
     "r1": {},
-    "r2": {"epsilon": 3.0},
+    "r2": {"epsilon": 3.0, "noise_multiplier": 3.0},
     "r3": {"method": "no_dp", "epsilon": None, "delta": None},
     "r4": {"momentum": 0.5},  # in none of these names of files do the two differ:
     "r5": {"precision": "bfloat16"},

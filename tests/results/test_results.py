@@ -12,6 +12,8 @@ from oso_dp.results.read import read_results
 from oso_dp.results.schema import EVALUATIONS, RUNS, SCHEMAS
 from oso_dp.results.write import write_table
 
+from .conftest import run_row
+
 
 def names(results) -> list[str]:
     return sorted(results.runs["run_id"])
@@ -193,9 +195,8 @@ def test_a_missing_part_is_named(write, tmp_path, kind) -> None:
 
 def test_a_run_that_diverged_at_once_needs_no_evaluations(write) -> None:
     folder = write("a", "r1")
-    runs = read_results(folder).runs.assign(status="diverged", diverged_at=3)
     write_table(folder / "evaluations.parquet", "evaluations", [])
-    write_table(folder / "runs.parquet", "runs", runs)
+    write_table(folder / "runs.parquet", "runs", [run_row("r1", status="diverged", diverged_at=3)])
     assert names(read_results(folder)) == ["r1"]
 
 
@@ -266,9 +267,9 @@ def test_runs_that_contradict_each_other_are_refused(write, tmp_path) -> None:
     """Also without evaluations: both diverged early, at different steps."""
     for name, step in (("a", 3), ("b", 9)):
         folder = write(name, "r1")
-        runs = read_results(folder).runs.assign(status="diverged", diverged_at=step)
+        row = run_row("r1", status="diverged", diverged_at=step)
         write_table(folder / "evaluations.parquet", "evaluations", [])
-        write_table(folder / "runs.parquet", "runs", runs)
+        write_table(folder / "runs.parquet", "runs", [row])
     with pytest.raises(OsoError, match="run r1 was measured twice"):
         collect([tmp_path / "a", tmp_path / "b"], tmp_path / "store")
 

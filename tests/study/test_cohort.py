@@ -142,8 +142,8 @@ def test_the_shape_decides_only_under_random_stopping(base) -> None:
     ids = [all_ids(parse_config({**stopping, "stopping_shape": shape}, "x")) for shape in shapes]
     assert len(set().union(*ids)) == sum(map(len, ids))
     assert ids[0] == all_ids(parse_config(stopping, "x"))
-    composed = parse_config({**base, "stopping_shape": "poisson"}, "x")
-    assert all_ids(composed) == all_ids(parse_config(base, "x"))
+    with pytest.raises(OsoError, match="x: stopping_shape poisson: only where selection is"):
+        parse_config({**base, "stopping_shape": "poisson"}, "x")
 
 
 def test_both_selections_share_the_runs_without_privacy_and_no_name(base) -> None:

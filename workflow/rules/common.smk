@@ -19,10 +19,12 @@ from oso_dp.study.needs import gpus, memory_mb, minutes
 from oso_dp.study.plan import plans_of
 from oso_dp.study.progress import Job, Watch
 from oso_dp.study.slurm import Request, check_requests
-from oso_dp.study.workflow import begin, dry_run
+from oso_dp.study.workflow import begin, check_handed_over, dry_run
 from oso_dp.study.workload import seconds, workload
 
 try:
+    files = [Path(file) for file in workflow.configfiles]
+    check_handed_over(config, files, workflow.config_settings.config)
     STUDY = parse_config(dict(config), ", ".join(map(str, workflow.configfiles)) or "--config")
     COHORTS = {cohort.name: cohort for cohort in cohorts(STUDY)}
     STORED = finished_runs(Path(STUDY.results))

@@ -26,10 +26,10 @@ import pandas as pd
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso_dp.accounting.tuning import COMPOSITION
-from oso_dp.analysis.ledger_claims import check_claim, check_planned, ledger_of
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.results.claims import check_planned, complaint, ledger_of, settings_of
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan
@@ -67,6 +67,9 @@ class GridAccount:
     spent: float  # epsilon by RDP, from the ledgers
     ledgers: tuple[Ledger, ...]  # N of them: what `spent` was computed from
     tuning_accounting: str = COMPOSITION
+    # The rows do not say how large their grid is, and the runs that are stored cost no more than
+    # the budget: only the size that was assumed does.
+    unclear: bool = False
 
     @property
     def name(self) -> str:
@@ -76,6 +79,12 @@ class GridAccount:
     @property
     def within(self) -> bool:
         return self.spent <= self.epsilon * _SLACK
+
+    @property
+    def verdict(self) -> str:
+        if self.within:
+            return "within"
+        return "unclear" if self.unclear else "exceeded"
 
     def spent_by(self, accountant: str) -> float:
         """The same by another accountant: pld, prv. NaN under random stopping: RDP alone can."""
@@ -87,10 +96,11 @@ class GridAccount:
 def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     """Every private grid of the table `runs`, in its order.
 
-    `plans` say how large each grid is, and how a random number of runs is distributed. For runs
-    that none holds it is the whole grid for the method and k, and the distribution that the noise
-    was bought for (`shape_paid_for`), or the costliest if it is that of none. Raises OsoError for a
-    row that contradicts itself, its ledger or a plan.
+    `plans` say how large each grid is, and how a random number of runs is distributed; for runs
+    that none holds their column `settings` does. Where that is null, it is the whole grid for the
+    method and k, and the distribution that the noise was bought for (`shape_paid_for`), or the
+    costliest if it is that of none. Raises OsoError for a row that contradicts itself, its ledger
+    or a plan.
     """
     planned = {
         run.run_id: (cohort, run)
@@ -98,8 +108,9 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
         for cohort in plan.cohorts
         for run in cohort.runs
     }
+    if text := complaint(runs):
+        raise OsoError(text)
     for row in _records(runs):
-        check_claim(row)
         if row["run_id"] in planned:
             check_planned(row, *planned[row["run_id"]])
     private = runs[runs["epsilon"].notna()]
@@ -122,10 +133,20 @@ def _by_choices(group: pd.DataFrame) -> list[pd.DataFrame]:
 def require_within(accounts: Iterable[GridAccount]) -> None:
     """OsoError that names the first grid above its budget."""
     for grid in accounts:
-        if not grid.within:
+        if grid.verdict == "exceeded":
             raise OsoError(
                 f"{grid.name}: its ledgers cost epsilon {grid.spent:.4g} at delta {grid.delta:g} "
                 f"({grid.runs} runs); the budget is {grid.epsilon:g}"
+            )
+
+
+def require_clear(accounts: Iterable[GridAccount]) -> None:
+    """OsoError that names the first grid of which nobody says how large it is, if that matters."""
+    for grid in accounts:
+        if grid.verdict == "unclear":
+            raise OsoError(
+                f"{grid.name}: its rows do not say how many runs its grid has; {grid.runs} of them "
+                f"would exceed the budget of {grid.epsilon:g}: name the study's plan with --plan"
             )
 
 
@@ -165,7 +186,7 @@ def accounts_table(accounts: Sequence[GridAccount], cross_check_all: bool = Fals
                 "rdp": grid.spent,
                 "pld": grid.spent_by("pld") if check else math.nan,
                 "prv": grid.spent_by("prv") if check else math.nan,
-                "verdict": "within" if grid.within else "exceeded",
+                "verdict": grid.verdict,
             }
         )
     return pd.DataFrame(rows)
@@ -187,6 +208,9 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         whole = (*stored, *[filler] * (size - len(stored)))
         spent = epsilon_of(whole, delta) if stopped is None else stopped
         charged.append((spent, len(stored), whole))
+    # Would the runs that are there exceed it, the size of their grid does not matter.
+    known = stopped is not None or rows[_CHOICES].notna().all()
+    least = 0.0 if known else max(epsilon_of(whole[:count], delta) for _, count, whole in charged)
     spent, count, whole = max(charged, key=lambda seed: seed[0])
     return GridAccount(
         dataset=first["dataset"],
@@ -200,6 +224,7 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         spent=spent,
         ledgers=whole,
         tuning_accounting=first["selection"],
+        unclear=not known and least <= float(first["epsilon"]) * _SLACK,
     )
 
 
@@ -221,11 +246,15 @@ def _completed(ledger: Ledger, whole: Ledger) -> Ledger:
 def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None, str | None]:
     """The size of a row's grid, the shape of its search, and its other choices.
 
-    As planned; else as `account` says, and the choices as in the row's `settings` if it has them.
+    As planned, else as the row's `settings` say; else as `account` does.
     """
     choices = None if pd.isna(row["settings"]) else str(row["settings"])
     if cohort is not None:
         return cohort.grid_runs, cohort.stopping_shape, choices or cohort.settings
+    said = settings_of(row)
+    shape = said.get("stopping_shape")
+    if "grid_runs" in said and (shape is None) == (row["selection"] == COMPOSITION):
+        return said["grid_runs"], shape, choices
     size = default_grid_size(row["method"], int(row["k"]))
     if row["selection"] == COMPOSITION:
         return size, None, choices

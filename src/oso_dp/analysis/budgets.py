@@ -65,7 +65,9 @@ def _stored(path: Path) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise OsoError(f"{path}: cannot read the budget ({error.strerror})") from None
-    except ValueError as error:
+    except UnicodeDecodeError:
+        raise OsoError(f"{path}: the budget is not valid JSON (no text in UTF-8)") from None
+    except (ValueError, RecursionError) as error:
         raise OsoError(f"{path}: the budget is not valid JSON ({error})") from None
 
 

@@ -54,7 +54,7 @@ class Parts:
         """Take in the parts, of this cohort or of all, that have come since the last look."""
         pattern = f"{cohort}.*/runs.parquet" if cohort else "[!.]*/runs.parquet"
         for path in set(self.folder.glob(pattern)) - self._read:
-            rows, _ = read_columns(path, "runs", _TIMES)
+            rows = read_columns(path, "runs", _TIMES)
             self.done |= set(rows["run_id"])
             self._times.append(rows)
             self._read.add(path)

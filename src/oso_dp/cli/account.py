@@ -23,7 +23,7 @@ def account(
 ) -> None:
     """Recompute each grid's epsilon from its ledgers; fail if one exceeds its budget."""
     from oso_dp.analysis.accounts import account as account_runs
-    from oso_dp.analysis.accounts import accounts_table, require_within
+    from oso_dp.analysis.accounts import accounts_table, require_clear, require_within
     from oso_dp.cli.tables import print_table
     from oso_dp.files import atomic_write
     from oso_dp.outputs import check_output, is_table
@@ -47,3 +47,4 @@ def account(
         with writing(output), atomic_write(output) as file:
             file.write(table.to_csv(index=False).encode())
     require_within(grids)
+    require_clear(grids)

@@ -19,7 +19,7 @@ def budget(
     tuning_accounting: options.TuningAccountingOption = None,
     shape: options.Shape = None,
     query_noise: options.QueryNoise = False,
-    query_noise_ratio: options.QueryNoiseRatio = 7.124,
+    query_noise_ratio: options.QueryNoiseRatio = None,
     config: ConfigFile = None,
     as_json: options.AsJson = False,
 ) -> None:

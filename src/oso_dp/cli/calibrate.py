@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.cli import search_options as options
 from oso_dp.cli.search_options import Accountant
 from oso_dp.errors import OsoError
@@ -24,7 +25,7 @@ def calibrate(
     tuning_accounting: options.TuningAccountingOption = None,
     shape: options.Shape = None,
     query_noise: options.QueryNoise = False,
-    query_noise_ratio: options.QueryNoiseRatio = 7.124,
+    query_noise_ratio: options.QueryNoiseRatio = None,
     config: ConfigFile = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -32,11 +33,12 @@ def calibrate(
     if config is None:
         if epsilon is None:
             raise OsoError("--epsilon: must be given (or a study's --config)")
+        ratio = options.ratio_of(query_noise, query_noise_ratio)
         search = options.search_of(examples, batch_size, epochs, runs, tuning_accounting, shape)
         delta = options.DELTA if delta is None else delta
         nu = search.noise_multiplier(epsilon, delta, accountant.value)
         entry = options.entry_of(search, nu, epsilon, delta, accountant.value)
-        options.say(entry, query_noise_ratio if query_noise else None, as_json)
+        options.say(entry, ratio, as_json)
         return
     facts = {
         "--epsilon": epsilon,
@@ -45,6 +47,7 @@ def calibrate(
         "--batch-size": batch_size,
         "--epochs": epochs,
         "--runs": runs,
+        "--query-noise-ratio": query_noise_ratio,  # each method has one of its own
     }
     given = [name for name, value in facts.items() if value is not None]
     if given:
@@ -61,8 +64,10 @@ def _study(
     from oso_dp.study.calibrated import calibrated_grids
     from oso_dp.study.config import load_config
 
-    entries = []
-    for grid in calibrated_grids(load_config(config), accountant, tuning_accounting, shape):
+    study, entries = load_config(config), []
+    if shape is not None and (tuning_accounting or study.tuning_accounting) == COMPOSITION:
+        raise OsoError("--shape: needs --selection random-stopping, or a study of that selection")
+    for grid in calibrated_grids(study, accountant, tuning_accounting, shape):
         cohort, nu = grid.cohort, grid.noise_multiplier
         entry: dict[str, Any] = {
             "dataset": cohort.dataset,

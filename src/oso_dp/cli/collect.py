@@ -1,9 +1,14 @@
 """`oso collect`: parts into a results store."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def collect(
@@ -15,11 +20,18 @@ def collect(
     ] = None,
 ) -> None:
     """Add parts to the results store, each run once."""
+    from oso_dp.analysis.accounts import account, require_within
     from oso_dp.results.collect import collect as collect_parts
     from oso_dp.results.facts import keep_facts
-    from oso_dp.study.plan import read_plan
+    from oso_dp.study.plan import plans_of, read_plan
 
-    expected = () if plan is None else read_plan(plan).run_ids()
-    results = collect_parts(parts, store, expected)
+    plans = [] if plan is None else [read_plan(plan)]
+    expected = [run_id for one in plans for run_id in one.run_ids()]
+    known = [*plans, *map(read_plan, plans_of(store))]
+
+    def check(runs: pd.DataFrame) -> None:
+        require_within(account(runs, *known))
+
+    results = collect_parts(parts, store, expected, check)
     keep_facts(store, data or [])
     print(f"{store}: {len(results.runs):,} runs, {len(results.evaluations):,} evaluations")

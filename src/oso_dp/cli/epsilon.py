@@ -16,14 +16,15 @@ def epsilon(
     tuning_accounting: options.TuningAccountingOption = None,
     shape: options.Shape = None,
     query_noise: options.QueryNoise = False,
-    query_noise_ratio: options.QueryNoiseRatio = 7.124,
+    query_noise_ratio: options.QueryNoiseRatio = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Find the epsilon of a whole search whose runs have this noise multiplier."""
     if noise_multiplier is None:
         raise OsoError("--noise-multiplier: must be given")
+    ratio = options.ratio_of(query_noise, query_noise_ratio)
     search = options.search_of(examples, batch_size, epochs, runs, tuning_accounting, shape)
     delta = options.DELTA if delta is None else delta
     spent = search.epsilon(noise_multiplier, delta, accountant.value)
     entry = options.entry_of(search, noise_multiplier, spent, delta, accountant.value)
-    options.say(entry, query_noise_ratio if query_noise else None, as_json)
+    options.say(entry, ratio, as_json)

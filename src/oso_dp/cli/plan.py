@@ -25,6 +25,7 @@ def plan(
     from oso_dp.outputs import check_output, is_table
     from oso_dp.results.collect import finished_runs
     from oso_dp.results.lock import writing
+    from oso_dp.results.other_search import refuse_other_search
     from oso_dp.study.config import load_config
     from oso_dp.study.expand import cohorts
     from oso_dp.study.plan import is_plan, make_plan, write_plan
@@ -41,6 +42,7 @@ def plan(
         kind = "a table of search costs"
         check_output(prices, kind, is_table(KEY), [config, output], "--prices")
     if output is not None:
+        refuse_other_search(Path(study.results), cohorts(study))
         made = make_plan(study)
         with writing(output):
             write_plan(made, output)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from oso_dp.accounting.search import Search
 
 SPLIT = ("gradient_noise_multiplier", "query_noise_multiplier")
-DELTA, BATCH_SIZE, EPOCHS, RUNS = 1e-5, 512, 10.0, 1  # unless they are given
+DELTA, BATCH_SIZE, EPOCHS, RUNS, RATIO = 1e-5, 512, 10.0, 1, 7.124  # unless they are given
 
 
 class Accountant(StrEnum):
@@ -64,7 +64,8 @@ QueryNoise = Annotated[
     bool, typer.Option("--query-noise", help="Show the split of Proposition 1, too.")
 ]
 QueryNoiseRatio = Annotated[
-    float, typer.Option(help="nu_q / nu of that split; 7.124 costs 1 % more gradient noise.")
+    float | None,
+    typer.Option(help=f"nu_q / nu of that split; {RATIO} costs 1 % more gradient noise. [{RATIO}]"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -86,6 +87,15 @@ def shape_of(text: str | None) -> float | None:
         raise OsoError(
             f"--shape {text}: allowed are {', '.join(sorted(SHAPES))}, or a number from 0"
         ) from None
+
+
+def ratio_of(query_noise: bool, ratio: float | None) -> float | None:
+    """nu_q / nu if the split is wanted; OsoError for a ratio that nobody would look at."""
+    if query_noise:
+        return RATIO if ratio is None else ratio
+    if ratio is not None:
+        raise OsoError(f"--query-noise-ratio {ratio:g}: needs --query-noise")
+    return None
 
 
 def search_of(
@@ -111,6 +121,8 @@ def search_of(
     if not 0 < epochs <= 1e6:
         raise OsoError(f"--epochs {epochs:g}: must be above 0 and at most 1e6")
     given = shape_of(shape)
+    if given is not None and tuning_accounting is not TuningAccounting.RANDOM_STOPPING:
+        raise OsoError(f"--shape {shape}: needs --selection random-stopping")
     return Search(
         PoissonSampling(batch_size / examples),
         math.ceil(epochs * examples / batch_size),

@@ -21,15 +21,20 @@ def train(
     from oso_dp.cli.progress import Progress
     from oso_dp.locks import only_one
     from oso_dp.results.collect import finished_runs
+    from oso_dp.results.other_search import refuse_other_search
     from oso_dp.results.write import refuse_loss, write_table
+    from oso_dp.study.affordable import check_affordable
     from oso_dp.study.plan import read_plan
     from oso_dp.study.preparation import check_prepared
 
     planned = read_plan(plan)
     chosen = planned.cohort(cohort)
+    check_affordable([chosen])
     shards = chosen.shards(planned.runs_per_job)
     if not 0 <= shard < len(shards):
         raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
+    if store is not None:
+        refuse_other_search(store, [chosen])
     stored = finished_runs(store) if store is not None else set()
     runs = [run for run in shards[shard] if run.run_id not in stored]
     refuse_loss(output, stored.union(run.run_id for run in shards[shard]))

@@ -83,7 +83,10 @@ def _preparation(info: DatasetInfo, words: int | None, unknown_words: str | None
             texts = ", ".join(name for name, other in DATASETS.items() if other.words)
             raise OsoError(f"{info.name} has no words to choose; {texts} have")
         return {}
-    chosen = {"words": words or info.words[0], "unknown_words": unknown_words or UNKNOWN_WORDS[0]}
+    chosen = {
+        "words": info.words[0] if words is None else words,
+        "unknown_words": UNKNOWN_WORDS[0] if unknown_words is None else unknown_words,
+    }
     for name, allowed in {"words": info.words, "unknown_words": UNKNOWN_WORDS}.items():
         if chosen[name] not in allowed:
             choices = " or ".join(map(str, allowed))

@@ -8,19 +8,22 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from oso_dp import labels
+from oso_dp.analysis.accounts import account, require_within
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.load import read_study
 from oso_dp.metrics import is_higher_better
-from oso_dp.study.plan import plans_of
+from oso_dp.study.plan import plans_of, read_plan
 
 
 def summary_table(results: Path) -> Table:
     """Best on test per data set, k, epsilon and method; the best private method is bold.
 
-    Raises OsoError for results that are missing, empty or of another schema.
+    Raises OsoError for results that are missing, empty or of another schema, or above a budget.
     """
-    study = read_study(results, plans_of(results))
+    plans = plans_of(results)
+    study = read_study(results, plans)
+    require_within(account(study.runs, *map(read_plan, plans)))
     ran = settings(study)
     title = "Best on test, mean ± standard deviation over seeds"
     if len(ran) == 1:

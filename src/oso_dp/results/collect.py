@@ -9,7 +9,7 @@ collect takes up what is left.
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -39,12 +39,18 @@ _WHERE_IT_RAN = [
 ]
 
 
-def collect(parts: Iterable[Path], store: Path, expected: Iterable[str] = ()) -> Results:
+def collect(
+    parts: Iterable[Path],
+    store: Path,
+    expected: Iterable[str] = (),
+    check: Callable[[pd.DataFrame], None] = lambda runs: None,
+) -> Results:
     """Add the parts (folders with runs.parquet and evaluations.parquet) to the store.
 
     A run that the store or another part already holds is counted once. If two differ in what they
     measured, or a run of `expected` (by run_id) is in none of them, OsoError names the run and
-    nothing is written. Several may collect into one store: each waits for its turn. Of a run that
+    nothing is written. `check` may refuse, too: it is given all runs of the cohorts that would
+    change, by name. Several may collect into one store: each waits for its turn. Of a run that
     the store holds by half, as where somebody copied only some of its files, a part brings the
     whole.
     """
@@ -55,7 +61,7 @@ def collect(parts: Iterable[Path], store: Path, expected: Iterable[str] = ()) ->
         results = [Results(**{kind: _table(kind, stored[kind].values()) for kind in SCHEMAS})]
         merged = _merged(store, results + added, expected)
         refuse_unclear(store, merged)
-        _change(store, merged, stored)
+        _change(store, merged, stored, check)
         return merged
 
 
@@ -106,7 +112,12 @@ def _contradiction(store: Path, run: str) -> OsoError:
     )
 
 
-def _change(store: Path, merged: Results, stored: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:
+def _change(
+    store: Path,
+    merged: Results,
+    stored: Mapping[str, Mapping[str, pd.DataFrame]],
+    check: Callable[[pd.DataFrame], None],
+) -> None:
     """Write the cohorts whose rows the stored files do not hold as they are, and no other.
 
     A file of another name whose rows have got a file of their own by that is left without rows: so
@@ -122,6 +133,11 @@ def _change(store: Path, merged: Results, stored: Mapping[str, Mapping[str, pd.D
     changed -= {table.name for table in _tables(store) if table.is_file()}
     if not changed and all(stored.values()):
         return
+    names = files.str.rsplit(".", n=2).str[0]  # without the hash, the cohort's
+    try:
+        check(merged.runs[names.isin(set(names[files.isin(changed)]))])
+    except OsoError as error:
+        raise OsoError(f"{store}, with these parts: {error}") from None
     staging = store / STAGING
     try:
         for kind, rows in tables.items():

@@ -3,16 +3,28 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
 from oso_dp.files import check_name
-from oso_dp.results.schema import KEYS, SCHEMA_VERSION, SCHEMAS, VERSIONS, schema_of
+from oso_dp.results import claims, evaluated, rules
+from oso_dp.results.schema import (
+    EVALUATIONS,
+    KEYS,
+    REPEATED,
+    RUNS,
+    SCHEMA_VERSION,
+    SCHEMAS,
+    VERSIONS,
+    schema_of,
+)
 
 # In a store: a change that is decided, perhaps not yet in its place (see oso_dp.results.collect).
 PENDING = ".pending"
@@ -36,68 +48,107 @@ class Results:
 def read_results(folder: Path) -> Results:
     """Read a folder, all of it or nothing, also while another command changes it.
 
-    OsoError names a file that is missing, cut off or of another schema; a run that stands there
-    twice, has no identity, or lacks its row or its evaluations, as where a part is missing.
+    OsoError names a file that is missing, cut off or of another schema; a value that no training
+    writes (see `rules`, `claims`); a run that stands there twice, has no identity, or lacks its row
+    or its evaluations, as where a part is missing (`evaluated`).
     """
 
     def read() -> Results:
-        tables = {kind: read_table(folder / f"{kind}.parquet", kind) for kind in SCHEMAS}
-        results = Results(**tables)
-        refuse_unclear(folder, results)
-        return results
+        runs = read_table(folder / "runs.parquet", "runs")
+        tables = _tables(folder / "evaluations.parquet", "evaluations")
+        evaluations = pa.concat_tables(table for table, _ in tables)
+        _refuse_unclear(folder, runs, evaluations)
+        return Results(runs, _frame(evaluations, "evaluations"))
 
     return _while_still(folder, read)
 
 
 def refuse_unclear(folder: Path, results: Results) -> None:
-    """OsoError names a row or a run that `read_results` refuses."""
-    for kind in SCHEMAS:
-        _refuse_repeated(folder / f"{kind}.parquet", getattr(results, kind), KEYS[kind])
-    runs, evaluated = results.runs, set(results.evaluations["run_id"].unique())
-    unknown = evaluated - set(runs["run_id"])
-    if unknown:
-        raise OsoError(
-            f"{folder}: evaluations of run {min(unknown)} have no row in runs.parquet; "
-            "one of the two files is older or incomplete: collect the run's part again"
-        )
-    if unseen := _finished(runs) - evaluated:
-        raise OsoError(
-            f"{folder}: run {min(unseen)} is finished, but has no row in evaluations.parquet; "
-            f"{len(unseen)} such runs: a part is missing, or one of the two files is older: "
-            "collect their parts again"
-        )
+    """OsoError names a row or a run that `read_results` refuses, of columns that keep their rules.
+
+    folder: that the results are of, or shall be.
+    """
+    schema = pa.schema([EVALUATIONS.field(name) for name in (*KEYS["evaluations"], "metric")])
+    evaluations = pa.Table.from_pandas(results.evaluations, schema, preserve_index=False)
+    _refuse_unclear(folder, results.runs, evaluations)
 
 
-def _finished(runs: pd.DataFrame) -> set[str]:
-    """Those that have to have evaluations; one that diverged may have none."""
-    return set(runs.loc[runs["status"] == "finished", "run_id"])
+def _refuse_unclear(folder: Path, runs: pd.DataFrame, evaluations: pa.Table) -> None:
+    _refuse(folder / "runs.parquet", _unclear(runs) or claims.complaint(runs))
+    _refuse(folder / "evaluations.parquet", evaluated.complaint(runs, evaluations))
 
 
-def _refuse_repeated(path: Path, frame: pd.DataFrame, key: list[str]) -> None:
+def _unclear(runs: pd.DataFrame) -> str | None:
     """Each row must say what it is about, and no two the same."""
-    unnamed = int(frame[key].isna().any(axis=1).sum())
-    if unnamed:
-        raise OsoError(f"{path}: {unnamed} rows without {' or '.join(key)}")
-    repeated = frame.duplicated(key)
-    if repeated.any():
-        run = frame.loc[repeated, "run_id"].iloc[0]
-        raise OsoError(
-            f"{path}: run {run} stands there more than once "
-            f"({int(repeated.sum())} rows repeat another's {', '.join(key)})"
-        )
+    if unnamed := int(runs["run_id"].isna().sum()):
+        return f"{unnamed} rows without run_id"
+    repeated = runs["run_id"].duplicated()
+    if not repeated.any():
+        return None
+    run = runs.loc[repeated, "run_id"].iloc[0]
+    return (
+        f"run {run} stands there more than once "
+        f"({int(repeated.sum())} rows repeat another's run_id)"
+    )
+
+
+def _refuse(path: Path, complaint: str | None) -> None:
+    if complaint is not None:
+        raise OsoError(f"{path}: {complaint}")
 
 
 def read_table(path: Path, kind: str) -> pd.DataFrame:
     """One table from one Parquet file or a folder of parts of that name."""
-    frames = [*read_files(path, kind).values()]
-    if not frames:
-        raise OsoError(f"{path}: no such results; the study or `oso collect` writes them")
+    frames = [_frame(table, kind, version) for table, version in _tables(path, kind)]
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
 def read_files(path: Path, kind: str) -> dict[str, pd.DataFrame]:
     """A table's rows by the name of the file that holds them; empty where there is none."""
-    return {file.name: _read_file(file, kind) for file in _files(path)}
+    frames = {}
+    for file in _files(path):
+        table, version = _read_file(file, kind)
+        _check(file, table, kind)
+        frames[file.name] = _frame(table, kind, version)
+    return frames
+
+
+def _tables(path: Path, kind: str) -> list[tuple[pa.Table, str]]:
+    """The files' rows in order, those of one version together; repeated texts as dictionaries.
+
+    OsoError for a value that breaks its column's rule, and where there is no file.
+    """
+    read = [(file, *_read_file(file, kind)) for file in _files(path)]
+    if not read:
+        raise OsoError(f"{path}: no such results; the study or `oso collect` writes them")
+    tables = []
+    for version, group in groupby(read, key=lambda one: one[2]):
+        files = list(group)
+        whole = pa.concat_tables(table for _, table, _ in files).unify_dictionaries()
+        try:
+            _check(path, whole, kind)  # of all files at once, which is quicker
+        except OsoError:
+            for file, table, _ in files:
+                _check(file, table, kind)
+            raise
+        tables.append((whole, version))
+    return tables
+
+
+def _check(path: Path, table: pa.Table, kind: str) -> None:
+    for column in sorted(_NAMES & {*table.column_names}):
+        for name in pc.unique(table[column]).drop_null().to_pylist():
+            check_name(name, f"{path}: {column}")
+    _refuse(path, rules.complaint(table, kind))
+
+
+def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:
+    frame = table.cast(schema_of(kind, version)).to_pandas()
+    if kind == "evaluations" or version == SCHEMA_VERSION:
+        return frame
+    from oso_dp.results.older import fill_runs  # it needs what checks a configuration
+
+    return fill_runs(frame, version)
 
 
 def run_ids(folder: Path) -> set[str]:
@@ -108,14 +159,27 @@ def run_ids(folder: Path) -> set[str]:
 
     def read() -> set[str]:
         runs = _columns(folder, "runs", ["run_id", "status"])
-        evaluated = set(_columns(folder, "evaluations", ["run_id"])["run_id"].unique())
-        return set(runs["run_id"]) - (_finished(runs) - evaluated)
+        seen = set(_columns(folder, "evaluations", ["run_id"])["run_id"].unique())
+        finished = set(runs.loc[runs["status"] == "finished", "run_id"])
+        return set(runs["run_id"]) - (finished - seen)  # one that diverged may have none
+
+    return _while_still(folder, read)
+
+
+def runs_of(folder: Path, cohort: str) -> pd.DataFrame:
+    """Rows of the runs in a store's files that are named by this cohort, or in its one file."""
+
+    def read() -> pd.DataFrame:
+        table = folder / "runs.parquet"
+        files = [f for f in _files(table) if f.name.startswith(f"{cohort}.") or f == table]
+        frames = [read_table(file, "runs") for file in files]
+        return pd.concat(frames or [RUNS.empty_table().to_pandas()], ignore_index=True)
 
     return _while_still(folder, read)
 
 
 def _columns(folder: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
-    frames = [read_columns(path, kind, columns)[0] for path in _files(folder / f"{kind}.parquet")]
+    frames = [read_columns(path, kind, columns) for path in _files(folder / f"{kind}.parquet")]
     return pd.concat([pd.DataFrame(columns=columns), *frames], ignore_index=True)
 
 
@@ -168,20 +232,15 @@ def _files(path: Path) -> list[Path]:
     return [files[name] for name in sorted(files)]
 
 
-def _read_file(path: Path, kind: str) -> pd.DataFrame:
-    frame, version = read_columns(path, kind, None)
-    for column in _NAMES & set(frame.columns):
-        for name in frame[column].dropna().unique():
-            check_name(name, f"{path}: {column}")
-    if kind == "evaluations" or version == SCHEMA_VERSION:
-        return frame
-    from oso_dp.results.older import fill_runs  # it needs what checks a configuration
-
-    return fill_runs(frame, version)
+def read_columns(path: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Some columns of one file; OsoError for a value that breaks its column's rule."""
+    table, _ = _read_file(path, kind, columns)
+    _check(path, table, kind)
+    return table.to_pandas()
 
 
-def read_columns(path: Path, kind: str, columns: Sequence[str] | None) -> tuple[pd.DataFrame, str]:
-    """These columns, or all of the file's version, and that version."""
+def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
+    """These columns of a file, or all of its version, and that version."""
     try:
         schema = pq.read_schema(path)
         version = (schema.metadata or {}).get(b"oso_schema_version", b"none").decode()
@@ -193,6 +252,7 @@ def read_columns(path: Path, kind: str, columns: Sequence[str] | None) -> tuple[
         if not schema.equals(expected, check_metadata=False):
             wrong = [n for n in expected.names if n not in schema.names] or schema.names
             raise OsoError(f"{path}: not the schema of `{kind}` (see columns: {', '.join(wrong)})")
-        return pq.read_table(path, columns=columns).to_pandas(), version
+        repeated = REPEATED[kind] if columns is None else None
+        return pq.read_table(path, columns=columns, read_dictionary=repeated), version
     except (pa.ArrowException, OSError) as error:
         raise OsoError(f"{path}: not a readable Parquet file; is it cut off?") from error

@@ -21,7 +21,7 @@ def refuse_loss(part: Path, safe: Collection[str]) -> None:
         raise OsoError(f"--output {part}: is a results store; name another folder")
     if not table.exists():
         return
-    if lost := {*read_columns(table, "runs", ["run_id"])[0]["run_id"]} - {*safe}:
+    if lost := {*read_columns(table, "runs", ["run_id"])["run_id"]} - {*safe}:
         raise OsoError(
             f"--output {part}: holds {len(lost)} runs that this job does not train (the first is "
             f"{min(lost)}); collect them and name their --store, or name another folder"

@@ -8,9 +8,9 @@ import sys
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from reprlib import Repr
 from typing import Annotated, Any, Literal, get_type_hints
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -28,6 +28,10 @@ from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method, method_names
 from oso_dp.study.identity import STOPPING_SHAPE
 from oso_dp.study.preparation import WORDS
+from oso_dp.study.yaml_file import read_yaml, text_of
+
+_SHORT = Repr()  # however large the value is
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
 
 def _number(value: Any) -> Any:
@@ -179,13 +183,17 @@ class StudyConfig(_Section):
         for name in ("granularities", "seeds"):
             _no_repeats(name, getattr(self, name))
         _no_repeats("grid.quantiles", self.grid.quantiles)
+        if self.tuning_accounting == COMPOSITION and self.stopping_shape != STOPPING_SHAPE:
+            raise ValueError(
+                f"stopping_shape {self.stopping_shape}: only where selection is random_stopping"
+            )
         return self
 
     def method(self, name: str) -> Method:
         """The method with this study's settings; OsoError for a setting that it does not take."""
         method = find_method(name)
         try:
-            checked = _settings_model(name)(**self.methods[name])
+            checked = _settings_model(name).model_validate(self.methods[name])
         except ValidationError as error:
             raise OsoError(_first_line(error, f"methods.{name}")) from None
         return method(method.Settings(**dict(checked)), self.momentum)
@@ -213,7 +221,7 @@ def parse_config(values: Any, source: str) -> StudyConfig:
     if not isinstance(values, dict):
         raise OsoError(f"{source}: must be a mapping of keys to values (see config/README.md)")
     try:
-        config = StudyConfig(**values)
+        config = StudyConfig.model_validate(values)
     except ValidationError as error:
         raise OsoError(f"{source}: {_first_line(error)}") from None
     try:
@@ -226,15 +234,13 @@ def parse_config(values: Any, source: str) -> StudyConfig:
 
 def load_config(path: Path) -> StudyConfig:
     """Read and check a configuration file (YAML or JSON); the path - stands for standard input."""
-    source = "configuration" if str(path) == "-" else str(path)
+    if str(path) != "-":
+        return parse_config(read_yaml(text_of(path), str(path)), str(path))
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-        values = yaml.safe_load(text)
-    except OSError as error:
-        raise OsoError(f"{source}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise OsoError(f"{source}: not YAML ({' '.join(str(error).split())})") from None
-    return parse_config(values, source)
+        text = sys.stdin.read()
+    except UnicodeDecodeError:
+        raise OsoError("configuration: not YAML (not a text in UTF-8)") from None
+    return parse_config(read_yaml(text, "configuration"), "configuration")
 
 
 def _first_line(error: ValidationError, prefix: str = "") -> str:
@@ -249,7 +255,7 @@ def _first_line(error: ValidationError, prefix: str = "") -> str:
         return f"{key}: must be given"
     if not key:
         return message
-    value = " ".join(repr(first["input"]).split())
+    value = " ".join(_SHORT.repr(first["input"]).split())
     return f"{key}: {message[:1].lower()}{message[1:]} (found {value[:80]})"
 
 

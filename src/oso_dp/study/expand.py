@@ -67,6 +67,10 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         precision=section.precision,
         randomness=config.randomness,
     )
+    try:
+        _ = cohort.settings  # two searches that differ in what it does not hold would look alike
+    except OsoError as error:
+        raise OsoError(f"methods.{name}: {error}") from None
     if config.points == "paper_best":
         grid = nearest_to_papers_best(cohort, grid)
     points = [_point(method.starting_point(candidate)) for candidate in grid]

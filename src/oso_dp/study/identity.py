@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.errors import OsoError
 
 # The distribution of the number of runs of a search that stops at random, unless the configuration
 # says otherwise. The logarithmic one asks for the least noise.
@@ -64,9 +65,15 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
     settings (the method's), model, grid_runs (N), evaluate_every, last_layer_nonlinearity, loss
     (over an image's pixels), words and unknown_words (of texts), randomness, stopping_shape (null
-    under composition).
+    under composition). OsoError for a value that the column would not give back.
     """
-    return json.dumps(settings, sort_keys=True)
+    try:
+        text = json.dumps(settings, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise OsoError(f"settings: the results cannot hold them ({error})") from None
+    if json.loads(text) != settings:
+        raise OsoError(f"settings: the results would hold others ({text})")
+    return text
 
 
 def _whole(row: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -140,8 +140,12 @@ def read_plan(path: Path) -> Plan:
         return Plan(cohorts=cohorts, **content)
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OsoError(f"{path}: not a plan (`oso plan` writes one): {error!r}") from None
+    except UnicodeDecodeError:
+        raise OsoError(f"{path}: not a plan (`oso plan` writes one): no text in UTF-8") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise OsoError(
+            f"{path}: not a plan (`oso plan` writes one): {type(error).__name__}: {str(error)[:80]}"
+        ) from None
 
 
 def is_plan(path: Path) -> bool:

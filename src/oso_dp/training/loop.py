@@ -206,8 +206,8 @@ class Training:
                 "step": state.step,
                 "metric": task.metric,
                 "threshold": _or_none(state.threshold[run].item()),
-                "learning_rate": state.learning_rate[run].item(),
-                "fraction_clipped": None if clipped is None else clipped[run].item(),
+                "learning_rate": _or_none(state.learning_rate[run].item()),
+                "fraction_clipped": None if clipped is None else _or_none(clipped[run].item()),
             }
             outcome = self.outcomes[position]
             outcome.evaluations += [
@@ -309,4 +309,5 @@ def _column(values: Sequence[float | None], device: torch.device) -> Tensor:
 
 
 def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    """NaN and infinities are no value that results hold."""
+    return value if math.isfinite(value) else None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from oso_dp.analysis.accounts import account
+from oso_dp.analysis.accounts import account, require_within
 from oso_dp.analysis.budgets import read_study_plans
 from oso_dp.analysis.claims import judged
 from oso_dp.analysis.load import read_study
@@ -27,14 +27,15 @@ def build_report(
     were not run show their noise. Every grid is accounted for anew from its ledgers.
     Files are replaced one by one and atomically, once all are made.
     Raises OsoError for results that are missing, empty or of another schema, for a ledger that is
-    broken or contradicts its row, for a broken budget, and for an output folder that cannot be
-    written or holds anything but the last report of these results.
+    broken, contradicts its row or exceeds its budget, for a broken budget file, and for an output
+    folder that cannot be written or holds anything but the last report of these results.
     """
     check_place(output, results)
     study = read_study(results, budgets)
+    accounts = account(study.runs, *read_study_plans(budgets))
+    require_within(accounts)
     plans = list(every_plan(study))
     with drawn_beside(plans) as figures:
-        accounts = account(study.runs, *read_study_plans(budgets))
         claims = judged(study)
         folder = ReportFolder(output, results)
         pictures = write_figures(plans, figures, folder)

@@ -67,13 +67,20 @@ def statement(accounts: Sequence[GridAccount]) -> str:
     """Whether the ledgers keep the budgets, as a sentence."""
     if not accounts:
         return "No run here is private: there is no ledger to account for."
-    exceeded = [grid.name for grid in accounts if not grid.within]
+    exceeded = [grid.name for grid in accounts if grid.verdict == "exceeded"]
     count = len(accounts)
     every = "The one grid was" if count == 1 else f"All {count} grids were"
     text = f"{every} recomputed from the stored ledgers, by RDP. "
-    if not exceeded:
+    unclear = [grid.name for grid in accounts if grid.verdict == "unclear"]
+    if unclear:
+        names = ", ".join(unclear[:_NAMED]) + (", …" if len(unclear) > _NAMED else "")
+        text += (
+            f"The rows of {names} do not say how many runs the grid has; as large as assumed here, "
+            "it would exceed its budget: name the plan. "
+        )
+    elif not exceeded:
         text += "It keeps its budget. " if count == 1 else "None exceeds its budget. "
-    else:
+    if exceeded:
         names = ", ".join(exceeded[:_NAMED]) + (", …" if len(exceeded) > _NAMED else "")
         which = "It exceeds its budget" if count == 1 else f"{len(exceeded)} of them exceed theirs"
         text += f"{which}: {names}. Do not rely on their ε. "

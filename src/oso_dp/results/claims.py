@@ -1,5 +1,9 @@
-"""What a stored run says of its privacy, held against its ledger, its data set and the plan."""
+"""What a stored run says of itself, held against its ledger, its data set and the plan.
 
+What each value may be by itself: `oso_dp.results.rules`.
+"""
+
+import json
 import math
 from collections.abc import Iterator
 from functools import lru_cache
@@ -7,12 +11,14 @@ from typing import Any
 
 import pandas as pd
 
+from oso_dp.accounting.search import SHAPES
 from oso_dp.accounting.tuning import TUNING_ACCOUNTING
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method, method_names
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.study.cohort import Cohort, Run
+from oso_dp.study.identity import run_id
 
 Row = dict[str, Any]
 _NEEDED = (
@@ -21,10 +27,29 @@ _NEEDED = (
 )
 
 
-def check_claim(row: Row) -> None:
-    """OsoError, with the run's identity, for values that no training of this project writes."""
-    for complaint in _complaints(row):
-        raise OsoError(f"run {row['run_id']}: {complaint}")
+# What a claim rests on: of rows that are alike in these, one is looked at for all.
+_CLAIM = [
+    *("dataset", "method", "epsilon", "delta", "selection", "noise_multiplier"),
+    *("examples", "batch_size", "epochs", "steps", "status", "diverged_at", "ledger"),
+]
+
+
+def complaint(runs: pd.DataFrame) -> str | None:
+    """The first row of the table `runs` with values that no training of this project writes.
+
+    Named by its run. None if there is none.
+    """
+    for name in _NEEDED:
+        missing = runs[name].isna()
+        if missing.any():
+            return f"run {runs.loc[missing, 'run_id'].iloc[0]}: {name} is missing"
+    for row in runs[["run_id", "settings"]].drop_duplicates("settings").to_dict("records"):
+        if pd.notna(row["settings"]) and not _are_settings(row["settings"]):
+            return f"run {row['run_id']}: settings {row['settings'][:40]!r}: not what one trains by"
+    for row in runs[["run_id", *_CLAIM]].drop_duplicates(_CLAIM).to_dict("records"):
+        for text in _complaints(row):
+            return f"run {row['run_id']}: {text}"
+    return None
 
 
 def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
@@ -32,6 +57,7 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
     planned = {
         **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon", "delta")},
         "selection": cohort.selection,
+        **({} if pd.isna(row["settings"]) else {"settings": cohort.settings}),
         **{name: getattr(cohort, name) for name in ("examples", "batch_size", "epochs", "steps")},
         **{name: getattr(run, name) for name in ("seed", "learning_rate", "threshold", "quantile")},
     }
@@ -41,15 +67,28 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
             raise OsoError(f"run {row['run_id']}: {name} is {stored}, in the plan {value}")
 
 
+def settings_of(row: Row) -> dict[str, Any]:
+    """What the row's column `settings` says, empty where it is null.
+
+    OsoError where it says how large the grid is, but the run's identity does not cover it.
+    """
+    if pd.isna(row["settings"]):
+        return {}
+    said: dict[str, Any] = json.loads(row["settings"])
+    known = {name: None if pd.isna(value) else value for name, value in row.items()}
+    if "grid_runs" in said and run_id(known, said) != row["run_id"]:
+        raise OsoError(
+            f"run {row['run_id']}: its identity is not that of its values and `settings`"
+        )
+    return said
+
+
 def ledger_of(row: Row) -> Ledger:
-    """The row's ledger; OsoError if it is broken, or not what the row says."""
+    """The row's ledger; OsoError if it is broken."""
     try:
-        ledger = _ledger(row["ledger"])
+        return _ledger(row["ledger"])
     except OsoError as error:
         raise OsoError(f"run {row['run_id']}: {error}") from None
-    for complaint in _contradictions(row, ledger):
-        raise OsoError(f"run {row['run_id']}: its ledger {complaint}")
-    return ledger
 
 
 @lru_cache(maxsize=10_000)  # the runs of a grid wrote the same text
@@ -57,10 +96,18 @@ def _ledger(text: str) -> Ledger:
     return Ledger.from_json(text)
 
 
+def _are_settings(text: str) -> bool:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(said, dict):
+        return False
+    size, shape = said.get("grid_runs", 1), said.get("stopping_shape")
+    return type(size) is int and size > 0 and (shape is None or shape in SHAPES)
+
+
 def _complaints(row: Row) -> Iterator[str]:
-    missing = [name for name in _NEEDED if pd.isna(row[name])]
-    if missing:
-        yield f"{missing[0]} is missing"
     if row["method"] not in method_names():
         yield f"method {row['method']!r} is not known"
     if not 0 < row["batch_size"] <= row["examples"]:
@@ -75,7 +122,10 @@ def _complaints(row: Row) -> Iterator[str]:
     ended = row["diverged_at"]
     if row["status"] == "diverged" and (pd.isna(ended) or not 1 <= ended <= row["steps"]):
         yield f"diverged_at {ended}: must be 1 to {row['steps']}"
+    if row["status"] == "finished" and pd.notna(ended):
+        yield f"diverged_at {ended:g}, but status finished"
     yield from _budget_complaints(row)
+    yield from _ledger_complaints(row)
 
 
 def _budget_complaints(row: Row) -> Iterator[str]:
@@ -93,6 +143,16 @@ def _budget_complaints(row: Row) -> Iterator[str]:
         yield f"selection {row['selection']!r}: allowed are {', '.join(TUNING_ACCOUNTING)}"
 
 
+def _ledger_complaints(row: Row) -> Iterator[str]:
+    try:
+        ledger = _ledger(row["ledger"])
+    except OsoError as error:
+        yield str(error)
+        return
+    for text in _contradictions(row, ledger):
+        yield f"its ledger {text}"
+
+
 def _contradictions(row: Row, ledger: Ledger) -> Iterator[str]:
     rate = row["batch_size"] / row["examples"]
     if not math.isclose(ledger.sampling.rate, rate, rel_tol=1e-9):
@@ -100,6 +160,8 @@ def _contradictions(row: Row, ledger: Ledger) -> Iterator[str]:
     steps = row["steps"] if row["status"] == "finished" else int(row["diverged_at"])
     if ledger.step_count != steps:
         yield f"has {ledger.step_count} steps, the row {steps}"
+    if pd.isna(row["noise_multiplier"]):
+        return
     for nu, _ in ledger.releases():
         if nu < row["noise_multiplier"] * (1 - 1e-6):
             yield f"has noise multiplier {nu:.6g}, the row {row['noise_multiplier']:.6g}"

@@ -1,0 +1,36 @@
+"""Before training: would a store's runs of another search pass as this one's?
+
+Searches over other ranges of `grid` are alike in every column but their points. Their runs together
+look like one search that is larger than its budget paid for, and nobody could tell them apart.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from oso_dp.errors import OsoError
+from oso_dp.results.read import runs_of
+from oso_dp.study.cohort import Cohort
+from oso_dp.study.identity import COHORT, POINT
+
+
+def refuse_other_search(store: Path, cohorts: Iterable[Cohort]) -> None:
+    """OsoError that names the store and the cohort; nothing where there is no store yet."""
+    for cohort in cohorts:
+        held = _points(store, cohort)
+        both = held | {run.point for run in cohort.runs}
+        if len(both) > cohort.grid_runs:
+            raise OsoError(
+                f"{store}: holds {len(held)} points of another search of {cohort.name}, over other "
+                "ranges of `grid`, which no column tells from this one: together they would exceed "
+                "its budget; name another folder under `results`"
+            )
+
+
+def _points(store: Path, cohort: Cohort) -> set[tuple[float | None, ...]]:
+    """Where the stored runs start that are of this cohort, as far as their rows say."""
+    rows = runs_of(store, cohort.name).astype(object)
+    rows = rows.where(rows.notna(), None)
+    for name in (*COHORT, "precision", "settings"):
+        value = getattr(cohort, name)
+        rows = rows[rows[name].isna() if value is None else rows[name] == value]
+    return set(rows[list(POINT)].itertuples(index=False, name=None))

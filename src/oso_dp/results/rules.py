@@ -1,0 +1,134 @@
+"""What each column of the results may hold, whoever wrote it: a rule per column of the schema.
+
+A value that breaks one was measured by no version of this project, and no reader takes it. What the
+values of a row say together is in `claims`, what the two tables say together in `evaluated`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from oso_dp.accounting.tuning import TUNING_ACCOUNTING
+from oso_dp.methods import method_names
+from oso_dp.metrics import METRICS
+from oso_dp.results.schema import SPLITS
+
+_SIGNS: Final = {
+    "gt": ("above", pc.greater),
+    "ge": ("at least", pc.greater_equal),
+    "lt": ("below", pc.less),
+    "le": ("at most", pc.less_equal),
+}
+_MOST: Final = 10**9  # steps, examples
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A finite number within limits (None: without this one), or one of some words."""
+
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    words: tuple[str, ...] = ()
+    needed: bool = False  # elsewhere null says that a value does not apply
+
+    def __str__(self) -> str:
+        if self.words:
+            return f"allowed are {', '.join(self.words)}"
+        parts = [f"{_SIGNS[name][0]} {limit:g}" for name, limit in self._limits()]
+        return f"must be {' and '.join(parts) or 'a finite number'}"
+
+    def broken(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Of each value whether it breaks the rule."""
+        if self.words:
+            column = column.cast(pa.string())
+            holds = pc.is_in(column, value_set=pa.array(self.words, column.type))
+            return pc.and_(pc.invert(holds), pc.is_valid(column))
+        holds = pc.is_finite(column)
+        for name, limit in self._limits():
+            holds = pc.and_(holds, _SIGNS[name][1](column, limit))
+        return pc.fill_null(pc.invert(holds), False)
+
+    def holds(self, column: pa.ChunkedArray) -> bool:
+        """Whether no value breaks it; by the extremes, which takes a tenth of the time."""
+        if self.words:
+            return set(pc.unique(column).to_pylist()) <= {*self.words, None}
+        if pc.all(pc.is_finite(column)).as_py() is False:
+            return False
+        ends = pa.chunked_array([pa.array(pc.min_max(column).as_py().values(), column.type)])
+        return not pc.any(self.broken(ends)).as_py()
+
+    def _limits(self) -> list[tuple[str, float]]:
+        return [(name, limit) for name in _SIGNS if (limit := getattr(self, name)) is not None]
+
+
+_COUNT = Rule(ge=1, le=_MOST)
+_POSITIVE = Rule(gt=0)
+
+RULES: Final[dict[str, dict[str, Rule]]] = {
+    "runs": {
+        "method": Rule(words=tuple(method_names())),
+        "k": _COUNT,
+        "epsilon": _POSITIVE,
+        "delta": Rule(gt=0, lt=1),
+        "selection": Rule(words=TUNING_ACCOUNTING),
+        "seed": Rule(ge=0),
+        "learning_rate": _POSITIVE,
+        "threshold": _POSITIVE,
+        "quantile": Rule(gt=0, lt=1),
+        "momentum": Rule(ge=0, lt=1),
+        "noise_multiplier": _POSITIVE,
+        "query_noise_multiplier": _POSITIVE,
+        "sampling": Rule(words=("poisson",)),
+        "examples": _COUNT,
+        "batch_size": _COUNT,
+        "epochs": _COUNT,
+        "steps": _COUNT,
+        "precision": Rule(words=("float32", "tf32", "bfloat16")),
+        "streams": _COUNT,
+        "status": Rule(words=("finished", "diverged")),
+        "diverged_at": _COUNT,
+        "wall_seconds": Rule(ge=0),
+    },
+    "evaluations": {
+        "step": _COUNT,
+        "split": Rule(words=SPLITS),
+        "metric": Rule(words=tuple(METRICS), needed=True),
+        "value": Rule(ge=0, needed=True),
+        "loss": Rule(needed=True),
+        "threshold": Rule(ge=0),
+        "learning_rate": Rule(ge=0),
+        "fraction_clipped": Rule(),  # sanitized, so it may lie outside of 0 to 1
+    },
+}
+
+
+def complaint(table: pa.Table, kind: str) -> str | None:
+    """The first value of this table (runs or evaluations, any of their columns) that cannot be."""
+    for name, rule in RULES[kind].items():
+        if name not in table.column_names:
+            continue
+        column = table[name]
+        if rule.needed and column.null_count:
+            return _said(table, pc.is_null(column), name, "is missing")
+        if not rule.holds(column):
+            return _said(table, rule.broken(column), name, str(rule))
+    if {"metric", "value"} <= {*table.column_names} and not Rule(le=1).holds(table["value"]):
+        share = pc.and_(
+            pc.greater(table["value"], 1), pc.equal(table["metric"].cast(pa.string()), "accuracy")
+        )
+        if pc.any(share).as_py():
+            return _said(table, share, "value", "an accuracy must be at most 1")
+    return None
+
+
+def _said(table: pa.Table, broken: pa.ChunkedArray, name: str, rule: str) -> str:
+    """The first row at fault, by its run where that is known."""
+    row = pc.index(broken, True).as_py()
+    value = table[name][row].as_py()
+    what = f"{name} {rule}" if value is None else f"{name} {value!r}: {rule}"
+    known = table["run_id"][row].as_py() if "run_id" in table.column_names else None
+    return f"run {known}: {what}" if known is not None else f"row {row + 1}: {what}"

@@ -1,0 +1,78 @@
+"""Reading YAML that says one thing only.
+
+YAML 1.1 takes the last of two equal keys, reads 010 as eight and 1:30 as ninety, and has keys that
+are no text. Whoever writes one of these means something else, so each is an error that names the
+key.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from oso_dp.errors import OsoError
+
+_PLAIN_NUMBER = re.compile(
+    r"[-+]?(0|[1-9][0-9]*|[0-9]*\.[0-9]*([eE][-+]?[0-9]+)?|\.(inf|nan))", re.I
+)
+_TAG = "tag:yaml.org,2002:"
+
+
+def read_yaml(text: str, source: str) -> Any:
+    """The values of one document; OsoError names the source, and the key where it is about one."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is not None:
+            _check(node, source, (), set())
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise OsoError(f"{source}: not YAML ({' '.join(why.split())})") from None
+
+
+def text_of(path: Path) -> str:
+    """A file's text; OsoError if it has none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise OsoError(f"{path}: not YAML (not a text in UTF-8)") from None
+
+
+def _check(node: yaml.Node, source: str, path: tuple[str, ...], seen: set[int]) -> None:
+    if id(node) in seen:  # an alias; it may even contain itself
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        keys = set()
+        for key, value in node.value:
+            name = _key(key, source, path)
+            if name in keys:
+                raise OsoError(f"{source}: {_at(*path, name)}: stands there twice")
+            keys.add(name)
+            _check(value, source, (*path, name), seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for position, value in enumerate(node.value):
+            _check(value, source, (*path, str(position)), seen)
+    elif node.tag in (_TAG + "int", _TAG + "float") and not _PLAIN_NUMBER.fullmatch(node.value):
+        raise OsoError(
+            f"{source}: {_at(*path)}: {node.value} is not a plain number; write it with decimal "
+            "digits (YAML reads 010 as 8, and 1:30 as 90), or in quotes if it is text"
+        )
+
+
+def _key(node: yaml.Node, source: str, path: tuple[str, ...]) -> str:
+    merged = node.tag == _TAG + "merge"
+    if isinstance(node, yaml.ScalarNode) and (merged or node.tag == _TAG + "str"):
+        return str(node.value)
+    found = str(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
+    raise OsoError(
+        f"{source}: {_at(*path, found or 'null')}: a key must be text (line "
+        f"{node.start_mark.line + 1})"
+    )
+
+
+def _at(*path: str) -> str:
+    return ".".join(path) or "the whole"

@@ -1,0 +1,191 @@
+"""Whatever becomes of a valid file: a command succeeds, or says in one line what is wrong with it.
+
+Each example changes one configuration, plan or part at some place, in a way that files do change:
+a value replaced, left out, doubled, moved; a byte lost. The command may not fail otherwise, and may
+not change any file but what it was told to write.
+"""
+
+import json
+import shutil
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oso_dp.results.read import read_results
+from oso_dp.results.schema import SCHEMAS
+
+from .conftest import COHORT, STUDY, content, read, write
+
+EXAMPLES = settings(
+    max_examples=12,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+NUMBERS = st.one_of(
+    st.sampled_from([0, -1, 1, 2, 0.5, -0.0, 1e-300, 1e300, 10**9, 2**63 - 1, True, False]),
+    st.floats(),
+    st.integers(-(2**63), 2**63 - 1),
+)
+TEXTS = st.one_of(st.sampled_from(["", "hello", "{}", "../x", "a\nb", "no_dp", "1e-5"]), st.text())
+VALUES = st.one_of(
+    st.none(), NUMBERS, TEXTS, st.lists(NUMBERS, max_size=3), st.dictionaries(TEXTS, NUMBERS)
+)
+
+
+def places(value: Any, path: tuple = ()) -> list[tuple]:
+    """Where something stands in nested lists and mappings, in an order that stays."""
+    if isinstance(value, dict):
+        inside = [place for key in value for place in places(value[key], (*path, key))]
+    elif isinstance(value, list):
+        inside = [place for i, one in enumerate(value[:4]) for place in places(one, (*path, i))]
+    else:
+        inside = []
+    return [path, *inside] if path else inside
+
+
+def changed(value: Any, place: tuple, how: str, other: Any) -> Any:
+    """A copy in which the value at `place` is replaced, dropped, or stands under another key."""
+    value = deepcopy(value)
+    *way, last = place
+    holder = value
+    for key in way:
+        holder = holder[key]
+    if how == "replace":
+        holder[last] = other
+    elif how == "drop":
+        del holder[last]
+    elif isinstance(holder, list):
+        holder.append(holder[last])
+    else:
+        holder[str(other)] = holder.pop(last)
+    return value
+
+
+HOW = st.sampled_from(["replace", "drop", "move"])
+
+
+def answers_well(outcome, *named: str) -> None:
+    status, _, error = outcome
+    assert status in (0, 2), outcome
+    if status == 2:
+        assert error.startswith("oso: error: "), error
+        assert error.count("\n") == 1, error
+        assert any(name in error for name in named), error
+        assert len(error) < 1500, error
+
+
+@pytest.fixture(scope="module")
+def folder(valid, tmp_path_factory):
+    """One for all examples of a property; what they spoil is a file of their own."""
+    folder = tmp_path_factory.mktemp("mutations") / "place"
+    shutil.copytree(valid, folder)
+    return folder
+
+
+CONFIGURATION = yaml.safe_load(STUDY)
+
+
+@EXAMPLES
+@given(place=st.sampled_from(places(CONFIGURATION)), how=HOW, other=VALUES, as_json=st.booleans())
+def test_configurations(place, how, other, as_json, folder, oso, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
+    spoiled = changed(CONFIGURATION, place, how, other)
+    text = json.dumps(spoiled) if as_json else yaml.safe_dump(spoiled)
+    (folder / "bad.yaml").write_text(text, encoding="utf-8")
+    before = content(folder)
+    answers_well(oso("plan", "--config", "bad.yaml"), "bad.yaml")
+    assert content(folder) == before
+
+
+@EXAMPLES
+@given(at=st.integers(0, len(STUDY) - 1), length=st.integers(0, 9), new=st.text(max_size=4))
+def test_configurations_with_other_characters(at, length, new, folder, oso, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
+    text = STUDY[:at] + new + STUDY[at + length :]
+    (folder / "bad.yaml").write_text(text, encoding="utf-8", errors="surrogatepass")
+    before = content(folder)
+    answers_well(oso("plan", "--config", "bad.yaml"), "bad.yaml")
+    assert content(folder) == before
+
+
+READERS = {
+    "train": ["train", "--cohort", COHORT, "--data", "bad.json.npz", "--output", "new"],
+    "account": ["account", "nothing"],
+    "collect": ["collect", "nothing", "--store", "store"],
+}
+
+
+@EXAMPLES
+@given(data=st.data(), how=HOW, other=VALUES, reader=st.sampled_from(sorted(READERS)))
+def test_plans(data, how, other, reader, folder, oso, monkeypatch) -> None:
+    """A plan that was changed is never taken: its digests cover all of it."""
+    monkeypatch.chdir(folder)
+    plan = json.loads((folder / "plan.json").read_text())
+    place = data.draw(st.sampled_from(places(plan)))
+    spoiled = changed(plan, place, how, other)
+    (folder / "bad.json").write_text(json.dumps(spoiled))
+    before = content(folder)
+    outcome = oso(*READERS[reader], "--plan", "bad.json")
+    assert outcome[0] == 2
+    if json.loads((folder / "bad.json").read_text()) != plan:
+        answers_well(outcome, "bad.json")
+        assert "nothing" not in outcome[2]
+    assert content(folder) == before
+
+
+@EXAMPLES
+@given(data=st.data(), at=st.integers(0, 10**6), length=st.integers(0, 40))
+def test_files_that_lack_some_bytes(data, at, length, folder, oso, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
+    names = ["plan.json", "part/runs.parquet", "part/evaluations.parquet"]
+    name = data.draw(st.sampled_from(names))
+    whole = (folder / name).read_bytes()
+    at %= len(whole)
+    shutil.rmtree(folder / "bad", ignore_errors=True)
+    shutil.copytree(folder / "part", folder / "bad")
+    (folder / "bad.json").write_bytes((folder / "plan.json").read_bytes())
+    spoiled = folder / name.replace("part/", "bad/").replace("plan", "bad")
+    spoiled.write_bytes(whole[:at] + whole[at + length :])
+    before = content(folder)
+    answers_well(oso("collect", "bad", "--store", "store", "--plan", "bad.json"), "bad")
+    assert content(folder) == before
+
+
+# What fits the type of a column, likely or not.
+CELLS = {
+    "string": st.one_of(st.none(), TEXTS),
+    "int64": st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(-2, 20)),
+    "double": st.one_of(st.none(), st.floats(), st.floats(-2, 2)),
+}
+
+
+@EXAMPLES
+@given(data=st.data(), kind=st.sampled_from(sorted(SCHEMAS)), how=HOW)
+def test_rows(data, kind, how, folder, oso, monkeypatch) -> None:
+    """What collect takes can be read."""
+    monkeypatch.chdir(folder)
+    shutil.rmtree(folder / "bad", ignore_errors=True)
+    shutil.rmtree(folder / "new", ignore_errors=True)
+    shutil.copytree(folder / "part", folder / "bad")
+    rows = read(folder / "part", kind)
+    row = data.draw(st.integers(0, len(rows) - 1))
+    field = data.draw(st.sampled_from(list(SCHEMAS[kind])))
+    if how == "replace":
+        rows[row][field.name] = data.draw(CELLS[str(field.type)])
+    elif how == "drop":
+        del rows[row]
+    else:
+        rows.append(rows[row])
+    write(folder / "bad", kind, rows)
+    before = content(folder)
+    outcome = oso("collect", "bad", "--store", "new")
+    answers_well(outcome, "bad/", "new, with these parts: ")
+    if outcome[0] == 2:
+        assert content(folder) == before
+    else:
+        assert len(read_results(folder / "new").runs) == len(read(folder / "bad", "runs"))

@@ -1,0 +1,101 @@
+"""Options that cannot be, or that nobody would look at: one line names the option."""
+
+import pytest
+
+from .conftest import COHORT, content, refused
+
+SEARCH = ["--examples", 6000]
+CALIBRATE = ["calibrate", "--epsilon", 3, *SEARCH]
+EPSILON = ["epsilon", "--noise-multiplier", 1, *SEARCH]
+TRAIN = ["train", "--plan", "plan.json", "--data", "none.npz", "--output", "new"]
+CASES = [
+    # Not looked at.
+    ([*CALIBRATE, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --query-noise"),
+    ([*EPSILON, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --query-noise"),
+    (["budget", *CALIBRATE[1:], "--query-noise-ratio", 3], "needs --query-noise"),
+    (["budget", *EPSILON[1:], "--query-noise-ratio", 3], "needs --query-noise"),
+    (["calibrate", "--config", "study.yaml", "--query-noise-ratio", 3], "--query-noise-ratio:"),
+    ([*CALIBRATE, "--shape", "geometric"], "--shape geometric: needs --selection random-stopping"),
+    ([*EPSILON, "--shape", "poisson"], "--shape poisson: needs --selection random-stopping"),
+    ([*CALIBRATE, "--selection", "composition", "--shape", 1], "--shape 1: needs --selection"),
+    (["calibrate", "--config", "study.yaml", "--shape", "poisson"], "--shape: needs --selection"),
+    (["calibrate", "--config", "study.yaml", "--epsilon", 3], "--epsilon: --config study.yaml"),
+    (["calibrate", "--config", "study.yaml", "--runs", 3], "--runs: --config study.yaml"),
+    (["calibrate", "--config", "study.yaml", "--delta", 0.1], "--delta: --config study.yaml"),
+    (["plan", "--config", "study.yaml", "--prices", "p.csv"], "--prices: needs --output"),
+    (["data", "ag_news", "--words", 0, "--output", "x.npz"], "words 0: allowed for ag_news"),
+    (["data", "ag_news", "--words", -1, "--output", "x.npz"], "words -1: allowed for ag_news"),
+    (["data", "ag_news", "--unknown-words", "", "--output", "x.npz"], "unknown_words '': allowed"),
+    (["data", "glyphs", "--words", 0, "--output", "x.npz"], "glyphs has no words to choose"),
+    (["data", "glyphs", "--words", 15, "--output", "x.npz"], "glyphs has no words to choose"),
+    (["data", "runes", "--output", "x.npz"], "unknown data set 'runes'"),
+    # Missing.
+    (["calibrate", *SEARCH], "--epsilon: must be given"),
+    (["calibrate", "--epsilon", 3], "--examples: must be given"),
+    (["epsilon", *SEARCH], "--noise-multiplier: must be given"),
+    (["budget", *SEARCH], "give one of --epsilon and --noise-multiplier"),
+    (["plan"], "--config"),
+    (["collect", "part"], "--store"),
+    (["train"], "--plan"),
+    (["account"], "'results'"),
+    # Out of range.
+    ([*CALIBRATE[:2], 0, *SEARCH], "epsilon 0: must be above 0"),
+    ([*CALIBRATE[:2], -1, *SEARCH], "epsilon -1: must be above 0"),
+    ([*CALIBRATE[:2], "nan", *SEARCH], "epsilon nan: must be above 0"),
+    ([*CALIBRATE[:2], "inf", *SEARCH], "epsilon inf: must be above 0"),
+    ([*CALIBRATE, "--delta", 1], "delta 1: must be above 0 and below 1"),
+    ([*CALIBRATE, "--delta", 0], "delta 0: must be above 0 and below 1"),
+    ([*CALIBRATE, "--delta", "nan"], "delta nan: must be above 0 and below 1"),
+    ([*CALIBRATE, "--batch-size", 0], "--batch-size 0: must be between 1 and the 6000"),
+    ([*CALIBRATE, "--batch-size", 6001], "--batch-size 6001: must be between 1 and the 6000"),
+    ([*CALIBRATE, "--epochs", 0], "--epochs 0: must be above 0"),
+    ([*CALIBRATE, "--epochs", "nan"], "--epochs nan: must be above 0"),
+    ([*CALIBRATE, "--runs", 0], "runs 0: must be at least 1"),
+    ([*CALIBRATE, "--runs", -5], "runs -5: must be at least 1"),
+    ([*CALIBRATE, "--examples", 0], "--examples 0: must be at least 1"),
+    ([*CALIBRATE, "--runs", "two"], "--runs': Input should be a valid integer"),
+    ([*EPSILON, "--noise-multiplier", 0], "noise multiplier 0: must be 0.05"),
+    ([*EPSILON, "--noise-multiplier", "nan"], "noise multiplier nan: must be 0.05"),
+    ([*EPSILON, "--accountant", "magic"], "'magic' is not one of"),
+    ([*EPSILON, "--query-noise", "--query-noise-ratio", "inf"], "--query-noise-ratio inf: must"),
+    ([*EPSILON, "--query-noise", "--query-noise-ratio", 0.5], "must be"),
+    ([*CALIBRATE, "--selection", "random-stopping"], "runs 1: random stopping needs"),
+    (
+        [*CALIBRATE, "--selection", "random-stopping", "--runs", 9, "--shape", "round"],
+        "--shape round: allowed are",
+    ),
+    (
+        [*CALIBRATE, "--selection", "random-stopping", "--runs", 9, "--shape", -1],
+        "shape -1: must be at least 0",
+    ),
+    (
+        [*CALIBRATE, "--selection", "random-stopping", "--runs", 9, "--accountant", "pld"],
+        "random stopping is accounted for by rdp only",
+    ),
+    ([*TRAIN, "--cohort", "nobody"], "cohort 'nobody': not in the plan"),
+    ([*TRAIN, "--cohort", COHORT, "--shard", 1], "--shard 1: glyphs.online.k2.eps3 has shards 0"),
+    ([*TRAIN, "--cohort", COHORT, "--shard", -1], "--shard -1: glyphs.online.k2.eps3 has shards"),
+    ([*TRAIN, "--cohort", COHORT, "--threads", 0], "--threads"),
+    ([*TRAIN, "--cohort", COHORT], "none.npz"),
+    # Files and folders that are not there, or are something else.
+    (["account", "nothing"], "nothing/runs.parquet: no such results"),
+    (["account", "study.yaml"], "study.yaml/runs.parquet: no such results"),
+    (["account", "part", "--plan", "none.json"], "none.json: cannot be read"),
+    (["account", "part", "--plan", "study.yaml"], "study.yaml: not a plan"),
+    (["collect", "nothing", "--store", "store"], "nothing/runs.parquet: no such results"),
+    (["collect", "part", "--store", "store", "--plan", "none.json"], "none.json: cannot be read"),
+    (["summary", "--results", "nothing"], "nothing: no such results folder"),
+    (["report", "--results", "nothing", "--output", "new"], "nothing: no such results folder"),
+    (["report", "--results", "part", "--output", "new", "--plan", "study.yaml"], "study.yaml: "),
+    (["nonsense"], "No such command 'nonsense'"),
+    (["plan", "--nonsense"], "No such option"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), CASES, ids=[" ".join(map(str, a)) for a, _ in CASES]
+)
+def test_what_cannot_be_meant_is_refused(arguments, said, place, oso) -> None:
+    before = content(place)
+    refused(oso(*arguments), said)
+    assert content(place) == before

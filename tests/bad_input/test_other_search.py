@@ -1,0 +1,73 @@
+"""What no column holds is refused before training: a store is not spoiled for good."""
+
+from dataclasses import dataclass
+
+import pytest
+from tests.planned_rows import rows_of
+
+from oso_dp.analysis.accounts import account, require_within
+from oso_dp.errors import OsoError
+from oso_dp.methods.base import Settings, setting
+from oso_dp.methods.online import Online
+from oso_dp.results.collect import collect
+from oso_dp.results.other_search import refuse_other_search
+from oso_dp.results.read import read_results
+from oso_dp.study.config import parse_config
+from oso_dp.study.expand import cohorts
+from oso_dp.study.plan import make_plan, read_plan, write_plan
+from oso_dp.study.yaml_file import read_yaml
+
+from .conftest import COHORT, STUDY, content, refused, write
+
+OTHER = STUDY + "grid: {log10_learning_rate: [-1, 1]}\n"
+TRAIN = ["train", "--cohort", COHORT, "--data", "none.npz", "--output", "new", "--store", "store"]
+
+
+def study(text):
+    return parse_config(read_yaml(text, "x"), "x")
+
+
+def test_another_grid_in_one_store_would_raise_an_alarm(place) -> None:
+    """What is to be kept from happening: both searches keep their budget, together they do not."""
+    other = make_plan(study(OTHER))
+    for kind, rows in rows_of(other).items():
+        write(place / "other", kind, rows)
+    collect([place / "other"], place / "store")
+    with pytest.raises(OsoError, match="its ledgers cost epsilon"):
+        require_within(account(read_results(place / "store").runs))
+
+
+def test_another_grid_is_refused_before_it_is_planned_or_trained(place, oso) -> None:
+    (place / "other.yaml").write_text(OTHER)
+    write_plan(make_plan(study(OTHER)), place / "other.json")
+    before = content(place)
+    said = f"store: holds 2 points of another search of {COHORT}"
+    refused(oso("plan", "--config", "other.yaml", "--output", "new.json"), said)
+    refused(oso(*TRAIN, "--plan", "other.json"), said)
+    with pytest.raises(OsoError, match="2 points of another search"):
+        refuse_other_search(place / "store", cohorts(study(OTHER)))
+    assert content(place) == before
+
+
+def test_the_same_grid_is_not(place, oso) -> None:
+    """Nor other seeds, of which a search may have any number."""
+    (place / "more.yaml").write_text(STUDY.replace("seeds: [0]", "seeds: [0, 1, 2]"))
+    for name in ("study", "more"):
+        assert oso("plan", "--config", f"{name}.yaml", "--output", "new.json")[0] == 0
+    assert len(read_plan(place / "new.json").run_ids()) == 12
+    refused(oso(*TRAIN, "--plan", "plan.json"), "none.npz")  # it came as far as the data
+
+
+def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
+    @dataclass(frozen=True)
+    class Settings_(Settings):  # noqa: N801
+        initial_threshold: float = setting(0.1)
+        query_noise_ratio: float = setting(7.124)
+        layers: tuple = setting((1, 2))
+
+    monkeypatch.setattr(Online, "Settings", Settings_)
+    from oso_dp.study import config
+
+    monkeypatch.setattr(config, "_settings_model", config._settings_model.__wrapped__)
+    with pytest.raises(OsoError, match=r"methods\.online: settings: the results would hold others"):
+        cohorts(study(STUDY))

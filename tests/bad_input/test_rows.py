@@ -1,0 +1,180 @@
+"""Rows that cannot be true: no reader takes them, and collect leaves the store as it was."""
+
+import math
+
+import pytest
+
+from .conftest import content, read, refused, write
+
+# Of the table `runs`: column, value, what is said. The first row is of online, k = 2, epsilon = 3.
+RUNS = [
+    ("run_id", None, "1 rows without run_id"),
+    ("dataset", None, "dataset is missing"),
+    ("method", "magic", "method 'magic': allowed are"),
+    ("method", None, "method is missing"),
+    ("method", "no_dp", "no_dp has no privacy, but a value of epsilon"),
+    ("k", 0, "k 0: must be at least 1"),
+    ("k", -3, "k -3: must be at least 1"),
+    ("k", None, "k is missing"),
+    ("epsilon", -1.0, "epsilon -1.0: must be above 0"),
+    ("epsilon", math.inf, "epsilon inf: must be above 0"),
+    ("epsilon", math.nan, "epsilon nan: must be above 0"),
+    ("epsilon", None, "epsilon nan: must be above 0"),
+    ("delta", 1.0, "delta 1.0: must be above 0 and below 1"),
+    ("delta", 0.0, "delta 0.0: must be above 0 and below 1"),
+    ("selection", "best", "selection 'best': allowed are composition"),
+    ("seed", -1, "seed -1: must be at least 0"),
+    ("seed", None, "seed is missing"),
+    ("learning_rate", -0.1, "learning_rate -0.1: must be above 0"),
+    ("learning_rate", 0.0, "learning_rate 0.0: must be above 0"),
+    ("learning_rate", math.inf, "learning_rate inf: must be above 0"),
+    ("learning_rate", math.nan, "learning_rate nan: must be above 0"),
+    ("threshold", -1.0, "threshold -1.0: must be above 0"),
+    ("quantile", 1.0, "quantile 1.0: must be above 0 and below 1"),
+    ("momentum", 1.0, "momentum 1.0: must be at least 0 and below 1"),
+    ("noise_multiplier", 0.0, "noise_multiplier 0.0: must be above 0"),
+    ("noise_multiplier", -2.0, "noise_multiplier -2.0: must be above 0"),
+    ("noise_multiplier", 1e6, "its ledger has noise multiplier"),
+    ("query_noise_multiplier", math.inf, "query_noise_multiplier inf: must be above 0"),
+    ("sampling", "shuffled", "sampling 'shuffled': allowed are poisson"),
+    ("examples", 0, "examples 0: must be at least 1"),
+    ("examples", 7000, "examples 7000: glyphs has 6000"),
+    ("batch_size", 7000, "batch_size 7000 of 6000 examples"),
+    ("epochs", 2, "steps 10 are not those of 2 epochs"),
+    ("steps", -5, "steps -5: must be at least 1"),
+    ("steps", 10**9, "steps 1000000000 are not those of 1 epochs"),
+    ("steps", 11, "steps 11 are not those of 1 epochs"),
+    ("precision", "float8", "precision 'float8': allowed are float32"),
+    ("streams", 0, "streams 0: must be at least 1"),
+    ("status", "running", "status 'running': allowed are finished, diverged"),
+    ("status", "diverged", "diverged_at nan: must be 1 to 10"),
+    ("diverged_at", 3, "diverged_at 3, but status finished"),
+    ("wall_seconds", -1.0, "wall_seconds -1.0: must be at least 0"),
+    ("wall_seconds", math.nan, "wall_seconds nan: must be at least 0"),
+    ("settings", "hello", "settings 'hello': not what one trains by"),
+    ("settings", "[1]", "settings '[1]': not what one trains by"),
+    ("settings", '{"grid_runs": -1}', "not what one trains by"),
+    ("ledger", "hello", "ledger: not readable"),
+    ("ledger", "{}", "ledger: not readable"),
+    ("ledger", None, "ledger: not readable"),
+]
+EVALUATIONS = [
+    ("value", 2.0, "value 2.0: an accuracy must be at most 1"),
+    ("value", -0.5, "value -0.5: must be at least 0"),
+    ("value", math.inf, "value inf: must be at least 0"),
+    ("value", math.nan, "value nan: must be at least 0"),
+    ("value", None, "value is missing"),
+    ("loss", math.inf, "loss inf: must be a finite number"),
+    ("loss", None, "loss is missing"),
+    ("threshold", math.inf, "threshold inf: must be at least 0"),
+    ("learning_rate", -1.0, "learning_rate -1.0: must be at least 0"),
+    ("fraction_clipped", math.nan, "fraction_clipped nan: must be a finite number"),
+    ("step", -5, "step -5: must be at least 1"),
+    ("step", 0, "step 0: must be at least 1"),
+    ("step", 10**9, "its evaluation at step 5 lacks the split test"),
+    ("step", 10**10, "step 10000000000: must be at least 1 and at most 1e+09"),
+    ("step", None, "1 rows without run_id or step or split"),
+    ("split", "train", "split 'train': allowed are test, test_even, test_odd"),
+    ("split", None, "1 rows without run_id or step or split"),
+    ("metric", "f1", "metric 'f1': allowed are accuracy, mse"),
+    ("metric", "mse", "metric 'mse': of glyphs it is accuracy"),
+    ("metric", None, "metric is missing"),
+    ("run_id", "nobody", "evaluations of run nobody have no row in runs.parquet"),
+]
+CASES = [("runs", *case) for case in RUNS] + [("evaluations", *case) for case in EVALUATIONS]
+NAMES = [f"{kind}.{column} {value!r}" for kind, column, value, _ in CASES]
+# What is left out of the evaluations, by a test on a row.
+LEFT_OUT = {
+    "the last step": (lambda row: row["step"] == 10, "was not evaluated at its last step, 10"),
+    "the split test": (lambda row: row["split"] == "test", "at step 5 lacks the split test"),
+    "the split test once": (
+        lambda row: row["split"] == "test" and row["step"] == 10,
+        "at step 10 lacks the split test",
+    ),
+    "everything": (lambda row: True, "is finished, but has no row in evaluations.parquet"),
+}
+
+
+@pytest.mark.parametrize(("kind", "column", "value", "said"), CASES, ids=NAMES)
+def test_a_value_that_cannot_be_is_taken_by_no_command(
+    kind, column, value, said, place, oso
+) -> None:
+    rows = read(place / "part", kind)
+    rows[0][column] = value
+    write(place / "part", kind, rows)
+    before = content(place)
+    refused(oso("account", "part", "--plan", "plan.json"), "part", said)
+    refused(oso("collect", "part", "--store", "store"), "part", said)
+    assert content(place) == before
+
+
+@pytest.mark.parametrize("case", LEFT_OUT)
+@pytest.mark.parametrize("command", ["account", "collect"])
+def test_evaluations_that_are_not_there_are_missed(case, command, place, oso) -> None:
+    lacks, said = LEFT_OUT[case]
+    first = read(place / "part", "runs")[0]["run_id"]
+    rows = read(place / "part", "evaluations")
+    kept = [row for row in rows if not (row["run_id"] == first and lacks(row))]
+    write(place / "part", "evaluations", kept)
+    before = content(place)
+    refused(oso(command, "part", *(["--store", "store"] if command == "collect" else [])), said)
+    assert content(place) == before
+
+
+@pytest.mark.parametrize("at", [11, 10**9])
+def test_no_run_is_evaluated_after_its_end(at, place, oso) -> None:
+    rows = read(place / "part", "evaluations")
+    moved = [{**row, "step": at if row["step"] == 10 else row["step"]} for row in rows]
+    write(place / "part", "evaluations", moved)
+    refused(oso("account", "part"), f"evaluated at step {at}, but it ended at 10")
+
+
+SHOWN = [
+    ("evaluations", "value", 2.0, "value 2.0"),
+    ("evaluations", "loss", math.nan, "loss nan"),
+    ("evaluations", "split", "train", "split 'train'"),
+    ("runs", "learning_rate", -0.1, "learning_rate -0.1"),
+    ("runs", "delta", 1.0, "delta 1.0"),
+    ("runs", "method", "magic", "method 'magic'"),
+    ("runs", "steps", 10**9, "steps 1000000000"),
+    ("runs", "ledger", "hello", "ledger: not readable"),
+]
+
+
+@pytest.mark.parametrize(("kind", "column", "value", "said"), SHOWN)
+@pytest.mark.parametrize("command", ["summary", "report"])
+def test_nothing_that_cannot_be_is_shown(kind, column, value, said, command, place, oso) -> None:
+    rows = read(place / "part", kind)
+    rows[0][column] = value
+    write(place / "part", kind, rows)
+    more = ["--output", "shown"] if command == "report" else []
+    refused(oso(command, "--results", "part", *more), f"part/{kind}.parquet", said)
+    assert not (place / "shown").exists()
+
+
+@pytest.mark.parametrize("command", ["account", "collect", "summary", "report"])
+def test_what_exceeds_its_budget_is_taken_and_shown_by_no_command(command, place, oso) -> None:
+    """Rows and ledgers agree, about too little noise."""
+    rows = read(place / "part", "runs")
+    for row in rows:
+        if row["noise_multiplier"]:
+            less = row["noise_multiplier"] / 2
+            row["ledger"] = row["ledger"].replace(str(row["noise_multiplier"]), str(less))
+            row["noise_multiplier"] = less
+    write(place / "part", "runs", rows)
+    arguments = {
+        "account": ["part"],
+        "collect": ["part", "--store", "new"],
+        "summary": ["--results", "part"],
+        "report": ["--results", "part", "--output", "shown"],
+    }
+    said = "glyphs.online.k2.eps3: its ledgers cost epsilon"
+    refused(oso(command, *arguments[command]), said, "the budget is 3")
+    assert not [name for name in content(place) if name.startswith(("new/", "shown/"))]
+
+
+def test_what_is_valid_is_taken_and_shown(place, oso) -> None:
+    """The cases above are refused for what they spoil, and for nothing else."""
+    assert oso("account", "part")[0] == 0
+    assert oso("collect", "part", "--store", "new", "--plan", "plan.json")[0] == 0
+    assert oso("summary", "--results", "new")[0] == 0

@@ -1,0 +1,61 @@
+"""What training would write for a plan, but for the values: every rule of results holds."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.results.schema import SCHEMAS, SPLITS
+from oso_dp.study.cohort import PlannedCohort, Run
+from oso_dp.study.plan import Plan
+
+Row = dict[str, Any]
+
+
+def rows_of(plan: Plan) -> dict[str, list[Row]]:
+    """Both tables, with an evaluation in the middle and one at the end of each run."""
+    pairs = [(cohort, run) for cohort in plan.cohorts for run in cohort.runs]
+    return {
+        "runs": [run_row(cohort, run) for cohort, run in pairs],
+        "evaluations": [
+            row
+            for cohort, run in pairs
+            for row in score_rows(run, (cohort.steps // 2, cohort.steps))
+        ],
+    }
+
+
+def run_row(cohort: PlannedCohort, run: Run) -> Row:
+    nu = cohort.noise_multiplier
+    step = (SumQuery("clipped_gradient", nu),)
+    ledger = Ledger(PoissonSampling(cohort.sampling_rate), [(step, cohort.steps)])
+    names = SCHEMAS["runs"].names
+    return {
+        **dict.fromkeys(names),
+        **{name: getattr(cohort, name) for name in names if hasattr(cohort, name)},
+        "noise_multiplier": nu or None,
+        "sampling": "poisson",
+        "streams": 2,
+        "status": "finished",
+        "device": "cpu",
+        "torch_version": "2",
+        "package_version": "0.1.0",
+        "code_hash": "0",
+        "wall_seconds": 1.0,
+        "ledger": ledger.to_json(),
+        **vars(run),
+    }
+
+
+def score_rows(run: Run, steps: Iterable[int]) -> list[Row]:
+    """After each of these steps, on each split."""
+    score = {
+        "run_id": run.run_id,
+        "metric": "accuracy",
+        "value": 0.5,
+        "loss": 1.5,
+        "threshold": run.threshold,
+        "learning_rate": run.learning_rate,
+        "fraction_clipped": None,
+    }
+    return [{**score, "step": step, "split": split} for step in steps for split in SPLITS]
