@@ -103,7 +103,7 @@ def test_data_of_another_data_set_are_refused(oso, study) -> None:
     targets = np.zeros(10, dtype=np.int64)
     arrays = Arrays(small, targets, small, targets)
     save_arrays(study / "small.npz", arrays, {"dataset": "glyphs"})
-    refused(train(oso, "--data", "small.npz"), "planned for 6000 training examples", "10")
+    refused(train(oso, "--data", "small.npz"), "training examples is 10, the catalogue says 6000")
     save_arrays(study / "other.npz", arrays, {"dataset": "mnist"})
     refused(train(oso, "--data", "other.npz"), "other.npz", "holds data set 'mnist', not 'glyphs'")
     prepared = {"dataset": "glyphs", "preparation": {"words": 25}}

@@ -10,6 +10,9 @@ from pathlib import Path
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from oso_dp.errors import OsoError
+from oso_dp.exits import error_line
+from oso_dp.files import make_folder
+from oso_dp.outputs import check_folder
 from oso_dp.reporting.folder import check_place
 from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.collect import finished_runs
@@ -25,11 +28,12 @@ from oso_dp.study.workload import seconds, workload
 try:
     files = [Path(file) for file in workflow.configfiles]
     check_handed_over(config, files, workflow.config_settings.config)
-    STUDY = parse_config(dict(config), ", ".join(map(str, workflow.configfiles)) or "--config")
+    overridden = dict.fromkeys(workflow.config_settings.config, "--config")
+    STUDY = parse_config(dict(config), ", ".join(map(str, files)) or "--config", overridden)
     COHORTS = {cohort.name: cohort for cohort in cohorts(STUDY)}
     STORED = finished_runs(Path(STUDY.results))
 except OsoError as error:
-    sys.exit(f"oso: error: {error}")
+    sys.exit(error_line(error))
 
 PREPARED = {cohort.data_file: cohort for cohort in COHORTS.values()}
 STARTED = time.time()
@@ -52,10 +56,14 @@ shell.prefix(
 if workflow.is_main_process:
     try:
         page = PUBLISHED / "index.html"
+        if not dry_run(sys.argv):
+            for named, folder in {"results": STORE, "report": PUBLISHED}.items():
+                check_folder(folder, named)
+                make_folder(folder)
         if begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv, page):
             check_place(PUBLISHED, STORE)  # a folder that refuses is better found out now
     except OsoError as error:
-        sys.exit(f"oso: error: {error}")
+        sys.exit(error_line(error))
     AHEAD = workload(STUDY, COHORTS.values(), STORED)
     logger.info(str(AHEAD))
     if dry_run(sys.argv):
@@ -77,7 +85,7 @@ onerror:
     for path in logs:
         if path.stat().st_mtime >= STARTED - 1:
             for line in path.read_text().splitlines():
-                if line.startswith("oso: error:"):
+                if line.startswith(error_line("")):
                     print(line, file=sys.stderr)
 
 
@@ -86,7 +94,7 @@ onstart:
         try:
             check_requests(slurm_requests())
         except OsoError as error:
-            sys.exit(f"oso: error: {error}")
+            sys.exit(error_line(error))
     Watch(STUDY.name, training_jobs(), logger.info).start()
 
 

@@ -8,22 +8,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from oso_dp.errors import OsoError
+from oso_dp.exits import ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a campaign; the exit status: 0, also with work left, or 2 with one line for an error."""
+    """Run a campaign; the exit status (`oso_dp.exits`): 0, also with work left."""
     began = time.monotonic()
     given = sys.argv[1:] if arguments is None else arguments
-    try:
-        options = _parser().parse_args(given)
-        _run(options, given)
-    except OsoError as error:
-        print(f"oso: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    print(f"ended after {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
-    return 0
+
+    def campaign() -> None:
+        _run(_parser().parse_args(given), given)
+        print(f"ended after {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+
+    return ended(campaign)
 
 
 def _run(options: argparse.Namespace, given: Sequence[str]) -> None:

@@ -25,7 +25,6 @@ def train(
     from oso_dp.results.write import refuse_loss, write_table
     from oso_dp.study.affordable import check_affordable
     from oso_dp.study.plan import read_plan
-    from oso_dp.study.preparation import check_prepared
 
     planned = read_plan(plan)
     chosen = planned.cohort(cohort)
@@ -42,7 +41,7 @@ def train(
     import torch
 
     from oso_dp.cli.gpu import own_gpu
-    from oso_dp.data.arrays import load_arrays
+    from oso_dp.data.prepared import load_prepared
     from oso_dp.training.job import run_job
 
     # A scheduler's job that outlived the study that sent it may still be at work here.
@@ -51,8 +50,7 @@ def train(
         if planned.device == "cuda" and not torch.cuda.is_available():
             raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
         torch.set_num_threads(threads)
-        arrays, provenance = load_arrays(data)
-        check_prepared(str(data), provenance, chosen.dataset, chosen.preparation)
+        arrays = load_prepared(data, chosen.dataset, chosen.preparation)
         rows = run_job(
             chosen,
             runs,

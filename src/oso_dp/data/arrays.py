@@ -18,7 +18,7 @@ import numpy.typing as npt
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, reason
 
-_HINT = "prepare the data set again"
+_HINT = "remove it, and prepare the data set again"
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
-from oso_dp.files import check_name
-from oso_dp.results import claims, evaluated, rules
+from oso_dp.files import check_name, reason
+from oso_dp.results import column_rules, evaluated, row_claims
 from oso_dp.results.schema import (
     EVALUATIONS,
     KEYS,
@@ -49,8 +49,8 @@ def read_results(folder: Path) -> Results:
     """Read a folder, all of it or nothing, also while another command changes it.
 
     OsoError names a file that is missing, cut off or of another schema; a value that no training
-    writes (see `rules`, `claims`); a run that stands there twice, has no identity, or lacks its row
-    or its evaluations, as where a part is missing (`evaluated`).
+    writes (see `column_rules`, `row_claims`); a run that stands there twice, has no identity, or
+    lacks its row or its evaluations, as where a part is missing (`evaluated`).
     """
 
     def read() -> Results:
@@ -74,7 +74,7 @@ def refuse_unclear(folder: Path, results: Results) -> None:
 
 
 def _refuse_unclear(folder: Path, runs: pd.DataFrame, evaluations: pa.Table) -> None:
-    _refuse(folder / "runs.parquet", _unclear(runs) or claims.complaint(runs))
+    _refuse(folder / "runs.parquet", _unclear(runs) or row_claims.complaint(runs))
     _refuse(folder / "evaluations.parquet", evaluated.complaint(runs, evaluations))
 
 
@@ -139,7 +139,7 @@ def _check(path: Path, table: pa.Table, kind: str) -> None:
     for column in sorted(_NAMES & {*table.column_names}):
         for name in pc.unique(table[column]).drop_null().to_pylist():
             check_name(name, f"{path}: {column}")
-    _refuse(path, rules.complaint(table, kind))
+    _refuse(path, column_rules.complaint(table, kind))
 
 
 def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:
@@ -250,9 +250,23 @@ def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> t
             )
         expected = schema_of(kind, version)
         if not schema.equals(expected, check_metadata=False):
-            wrong = [n for n in expected.names if n not in schema.names] or schema.names
-            raise OsoError(f"{path}: not the schema of `{kind}` (see columns: {', '.join(wrong)})")
+            raise OsoError(f"{path}: not the schema of `{kind}`: {_difference(schema, expected)}")
         repeated = REPEATED[kind] if columns is None else None
         return pq.read_table(path, columns=columns, read_dictionary=repeated), version
     except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):  # of the system, not of what the file holds
+            raise OsoError(f"{path}: cannot be read ({reason(error)})") from error
         raise OsoError(f"{path}: not a readable Parquet file; is it cut off?") from error
+
+
+def _difference(schema: pa.Schema, expected: pa.Schema) -> str:
+    """The first one, of names, types or order."""
+    for name in expected.names:
+        if name not in schema.names:
+            return f"column {name} is missing"
+        if schema.field(name).type != expected.field(name).type:
+            return f"column {name} is {schema.field(name).type}, not {expected.field(name).type}"
+    for name in schema.names:
+        if name not in expected.names:
+            return f"column {name} is none of its"
+    return "its columns stand in another order, or may not be null"

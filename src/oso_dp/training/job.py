@@ -96,7 +96,7 @@ def run_job(
             rows.runs.append(_row(task, cohort, run, outcome, code))
             rows.evaluations += outcome.evaluations
         kept = {"runs": rows.runs, "evaluations": rows.evaluations}
-        save_checkpoint(folder / "rows.pt", {"fingerprint": fingerprint, **kept})
+        save_checkpoint(folder / "rows.pt", fingerprint, kept)
     return rows
 
 

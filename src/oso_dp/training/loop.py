@@ -81,7 +81,7 @@ def train(
     arrays: Arrays,
     *,
     checkpoint: Path | None = None,
-    fingerprint: str | None = None,
+    fingerprint: str = "",
     on_progress: Callable[[int], None] = lambda step: None,
     watch: Watch = lambda state, answers: None,
     clock: Callable[[], float] = time.perf_counter,
@@ -108,7 +108,7 @@ def train(
             training.add_seconds(now - began)
             began = now
             if checkpoint is not None:
-                save_checkpoint(checkpoint, {"fingerprint": fingerprint, **training.content()})
+                save_checkpoint(checkpoint, fingerprint, training.content())
         on_progress(training.state.step)
     training.add_seconds(clock() - began)
     training.end(range(len(training.alive)), "finished")

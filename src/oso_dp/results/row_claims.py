@@ -1,6 +1,6 @@
 """What a stored run says of itself, held against its ledger, its data set and the plan.
 
-What each value may be by itself: `oso_dp.results.rules`.
+What each value may be by itself: `oso_dp.results.column_rules`.
 """
 
 import json
