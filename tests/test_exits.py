@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from oso_dp.errors import OsoError
+from oso_dp.errors import Interrupted, OsoError
 from oso_dp.exits import INTERRUPTED, REFUSED, ended
 
 
@@ -41,6 +41,11 @@ def test_a_fault_of_the_program_keeps_its_traceback() -> None:
     for error in (KeyError("x"), ModuleNotFoundError("No module", name="oso_dp.nothing")):
         with pytest.raises(type(error)):
             ended(raising(error))
+
+
+def test_who_wanted_work_to_end_is_told_so(capsys) -> None:
+    assert ended(raising(Interrupted("SIGTERM: stopped at step 3"))) == INTERRUPTED
+    assert capsys.readouterr() == ("", "oso: SIGTERM: stopped at step 3\n")
 
 
 def test_the_status_of_a_command_is_kept(capsys) -> None:

@@ -1,8 +1,15 @@
-"""The one exception that users are meant to read."""
+"""What ends a command before its end: an error that users can mend, or somebody's wish."""
 
 
 class OsoError(Exception):
     """Something the user can mend: one line that names the culprit and what is allowed.
 
     The command line prints the message without a traceback and exits with status 2.
+    """
+
+
+class Interrupted(Exception):  # noqa: N818 (no error)
+    """Somebody wants work to end: it is kept as far as it is, and goes on from there next time.
+
+    The command line prints the message and exits with status 130.
     """

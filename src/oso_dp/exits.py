@@ -7,14 +7,15 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from oso_dp.errors import OsoError
+from oso_dp.errors import Interrupted, OsoError
 from oso_dp.files import reason
 
 DONE: Final = 0
 REFUSED: Final = 2  # something that the user can mend; Python itself ends a fault of ours with 1
-INTERRUPTED: Final = 130  # by Ctrl-C, as shells have it
+INTERRUPTED: Final = 130  # by Ctrl-C, as shells have it, or a wish for work to end
 UNREAD: Final = 141  # whoever read the output has gone, as `head` does
 
 
@@ -47,6 +48,10 @@ def ended(command: Callable[[], int | None]) -> int:
         return _refused(f"{error.name}: not installed for {sys.executable}; see README.md")
     except MemoryError:
         return _refused("out of memory: fewer runs at once, or smaller batches, need less")
+    except Interrupted as interrupted:
+        with suppress(OSError):  # Ctrl-C may have ended whoever reads, too
+            print(f"oso: {interrupted}", file=sys.stderr, flush=True)
+        return INTERRUPTED
     except KeyboardInterrupt:
         return INTERRUPTED
     return status

@@ -10,7 +10,7 @@ from tests.gradients.one_run import OneRun
 from tests.privacy.given import batch_of
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import OsoError
+from oso_dp.errors import Interrupted, OsoError
 from oso_dp.methods import method_names
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
@@ -119,6 +119,30 @@ def test_a_killed_run_resumes_to_the_same_result(
         assert one.evaluations == other.evaluations
         assert one.ledger == other.ledger
         assert one.status == other.status == "finished"
+
+
+@pytest.mark.parametrize("name", ["online", "adam_wosm", "fixed_quantile"])
+def test_a_run_that_is_interrupted_after_each_step_ends_the_same(
+    name, arrays, make_task, make_run, tmp_path
+) -> None:
+    """Whatever a step leaves to the next one is kept, and no step is taken twice."""
+    task, starts = make_task(name), [make_run("a"), make_run("b", 1)]
+    whole = train(task, starts, arrays)
+    steps: list[int] = []
+
+    def interrupt(step: int) -> None:
+        steps.append(step)
+        raise Interrupted
+
+    kept = {"checkpoint": tmp_path / "state.pt", "fingerprint": "f", "on_progress": interrupt}
+    for _ in range(task.steps):
+        with pytest.raises(Interrupted):
+            train(task, starts, arrays, **kept)
+    assert steps == list(range(1, task.steps + 1))
+    resumed = train(task, starts, arrays, checkpoint=tmp_path / "state.pt", fingerprint="f")
+    for one, other in zip(whole, resumed, strict=True):
+        assert one.evaluations == other.evaluations
+        assert one.ledger == other.ledger
 
 
 def test_a_run_that_had_diverged_stays_so_after_a_kill(

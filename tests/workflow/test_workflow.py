@@ -1,8 +1,6 @@
 """The study through Snakemake itself, in a folder of its own."""
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -11,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from oso_dp.results.read import read_results
-from oso_dp.study.plan import read_plan
 
 BIN = Path(sys.executable).parent
 
@@ -169,19 +166,6 @@ def test_a_second_snakemake_on_the_same_study_is_refused(snakemake, tmp_path) ->
     finally:
         output = first.communicate(timeout=120)[0]
     assert first.returncode == 0, output
-
-
-def test_what_a_killed_snakemake_left_is_made_again(snakemake, tmp_path) -> None:
-    first = snakemake("smoke", "--until", "budget", start=True)
-    wait_for(tmp_path / ".snakemake/incomplete", "*")
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate(timeout=60)
-    plan = tmp_path / "build/smoke/plan.json"
-    plan.write_text('{"cut')
-    assert snakemake("smoke", "--unlock").returncode == 0
-    again = snakemake("smoke", "--until", "budget")
-    assert again.returncode == 0, again.stdout
-    assert read_plan(plan)
 
 
 def test_a_store_that_cannot_be_written_is_named(snakemake, tmp_path) -> None:

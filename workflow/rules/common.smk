@@ -1,8 +1,10 @@
 """What the rules share: the checked configuration, the cohorts, the folders."""
 
 import json
+import os
 import re
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -18,6 +20,7 @@ from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.collect import finished_runs
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
+from oso_dp.study.leader import LEADER
 from oso_dp.study.needs import gpus, memory_mb, minutes
 from oso_dp.study.plan import plans_of
 from oso_dp.study.progress import Job, Watch
@@ -53,6 +56,7 @@ shell.prefix(
     + (f"export OSO_DATA_DIR={shlex.quote(STUDY.data_dir)}; " if STUDY.data_dir else "")
 )
 
+LEADS = None  # this process, while its jobs are to run
 if workflow.is_main_process:
     try:
         page = PUBLISHED / "index.html"
@@ -60,7 +64,8 @@ if workflow.is_main_process:
             for named, folder in {"results": STORE, "report": PUBLISHED}.items():
                 check_folder(folder, named)
                 make_folder(folder)
-        if begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv, page):
+        LEADS = begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv, page)
+        if LEADS is not None:
             check_place(PUBLISHED, STORE)  # a folder that refuses is better found out now
     except OsoError as error:
         sys.exit(error_line(error))
@@ -95,6 +100,9 @@ onstart:
             check_requests(slurm_requests())
         except OsoError as error:
             sys.exit(error_line(error))
+    if workflow.executor_plugin.name == "local":  # its jobs end as soon as their study does
+        os.environ[LEADER] = str(LEADS.path)
+        LEADS.let_go_on(signal.SIGINT, signal.SIGTERM)
     Watch(STUDY.name, training_jobs(), logger.info).start()
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from oso_dp.errors import OsoError
+from oso_dp.errors import Interrupted, OsoError
 from oso_dp.exits import ended
 from oso_dp.files import make_folder, reason
 
@@ -21,7 +21,7 @@ ACTIONS: Final = ("pause", "resume", "stop")
 _LOOK = 0.2  # seconds between two looks while paused
 
 
-class StoppedError(Exception):
+class StoppedError(Interrupted):
     """Somebody wants this campaign to end."""
 
 

@@ -110,7 +110,7 @@ class Parts:
     def has_checkpoint(self, cohort: Cohort, group: Sequence[Run]) -> bool:
         """Whether the group would go on from somewhere, not begin anew."""
         folder = self.progress / _name(cohort, group)
-        return any(path.name != "runs.json" for path in folder.glob("*"))
+        return any(folder.glob("*.pt"))
 
     def drop(self, cohort: Cohort, group: Sequence[Run]) -> None:
         """Forget the group's progress."""

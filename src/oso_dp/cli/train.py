@@ -41,6 +41,7 @@ def train(
     import torch
 
     from oso_dp.cli.gpu import own_gpu
+    from oso_dp.cli.leave import Leave
     from oso_dp.data.prepared import load_prepared
     from oso_dp.training.job import run_job
 
@@ -51,14 +52,22 @@ def train(
             raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
         torch.set_num_threads(threads)
         arrays = load_prepared(data, chosen.dataset, chosen.preparation)
-        rows = run_job(
-            chosen,
-            runs,
-            arrays,
-            output / "progress",
-            planned.device,
-            planned.runs_at_once,
-            Progress(f"{cohort} [{shard}]", len(runs), chosen.steps),
-        )
+        leave = Leave()
+        progress = Progress(f"{cohort} [{shard}]", len(runs), chosen.steps)
+
+        def on_progress(done: int, step: int) -> None:
+            progress(done, step)
+            leave.look(f"step {step} of {chosen.steps}")
+
+        with leave.on_signals():
+            rows = run_job(
+                chosen,
+                runs,
+                arrays,
+                output / "progress",
+                planned.device,
+                planned.runs_at_once,
+                on_progress,
+            )
         write_table(output / "evaluations.parquet", "evaluations", rows.evaluations)
         write_table(output / "runs.parquet", "runs", rows.runs)

@@ -97,6 +97,7 @@ def run_job(
             rows.evaluations += outcome.evaluations
         kept = {"runs": rows.runs, "evaluations": rows.evaluations}
         save_checkpoint(folder / "rows.pt", fingerprint, kept)
+        (folder / "state.pt").unlink(missing_ok=True)
     return rows
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import OsoError
+from oso_dp.errors import Interrupted, OsoError
 from oso_dp.gradients import (
     BatchGradients,
     GradientCode,
@@ -88,8 +88,8 @@ def train(
 ) -> list[Outcome]:
     """Train the runs; one outcome each, in the order of `runs`.
 
-    With `checkpoint`, the state is kept there at each evaluation, and a call after a kill goes on
-    from it if its `fingerprint` is the same.
+    With `checkpoint`, the state is kept there at each evaluation, and where `on_progress` raises
+    Interrupted; a call after that, or a kill, goes on from it if its `fingerprint` is the same.
     `watch` sees all that leaves the data: each step's sanitized answers (as `Method.update` gets
     them) with the state in which they were asked for. It may change neither. `clock`: in seconds,
     what a run's time is measured by.
@@ -100,16 +100,25 @@ def train(
             raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
         training.restore(load_checkpoint(checkpoint, fingerprint))
     began = clock()
+
+    def keep() -> None:
+        nonlocal began
+        now = clock()
+        training.add_seconds(now - began)
+        began = now
+        if checkpoint is not None:
+            save_checkpoint(checkpoint, fingerprint, training.content())
+
     while training.alive and training.state.step < task.steps:
         training.take_step()
         if training.state.step % task.evaluate_every == 0 or training.state.step == task.steps:
             training.evaluate()
-            now = clock()
-            training.add_seconds(now - began)
-            began = now
-            if checkpoint is not None:
-                save_checkpoint(checkpoint, fingerprint, training.content())
-        on_progress(training.state.step)
+            keep()
+        try:
+            on_progress(training.state.step)
+        except Interrupted:
+            keep()
+            raise
     training.add_seconds(clock() - began)
     training.end(range(len(training.alive)), "finished")
     return training.outcomes
