@@ -38,6 +38,7 @@ CASES = [
     (["collect", "part"], "--store"),
     (["train"], "--plan"),
     (["account"], "results/runs.parquet: no such results"),
+    (["collect", ".", "--store", "new"], ".: no part, but a folder of 2; name each, as part"),
     (["account", "part", "--results", "store"], "--results store: part is named, too"),
     (["epsilon", "--runs", "abc"], "found 'abc'"),
     (["train", "--shard", "1.5"], "found '1.5'"),

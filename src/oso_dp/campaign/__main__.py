@@ -1,6 +1,7 @@
 """`python -m oso_dp.campaign`: argparse, because a bare machine has no typer."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
+    # Before torch comes in. Threads that wait for each other must sleep, not spin, where others
+    # compute, too: a step of two threads beside two busy processes takes a third of the time.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from oso_dp.campaign.control import clear
     from oso_dp.campaign.prepare import prepare
     from oso_dp.campaign.team import Minutes, give_way, lead
