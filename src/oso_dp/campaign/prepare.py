@@ -18,6 +18,7 @@ from oso_dp.data.arrays import Arrays
 from oso_dp.data.prepared import load_prepared
 from oso_dp.errors import OsoError
 from oso_dp.gradients import find_precision, slow_reason
+from oso_dp.results.other_search import refuse_other_search
 from oso_dp.results.read import is_store
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.paper_points import papers_best_runs
@@ -51,7 +52,10 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     )
     stores = {path.parent for path in options.plan}
     default = sorted(store for store in stores if is_store(store))
-    parts = Parts(options.results, default if options.have is None else options.have)
+    have = default if options.have is None else options.have
+    for store in filter(is_store, have):
+        refuse_other_search(store, [work.cohort for work in everything])
+    parts = Parts(options.results, have)
     control = Control(parts.progress)
 
     @cache
