@@ -15,6 +15,7 @@ from oso_dp.methods import method_names
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.study.cohort import Run
+from oso_dp.training import loop
 from oso_dp.training.checkpoint import load_checkpoint
 from oso_dp.training.loop import Training, finite, initial_parameters, train
 
@@ -143,6 +144,31 @@ def test_a_run_that_is_interrupted_after_each_step_ends_the_same(
     for one, other in zip(whole, resumed, strict=True):
         assert one.evaluations == other.evaluations
         assert one.ledger == other.ledger
+
+
+def test_checkpoints_take_a_hundredth_of_the_time_at_most(
+    arrays, make_task, make_run, tmp_path, monkeypatch
+) -> None:
+    """A save takes a second here, a step ten; it would be kept at every fourth step."""
+    now = [0.0]
+    steps: list[int] = []
+
+    def save(path, fingerprint, content) -> None:
+        now[0] += 1.0
+        steps.append(content["state"]["step"])
+
+    def step(number: int) -> None:
+        now[0] += 10.0
+        if number == 30:
+            raise Interrupted
+
+    monkeypatch.setattr(loop, "KEEPING", 0.01)
+    monkeypatch.setattr(loop, "save_checkpoint", save)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
+    task, kept = make_task("online", steps=40), {"checkpoint": tmp_path / "x", "fingerprint": "f"}
+    with pytest.raises(Interrupted):
+        train(task, [make_run()], arrays, on_progress=step, **kept)
+    assert steps == [4, 16, 28, 30]
 
 
 def test_a_run_that_had_diverged_stays_so_after_a_kill(

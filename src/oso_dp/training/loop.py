@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
 
 _log = logging.getLogger(__name__)
+
+KEEPING: Final = 0.01  # of the time: how much checkpoints may take
 Watch = Callable[[State, "Answers"], None]
 
 
@@ -88,8 +90,9 @@ def train(
 ) -> list[Outcome]:
     """Train the runs; one outcome each, in the order of `runs`.
 
-    With `checkpoint`, the state is kept there at each evaluation, and where `on_progress` raises
-    Interrupted; a call after that, or a kill, goes on from it if its `fingerprint` is the same.
+    With `checkpoint`, the state is kept there at each evaluation, unless that took more than a
+    share of the time (`KEEPING`), and where `on_progress` raises Interrupted; a call after that, or
+    a kill, goes on from it if its `fingerprint` is the same.
     `watch` sees all that leaves the data: each step's sanitized answers (as `Method.update` gets
     them) with the state in which they were asked for. It may change neither. `clock`: in seconds,
     what a run's time is measured by.
@@ -101,23 +104,28 @@ def train(
         training.restore(load_checkpoint(checkpoint, fingerprint))
     began = clock()
 
-    def keep() -> None:
-        nonlocal began
+    kept, took = -math.inf, 0.0  # when the last checkpoint was done, and its seconds
+
+    def keep(always: bool) -> None:
+        nonlocal began, kept, took
         now = clock()
         training.add_seconds(now - began)
         began = now
-        if checkpoint is not None:
+        started = time.perf_counter()
+        if checkpoint is not None and (always or took <= KEEPING * (started - kept)):
             save_checkpoint(checkpoint, fingerprint, training.content())
+            kept = time.perf_counter()
+            took = kept - started
 
     while training.alive and training.state.step < task.steps:
         training.take_step()
         if training.state.step % task.evaluate_every == 0 or training.state.step == task.steps:
             training.evaluate()
-            keep()
+            keep(always=False)
         try:
             on_progress(training.state.step)
         except Interrupted:
-            keep()
+            keep(always=True)
             raise
     training.add_seconds(clock() - began)
     training.end(range(len(training.alive)), "finished")
