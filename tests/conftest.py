@@ -1,7 +1,7 @@
 """Fixtures and settings for every room's tests."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +35,13 @@ if settings.get_current_profile_name() == "default":
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole studies first: one that came last would keep one core busy and the others waiting."""
     items.sort(key=lambda item: "workflow" not in item.path.parts)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Whatever a command in this process chose, the tests after it have one thread again."""
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
