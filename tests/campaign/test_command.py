@@ -48,6 +48,7 @@ Deadline.__call__ = lambda self, done, step: step == 5 and os.kill(os.getpid(), 
 def bare(folder: Path, *arguments: object, kill: str = "") -> subprocess.CompletedProcess[str]:
     """The command where the rest of the declared packages is missing."""
     known = ["--plan", folder / "plan.json", "--data", folder / "data", "--device", "cpu"]
+    known += ["--threads", 1]
     return subprocess.run(
         [sys.executable, "-c", BARE.replace("KILL", kill), *map(str, (*arguments, *known))],
         capture_output=True,

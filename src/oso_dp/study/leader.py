@@ -44,8 +44,9 @@ class Leader:
         return self._host.read_text() if self._host.exists() else None
 
     def note_host(self) -> None:
-        with atomic_write(self._host) as file:
-            file.write(platform.node().encode())
+        if self.last_host != platform.node():
+            with atomic_write(self._host) as file:
+                file.write(platform.node().encode())
 
     def let_go_on(self, *signals: signal.Signals) -> None:
         """Let go when one of these comes, and then do what was done before."""
