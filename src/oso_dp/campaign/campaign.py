@@ -114,8 +114,8 @@ class Campaign:
                 yield group
 
     def _train(self, work: Work, group: tuple[Run, ...]) -> None:
+        check_affordable([work.cohort])
         cohort = work.cohort
-        check_affordable([cohort])
         arrays = self.arrays(cohort.data_file)
         resumed = self.parts.has_checkpoint(cohort, group)
         deadline = Deadline(cohort.steps, self.deadline, self.clock)
