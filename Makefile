@@ -20,6 +20,8 @@ PAIRS ?=
 quoted = $(subst ','\'',$(1))
 
 VENV := .venv
+# Set while this make holds the lock under which one at a time installs.
+ALONE ?=
 # Activated inside each recipe, never exported: python3 must stay the system's while .venv is made.
 IN_VENV := . $(VENV)/bin/activate &&
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
@@ -127,6 +129,7 @@ clean: ## Remove build/, and nothing else
 	rm -rf build
 
 $(READY): requirements.in requirements.lock pyproject.toml $(if $(INTACT),,FORCE)
+ifeq ($(ALONE),)
 ifneq ($(INTACT),yes)
 	@command -v '$(PYTHON)' >/dev/null \
 		|| { echo 'Python 3.11 or newer is needed, but there is no "$(PYTHON)": name another one, as in make setup PYTHON=python3.12' >&2; exit 1; }
@@ -136,6 +139,12 @@ ifneq ($(INTACT),yes)
 ifeq ($(FOREIGN),yes)
 	@$(VENV)/bin/python -c '' 2>/dev/null && grep -qF '$(call quoted,$(CURDIR)/$(VENV))' $(VENV)/bin/activate 2>/dev/null \
 		|| { echo '$(VENV) was not made by make, and does not work in this folder: move it away, then make setup makes another' >&2; exit 1; }
+endif
+endif
+	@$(PYTHON) scripts/alone .setup.lock $(MAKE) --silent --no-print-directory ALONE=yes $(READY)
+else
+ifneq ($(INTACT),yes)
+ifeq ($(FOREIGN),yes)
 	@touch $(THEIRS)
 	@echo '[1/4] Using the $(VENV) that is there'
 else
@@ -153,3 +162,4 @@ endif
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@$(PIP) check
 	@echo '$(call quoted,$(CURDIR))' > $(READY)
+endif
