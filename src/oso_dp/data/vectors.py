@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.data.catalogue import DIMENSIONS
-from oso_dp.data.fetch import Source, SourceFile, WrongContentError, download, unpacked, verified
+from oso_dp.data.fetch import Source, SourceFile, download, read_up_to, unpacked, verified
+from oso_dp.data.transfer import WrongContentError
 from oso_dp.errors import OsoError
 from oso_dp.files import reason
 
@@ -131,7 +132,7 @@ def _read(path: Path) -> bytes:
     limit = OFFICIAL.size + 1
     try:
         if path.suffix != ".zip":
-            return unpacked(path.read_bytes(), limit)
+            return unpacked(read_up_to(path, limit), limit)
         with zipfile.ZipFile(path) as archive, archive.open(OFFICIAL.name) as member:
             return member.read(limit)
     except KeyError:
