@@ -152,7 +152,7 @@ def read_up_to(path: Path, limit: int) -> bytes:
     if not path.is_file():
         raise OSError("not a regular file")
     with open(path, "rb") as handle:
-        return handle.read(limit + 1)
+        return handle.read(min(limit, os.fstat(handle.fileno()).st_size) + 1)
 
 
 def unpacked(raw: bytes, limit: int) -> bytes:

@@ -90,6 +90,7 @@ def parse_vectors(content: bytes, name: str) -> Vectors:
     twice, for more or fewer than 50 numbers, and for one that is no finite number.
     """
     lines = content.count(b"\n") + (not content.endswith(b"\n"))
+    lines = min(lines, len(content) // (2 * DIMENSIONS) + 1)  # as many as there can be numbers for
     values = np.zeros((1 + lines, DIMENSIONS), np.float32)
     index: dict[str, int] = {}
     for line, text in enumerate(io.BytesIO(content), start=1):
@@ -100,7 +101,8 @@ def parse_vectors(content: bytes, name: str) -> Vectors:
             )
         try:
             key = word.decode()
-            values[line] = [float(number) for number in numbers]
+            with np.errstate(over="ignore"):  # it is not finite then
+                values[line] = [float(number) for number in numbers]
         except UnicodeDecodeError as error:
             raise OsoError(f"{name}: line {line}: not UTF-8 ({error.reason})") from None
         except ValueError as error:

@@ -34,7 +34,7 @@ from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.streams import source, stream
 from oso_dp.study.cohort import Run
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, sound
 from oso_dp.training.evaluate import Evaluator
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def train(
     if checkpoint is not None:
         if not fingerprint:
             raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
-        training.restore(load_checkpoint(checkpoint, fingerprint))
+        with sound(checkpoint):
+            training.restore(load_checkpoint(checkpoint, fingerprint))
     began = clock()
     while training.alive and training.state.step < task.steps:
         training.take_step()
@@ -247,12 +248,36 @@ class Training:
     def restore(self, content: dict[str, Any] | None) -> None:
         if content is None:
             return
-        self.state = State(**content["state"])
-        self.outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
-        self.alive = list(content["alive"])
+        state, alive = State(**content["state"]), list(content["alive"])
+        outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
+        if [one.run_id for one in outcomes] != [one.run_id for one in self.outcomes]:
+            raise ValueError("its runs are not of this job")
+        if alive != [run for run in self.alive if run in alive]:
+            raise ValueError("its living runs are not of this job")
+        _check_alike(state, self.state, len(alive))
+        self.state, self.outcomes, self.alive = state, outcomes, alive
         self.mechanism.keep(self.alive)
         ledgers = [Ledger.from_json(text) for text in content["ledgers"]]
         self.mechanism.resume(ledgers, self.state.step)
+
+
+def _check_alike(state: State, fresh: State, runs: int) -> None:
+    """ValueError unless so many runs can go on from a state that was read."""
+    for name, value in vars(fresh).items():
+        other = getattr(state, name)
+        if isinstance(value, Tensor):
+            first = value[:1].expand(runs, *value.shape[1:])
+            same = isinstance(other, Tensor) and _form(other) == _form(first)
+        elif name == "memory":
+            same = all(len(one) == runs for one in other.values())
+        else:
+            same = other == value or (name == "step" and type(other) is int and other > 0)
+        if not same:
+            raise ValueError(f"its {name} is not of this job")
+
+
+def _form(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype, tensor.device
 
 
 def _check_thresholds(method: Method, state: State) -> None:
