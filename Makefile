@@ -40,7 +40,7 @@ FOREIGN := $(shell test -e $(THEIRS) \
 	|| { test -n "$$(ls -A $(VENV) 2>/dev/null)" && ! test -e $(OURS) -o -e $(READY); } && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slurm lint mutants mutation audit bench step-times precisions account report cosine signs spotcheck paper campaign \
+.PHONY: help setup demo test test-slurm lint mutants mutation faults audit bench step-times precisions account report cosine signs spotcheck paper campaign \
 	campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
@@ -75,6 +75,9 @@ mutants: $(READY) ## Plant faults in the privacy code one by one, and see the te
 
 mutation: $(READY) ## Change the code mechanically, ten minutes long, and see the tests catch that
 	$(IN_VENV) python tests/mutation $(MUTATION)
+
+faults: $(READY) ## Give every reader its long list of spoiled inputs, and stores every fault (long)
+	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/faults tests/data/test_broken_downloads.py tests/results
 
 audit: $(READY) ## Attack every private method, and see the attacks find planted faults
 	$(IN_VENV) oso audit --faults

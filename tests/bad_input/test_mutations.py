@@ -7,13 +7,12 @@ not change any file but what it was told to write.
 
 import json
 import shutil
-from copy import deepcopy
-from typing import Any
 
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.mutations import HOW, TEXTS, VALUES, changed, places
 
 from oso_dp.results.read import read_results
 from oso_dp.results.schema import SCHEMAS
@@ -26,47 +25,6 @@ EXAMPLES = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-NUMBERS = st.one_of(
-    st.sampled_from([0, -1, 1, 2, 0.5, -0.0, 1e-300, 1e300, 10**9, 2**63 - 1, True, False]),
-    st.floats(),
-    st.integers(-(2**63), 2**63 - 1),
-)
-TEXTS = st.one_of(st.sampled_from(["", "hello", "{}", "../x", "a\nb", "no_dp", "1e-5"]), st.text())
-VALUES = st.one_of(
-    st.none(), NUMBERS, TEXTS, st.lists(NUMBERS, max_size=3), st.dictionaries(TEXTS, NUMBERS)
-)
-
-
-def places(value: Any, path: tuple = ()) -> list[tuple]:
-    """Where something stands in nested lists and mappings, in an order that stays."""
-    if isinstance(value, dict):
-        inside = [place for key in value for place in places(value[key], (*path, key))]
-    elif isinstance(value, list):
-        inside = [place for i, one in enumerate(value[:4]) for place in places(one, (*path, i))]
-    else:
-        inside = []
-    return [path, *inside] if path else inside
-
-
-def changed(value: Any, place: tuple, how: str, other: Any) -> Any:
-    """A copy in which the value at `place` is replaced, dropped, or stands under another key."""
-    value = deepcopy(value)
-    *way, last = place
-    holder = value
-    for key in way:
-        holder = holder[key]
-    if how == "replace":
-        holder[last] = other
-    elif how == "drop":
-        del holder[last]
-    elif isinstance(holder, list):
-        holder.append(holder[last])
-    else:
-        holder[str(other)] = holder.pop(last)
-    return value
-
-
-HOW = st.sampled_from(["replace", "drop", "move"])
 
 
 def answers_well(outcome, *named: str) -> None:

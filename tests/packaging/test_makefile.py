@@ -30,14 +30,16 @@ DOCUMENTED = [
         "account",
     ),
     *("report", "cosine", "signs", "spotcheck", "paper", "clean", "help"),
-    *("step-times", "precisions", "campaign", "collect"),
+    *("step-times", "precisions", "faults", "campaign", "collect"),
     *("campaign-pause", "campaign-resume", "campaign-stop"),
 ]
 
-STAND_IN = f"""#!/bin/sh
+STAND_IN = (
+    f"""#!/bin/sh
 if [ "$1" = -c ]; then exit 0; fi
 if [ "$1" = scripts/alone ]; then exec '{sys.executable}' "$@"; fi
-""" + """
+"""
+    + """
 echo "$*" >> "$LOG"
 sleep "${PAUSE:-0}"
 if [ "$2" = venv ]; then
@@ -46,6 +48,7 @@ if [ "$2" = venv ]; then
 fi
 case "$*" in *"${FAIL_AT:-nothing at all}"*) exit 1 ;; esac
 """
+)
 
 
 class Checkout:

@@ -8,8 +8,13 @@ import pytest
 import torch
 
 from oso_dp.errors import OsoError
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+from oso_dp.training.checkpoint import (
+    load_checkpoint,
+    save_checkpoint,
+    set_aside_if_damaged,
+)
 
+NOT_SOUND = r"no checkpoint of this version|not what was written"
 CONTENT = {"step": 7, "parameters": torch.arange(5000.0), "ledger": [[1.5, 3]]}
 
 
@@ -50,7 +55,8 @@ def test_what_is_no_checkpoint_is_set_aside_with_a_line(name, path, caplog, monk
     monkeypatch.chdir(path.parent)
     damage = damages()[name]
     path.write_bytes(damage)
-    assert load_checkpoint(path, "mine") is None
+    with set_aside_if_damaged(path):
+        load_checkpoint(path, "mine")
     assert not path.exists()
     assert path.with_name("state.pt.damaged").read_bytes() == damage
     assert not Path("taken").exists()
@@ -65,12 +71,27 @@ def test_a_bit_that_flipped_anywhere_is_seen(path) -> None:
         spoiled = bytearray(sound)
         spoiled[at] ^= 1 << (at % 8)
         path.write_bytes(spoiled)
-        assert load_checkpoint(path, "mine") is None
+        with pytest.raises(ValueError, match=NOT_SOUND):
+            load_checkpoint(path, "mine")
     for length in range(0, len(sound), max(1, len(sound) // 50)):
         path.write_bytes(sound[:length])
-        assert load_checkpoint(path, "mine") is None
+        with pytest.raises(ValueError, match=NOT_SOUND):
+            load_checkpoint(path, "mine")
     path.write_bytes(sound)
     assert load_checkpoint(path, "mine") is not None
+
+
+def test_what_is_not_the_files_fault_leaves_it(path) -> None:
+    for error in (
+        MemoryError(),
+        torch.OutOfMemoryError(),
+        OSError(28, "full"),
+        KeyboardInterrupt(),
+    ):
+        wrong = OsoError("x") if isinstance(error, OSError) else error
+        with pytest.raises(type(wrong)), set_aside_if_damaged(path):
+            raise wrong
+        assert path.exists()
 
 
 def test_one_that_cannot_be_read_is_named(tmp_path) -> None:

@@ -31,6 +31,9 @@ PENDING = ".pending"
 _TRIES = 100  # of reading while others write
 _A_MOMENT = 0.05  # seconds
 
+# In one file. The paper's whole study has some million; in a few bytes there may be billions.
+MOST_ROWS = 20_000_000
+
 # Files are called after these.
 _NAMES = {"dataset", "method", "selection", "metric", "split"}
 
@@ -242,7 +245,8 @@ def read_columns(path: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
 def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
     """These columns of a file, or all of its version, and that version."""
     try:
-        schema = pq.read_schema(path)
+        head = pq.read_metadata(path)
+        schema = head.schema.to_arrow_schema()
         version = (schema.metadata or {}).get(b"oso_schema_version", b"none").decode()
         if version not in VERSIONS:
             raise OsoError(
@@ -251,6 +255,8 @@ def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> t
         expected = schema_of(kind, version)
         if not schema.equals(expected, check_metadata=False):
             raise OsoError(f"{path}: not the schema of `{kind}`: {_difference(schema, expected)}")
+        if head.num_rows > MOST_ROWS:
+            raise OsoError(f"{path}: {head.num_rows} rows; at most {MOST_ROWS} are read")
         repeated = REPEATED[kind] if columns is None else None
         return pq.read_table(path, columns=columns, read_dictionary=repeated), version
     except (pa.ArrowException, OSError) as error:

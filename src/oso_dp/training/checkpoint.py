@@ -1,12 +1,15 @@
 """Checkpoints: one file, replaced whole, so that a killed job goes on where it was.
 
 A file is a mark, the checksum of the rest, and the rest: what torch writes of plain values and
-tensors. It is read without unpickling anything else.
+tensors. Nothing in it is run.
 """
 
 import hashlib
 import logging
 import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -30,11 +33,33 @@ def save_checkpoint(path: Path, fingerprint: str, content: dict[str, Any]) -> No
         file.write(packed.getbuffer())
 
 
+@contextmanager
+def set_aside_if_damaged(path: Path) -> Iterator[None]:
+    """Around what reads a checkpoint and goes on from it, or has changed nothing where it fails.
+
+    A file that is damaged, or none of this job's making, gets another name, and a line says so.
+    """
+    try:
+        yield
+    except (OsoError, MemoryError, torch.OutOfMemoryError):  # not its fault
+        raise
+    except Exception as error:  # a damaged file fails in too many ways to list
+        aside = path.with_name(f"{path.name}.damaged")
+        try:
+            os.replace(path, aside)
+        except OSError as why:
+            raise OsoError(f"{path}: damaged, and cannot be moved away ({reason(why)})") from why
+        _log.warning(
+            "%s: damaged, or of an older version; now %s, and not used (%s)",
+            *(path, aside.name, reason(error)[:200]),
+        )
+
+
 def load_checkpoint(path: Path, fingerprint: str) -> dict[str, Any] | None:
     """The checkpoint of exactly this job, else None (another configuration's or another code's).
 
-    One that is damaged is set aside, with a line that names it, and is None, too. OsoError for one
-    that cannot be read.
+    OsoError for one that cannot be read, any other exception for one that is damaged: to be called
+    inside of `set_aside_if_damaged`.
     """
     try:
         stored = path.read_bytes()
@@ -44,20 +69,23 @@ def load_checkpoint(path: Path, fingerprint: str) -> dict[str, Any] | None:
         raise OsoError(f"{path}: cannot be read ({reason(error)})") from error
     mark, checksum = stored[: len(_MARK)], stored[len(_MARK) : len(_MARK) + _SUM]
     packed = memoryview(stored)[len(_MARK) + _SUM :]
-    if mark != _MARK or checksum != _checksum(packed):
-        _set_aside(path)
-        return None
+    if mark != _MARK:
+        raise ValueError("no checkpoint of this version")
+    if checksum != _checksum(packed):
+        raise ValueError("its content is not what was written")
+    _check_sizes(packed)
     content: dict[str, Any] = torch.load(BytesIO(packed), weights_only=True)
     return content if content["fingerprint"] == fingerprint else None
 
 
-def _set_aside(path: Path) -> None:
-    aside = path.with_name(f"{path.name}.damaged")
-    try:
-        os.replace(path, aside)
-    except OSError as error:
-        raise OsoError(f"{path}: damaged, and cannot be moved away ({reason(error)})") from error
-    _log.warning("%s: damaged, or of an older version; now %s, and not used", path, aside.name)
+def _check_sizes(packed: memoryview) -> None:
+    """ValueError where more is in it than the file is long."""
+    with zipfile.ZipFile(BytesIO(packed)) as archive:
+        entries = archive.infolist()
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise ValueError("it is compressed")
+    if sum(entry.file_size for entry in entries) > len(packed):
+        raise ValueError("its parts overlap")
 
 
 def _checksum(packed: memoryview) -> bytes:

@@ -34,7 +34,7 @@ from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.streams import source, stream
 from oso_dp.study.cohort import Run
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
 from oso_dp.training.evaluate import Evaluator
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def train(
     if checkpoint is not None:
         if not fingerprint:
             raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
-        training.restore(load_checkpoint(checkpoint, fingerprint))
+        with set_aside_if_damaged(checkpoint):
+            training.restore(load_checkpoint(checkpoint, fingerprint))
     began = clock()
 
     kept, took = -math.inf, 0.0  # when the last checkpoint was done, and its seconds
@@ -264,12 +265,39 @@ class Training:
     def restore(self, content: dict[str, Any] | None) -> None:
         if content is None:
             return
-        self.state = State(**content["state"])
-        self.outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
-        self.alive = list(content["alive"])
-        self.mechanism.keep(self.alive)
+        state, alive = State(**content["state"]), list(content["alive"])
+        outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
+        if [one.run_id for one in outcomes] != [one.run_id for one in self.outcomes]:
+            raise ValueError("its runs are not of this job")
+        if alive != [run for run in self.alive if run in alive]:
+            raise ValueError("its living runs are not of this job")
+        _check_alike(state, self.state, len(alive))
         ledgers = [Ledger.from_json(text) for text in content["ledgers"]]
+        if [ledger.step_count for ledger in ledgers] != [state.step] * len(alive):
+            raise ValueError("its ledgers are not of its step")
+        # From here on nothing fails: a checkpoint is taken whole, or not at all.
+        self.state, self.outcomes, self.alive = state, outcomes, alive
+        self.mechanism.keep(self.alive)
         self.mechanism.resume(ledgers, self.state.step)
+
+
+def _check_alike(state: State, fresh: State, runs: int) -> None:
+    """ValueError unless so many runs can go on from a state that was read."""
+    for name, value in vars(fresh).items():
+        other = getattr(state, name)
+        if isinstance(value, Tensor):
+            first = value[:1].expand(runs, *value.shape[1:])
+            same = isinstance(other, Tensor) and _form(other) == _form(first)
+        elif name == "memory":
+            same = all(len(one) == runs for one in other.values())
+        else:
+            same = other == value or (name == "step" and type(other) is int and other > 0)
+        if not same:
+            raise ValueError(f"its {name} is not of this job")
+
+
+def _form(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype, tensor.device
 
 
 def _check_thresholds(method: Method, state: State) -> None:
