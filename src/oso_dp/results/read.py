@@ -258,9 +258,13 @@ def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> t
         if head.num_rows > MOST_ROWS:
             raise OsoError(f"{path}: {head.num_rows} rows; at most {MOST_ROWS} are read")
         repeated = REPEATED[kind] if columns is None else None
-        return pq.read_table(path, columns=columns, read_dictionary=repeated), version
-    except (pa.ArrowException, OSError) as error:
-        if getattr(error, "errno", None):  # of the system, not of what the file holds
+        table = pq.read_table(path, columns=columns, read_dictionary=repeated)
+        table.validate(full=True)  # else a text that is none, or another's place, ends the process
+        return table, version
+    except OsoError:
+        raise
+    except Exception as error:  # a damaged file fails in too many ways to list
+        if isinstance(error, OSError) and error.errno:  # of the system, not of what the file holds
             raise OsoError(f"{path}: cannot be read ({reason(error)})") from error
         raise OsoError(f"{path}: not a readable Parquet file; is it cut off?") from error
 
