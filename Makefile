@@ -77,7 +77,7 @@ mutation: $(READY) ## Change the code mechanically, ten minutes long, and see th
 	$(IN_VENV) python tests/mutation $(MUTATION)
 
 faults: $(READY) ## Give every reader its long list of spoiled inputs, and stores every fault (long)
-	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/faults tests/data/test_broken_downloads.py tests/results
+	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_broken_downloads.py tests/results
 
 audit: $(READY) ## Attack every private method, and see the attacks find planted faults
 	$(IN_VENV) oso audit --faults

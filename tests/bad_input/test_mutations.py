@@ -8,12 +8,14 @@ not change any file but what it was told to write.
 import json
 import shutil
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.mutations import HOW, TEXTS, VALUES, changed, places
 
+from oso_dp.data import prepare
 from oso_dp.results.read import read_results
 from oso_dp.results.schema import SCHEMAS
 
@@ -49,14 +51,20 @@ CONFIGURATION = yaml.safe_load(STUDY)
 
 
 @EXAMPLES
-@given(place=st.sampled_from(places(CONFIGURATION)), how=HOW, other=VALUES, as_json=st.booleans())
-def test_configurations(place, how, other, as_json, folder, oso, monkeypatch) -> None:
+@given(
+    place=st.sampled_from(places(CONFIGURATION)),
+    how=HOW,
+    other=VALUES,
+    as_json=st.booleans(),
+    command=st.sampled_from(["plan", "calibrate"]),
+)
+def test_configurations(place, how, other, as_json, command, folder, oso, monkeypatch) -> None:
     monkeypatch.chdir(folder)
     spoiled = changed(CONFIGURATION, place, how, other)
     text = json.dumps(spoiled) if as_json else yaml.safe_dump(spoiled)
     (folder / "bad.yaml").write_text(text, encoding="utf-8")
     before = content(folder)
-    answers_well(oso("plan", "--config", "bad.yaml"), "bad.yaml")
+    answers_well(oso(command, "--config", "bad.yaml"), "bad.yaml")
     assert content(folder) == before
 
 
@@ -147,3 +155,61 @@ def test_rows(data, kind, how, folder, oso, monkeypatch) -> None:
         assert content(folder) == before
     else:
         assert len(read_results(folder / "new").runs) == len(read(folder / "bad", "runs"))
+        shutil.rmtree(folder / "new")
+    for reader in ("account", "summary"):
+        looked = oso(reader, "bad")
+        answers_well(looked, "bad/", "bad: ", COHORT.split(".")[0])
+        assert looked[0] == outcome[0], looked  # what one refuses, so do the others
+        assert content(folder) == before
+
+
+ARRAYS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
+
+
+@pytest.fixture(scope="module")
+def prepared(folder):
+    prepare("glyphs", folder / "glyphs.npz")
+    return folder / "glyphs.npz"
+
+
+@EXAMPLES
+@given(data=st.data(), how=st.sampled_from(["value", "rows", "type", "shape", "bytes", "said"]))
+def test_prepared_data(data, how, prepared, folder, oso, monkeypatch) -> None:
+    """Trained on, where it could be what was prepared; else refused before the first step."""
+    monkeypatch.chdir(folder)
+    shutil.rmtree(folder / "new", ignore_errors=True)
+    bad = folder / "bad.npz"
+    if how == "bytes":
+        whole = prepared.read_bytes()
+        at = data.draw(st.integers(0, len(whole) - 1))
+        bad.write_bytes(whole[:at] + data.draw(st.binary(max_size=9)) + whole[at + 9 :])
+    else:
+        with np.load(prepared, allow_pickle=False) as file:
+            entries = dict(file)
+        name = data.draw(st.sampled_from(ARRAYS))
+        array = entries[name].copy()
+        if how == "value":
+            place = data.draw(st.integers(0, array.size - 1))
+            likely = st.floats(width=32) if array.dtype.kind == "f" else st.integers(-2, 12)
+            array.reshape(-1)[place] = data.draw(likely)
+        elif how == "rows":
+            array = array[: data.draw(st.integers(0, len(array) - 1))]
+        elif how == "type":
+            array = array.astype(data.draw(st.sampled_from(["f8", "i4", "u1", "bool"])))
+        elif how == "shape":
+            array = array.reshape(1, *array.shape)
+        else:
+            said = st.sampled_from(["", "{", "[]", "{}", '{"dataset": 3}', '{"dataset": "mnist"}'])
+            entries["provenance"] = np.array(data.draw(said))
+        np.savez(bad, allow_pickle=False, **(entries | {name: array}))
+    before = content(folder)
+    train = ["train", "--plan", "plan.json", "--cohort", COHORT, "--data", "bad.npz"]
+    outcome = oso(*train, "--output", "new")
+    answers_well(outcome, "bad.npz")
+    if outcome[0] == 0:
+        assert how in ("value", "bytes")
+        assert len(read_results(folder / "new").runs) == 2
+    else:
+        assert not list((folder / "new").rglob("*.parquet"))
+    shutil.rmtree(folder / "new", ignore_errors=True)
+    assert content(folder) == before

@@ -49,8 +49,8 @@ LEDGER = [
     Fault(
         "resuming gives a run the books of one that has diverged",
         "training/loop.py",
-        "self.mechanism.keep(self.alive)\n        ledgers",
-        "self.mechanism.keep(range(len(self.alive)))\n        ledgers",
+        "self.mechanism.keep(self.alive)\n        self.mechanism.resume",
+        "self.mechanism.keep(range(len(self.alive)))\n        self.mechanism.resume",
         LOOP,
     ),
     in_mechanism(

@@ -31,9 +31,11 @@ def test_no_job_outlives_its_study_and_the_next_start_goes_on(snakemake, tmp_pat
         for kept in tmp_path.rglob("state.pt"):
             kept.unlink()
         study = snakemake("smoke", *LONG, start=True)
-        wait_for(tmp_path / "build", "state.pt")
-        assert jobs(tmp_path)
-        os.kill(study.pid, number)  # it alone
+        try:
+            wait_for(tmp_path / "build", "state.pt")
+            assert jobs(tmp_path)
+        finally:
+            os.kill(study.pid, number)  # it alone
         began = time.monotonic()
         while jobs(tmp_path) and time.monotonic() < began + 30:
             time.sleep(0.1)

@@ -56,7 +56,7 @@ def files(folder: Path) -> list[str]:
 
 
 def wait_for(folder: Path, pattern: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not any(path.is_file() for path in folder.rglob(pattern)):
         assert time.monotonic() < deadline, f"no {pattern} in {folder}"
         time.sleep(0.02)

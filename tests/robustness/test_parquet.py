@@ -54,7 +54,7 @@ def store(tmp_path_factory) -> Path:
 
 def test_any_change_of_bytes(store, tmp_path):
     seed = random.randrange(2**32) if LONG else 0
-    command = [sys.executable, "-W", "error", "-m", "tests.faults.test_parquet"]
+    command = [sys.executable, "-W", "error", "-m", "tests.robustness.test_parquet"]
     command += [str(store), str(tmp_path), str(INPUTS), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, (seed, done.stderr[-3000:])
