@@ -1,5 +1,6 @@
 """Reading results, with their schema and their completeness checked."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -213,7 +214,7 @@ def _state(folder: Path) -> set[tuple[Path, int, int, int]]:
     for place in (folder, folder / PENDING):
         for kind in SCHEMAS:
             table = place / f"{kind}.parquet"
-            for path in (table, *table.glob("*.parquet")):
+            for path in (table, *_parts(table)):
                 try:
                     known = path.stat()
                 except OSError:  # not there, or not any more
@@ -225,14 +226,22 @@ def _state(folder: Path) -> set[tuple[Path, int, int, int]]:
 
 def _files(path: Path) -> list[Path]:
     """Of a table. A change that is decided counts, wherever its files are by now."""
-    files = {file.name: file for file in path.glob("*.parquet")}
+    files = {file.name: file for file in _parts(path)}
     if path.is_file():
         files = {path.name: path}
-    changed = {file.name: file for file in (path.parent / PENDING / path.name).glob("*.parquet")}
+    changed = {file.name: file for file in _parts(path.parent / PENDING / path.name)}
     if changed and path.is_file():  # its rows are among the changed ones, in files of their own
         files = {}
     files |= changed
     return [files[name] for name in sorted(files)]
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Its files of rows; none of a folder that is not there, or goes at this very moment."""
+    try:
+        return [folder / name for name in os.listdir(folder) if name.endswith(".parquet")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def read_columns(path: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
