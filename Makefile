@@ -28,6 +28,10 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 TORCH := $(shell sed -n '/^torch==/p' requirements.in)
 STUDY = $(IN_VENV) snakemake --cores $(CORES) $(if $(DATA_DIR),--config 'data_dir=$(call quoted,$(DATA_DIR))')
 
+# A study, or its tests, starts hundreds of processes. Where the environment forbids Python to keep what
+# it compiles, as containers often do, every one of them would compile all packages again: 10 s each.
+unexport PYTHONDONTWRITEBYTECODE
+
 # $(READY) is written last and holds the folder it was made in. So an interrupted installation, a
 # moved or copied checkout, and a .venv whose Python has gone are all seen, and .venv is made anew.
 READY := $(VENV)/.ready

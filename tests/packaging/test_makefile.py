@@ -40,7 +40,7 @@ if [ "$1" = -c ]; then exit 0; fi
 if [ "$1" = scripts/alone ]; then exec '{sys.executable}' "$@"; fi
 """
     + """
-echo "$*" >> "$LOG"
+echo "$*${PYTHONDONTWRITEBYTECODE:+, compiling each time}" >> "$LOG"
 sleep "${PAUSE:-0}"
 if [ "$2" = venv ]; then
     mkdir -p .venv/bin && find .venv -type f -delete
@@ -125,6 +125,14 @@ def test_of_two_at_once_the_second_waits_and_does_nothing(checkout: Checkout) ->
     calls = checkout.log.read_text().splitlines()
     assert sum(made_anew([call]) for call in calls) == 1
     assert len(calls) == 5  # as one would make: venv, torch, lock, package, check
+
+
+def test_what_python_compiles_is_kept_also_where_the_environment_forbids_it(
+    checkout: Checkout,
+) -> None:
+    calls = checkout.make("setup", PYTHONDONTWRITEBYTECODE="1")[1]
+    assert calls
+    assert not [call for call in calls if call.endswith("compiling each time")]
 
 
 def test_a_second_setup_does_nothing(checkout: Checkout) -> None:
