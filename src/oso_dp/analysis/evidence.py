@@ -11,6 +11,7 @@ par", is the data set's margin of equivalence.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -35,11 +36,12 @@ RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
 }
 
 CELLS = ["dataset", "k", "epsilon", "method", "metric", "status", "mean", "std", "seeds"]
+RUNS = ["runs", "diverged", "grid_points", "grid_size"]  # of ours, too
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a claim is judged from: cells with the columns `CELLS` (printed unit), and our runs.
+    """What a claim is judged from: cells (printed unit) with `CELLS`, ours with `RUNS`; our runs.
 
     runs, step_times, cosine: None where they are not known, or not what is asked about.
     """
@@ -82,10 +84,14 @@ def relation(
     claimed: one of `RANGES`. at_least: the share of the grids without which it is undecided.
     """
 
+    some_k, some_epsilon = frozenset(ks), frozenset(epsilons)
+
     def judge(evidence: Evidence, dataset: str) -> Finding:
-        design = _design(dataset, ks, epsilons) or _pairs(evidence.cells, dataset)
+        design = _design(dataset, some_k, some_epsilon) or _pairs(evidence.cells, dataset)
         one, other = (_ran(evidence.cells, dataset, m, design) for m in (method, baseline))
-        both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_baseline"))
+        if one.empty or other.empty:
+            return Finding(NOT_RUN, _missing(method, one, baseline, other))
+        both = one[CELLS].merge(other[CELLS], on=["k", "epsilon"], suffixes=("", "_baseline"))
         if both.empty:
             return Finding(NOT_RUN, _missing(method, one, baseline, other))
         usable = both[(both["seeds"] > 1) & (both["seeds_baseline"] > 1)]
@@ -115,29 +121,30 @@ def relation(
     return judge
 
 
-def _design(dataset: str, ks: Iterable[int], epsilons: Iterable[float]) -> set[tuple]:
+@cache
+def _design(dataset: str, ks: frozenset[int], epsilons: frozenset[float]) -> frozenset[tuple]:
     """The pairs k and epsilon that the paper has for a data set, or some of them."""
     paper = paper_results()
     pairs = paper.loc[paper["dataset"] == dataset, ["k", "epsilon"]].dropna()
-    some_k, some_epsilon = set(ks), set(epsilons)
-    return {
+    return frozenset(
         (k, epsilon)
         for k, epsilon in pairs.itertuples(index=False)
-        if (not some_k or k in some_k) and (not some_epsilon or epsilon in some_epsilon)
-    }
+        if (not ks or k in ks) and (not epsilons or epsilon in epsilons)
+    )
 
 
-def _pairs(cells: pd.DataFrame, dataset: str) -> set[tuple]:
+def _pairs(cells: pd.DataFrame, dataset: str) -> frozenset[tuple]:
     """The pairs k and epsilon of a data set that the paper does not have: those that were run."""
     mine = cells[(cells["dataset"] == dataset) & cells["epsilon"].notna()]
-    return set(zip(mine["k"], mine["epsilon"], strict=True))
+    return frozenset(zip(mine["k"], mine["epsilon"], strict=True))
 
 
-def _ran(cells: pd.DataFrame, dataset: str, method: str, design: set[tuple]) -> pd.DataFrame:
+def _ran(cells: pd.DataFrame, dataset: str, method: str, design: frozenset[tuple]) -> pd.DataFrame:
     """The cells of a method that were run, of those that the paper has."""
-    cells = cells[(cells["dataset"] == dataset) & (cells["method"] == method)]
+    ran = (cells["dataset"] == dataset) & (cells["method"] == method) & (cells["status"] != NOT_RUN)
+    cells = cells[ran]
     inside = [pair in design for pair in zip(cells["k"], cells["epsilon"], strict=True)]
-    return cells[np.array(inside, dtype=bool) & (cells["status"] != NOT_RUN)]
+    return cells[np.array(inside, dtype=bool)]
 
 
 def _pair(row: dict, sign: float) -> tuple[Sample, Sample]:
@@ -185,7 +192,7 @@ def diverges(method: str, epsilon: float) -> Judge:
     """That no point of the method's grid trains at this budget, at any of the paper's k."""
 
     def judge(evidence: Evidence, dataset: str) -> Finding:
-        design = _design(dataset, (), (epsilon,))
+        design = _design(dataset, frozenset(), frozenset([epsilon]))
         cells = _ran(evidence.cells, dataset, method, design)
         if cells.empty:
             return Finding(NOT_RUN, f"no grid of {labels.method_label(method)} at this budget")
