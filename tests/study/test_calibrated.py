@@ -11,6 +11,7 @@ from oso_dp.study.plan import make_plan
 
 
 def test_the_plan_has_these_prices_rounded_up(base) -> None:
+    base["granularities"] = [9]
     config = parse_config(base, "x")
     plan = make_plan(config)
     grids = calibrated_grids(config)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from itertools import pairwise
 
 import pytest
@@ -96,25 +97,28 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("name", method_names())
-@pytest.mark.parametrize("killed_at", [1, 5, 8, 11])
 def test_a_killed_run_resumes_to_the_same_result(
-    name, killed_at, arrays, make_task, make_run, tmp_path
+    name, arrays, make_task, make_run, tmp_path
 ) -> None:
+    """Killed before the first checkpoint, after it, at one, and again before the next."""
     task, starts = make_task(name), [make_run("a"), make_run("b", 1)]
     whole = train(task, starts, arrays)
+    path, kept = tmp_path / "state.pt", 0
+    for killed_at in (1, 5, 8, 11, None):
+        steps: list[int] = []
 
-    def kill(step: int) -> None:
-        if step == killed_at:
-            raise KilledError
+        def kill(step: int, at=killed_at, steps=steps) -> None:
+            steps.append(step)
+            if step == at:
+                raise KilledError
 
-    path = tmp_path / "state.pt"
-    with pytest.raises(KilledError):
-        train(task, starts, arrays, checkpoint=path, fingerprint="f", on_progress=kill)
-    steps: list[int] = []
-    resumed = train(
-        task, starts, arrays, checkpoint=path, fingerprint="f", on_progress=steps.append
-    )
-    assert steps[0] == killed_at // 4 * 4 + 1  # goes on, does not start over
+        expected = pytest.raises(KilledError) if killed_at else nullcontext()
+        with expected:
+            resumed = train(
+                task, starts, arrays, checkpoint=path, fingerprint="f", on_progress=kill
+            )
+        assert steps[0] == kept + 1  # goes on, does not start over
+        kept = (killed_at or 0) // 4 * 4
     for one, other in zip(whole, resumed, strict=True):
         assert one.evaluations == other.evaluations
         assert one.ledger == other.ledger

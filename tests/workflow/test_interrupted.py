@@ -30,7 +30,7 @@ def test_no_job_outlives_its_study_and_the_next_start_goes_on(snakemake, tmp_pat
     for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
         for kept in tmp_path.rglob("state.pt"):
             kept.unlink()
-        study = snakemake("smoke", *LONG, start=True)
+        study = snakemake("smoke", *LONG, "--cores", "1", start=True)
         try:
             wait_for(tmp_path / "build", "state.pt")
             assert jobs(tmp_path)
