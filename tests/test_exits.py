@@ -26,6 +26,8 @@ def raising(error: BaseException):
         (OSError(errno.ENOSPC, "No space left on device"), "standard output: No space left on"),
         (PermissionError(errno.EACCES, "Permission denied", "b"), "b: Permission denied"),
         (MemoryError(), "out of memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory"), "out of memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out of memory"),
         (ModuleNotFoundError("No module named 'torch'", name="torch"), "torch: not installed for"),
     ],
 )

@@ -16,6 +16,13 @@ class OsoError(Exception):
         super().__init__(message)
 
 
+def is_for_memory(error: BaseException) -> bool:
+    """Whether memory did not suffice: for torch on a host that is a RuntimeError like any other."""
+    if isinstance(error, RuntimeError):
+        return any(words in str(error) for words in ("out of memory", "DefaultCPUAllocator"))
+    return isinstance(error, MemoryError)
+
+
 class Interrupted(Exception):  # noqa: N818 (no error)
     """Somebody wants work to end: it is kept as far as it is, and goes on from there next time.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from oso_dp.errors import Interrupted, OsoError
+from oso_dp.errors import Interrupted, OsoError, is_for_memory
 from oso_dp.files import reason
 
 DONE: Final = 0
@@ -46,7 +46,9 @@ def ended(command: Callable[[], int | None]) -> int:
         if error.name is None or error.name.startswith("oso_dp"):
             raise
         return _refused(f"{error.name}: not installed for {sys.executable}; see README.md")
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not is_for_memory(error):
+            raise
         return _refused("out of memory: fewer runs at once, or smaller batches, need less")
     except Interrupted as interrupted:
         with suppress(OSError):  # Ctrl-C may have ended whoever reads, too

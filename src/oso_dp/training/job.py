@@ -19,6 +19,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import STREAMS
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
+from oso_dp.training.host_memory import as_memory_allows
 from oso_dp.training.loop import Outcome, Task, train
 from oso_dp.training.provenance import code_hash, commit, device_name
 
@@ -59,7 +60,7 @@ def run_job(
     on_progress: Callable[[int, int], None] = lambda done, step: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Rows:
-    """Train `runs` of the cohort, so many at once, and return their rows.
+    """Train `runs` of the cohort, so many at once as memory allows, and return their rows.
 
     Progress is kept in `folder` (`rows.pt` and `state.pt`), so that a killed job goes on with the
     same runs, code, data and noise where it was; anything else there is not used.
@@ -81,24 +82,25 @@ def run_job(
     with set_aside_if_damaged(folder / "rows.pt"):
         if content := load_checkpoint(folder / "rows.pt", fingerprint):
             rows = Rows(list(content["runs"]), list(content["evaluations"]))
-    while len(rows.runs) < len(runs):
-        done = len(rows.runs)
-        group = runs[done : done + runs_at_once]
-        outcomes = train(
-            task,
-            group,
-            arrays,
-            checkpoint=folder / "state.pt",
-            fingerprint=_fingerprint(fingerprint, *(run.run_id for run in group)),
-            on_progress=lambda step, done=done: on_progress(done, step),  # type: ignore[misc]
-            clock=clock,
-        )
-        for run, outcome in zip(group, outcomes, strict=True):
-            rows.runs.append(_row(task, cohort, run, outcome, code))
-            rows.evaluations += outcome.evaluations
-        kept = {"runs": rows.runs, "evaluations": rows.evaluations}
-        save_checkpoint(folder / "rows.pt", fingerprint, kept)
-        (folder / "state.pt").unlink(missing_ok=True)
+    with as_memory_allows(folder, runs_at_once) as at_once:
+        while len(rows.runs) < len(runs):
+            done = len(rows.runs)
+            group = runs[done : done + at_once]
+            outcomes = train(
+                task,
+                group,
+                arrays,
+                checkpoint=folder / "state.pt",
+                fingerprint=_fingerprint(fingerprint, *(run.run_id for run in group)),
+                on_progress=lambda step, done=done: on_progress(done, step),  # type: ignore[misc]
+                clock=clock,
+            )
+            for run, outcome in zip(group, outcomes, strict=True):
+                rows.runs.append(_row(task, cohort, run, outcome, code))
+                rows.evaluations += outcome.evaluations
+            kept = {"runs": rows.runs, "evaluations": rows.evaluations}
+            save_checkpoint(folder / "rows.pt", fingerprint, kept)
+            (folder / "state.pt").unlink(missing_ok=True)
     return rows
 
 
