@@ -14,7 +14,8 @@ import oso_dp
 from oso_dp.data.arrays import Arrays
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Run
-from oso_dp.training.loop import Task, Training
+from oso_dp.training.loop import study_training
+from oso_dp.training.problem import Task
 
 _STEPS = 1_000_000  # never reached
 
@@ -44,7 +45,7 @@ class Ours(Competitor):
         runs = [Run(run_id=f"run {seed}", seed=seed, **point) for seed in range(setting.runs)]
         tested = data.first(setting.workload.tested)
         arrays = Arrays(data.inputs, data.targets, tested.inputs, tested.targets)
-        self.training = Training(task, runs, arrays)
+        self.training = study_training(task, runs, arrays)
         self.training.state.parameters.copy_(flat_parameters(fresh_model(setting, plain=False)))
 
     def step(self) -> None:
@@ -52,7 +53,7 @@ class Ours(Competitor):
 
     def evaluate(self) -> None:
         for parameters in self.training.state.parameters:
-            self.training.evaluator(parameters)
+            self.training.problem.scores(parameters)
 
     def parameters(self) -> np.ndarray:
         return self.training.state.parameters.cpu().numpy()
@@ -60,7 +61,7 @@ class Ours(Competitor):
     def data_bytes(self) -> int:
         if self.setting.device == "cpu":
             return 0  # no copy: it reads the arrays where they are
-        places = (self.training, self.training.evaluator)
+        places = (self.training.problem.examples, self.training.problem.scores)
         held = [getattr(place, name, None) for place in places for name in ("inputs", "targets")]
         sizes = {each.data_ptr(): each.nbytes for each in held if isinstance(each, Tensor)}
         return sum(sizes.values())

@@ -16,7 +16,7 @@ from oso_dp.methods import find_method
 from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.streams import Seeded
 from oso_dp.study.cohort import Run
-from oso_dp.training.loop import Task
+from oso_dp.training.problem import Task
 
 # Small tensors; on few cores, threads cost more than they bring.
 torch.set_num_threads(1)
@@ -86,7 +86,9 @@ def make_task() -> Callable[..., Task]:
             "steps": 12,
             "evaluate_every": 4,
         }
-        return Task(method(method.Settings(**(settings or {})), momentum), **{**known, **other})
+        return Task(
+            method=method(method.Settings(**(settings or {})), momentum), **{**known, **other}
+        )
 
     return make
 

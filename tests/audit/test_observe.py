@@ -14,7 +14,8 @@ from oso_dp.methods import State, find_method
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.study.cohort import Run
-from oso_dp.training.loop import Task, train
+from oso_dp.training.loop import train
+from oso_dp.training.problem import Task
 
 STEPS = 3
 
@@ -25,7 +26,9 @@ def watch(name: str, canaries: Canaries, runs: list[str], batch: int) -> Observe
     method = kind(kind.Settings(), 0.9)
     observer = Observer(method, canaries.columns)
     starts = [Run(run, 0, 1e-6, THRESHOLD, 0.5) for run in runs]
-    task = Task(method, "linear", "accuracy", 1e-5, batch, STEPS, STEPS)
+    recipe = {"method": method, "noise_multiplier": 1e-5, "batch_size": batch}
+    recipe |= {"steps": STEPS, "evaluate_every": STEPS}
+    task = Task(**recipe, model="linear", metric="accuracy")
     train(task, starts, canaries.arrays, watch=observer)
     return observer
 

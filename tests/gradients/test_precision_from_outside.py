@@ -10,7 +10,7 @@ from oso_dp.gradients import PRECISIONS, GradientCode, find_precision, slow_reas
 from oso_dp.gradients.linear import LinearGradients
 from oso_dp.gradients.precision import float32
 from oso_dp.models.losses import cross_entropy
-from oso_dp.training.loop import Training, train
+from oso_dp.training.loop import study_training, train
 
 CPU = torch.device("cpu")
 HERE = ["float32", "bfloat16"]  # those of a CPU
@@ -140,7 +140,7 @@ def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, 
     said: list[str] = []
     monkeypatch.setattr("oso_dp.training.loop._say_once", said.append)
     for precision in HERE:
-        Training(make_task("online", precision=precision), [make_run()], arrays)
+        study_training(make_task("online", precision=precision), [make_run()], arrays)
     assert said == [reason]
     able["avx512_bf16"] = True
     assert slow_reason(PRECISIONS["bfloat16"], CPU) is None

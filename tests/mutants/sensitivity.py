@@ -29,6 +29,16 @@ SENSITIVITY = [
         "weights = threshold / norms.clamp(min=threshold)",
         "weights = 2 * threshold / norms.clamp(min=2 * threshold)",
     ),
+    in_mechanism(
+        "an incomplete piece of a batch is left out",
+        "range(0, max(1, indices.shape[1]), piece)",
+        "range(0, max(1, indices.shape[1] - piece + 1), piece)",
+    ),
+    in_mechanism(
+        "a batch's first piece is counted twice",
+        "sums = [total.add_(more) for",
+        "sums = [total.add_(total) for",
+    ),
     in_queries(
         "automatic clipping divides by less than the norm",
         "return norms + self.stabiliser\n",
@@ -165,8 +175,8 @@ SENSITIVITY = [
     Fault(
         "models are trained without a look at whether they mix examples",
         "training/loop.py",
-        "        check_independence(GradientCode(model, loss), first,",
-        "        (GradientCode(model, loss), first,",
+        "        check_independence(exact, first,",
+        "        (exact, first,",
         LOOP,
     ),
     Fault(

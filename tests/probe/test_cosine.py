@@ -16,7 +16,8 @@ from oso_dp.models import build_model
 from oso_dp.privacy.streams import Seeded
 from oso_dp.probe.cosine import Probe, Similarity, similarities
 from oso_dp.study.cohort import Run
-from oso_dp.training.loop import Task, initial_parameters, train
+from oso_dp.training.loop import train
+from oso_dp.training.problem import Task, initial_parameters
 from oso_dp.training.provenance import code_hash
 
 EXAMPLES = 60
@@ -31,11 +32,11 @@ def arrays():
     return Arrays(inputs, targets, inputs[:10], targets[:10])
 
 
-def task(noise_multiplier=0.0, batch_size=30):
+def task(noise_multiplier=0.0, batch_size=30, model="small_cnn", metric="accuracy", **other):
     method = find_method("fixed_threshold")
-    return Task(
-        method(method.Settings(), 0.9), "small_cnn", "accuracy", noise_multiplier, batch_size, 9, 9
-    )
+    known = {"method": method(method.Settings(), 0.9), "steps": 9, "evaluate_every": 9}
+    known |= {"noise_multiplier": noise_multiplier, "batch_size": batch_size}
+    return Task(**known, model=model, metric=metric, **other)
 
 
 def start(learning_rate=0.1):
@@ -47,12 +48,11 @@ def test_an_autoencoder_is_probed_with_its_own_loss_and_targets(loss):
     images = np.random.default_rng(2).random((12, 1, 28, 28), dtype=np.float32)
     labels = np.zeros(12, dtype=np.int64)
     arrays = Arrays(images, labels, images[:2], labels[:2])
-    method = find_method("fixed_threshold")
-    task = Task(method(method.Settings(), 0.9), "autoencoder", "mse", 0.0, 6, 2, 2, loss=loss)
-    probe = Probe(task, start(), arrays, 1)
-    found = probe._sum(initial_parameters(task, 0), torch.arange(12))
+    autoencoder = task(batch_size=6, model="autoencoder", metric="mse", loss=loss)
+    probe = Probe(autoencoder, start(), arrays, 1)
+    found = probe._sum(initial_parameters(autoencoder, 0), torch.arange(12))
     model = build_model("autoencoder", False)
-    torch.nn.utils.vector_to_parameters(initial_parameters(task, 0), model.parameters())
+    torch.nn.utils.vector_to_parameters(initial_parameters(autoencoder, 0), model.parameters())
     torch.nn.functional.mse_loss(
         model(torch.from_numpy(images)), torch.from_numpy(images)
     ).backward()

@@ -16,7 +16,8 @@ from oso_dp.methods import find_method
 from oso_dp.probe.signs import StepSigns, signs
 from oso_dp.study.cohort import Run
 from oso_dp.study.plan import read_plan
-from oso_dp.training.loop import Task, train
+from oso_dp.training.loop import train
+from oso_dp.training.problem import Task
 from oso_dp.training.provenance import code_hash
 
 EXAMPLES = 60
@@ -33,8 +34,13 @@ def arrays() -> Arrays:
 def task(noise_multiplier=1.0, batch_size=30, name="online", steps=9, **settings) -> Task:
     method = find_method(name)
     return Task(
-        method(method.Settings(**settings), 0.9),
-        *("small_cnn", "accuracy", noise_multiplier, batch_size, steps, steps),
+        method=method(method.Settings(**settings), 0.9),
+        model="small_cnn",
+        metric="accuracy",
+        noise_multiplier=noise_multiplier,
+        batch_size=batch_size,
+        steps=steps,
+        evaluate_every=steps,
     )
 
 

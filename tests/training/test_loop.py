@@ -17,7 +17,8 @@ from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint
-from oso_dp.training.loop import Training, finite, initial_parameters, train
+from oso_dp.training.loop import finite, study_training, train
+from oso_dp.training.problem import initial_parameters
 
 STEPS = 12
 
@@ -25,15 +26,16 @@ STEPS = 12
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_run, momentum) -> None:
     task = make_task("fixed_threshold", momentum=momentum, noise_multiplier=0.0)
-    training = Training(task, [make_run(c=1e9)], arrays)
+    training = study_training(task, [make_run(c=1e9)], arrays)
+    examples = training.problem.examples
     theta = torch.nn.Parameter(training.state.parameters[0].clone())
     optimizer = torch.optim.SGD([theta], lr=0.1, momentum=momentum)
     sampler = Mechanism(["a"], 200, 20)  # the same identity draws the same batches
     for step in range(1, STEPS + 1):
         training.take_step()
         batch = batch_of(sampler.random_numbers, "a", step)
-        outputs = training.code.outputs(theta, training.inputs[batch])
-        total = torch.nn.functional.cross_entropy(outputs, training.targets[batch], reduction="sum")
+        outputs = training.code.outputs(theta, examples.inputs[batch])
+        total = torch.nn.functional.cross_entropy(outputs, examples.targets[batch], reduction="sum")
         optimizer.zero_grad()
         (total / 20).backward()
         optimizer.step()
@@ -66,7 +68,7 @@ def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_run) -> None:
         inputs = arrays.train_inputs.copy()
         inputs[0] = value
         changed = Arrays(inputs, arrays.train_targets, arrays.test_inputs, arrays.test_targets)
-        training = Training(make_task("online"), [make_run(left_out)], changed)
+        training = study_training(make_task("online"), [make_run(left_out)], changed)
         training.take_step()
         found.append(training.state.parameters)
     assert torch.equal(*found)
@@ -78,13 +80,19 @@ def test_a_batch_is_clipped_with_the_threshold_of_before_it(
 ) -> None:
     """FixedQuantile's known fault: to move C by a batch, then to clip the same batch with it."""
     task = make_task(name, momentum=0.0, noise_multiplier=1e-7)
-    training = Training(task, [make_run(rho=1.0, c=0.05)], arrays)
+    training = study_training(task, [make_run(rho=1.0, c=0.05)], arrays)
+    examples = training.problem.examples
     for step in (1, 2, 3):
         start = training.state.parameters[0].clone()
         threshold, rho = training.state.threshold.item(), training.state.learning_rate.item()
         training.take_step()
         batch = batch_of(Mechanism(["a"], 200, 20).random_numbers, "a", step)
-        gradients = OneRun(training.code, start, training.inputs[batch], training.targets[batch])
+        gradients = OneRun(
+            training.code,
+            start,
+            examples.inputs[batch],
+            examples.targets[batch],
+        )
         weights = (threshold / gradients.norms()).clamp(max=1.0)
         expected = start - rho * gradients.weighted_sums(weights[None])[0] / 20
         torch.testing.assert_close(training.state.parameters[0], expected, rtol=1e-4, atol=1e-6)
@@ -276,7 +284,7 @@ def test_fresh_weights_leave_the_global_generator_alone(make_task) -> None:
 
 def test_evaluations_are_of_the_test_set_alone(arrays, make_task, make_run) -> None:
     """Metrics of training examples would be exact answers about them, in no ledger."""
-    training = Training(make_task("online"), [make_run()], arrays)
+    training = study_training(make_task("online"), [make_run()], arrays)
     for _ in range(4):
         training.take_step()
     training.evaluate()

@@ -4,7 +4,7 @@ import pytest
 from tests.gradients.one_run import OneRun
 from tests.privacy.given import batch_of
 
-from oso_dp.training.loop import Training, train
+from oso_dp.training.loop import study_training, train
 
 # Next to no noise, so that the sanitized share shows the true one.
 QUIET = {"noise_multiplier": 1e-6, "steps": 12, "evaluate_every": 1}
@@ -17,7 +17,8 @@ def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
     """Of the batch of that step, by the threshold of before it; not of the first step or run."""
     task = make_task(name, {"count_noise": 1e-6, "quantile_rate": 0.5}, **QUIET)
     starts = [make_run("a", 0, 0.1, 0.5), make_run("b", 1, 0.1, 2.0), make_run("c", 2)]
-    training = Training(task, starts, arrays)
+    training = study_training(task, starts, arrays)
+    examples = training.problem.examples
     shares = []
     for step in range(1, QUIET["steps"] + 1):
         before = training.state.parameters.clone()
@@ -27,7 +28,10 @@ def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
         for run, start in enumerate(starts):
             batch = batch_of(training.mechanism.random_numbers, start.run_id, step)
             mine = OneRun(
-                training.code, before[run], training.inputs[batch], training.targets[batch]
+                training.code,
+                before[run],
+                examples.inputs[batch],
+                examples.targets[batch],
             )
             clipped = int((mine.norms() > thresholds[run]).sum())
             # As the count is centred: an expected batch less half of what was drawn.

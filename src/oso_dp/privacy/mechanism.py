@@ -53,7 +53,8 @@ class Mechanism:
     `noise_multiplier` is what the budget allows of a step: one whose queries together cost more
     (have less noise than one Gaussian sum with it) is refused. 0 means no budget.
     `randomness`: where sampling and noise come from; by default each run's own seeded streams.
-    `device`: where the sums are taken.
+    `device`: where the sums are taken. `piece`: how many examples of a batch go through the model
+    at a time; None: all.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Mechanism:
         noise_multiplier: float = 0.0,
         randomness: Randomness | None = None,
         device: str | torch.device = "cpu",
+        piece: int | None = None,
     ) -> None:
         if not 0 < batch_size <= examples:
             raise OsoError(
@@ -82,6 +84,7 @@ class Mechanism:
         self.random_numbers = RandomNumbers(
             randomness or Seeded(), self.sampling, examples, torch.device(device)
         )
+        self.piece = piece
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
@@ -110,7 +113,16 @@ class Mechanism:
             self._last_step[run] = step
             self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
         indices, present = self.random_numbers.batches(self.run_ids[runs], step)
-        sums = exact_sums(queries, runs, gradients_of(indices), present)
+        # An example's weight rests on its own norm alone, so a sum may be taken piece by piece.
+        piece = self.piece or max(1, indices.shape[1])
+        places = [slice(at, at + piece) for at in range(0, max(1, indices.shape[1]), piece)]
+        parts = (
+            exact_sums(queries, runs, gradients_of(indices[:, place]), present[:, place])
+            for place in places
+        )
+        sums = next(parts)
+        for part in parts:
+            sums = [total.add_(more) for total, more in zip(sums, part, strict=True)]
         return {
             query.key: self._add_noise(total, query, runs, step) / self.batch_size
             for query, total in zip(queries, sums, strict=True)

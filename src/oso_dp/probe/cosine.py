@@ -28,7 +28,8 @@ from oso_dp.models.losses import training_loss
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.study.cohort import Run
-from oso_dp.training.loop import Task, examples_on_device, train
+from oso_dp.training.loop import train
+from oso_dp.training.problem import Task, examples_on_device
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers

@@ -13,7 +13,7 @@ from oso_dp.files import atomic_write
 from oso_dp.probe.cosine import Similarity
 from oso_dp.probe.signs import StepSigns
 from oso_dp.study.cohort import Cohort, Run
-from oso_dp.training.loop import Task
+from oso_dp.training.problem import Task
 from oso_dp.training.provenance import code_hash, device_name
 
 

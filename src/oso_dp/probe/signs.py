@@ -18,7 +18,8 @@ from oso_dp.gradients import BatchGradients, GradientCode
 from oso_dp.methods import State
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 from oso_dp.study.cohort import Run
-from oso_dp.training.loop import Task, Training
+from oso_dp.training.loop import study_training
+from oso_dp.training.problem import Task
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -70,7 +71,7 @@ def signs(task: Task, run: Run, arrays: Arrays, steps: int) -> Iterator[StepSign
         releases.append(_release(task, state, answers, code.last))
 
     # The last gradients are then those of this run.
-    training = Training(replace(task, width=1), [run], arrays, watch)
+    training = study_training(replace(task, width=1), [run], arrays, watch)
     asked = tuple(type(query) for query in task.method.queries(training.state))
     if asked != (ClippedGradient, ClippedDirection):
         raise OsoError(f"method {task.method.name}: takes no signs of sums; online does")

@@ -20,7 +20,8 @@ from oso_dp.privacy.streams import STREAMS
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
 from oso_dp.training.host_memory import as_memory_allows
-from oso_dp.training.loop import Outcome, Task, train
+from oso_dp.training.loop import Outcome, train
+from oso_dp.training.problem import Task
 from oso_dp.training.provenance import code_hash, commit, device_name
 
 

@@ -13,29 +13,20 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import Interrupted, OsoError
-from oso_dp.gradients import (
-    BatchGradients,
-    GradientCode,
-    check_independence,
-    find_precision,
-    slow_reason,
-)
+from oso_dp.gradients import BatchGradients, GradientCode, check_independence, slow_reason
 from oso_dp.methods import Method, State
-from oso_dp.models import build_model
-from oso_dp.models.losses import training_loss
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
-from oso_dp.privacy.streams import source, stream
+from oso_dp.privacy.streams import source
 from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
-from oso_dp.training.evaluate import Evaluator
+from oso_dp.training.problem import Problem, Recipe, Task, study_problem
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -44,25 +35,6 @@ _log = logging.getLogger(__name__)
 
 KEEPING: Final = 0.01  # of the time: how much checkpoints may take
 Watch = Callable[[State, "Answers"], None]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What all runs of one call share."""
-
-    method: Method
-    model: str
-    metric: str
-    noise_multiplier: float  # nu of one step; 0 for methods without privacy
-    batch_size: int  # expected
-    steps: int
-    evaluate_every: int
-    last_layer_nonlinearity: bool = False
-    loss: str = "mean"  # over the pixels of an image: mean or sum
-    device: str = "cpu"
-    randomness: str = "seeded"  # of batches and noise: see oso_dp.privacy.streams
-    precision: str = "float32"  # of products: see oso_dp.gradients.precision
-    width: int | None = None  # runs that go through the model together; None: as suits the device
 
 
 @dataclass
@@ -97,7 +69,26 @@ def train(
     them) with the state in which they were asked for. It may change neither. `clock`: in seconds,
     what a run's time is measured by.
     """
-    training = Training(task, runs, arrays, watch)
+    training = study_training(task, runs, arrays, watch)
+    return advance(
+        training,
+        checkpoint=checkpoint,
+        fingerprint=fingerprint,
+        on_progress=on_progress,
+        clock=clock,
+    )
+
+
+def advance(
+    training: "Training",
+    *,
+    checkpoint: Path | None = None,
+    fingerprint: str = "",
+    on_progress: Callable[[int], None] = lambda step: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Outcome]:
+    """To its last step; see `train`."""
+    task = training.task
     if checkpoint is not None:
         if not fingerprint:
             raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
@@ -138,35 +129,27 @@ class Training:
 
     def __init__(
         self,
-        task: Task,
+        task: Recipe,
         runs: Sequence[Run],
-        arrays: Arrays,
+        problem: Problem,
         watch: Watch = lambda state, answers: None,
     ) -> None:
-        self.task = task
-        self.watch = watch
+        self.task, self.problem, self.watch = task, problem, watch
         device = torch.device(task.device)
-        precision = find_precision(task.precision, device)
-        if reason := slow_reason(precision, device):
+        if reason := slow_reason(task.products, device):
             _say_once(reason)
-        model = build_model(task.model, task.last_layer_nonlinearity)
-        loss = training_loss(task.metric, task.loss)
-        self.code = GradientCode(model, loss, precision)
-        self.inputs, self.targets = examples_on_device(
-            arrays.train_inputs, arrays.train_targets, task.metric, device
-        )
-        test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
-        self.evaluator = Evaluator(self.code, *test, task.metric)
+        self.code = problem.code
         self.mechanism = Mechanism(
             [run.run_id for run in runs],
-            len(self.inputs),
+            len(problem.examples),
             task.batch_size,
             task.noise_multiplier,
             source(task.randomness),
             device,
+            task.piece,
         )
         self.state = State(
-            parameters=torch.stack([initial_parameters(task, run.seed) for run in runs]).to(device),
+            parameters=problem.first.clone(),
             learning_rate=torch.tensor([run.learning_rate for run in runs], device=device),
             threshold=_column([run.threshold for run in runs], device),
             quantile=_column([run.quantile for run in runs], device),
@@ -177,7 +160,8 @@ class Training:
         _check_thresholds(task.method, self.state)
         # Of the model's structure, so without the rounding of a low precision.
         first = self.state.parameters[0].double()
-        check_independence(GradientCode(model, loss), first, self.inputs[:0], self.targets[:0])
+        exact = GradientCode(self.code.model, self.code.loss)
+        check_independence(exact, first, *problem.examples.none())
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
 
@@ -203,12 +187,12 @@ class Training:
 
     def _usual_width(self) -> int:
         """Measured: on a CPU only small layers gain from company, 15 %."""
-        if self.inputs.device.type != "cpu":
+        if self.state.parameters.device.type != "cpu":
             return len(self.alive)
         return 8 if all(type(layer) is nn.Linear for layer in self.code.layers.values()) else 1
 
     def _gradients(self, runs: slice, batches: Tensor) -> BatchGradients:
-        inputs, targets = rows_of(self.inputs, batches), rows_of(self.targets, batches)
+        inputs, targets = self.problem.examples.batch(batches)
         return self.code(self.state.parameters[runs], inputs, targets)
 
     def evaluate(self) -> None:
@@ -216,13 +200,13 @@ class Training:
         clipped = task.method.fraction_clipped(state)
         usable = torch.ones(len(self.alive), dtype=torch.bool)
         for run, position in enumerate(self.alive):
-            scores = self.evaluator(state.parameters[run])
+            scores = self.problem.scores(state.parameters[run])
             usable[run] = torch.tensor([score.loss for score in scores]).isfinite().all()
             if not usable[run]:
                 continue
             shared = {
                 "step": state.step,
-                "metric": task.metric,
+                "metric": self.problem.metric,
                 "threshold": _or_none(state.threshold[run].item()),
                 "learning_rate": _or_none(state.learning_rate[run].item()),
                 "fraction_clipped": None if clipped is None else _or_none(clipped[run].item()),
@@ -309,34 +293,19 @@ def _check_thresholds(method: Method, state: State) -> None:
         )
 
 
+def study_training(
+    task: Task,
+    runs: Sequence[Run],
+    arrays: Arrays,
+    watch: Watch = lambda state, answers: None,
+) -> Training:
+    """Of the study's networks, on its data sets."""
+    return Training(task, runs, study_problem(task, runs, arrays), watch)
+
+
 @cache
 def _say_once(text: str) -> None:
     _log.warning(text)
-
-
-def initial_parameters(task: Task, seed: int) -> Tensor:
-    """Fresh weights [P] that depend on the model and the seed only.
-
-    All methods start a seed from the same weights, so that they are compared like with like.
-    """
-    number = int(stream(f"seed {seed}", f"weights of {task.model}", 0).integers(2**32))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(number)
-        model = build_model(task.model, task.last_layer_nonlinearity)
-    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-
-
-def examples_on_device(
-    inputs: np.ndarray, targets: np.ndarray, metric: str, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Inputs and targets; an autoencoder's targets are its inputs, whatever the labels say."""
-    images = torch.from_numpy(inputs).to(device)
-    return images, images if metric == "mse" else torch.from_numpy(targets).to(device)
-
-
-def rows_of(values: Tensor, indices: Tensor) -> Tensor:
-    """values[indices], in half the time: [n, ...] and [R, B] to [R, B, ...]."""
-    return values.index_select(0, indices.flatten()).unflatten(0, indices.shape)
 
 
 def finite(parameters: Tensor) -> Tensor:

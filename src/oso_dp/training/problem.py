@@ -1,0 +1,135 @@
+"""What is trained: a model's gradient code, the examples, the first weights, and public scores.
+
+`study_problem` makes it of a study's names; whoever brings a model and examples of their own makes
+it of those.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.gradients import GradientCode, Precision, find_precision
+from oso_dp.methods import Method
+from oso_dp.models import build_model
+from oso_dp.models.losses import training_loss
+from oso_dp.privacy.streams import stream
+from oso_dp.study.cohort import Run
+from oso_dp.training.evaluate import Evaluator, SplitScore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How runs train, whatever it is that they train; what all runs of one call share."""
+
+    method: Method
+    noise_multiplier: float  # nu of one step; 0 for methods without privacy
+    batch_size: int  # expected
+    steps: int
+    evaluate_every: int
+    device: str = "cpu"
+    randomness: str = "seeded"  # of batches and noise: see oso_dp.privacy.streams
+    precision: str = "float32"  # of products: see oso_dp.gradients.precision
+    width: int | None = None  # runs that go through the model together; None: as suits the device
+    piece: int | None = None  # examples of a run that do; None: the whole batch
+
+    @property
+    def products(self) -> Precision:
+        return find_precision(self.precision, torch.device(self.device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Recipe):
+    """A recipe and, by their names, the study's model and loss."""
+
+    model: str
+    metric: str
+    last_layer_nonlinearity: bool = False
+    loss: str = "mean"  # over the pixels of an image: mean or sum
+
+
+class Examples(Protocol):
+    """The training examples: private."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """indices int64 [R, B] to inputs and targets, each [R, B, ...]."""
+
+    def none(self) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of no example, [0, ...]: their shapes and types, which are public."""
+
+
+@dataclass(frozen=True)
+class TensorExamples:
+    """inputs [n, ...] and targets [n, ...], on the device."""
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        return _rows(self.inputs, indices), _rows(self.targets, indices)
+
+    def none(self) -> tuple[Tensor, Tensor]:
+        return self.inputs[:0], self.targets[:0]
+
+
+def _no_scores(flat: Tensor) -> Sequence[SplitScore]:
+    return ()
+
+
+@dataclass
+class Problem:
+    """`first`: the weights that the runs begin with, [R, P]. `scores`: of weights [P]."""
+
+    code: GradientCode
+    examples: Examples
+    first: Tensor
+    metric: str = ""
+    scores: Callable[[Tensor], Sequence[SplitScore]] = field(default=_no_scores)
+
+
+def study_problem(task: Task, runs: Sequence[Run], arrays: Arrays) -> Problem:
+    """A network of the study, on its data set; scored on the test set, which is public here."""
+    device = torch.device(task.device)
+    model = build_model(task.model, task.last_layer_nonlinearity)
+    code = GradientCode(model, training_loss(task.metric, task.loss), task.products)
+    examples = TensorExamples(
+        *examples_on_device(arrays.train_inputs, arrays.train_targets, task.metric, device)
+    )
+    test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
+    first = torch.stack([initial_parameters(task, run.seed) for run in runs]).to(device)
+    scores: Any = Evaluator(code, *test, task.metric)
+    return Problem(code, examples, first, task.metric, scores)
+
+
+def initial_parameters(task: Task, seed: int) -> Tensor:
+    """Fresh weights [P] that depend on the model and the seed only.
+
+    All methods start a seed from the same weights, so that they are compared like with like.
+    """
+    number = int(stream(f"seed {seed}", f"weights of {task.model}", 0).integers(2**32))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(number)
+        model = build_model(task.model, task.last_layer_nonlinearity)
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def examples_on_device(
+    inputs: np.ndarray, targets: np.ndarray, metric: str, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Inputs and targets; an autoencoder's targets are its inputs, whatever the labels say."""
+    images = torch.from_numpy(inputs).to(device)
+    return images, images if metric == "mse" else torch.from_numpy(targets).to(device)
+
+
+def _rows(values: Tensor, indices: Tensor) -> Tensor:
+    """values[indices], in half the time: [n, ...] and [R, B] to [R, B, ...]."""
+    return values.index_select(0, indices.flatten()).unflatten(0, indices.shape)
