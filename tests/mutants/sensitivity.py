@@ -33,11 +33,13 @@ SENSITIVITY = [
         "an incomplete piece of a batch is left out",
         "range(0, max(1, indices.shape[1]), piece)",
         "range(0, max(1, indices.shape[1] - piece + 1), piece)",
+        P + "test_many_runs.py",
     ),
     in_mechanism(
         "a batch's first piece is counted twice",
         "sums = [total.add_(more) for",
         "sums = [total.add_(total) for",
+        P + "test_many_runs.py",
     ),
     in_queries(
         "automatic clipping divides by less than the norm",
