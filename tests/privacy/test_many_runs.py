@@ -76,7 +76,7 @@ class Uneven(Given):
 
 
 @pytest.mark.parametrize("batch_size", [1, 30])  # of 200 examples: some batches are empty
-@pytest.mark.parametrize("piece", [None, 4])
+@pytest.mark.parametrize("piece", [None, 4, 33])  # batches are padded to 64
 def test_answers_of_runs_together_are_each_ones_own(batch_size, piece) -> None:
     """Also where batches go through the model in pieces, whose last is shorter."""
     steps = (1, 2, 3)
