@@ -96,7 +96,7 @@ def test_a_model_whose_rows_are_not_its_examples_is_not_trained(
     name, arrays, make_task, make_run, monkeypatch
 ) -> None:
     """Batches of 20 are padded to 64 rows, as many as the sequence has steps: no count differs."""
-    monkeypatch.setattr("oso_dp.training.loop.build_model", lambda *_: WRONG[name]())
+    monkeypatch.setattr("oso_dp.training.problem.build_model", lambda *_: WRONG[name]())
     with pytest.raises(OsoError, match=r"^model: "):
         train(make_task("fixed_threshold"), [make_run()], arrays)
 

@@ -168,7 +168,7 @@ def test_a_model_that_mixes_examples_is_not_trained(
             flat = x.flatten(1)
             return self.layer(flat - 0.01 * flat.mean(dim=0))
 
-    monkeypatch.setattr("oso_dp.training.loop.build_model", lambda *_: Mixing())
+    monkeypatch.setattr("oso_dp.training.problem.build_model", lambda *_: Mixing())
     with pytest.raises(OsoError, match="mixes examples"):
         train(make_task("online"), [make_run()], arrays)
 

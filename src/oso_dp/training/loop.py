@@ -4,6 +4,7 @@ What the loop sees of the training data, it sees through the mechanism; divergen
 parameters and the test loss, never by the training loss, which is private.
 """
 
+import copy
 import logging
 import math
 import time
@@ -160,7 +161,8 @@ class Training:
         _check_thresholds(task.method, self.state)
         # Of the model's structure, so without the rounding of a low precision.
         first = self.state.parameters[0].double()
-        exact = GradientCode(self.code.model, self.code.loss)
+        # A copy, whose buffers then are as exact.
+        exact = GradientCode(copy.deepcopy(self.code.model).double(), self.code.loss)
         check_independence(exact, first, *problem.examples.none())
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
@@ -232,6 +234,12 @@ class Training:
             outcome.status = status
             outcome.diverged_at = self.state.step if status == "diverged" else None
             outcome.ledger = self.mechanism.ledgers[run].to_json()
+
+    def ledger(self, position: int) -> Ledger:
+        """Of one of the runs that this began with, also once it has ended."""
+        if position in self.alive:
+            return self.mechanism.ledgers[self.alive.index(position)]
+        return Ledger.from_json(self.outcomes[position].ledger)
 
     def add_seconds(self, seconds: float) -> None:
         """The runs share the device: each is charged its part of the time."""

@@ -1,0 +1,36 @@
+"""A method's settings as a program gives them, held to their limits."""
+
+import dataclasses
+import math
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from oso_dp.errors import OsoError
+from oso_dp.methods import Settings
+
+_HOLDS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
+_SAID = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+
+
+def check_number(name: str, value: Any, **limits: float) -> None:
+    """OsoError unless `value` is a finite number within `limits` (gt, ge, lt, le)."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    fits = number and math.isfinite(value)
+    if not fits or not all(_HOLDS[key](value, limit) for key, limit in limits.items()):
+        allowed = " and ".join(f"{_SAID[key]} {limit:g}" for key, limit in limits.items())
+        raise OsoError(f"{name} {value!r}: must be a number{' ' if allowed else ''}{allowed}")
+
+
+def settings_of(kind: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
+    """A method's settings; OsoError for a name or a value that they do not take.
+
+    `where`: what was called, for the message.
+    """
+    fields = {one.name: one for one in dataclasses.fields(kind)}
+    for name, value in values.items():
+        if name not in fields:
+            known = ", ".join(sorted(fields)) or "none"
+            raise OsoError(f"{where}: unknown argument {name!r}; the method's settings are {known}")
+        check_number(name, value, **fields[name].metadata)
+    return kind(**values)

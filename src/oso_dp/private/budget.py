@@ -1,0 +1,57 @@
+"""The noise that a budget asks for, also for what is left of one."""
+
+import math
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.search import Search
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+
+ACCOUNTANTS = ("rdp", "pld")
+_LEAST, _MOST, _TOLERANCE = 0.05, 1e4, 1e-4
+
+
+def check_accountant(name: str) -> None:
+    if name not in ACCOUNTANTS:
+        raise OsoError(f"accountant {name!r}: not known; allowed are {', '.join(ACCOUNTANTS)}")
+
+
+def noise_for(
+    sampling: PoissonSampling,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    accountant: str,
+    spent: Ledger | None = None,
+) -> float:
+    """The least nu of so many steps that keeps within epsilon at delta, with what was `spent`.
+
+    OsoError where no noise does.
+    """
+    check_accountant(accountant)
+    if spent is None or not spent.steps:
+        return Search(sampling, steps, 1).noise_multiplier(epsilon, delta, accountant)
+
+    def cost(nu: float) -> float:
+        more = Ledger(sampling, [((SumQuery("step", nu),), steps)])
+        return epsilon_of([spent, more], delta, accountant)
+
+    so_far = epsilon_of([spent], delta, accountant)
+    if cost(_MOST) > epsilon:
+        raise OsoError(
+            f"epsilon {epsilon:g}: {so_far:.4g} of it is spent, at delta {delta:g}; nothing is "
+            f"left for {steps} more steps"
+        )
+    # From above, where an accountant is quick: with little noise it may take minutes.
+    low, high = math.log(_LEAST), math.log(_MOST)
+    while math.exp(high) > 2 * _LEAST and cost(math.exp(high) / 2) <= epsilon:
+        high -= math.log(2)
+    low = max(low, high - math.log(2))
+    while high - low > _TOLERANCE:
+        middle = (low + high) / 2
+        if cost(math.exp(middle)) <= epsilon:
+            high = middle
+        else:
+            low = middle
+    return math.exp(high)

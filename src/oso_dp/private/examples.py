@@ -1,0 +1,107 @@
+"""A user's training data as the loop takes it: tensors, arrays, or a map-style data set."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from oso_dp.errors import OsoError
+from oso_dp.training.problem import Examples, TensorExamples
+
+
+def examples_of(data: Any, device: torch.device) -> Examples:
+    """(inputs [n, ...], targets [n, ...]) as tensors or arrays, or a data set of such pairs.
+
+    Decimal numbers become float32, whole ones int64. OsoError, in one line, for data that cannot be
+    trained on; of a data set that is no TensorDataset only the first example is looked at.
+    """
+    if isinstance(data, TensorDataset):
+        data = data.tensors
+    if isinstance(data, IterableDataset):
+        raise OsoError("data: an IterableDataset cannot be sampled; give one with an index")
+    if isinstance(data, tuple | list):
+        if len(data) != 2:
+            raise OsoError(f"data: must be inputs and targets, not {len(data)} things")
+        inputs, targets = map(_numbers, _NAMES, data)
+        if len(inputs) != len(targets):
+            raise OsoError(f"data: {len(inputs)} inputs and {len(targets)} targets")
+        for name, values in zip(_NAMES, (inputs, targets), strict=True):
+            if values.is_floating_point() and not values.isfinite().all():
+                raise OsoError(f"data: {name} hold values that are not finite (NaN or infinite)")
+        return TensorExamples(inputs.to(device), targets.to(device))
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        if len(data) == 0:
+            raise OsoError("data: there are no examples")
+        return DatasetExamples(data, device)
+    raise OsoError(
+        f"data: must be (inputs, targets) or a data set with a length and an index, not "
+        f"{type(data).__name__}"
+    )
+
+
+_NAMES = ("inputs", "targets")
+
+
+class DatasetExamples:
+    """Examples that are fetched when a batch has them; each a pair of an input and a target."""
+
+    def __init__(self, dataset: Dataset[Any], device: torch.device) -> None:
+        self.dataset: Any = dataset
+        self.device = device
+        self.empty = tuple(part[:0] for part in self._fetch([0]))
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        runs, size = indices.shape
+        if size == 0:
+            inputs, targets = (part.new_empty(runs, 0, *part.shape[1:]) for part in self.empty)
+        else:
+            flat = self._fetch(indices.flatten().tolist())
+            inputs, targets = (part.unflatten(0, (runs, size)) for part in flat)
+        return inputs, targets
+
+    def none(self) -> tuple[Tensor, Tensor]:
+        inputs, targets = self.empty
+        return inputs, targets
+
+    def _fetch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        known: dict[int, tuple[Tensor, Tensor]] = {}  # what pads a batch is fetched once
+        for index in indices:
+            if index not in known:
+                known[index] = self._pair(index)
+        inputs, targets = zip(*(known[index] for index in indices), strict=True)
+        try:
+            return torch.stack(inputs).to(self.device), torch.stack(targets).to(self.device)
+        except RuntimeError as error:
+            raise OsoError("data: examples of different shapes; all must have one shape") from error
+
+    def _pair(self, index: int) -> tuple[Tensor, Tensor]:
+        example = self.dataset[index]
+        if not isinstance(example, tuple | list) or len(example) != 2:
+            raise OsoError("data: each example must be a pair of an input and a target")
+        one, other = (_number(name, value) for name, value in zip(_NAMES, example, strict=True))
+        return one, other
+
+
+def _numbers(name: str, values: Any) -> Tensor:
+    tensor = _number(name, values)
+    if tensor.dim() == 0 or len(tensor) == 0:
+        raise OsoError(f"data: there are no {name}")
+    return tensor
+
+
+def _number(name: str, values: Any) -> Tensor:
+    if hasattr(values, "to_numpy"):  # a table's
+        values = values.to_numpy()
+    try:
+        tensor = torch.as_tensor(np.asarray(values) if not torch.is_tensor(values) else values)
+    except (TypeError, ValueError, RuntimeError):
+        raise OsoError(f"data: {name} are no numbers ({type(values).__name__})") from None
+    if tensor.is_complex():
+        raise OsoError(f"data: {name} are complex numbers; allowed are decimal and whole ones")
+    return tensor.float() if tensor.is_floating_point() else tensor.long()

@@ -1,0 +1,110 @@
+"""A user's model and loss, checked, and made into the gradient code's recipe."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientCode, Precision
+from oso_dp.training.problem import Examples
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class OwnModel:
+    """The user's module, which stays as it is: weights [P] go into copies of it.
+
+    OsoError for what is no module, has nothing to train, is frozen in part of a layer, or drops out
+    at random.
+    """
+
+    def __init__(self, model: Any) -> None:
+        if not isinstance(model, nn.Module):
+            raise OsoError(f"model: must be a torch.nn.Module, not {type(model).__name__}")
+        self.model = model
+        self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not self.trained:
+            raise OsoError("model: has no parameter that requires a gradient")
+        for name, layer in model.named_modules():
+            if isinstance(layer, _DropoutNd) and layer.training and layer.p > 0:
+                raise OsoError(
+                    f"model: layer {name!r} drops out at random, which is not possible here; leave "
+                    "it out, or call its eval()"
+                )
+            asks = [p.requires_grad for p in layer.parameters(recurse=False)]
+            if any(asks) and not all(asks):
+                raise OsoError(
+                    f"model: layer {name!r} is frozen in part; freeze all of it, or none"
+                )
+
+    @property
+    def shapes(self) -> list[tuple[str, list[int]]]:
+        """Of the parameters that are trained, in the order of the weights."""
+        return [(name, list(p.shape)) for name, p in self.trained.items()]
+
+    def weights(self, device: torch.device) -> Tensor:
+        """Those that training begins with, float32 [P]; public."""
+        parts = [p.detach().flatten().float() for p in self.trained.values()]
+        return torch.cat(parts).to(device)
+
+    def with_weights(self, weights: Tensor) -> nn.Module:
+        """A copy that has them, [P]."""
+        made = copy.deepcopy(self.model)
+        parts = weights.detach().split([p.numel() for p in self.trained.values()])
+        with torch.no_grad():
+            for name, part in zip(self.trained, parts, strict=True):
+                parameter = made.get_parameter(name)
+                parameter.copy_(part.view_as(parameter))
+        return made
+
+    def recipe(self, device: torch.device) -> nn.Module:
+        """A copy whose parameters are those that are trained; frozen ones are buffers of it."""
+        made = copy.deepcopy(self.model).to(device).float()
+        for layer in made.modules():
+            for name, parameter in list(layer.named_parameters(recurse=False)):
+                if not parameter.requires_grad:
+                    delattr(layer, name)
+                    layer.register_buffer(name, parameter.detach())
+        return made
+
+    def code(
+        self, loss: Loss, examples: Examples, precision: Precision, device: torch.device
+    ) -> GradientCode:
+        """OsoError for a loss that is not one per example, or a model that does not take these."""
+        code = GradientCode(self.recipe(device), _per_example(loss), precision)
+        inputs, targets = (part.new_zeros(3, *part.shape[1:]) for part in examples.none())
+        weights = self.weights(device)
+        try:
+            with torch.no_grad():
+                losses = code.loss(code.outputs(weights, inputs), targets)
+        except OsoError:
+            raise
+        except Exception as error:  # whatever a model or a loss may do with another shape
+            line = " ".join(str(error).split())
+            raise OsoError(
+                f"model: fails on three examples of shape {list(inputs.shape[1:])}, targets of "
+                f"shape {list(targets.shape[1:])}: {line}"
+            ) from error
+        if not torch.is_tensor(losses) or losses.shape != (3,):
+            gave = list(losses.shape) if torch.is_tensor(losses) else type(losses).__name__
+            raise OsoError(
+                f"loss: gave {gave} for three examples; it must give one loss of each, [3] "
+                "(reduction='none', and a mean over what is one example's)"
+            )
+        return code
+
+
+def _per_example(loss: Any) -> Loss:
+    if not callable(loss):
+        raise OsoError(f"loss: must be callable, not {type(loss).__name__}")
+    reduction = getattr(loss, "reduction", "none")
+    if reduction != "none":
+        raise OsoError(
+            f"loss: its reduction is {reduction!r}; the clip needs a loss of each example: 'none'"
+        )
+    given: Loss = loss
+    return given

@@ -1,0 +1,130 @@
+"""A privately trained model: the model, what it cost, how C and rho moved; saved and loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.private.own_model import OwnModel
+from oso_dp.private.statement import Statement
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FORMAT = "oso private model 1"
+
+
+@dataclass
+class History:
+    """One entry per step, in the order of the steps; NaN where a method has no such value."""
+
+    step: list[int] = field(default_factory=list)
+    threshold: list[float] = field(default_factory=list)  # C_t, with which the step clipped
+    learning_rate: list[float] = field(default_factory=list)  # rho_t, with which it moved
+    score_step: list[int] = field(default_factory=list)
+    score: list[float] = field(default_factory=list)  # what `evaluate` gave after these steps
+
+    def copy(self) -> History:
+        """Another one with the same entries."""
+        return History(**{name: list(values) for name, values in vars(self).items()})
+
+    def take_scores(self, rows: list[dict[str, Any]]) -> None:
+        """Of evaluations, which may begin with those that are here already."""
+        for row in rows:
+            if row["step"] not in self.score_step:
+                self.score_step.append(row["step"])
+                self.score.append(row["value"])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Each of them as an array."""
+        return {name: np.asarray(values) for name, values in vars(self).items()}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row per step; `score` is missing where it was not asked for."""
+        import pandas as pd
+
+        steps = pd.DataFrame(
+            {name: vars(self)[name] for name in ("step", "threshold", "learning_rate")}
+        )
+        scores = pd.DataFrame({"step": self.score_step, "score": self.score})
+        return steps.merge(scores, on="step", how="left")
+
+
+@dataclass
+class PrivateModel:
+    """What `train_private` gives.
+
+    `status`: finished, interrupted (what was released is paid for, and training can go on), or
+    diverged (a weight was no longer finite).
+    """
+
+    model: nn.Module
+    ledger: Ledger
+    statement: Statement
+    history: History
+    status: str
+    content: dict[str, Any] = field(repr=False)  # of the training, from which it goes on
+
+    @property
+    def epsilon(self) -> float:
+        return self.statement.epsilon
+
+    @property
+    def delta(self) -> float:
+        return self.statement.delta
+
+    def save(self, path: str | Path) -> None:
+        """One file: weights, ledger, statement, history. OsoError where it cannot be written."""
+        own = OwnModel(self.model)
+        content = {
+            "shapes": own.shapes,
+            "statement": self.statement.to_json(),
+            "history": vars(self.history),
+            "status": self.status,
+            "training": self.content,
+            "ledger": self.ledger.to_json(),
+        }
+        save_checkpoint(Path(path), _FORMAT, content)
+
+
+def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
+    """What `save` wrote, its weights in a copy of `model`, which must have the same parameters.
+
+    Epsilon is computed again from the ledger. OsoError for a file that is damaged or was changed.
+    """
+    place = Path(path)
+    if not place.is_file():
+        raise OsoError(f"{path}: no such file")
+    own = OwnModel(model)
+    try:
+        content = load_checkpoint(place, _FORMAT)
+        if content is None:
+            raise ValueError("its format is another")
+        statement = Statement.from_json(content["statement"])
+        history = History(**content["history"])
+        training, status = content["training"], str(content["status"])
+        ledger = Ledger.from_json(content["ledger"])
+        weights = training["state"]["parameters"][0]
+        shapes = [(str(name), list(shape)) for name, shape in content["shapes"]]
+    except OsoError:
+        raise
+    except Exception as error:  # a damaged file fails in too many ways to list
+        line = " ".join(str(error).split())
+        raise OsoError(f"{path}: no model that oso saved, or damaged ({line})") from error
+    if shapes != own.shapes:
+        raise OsoError(f"{path}: its parameters are not those of this {type(model).__name__}")
+    spent = epsilon_of([ledger], statement.delta, statement.accountant)
+    if ledger.step_count != statement.steps or spent > statement.epsilon * (1 + 1e-6):
+        raise OsoError(f"{path}: its ledger says another thing than its statement")
+    return PrivateModel(
+        own.with_weights(torch.as_tensor(weights)), ledger, statement, history, status, training
+    )

@@ -1,0 +1,52 @@
+"""A small problem: two classes that a line parts, and a network for it."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from oso_dp import train_private
+from oso_dp.private.budget import noise_for
+
+N = 400
+
+
+@cache
+def priced(sampling, steps, epsilon, delta, accountant):
+    """As `noise_for` a training that is the first: two seconds, which most tests have in common."""
+    return noise_for(sampling, steps, epsilon, delta, accountant)
+
+
+@pytest.fixture(autouse=True)
+def no_price_is_computed_twice(monkeypatch):
+    def price(*asked):
+        return noise_for(*asked) if asked[-1] is not None else priced(*asked[:-1])
+
+    monkeypatch.setattr("oso_dp.private.train.noise_for", price)
+
+
+@pytest.fixture
+def data():
+    random = torch.Generator().manual_seed(3)
+    inputs = torch.randn(N, 6, generator=random)
+    return inputs, (inputs @ torch.randn(6, generator=random) > 0).long()
+
+
+@pytest.fixture
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+@pytest.fixture
+def train(model, data):
+    """train_private with what every test would say."""
+
+    def call(**changed):
+        given = {"model": model, "loss": nn.CrossEntropyLoss(reduction="none"), "data": data}
+        usual = {"epsilon": 3.0, "delta": 1e-5, "epochs": 2, "batch_size": 50, "progress": False}
+        return train_private(**{**given, **usual, **changed})
+
+    return call

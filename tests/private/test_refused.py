@@ -1,0 +1,190 @@
+"""What does not fit together: one line, before anything is trained."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset
+
+from oso_dp import OsoError
+from oso_dp.training.loop import Training
+
+TAKE_STEP = Training.take_step
+
+
+def refuse_step(self) -> None:
+    raise AssertionError("a step was taken")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_trained(monkeypatch):
+    monkeypatch.setattr(Training, "take_step", refuse_step)
+
+
+def refusal(call, **changed) -> str:
+    with pytest.raises(OsoError) as error:
+        call(**changed)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+class Of(Dataset):
+    def __init__(self, *examples) -> None:
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int):
+        return self.examples[index]
+
+
+X, Y = np.zeros((9, 6), dtype=np.float32), np.zeros(9, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X, Y[:8]), "data: 9 inputs and 8 targets"),
+        ((X,), "data: must be inputs and targets, not 1 things"),
+        ((X, Y, Y), "data: must be inputs and targets, not 3 things"),
+        ((X[:0], Y[:0]), "data: there are no inputs"),
+        ((np.full((9, 6), np.nan), Y), "data: inputs hold values that are not finite"),
+        ((X, np.full(9, np.inf)), "data: targets hold values that are not finite"),
+        ((X.astype(complex), Y), "data: inputs are complex numbers"),
+        (([["a"] * 6] * 9, Y), "data: inputs are no numbers"),
+        (Stream(), "data: an IterableDataset cannot be sampled"),
+        (Of(), "data: there are no examples"),
+        (Of(X[0], X[0]), "data: each example must be a pair"),
+        (42, "data: must be (inputs, targets) or a data set with a length and an index, not int"),
+        ((X[:, :5], Y), "model: fails on three examples of shape [5], targets of shape []"),
+    ],
+)
+def test_data(train, data, message) -> None:
+    assert message in refusal(train, data=data, batch_size=5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (nn.CrossEntropyLoss(), "loss: its reduction is 'mean'"),
+        (nn.CrossEntropyLoss(reduction="sum"), "loss: its reduction is 'sum'"),
+        (nn.functional.cross_entropy, "loss: gave [] for three examples"),
+        (lambda outputs, targets: outputs, "loss: gave [3, 2] for three examples"),
+        (lambda outputs, targets: 1.0, "loss: gave float for three examples"),
+        (lambda outputs: outputs, "model: fails on three examples"),
+        ("cross entropy", "loss: must be callable, not str"),
+        (
+            lambda outputs, targets: outputs.sum(dim=1) * outputs.mean(),
+            "is another in a batch of 7 than alone",
+        ),
+    ],
+)
+def test_loss(train, loss, message) -> None:
+    assert message in refusal(train, loss=loss)
+
+
+def frozen_in_part() -> nn.Module:
+    model = nn.Sequential(nn.Linear(6, 2))
+    model[0].bias.requires_grad_(False)
+    return model
+
+
+class Centred(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layer(inputs - inputs.mean(dim=0))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("a model", "model: must be a torch.nn.Module, not str"),
+        (nn.Tanh(), "model: has no parameter that requires a gradient"),
+        (nn.Linear(6, 2).requires_grad_(False), "model: has no parameter that requires"),
+        (frozen_in_part(), "model: layer '0' is frozen in part"),
+        (nn.Sequential(nn.Linear(6, 2), nn.BatchNorm1d(2)), "layer '1' is a BatchNorm1d"),
+        (nn.Sequential(nn.Linear(6, 2), nn.Dropout()), "layer '1' drops out at random"),
+        (Centred(), "model: its output for an example"),
+    ],
+)
+def test_model(train, model, message) -> None:
+    assert message in refusal(train, model=model)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"epsilon": 0}, "epsilon 0: must be a number above 0"),
+        ({"epsilon": float("inf")}, "epsilon inf: must be a number above 0"),
+        ({"epsilon": 1e-9}, "epsilon 1e-09: no noise multiplier between"),
+        ({"delta": 1.0}, "delta 1.0: must be a number above 0 and below 1"),
+        ({"epochs": -1}, "epochs -1: must be a number above 0"),
+        ({"batch_size": 401}, "batch_size 401: must be at most the 400 examples"),
+        ({"batch_size": 0}, "batch_size 0: must be a whole number above 0"),
+        ({"batch_size": 2.5}, "batch_size 2.5: must be a whole number above 0"),
+        ({"piece": -4}, "piece -4: must be a whole number above 0"),
+        ({"evaluate_every": 0}, "evaluate_every 0: must be a whole number above 0"),
+        ({"learning_rate": 0}, "learning_rate 0: must be a number above 0"),
+        ({"momentum": 1.0}, "momentum 1.0: must be a number at least 0 and below 1"),
+        ({"accountant": "gdp"}, "accountant 'gdp': not known; allowed are rdp, pld"),
+        ({"precision": "float16"}, "precision 'float16': allowed are float32"),
+        ({"device": "tpu9"}, "device 'tpu9': not known; allowed are cpu, cuda"),
+        ({"randomness": "seeded"}, "seed: goes with randomness='seeded'"),
+        ({"seed": 1}, "seed: goes with randomness='seeded'"),
+        ({"randomness": "dice"}, "randomness 'dice': not known; allowed are seeded, system"),
+        ({"method": "onlin"}, "method 'onlin': not known; allowed are"),
+        ({"method": "no_dp"}, "method 'no_dp': protects nobody"),
+        ({"method": "fixed_threshold"}, "method 'fixed_threshold': needs a threshold"),
+        (
+            {"method": "fixed_quantile", "threshold": 1.0},
+            "fixed_quantile: a run must begin with a quantile",
+        ),
+        ({"method": "fixed_quantile", "quantile": 2}, "quantile 2: must be a number above 0 and"),
+        ({"treshold_rate": 1.0}, "train_private: unknown argument 'treshold_rate'; the method's"),
+        ({"threshold_rate": -1.0}, "threshold_rate -1.0: must be a number at least 0"),
+    ],
+)
+def test_numbers_and_names(train, changed, message) -> None:
+    assert message in refusal(train, **changed)
+
+
+class TestAfter:
+    """Going on from what was trained before."""
+
+    @pytest.fixture
+    def earlier(self, train, monkeypatch):
+        monkeypatch.setattr(Training, "take_step", TAKE_STEP)
+        made = train(epochs=0.25)
+        monkeypatch.setattr(Training, "take_step", refuse_step)
+        return made
+
+    def test_a_spent_budget(self, train, earlier) -> None:
+        message = refusal(train, after=earlier)
+        assert "epsilon 3: 3 of it is spent, at delta 1e-05; nothing is left for 16 more" in message
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            ({"data": (X, Y), "batch_size": 2}, "after: was trained on 400 examples, these are 9"),
+            ({"batch_size": 40}, "after: was trained with batch_size 50; the ledger has"),
+            ({"method": "auto_s"}, "after: was trained by 'online', not by 'auto_s'"),
+        ],
+    )
+    def test_another_training(self, train, earlier, changed, message) -> None:
+        assert message in refusal(train, after=earlier, epsilon=9.0, **changed)
+
+    def test_one_that_diverged(self, train, earlier) -> None:
+        gone = copy.copy(earlier)
+        gone.status = "diverged"
+        assert "after: this training diverged; begin anew" in refusal(train, after=gone)

@@ -1,0 +1,81 @@
+"""A model that is saved comes back whole, and one that somebody changed does not."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from oso_dp import OsoError, load_private
+from oso_dp.private import trained
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+
+
+@pytest.fixture
+def saved(train, tmp_path):
+    made = train(evaluate=lambda model: 0.5, evaluate_every=10)
+    path = tmp_path / "a model.oso"
+    made.save(path)
+    return made, path
+
+
+def test_everything_comes_back_and_training_goes_on(saved, train, model) -> None:
+    made, path = saved
+    back = load_private(path, model)
+    assert back.statement == made.statement
+    assert back.history == made.history
+    assert back.ledger == made.ledger
+    assert (back.epsilon, back.delta, back.status) == (made.epsilon, made.delta, "finished")
+    for one, other in zip(back.model.parameters(), made.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    more = train(after=back, epsilon=4.0)
+    assert more.ledger.step_count == 32
+    assert more.epsilon <= 4.0
+    assert more.history.learning_rate[16] == pytest.approx(made.history.learning_rate[-1], rel=0.01)
+
+
+def changed(path, **parts) -> None:
+    """The file with other content and its right checksum, as whoever knows the format writes it."""
+    content = load_checkpoint(path, trained._FORMAT)
+    assert content is not None
+    content.pop("fingerprint")
+    save_checkpoint(path, trained._FORMAT, {**content, **parts})
+
+
+def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:
+    made, path = saved
+    edited = json.loads(made.ledger.to_json())
+    edited["steps"][0]["count"] -= 1
+    changed(path, ledger=json.dumps(edited))
+    with pytest.raises(OsoError, match="its ledger says another thing than its statement"):
+        load_private(path, model)
+
+
+def test_a_statement_that_claims_less_is_refused(saved, model) -> None:
+    made, path = saved
+    claimed = json.loads(made.statement.to_json())
+    claimed["epsilon"] = 0.5
+    changed(path, statement=json.dumps(claimed))
+    with pytest.raises(OsoError, match="its ledger says another thing than its statement"):
+        load_private(path, model)
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda b: b[:-9], lambda b: b"", lambda b: b[:200] + b"x" + b[201:]]
+)
+def test_a_damaged_file_is_one_line(saved, model, spoil) -> None:
+    path = saved[1]
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(
+        OsoError, match=r"a model\.oso: no model that oso saved, or damaged"
+    ) as error:
+        load_private(path, model)
+    assert "\n" not in str(error.value)
+
+
+def test_another_model_and_no_file_are_refused(saved, tmp_path) -> None:
+    other = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2))
+    with pytest.raises(OsoError, match="its parameters are not those of this Sequential"):
+        load_private(saved[1], other)
+    with pytest.raises(OsoError, match="no such file"):
+        load_private(tmp_path / "b", other)

@@ -1,0 +1,222 @@
+"""A user's model on a user's data: what it learns, what it costs, and that both agree."""
+
+import math
+import signal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.search import Search
+from oso_dp.methods import find_method
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.cohort import Run
+from oso_dp.training.problem import Problem, Recipe, TensorExamples
+
+SEEDED = {"randomness": "seeded", "seed": 1}
+
+
+def flat(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def accuracy(model: nn.Module, data) -> float:
+    inputs, targets = data
+    return float((model(inputs).argmax(dim=1) == targets).float().mean())
+
+
+def test_it_learns_within_its_budget_and_leaves_the_users_model_alone(train, model, data) -> None:
+    before = flat(model).clone()
+    made = train(epsilon=8.0, epochs=10)
+    assert torch.equal(flat(model), before)
+    assert all(p.requires_grad for p in (*model.parameters(), *made.model.parameters()))
+    assert accuracy(made.model, data) > 0.85 > accuracy(model, data) + 0.1
+    assert made.status == "finished"
+    assert made.ledger.step_count == 80 == len(made.history.step)
+    assert 7.99 < made.epsilon <= 8.0
+    assert made.epsilon == epsilon_of([made.ledger], 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "accountant"),
+    [("online", "rdp"), ("auto_s", "rdp"), ("fixed_quantile", "rdp"), ("online", "pld")],
+)
+def test_the_noise_is_what_the_budget_asks_for(train, method, accountant) -> None:
+    extra = {"quantile": 0.5, "threshold": 1.0} if method == "fixed_quantile" else {}
+    whole = {"epsilon": 1.0, "epochs": 4, "batch_size": 400}  # all examples, priced in no time
+    made = train(method=method, accountant=accountant, **whole, **extra)
+    by_rdp, nu = (
+        Search(PoissonSampling(1.0), 4, 1).noise_multiplier(1.0, 1e-5, name)
+        for name in ("rdp", accountant)
+    )
+    (together, steps), *others = made.ledger.releases()
+    assert (steps, others) == (4, [])
+    assert together == pytest.approx(nu, rel=1e-6)
+    assert (nu < 0.95 * by_rdp) == (accountant == "pld")
+    assert made.epsilon == pytest.approx(1.0, rel=2e-3)
+    assert made.epsilon <= 1.0
+
+
+def test_nothing_repeats_unless_a_seed_is_given(train) -> None:
+    assert not torch.equal(flat(train().model), flat(train().model))
+    assert torch.equal(flat(train(**SEEDED).model), flat(train(**SEEDED).model))
+    other = train(randomness="seeded", seed=2)
+    assert not torch.equal(flat(train(**SEEDED).model), flat(other.model))
+
+
+def test_steps_are_those_of_the_method_by_hand(train, model, data) -> None:
+    """FixedThreshold's steps: the clipped gradients of each batch, noised, with momentum."""
+    made = train(method="fixed_threshold", threshold=0.7, learning_rate=0.3, **SEEDED)
+    nu = made.ledger.releases()[0][0]
+    mechanism = Mechanism(["private 1"], 400, 50)
+    theta, velocity = flat(model).clone(), 0.0
+    copy = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+    for step in range(1, made.ledger.step_count + 1):
+        indices, present = mechanism.random_numbers.batches(["private 1"], step)
+        total = torch.zeros_like(theta, dtype=torch.float64)
+        nn.utils.vector_to_parameters(theta, copy.parameters())
+        for place in indices[0][present[0]].tolist():
+            copy.zero_grad()
+            nn.functional.cross_entropy(copy(data[0][place][None]), data[1][place][None]).backward()
+            gradient = torch.cat([p.grad.flatten() for p in copy.parameters()])
+            total += gradient * min(1.0, 0.7 / float(gradient.norm()))
+        purpose = f"noise/clipped_gradient/{nu:.7g}"
+        noise = mechanism.random_numbers.normals(["private 1"], purpose, step, theta.shape)[0]
+        velocity = 0.9 * velocity + (total + 0.7 * nu * noise) / 50
+        theta = (theta - 0.3 * velocity).float()
+    torch.testing.assert_close(flat(made.model), theta, rtol=1e-4, atol=1e-5)
+
+
+class Pairs(Dataset):
+    """As users write them: a tensor and a number."""
+
+    def __init__(self, data) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data[0])
+
+    def __getitem__(self, index: int):
+        return self.data[0][index], int(self.data[1][index])
+
+
+def test_data_of_any_form_are_the_same_data(train, data) -> None:
+    forms = [data, [*data], TensorDataset(*data), Pairs(data)]
+    forms += [tuple(part.numpy() for part in data), (data[0].double(), data[1].to(torch.int32))]
+    first, *others = (flat(train(data=form, **SEEDED).model) for form in forms)
+    for other in others:
+        torch.testing.assert_close(other, first, rtol=1e-5, atol=1e-6)
+
+
+def test_pieces_change_memory_only(train) -> None:
+    torch.testing.assert_close(
+        flat(train(piece=7, **SEEDED).model), flat(train(**SEEDED).model), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_frozen_layers_stay_and_cost_no_noise(train, model, data) -> None:
+    model[0].requires_grad_(False)
+    made = train(epsilon=20.0, **SEEDED)
+    assert torch.equal(made.model[0].weight, model[0].weight)
+    assert not torch.equal(made.model[2].weight, model[2].weight)
+    assert [p.requires_grad for p in made.model.parameters()] == [False, False, True, True]
+
+
+def test_the_history_is_what_online_did(train) -> None:
+    made = train(epochs=5, threshold_rate=0.1, evaluate=lambda m: 0.25, evaluate_every=15)
+    history = made.history.arrays()
+    assert history["step"].tolist() == list(range(1, 41))
+    for name, rate in (("threshold", 0.1), ("learning_rate", 2.5e-3)):
+        moves = np.abs(np.diff(np.log(history[name])))
+        assert moves[0] == pytest.approx(0, abs=1e-6)  # from the second step on
+        assert moves[1:] == pytest.approx(rate, rel=1e-3)
+    assert history["score_step"].tolist() == [15, 30, 40]
+    table = made.history.to_pandas()
+    assert table["score"].count() == 3
+    assert len(table) == 40
+
+
+def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> None:
+    def interrupt(model: nn.Module) -> float:
+        signal.raise_signal(signal.SIGINT)
+        return 0.0
+
+    whole = train(**SEEDED)
+    begun = train(evaluate=interrupt, evaluate_every=5, progress=True, **SEEDED)
+    assert begun.status == "interrupted"
+    assert begun.ledger.step_count == 5
+    assert 0 < begun.epsilon < 3
+    assert "stopped at step 5 of 16: epsilon" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # The rest, at the same noise but for the last digits, is what it would have been.
+    rest = train(after=begun, epochs=11 / 8, **SEEDED)
+    assert rest.status == "finished"
+    assert rest.ledger.step_count == 16
+    assert 2.99 < rest.epsilon <= 3
+    assert rest.history.step == list(range(1, 17))
+    nu = [nu for nu, _ in rest.ledger.releases()]
+    assert nu == pytest.approx([nu[0]] * len(nu), rel=1e-3)
+    assert rest.history.learning_rate[:6] == whole.history.learning_rate[:6]
+
+
+def test_what_is_left_of_a_budget_is_spent_and_no_more(train) -> None:
+    first = train(epsilon=1.0)
+    state = first.content["state"]["parameters"].clone()
+    more = train(after=first, epsilon=2.0, epochs=3)
+    assert more.ledger.step_count == 16 + 24
+    assert 1.99 < more.epsilon <= 2.0
+    assert more.ledger.steps[0][0] == first.ledger.steps[0][0]
+    assert torch.equal(first.content["state"]["parameters"], state)  # nor does it change the first
+    assert first.ledger.step_count == 16
+
+
+def test_a_training_that_diverges_says_so_and_gives_no_broken_weights(train, model) -> None:
+    made = train(learning_rate=1e38, initial_threshold=1e6)
+    assert made.status == "diverged"
+    assert torch.equal(flat(made.model), flat(model))
+    assert 0 < made.epsilon <= 3
+
+
+def test_the_loop_is_the_studys(monkeypatch, train) -> None:
+    """No second one: what is trained goes through its Training."""
+    seen = []
+    from oso_dp.training.loop import Training
+
+    real = Training.take_step
+
+    def take_step(self) -> None:
+        seen.append(self)
+        real(self)
+
+    monkeypatch.setattr(Training, "take_step", take_step)
+    made = train()
+    assert len(seen) == made.ledger.step_count
+    (training,) = set(seen)
+    assert isinstance(training.problem, Problem)
+    assert isinstance(training.problem.examples, TensorExamples)
+    assert type(training.task) is Recipe
+    assert training.task.randomness == "system"
+
+
+def test_numbers_of_the_statement(train) -> None:
+    made = train(epochs=1.01)
+    statement = made.statement
+    assert statement.steps == statement.planned_steps == math.ceil(1.01 * 400 / 50)
+    assert (statement.examples, statement.sampling_rate) == (400, 0.125)
+    sums = dict(statement.releases)
+    assert sums["clipped_direction"] / made.ledger.releases()[0][0] == pytest.approx(7.124)
+    text = str(statement)
+    for part in ("one example", "added or removed", "1e-05", "rdp", "not included", "online"):
+        assert part in text
+    assert f"{made.epsilon:.4g}" in text
+    assert "cryptographic" in text
+    assert "whoever knows the seed" in str(train(**SEEDED).statement)
+
+
+def test_a_run_of_the_method_needs_what_it_searches() -> None:
+    assert find_method("online").search == ("learning_rate",)
+    assert Run("a", 0, 1.0, None, None).threshold is None
