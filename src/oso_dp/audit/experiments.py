@@ -24,7 +24,8 @@ from oso_dp.models.one_layer import INPUTS
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Run
-from oso_dp.training.loop import Outcome, Task, train
+from oso_dp.training.loop import Task, train
+from oso_dp.training.outcome import Outcome
 
 EPSILON, DELTA = 2.0, 1e-5  # what each run may cost
 _LEARNING_RATE = 1e-6  # parameters move, but a canary's gradient stays larger than C

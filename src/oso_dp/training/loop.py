@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,13 +29,15 @@ from oso_dp.gradients import (
 from oso_dp.methods import Method, State
 from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
-from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import source, stream
 from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
 from oso_dp.training.evaluate import Evaluator
+from oso_dp.training.outcome import Course, Outcome
+from oso_dp.training.restored import check_alike
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -63,18 +65,6 @@ class Task:
     randomness: str = "seeded"  # of batches and noise: see oso_dp.privacy.streams
     precision: str = "float32"  # of products: see oso_dp.gradients.precision
     width: int | None = None  # runs that go through the model together; None: as suits the device
-
-
-@dataclass
-class Outcome:
-    """What came out of one run."""
-
-    run_id: str
-    status: str = "running"  # then finished or diverged
-    diverged_at: int | None = None
-    ledger: str = ""
-    wall_seconds: float = 0.0
-    evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 
 def train(
@@ -271,33 +261,29 @@ class Training:
             raise ValueError("its runs are not of this job")
         if alive != [run for run in self.alive if run in alive]:
             raise ValueError("its living runs are not of this job")
-        _check_alike(state, self.state, len(alive))
-        ledgers = [Ledger.from_json(text) for text in content["ledgers"]]
-        if [ledger.step_count for ledger in ledgers] != [state.step] * len(alive):
-            raise ValueError("its ledgers are not of its step")
+        check_alike(state, self.state, len(alive), self.task.method)
+        course = course_of(self.task, len(self.inputs))
+        course.check(outcomes, state.step)
+        if [run for run, one in enumerate(outcomes) if one.status == "running"] != alive:
+            raise ValueError("its living runs are not those that run")
+        ledgers = [course.ledger(text, state.step) for text in content["ledgers"]]
+        if len(ledgers) != len(alive) or not finite(state.parameters).all():
+            raise ValueError("its living runs have no ledger, or no parameters")
         # From here on nothing fails: a checkpoint is taken whole, or not at all.
         self.state, self.outcomes, self.alive = state, outcomes, alive
         self.mechanism.keep(self.alive)
         self.mechanism.resume(ledgers, self.state.step)
 
 
-def _check_alike(state: State, fresh: State, runs: int) -> None:
-    """ValueError unless so many runs can go on from a state that was read."""
-    for name, value in vars(fresh).items():
-        other = getattr(state, name)
-        if isinstance(value, Tensor):
-            first = value[:1].expand(runs, *value.shape[1:])
-            same = isinstance(other, Tensor) and _form(other) == _form(first)
-        elif name == "memory":
-            same = all(len(one) == runs for one in other.values())
-        else:
-            same = other == value or (name == "step" and type(other) is int and other > 0)
-        if not same:
-            raise ValueError(f"its {name} is not of this job")
-
-
-def _form(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.shape, tensor.dtype, tensor.device
+def course_of(task: Task, examples: int) -> Course:
+    """What each run of this task goes through on so many examples."""
+    return Course(
+        PoissonSampling(task.batch_size / examples),
+        task.noise_multiplier,
+        task.metric,
+        task.steps,
+        task.evaluate_every,
+    )
 
 
 def _check_thresholds(method: Method, state: State) -> None:
