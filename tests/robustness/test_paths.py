@@ -82,7 +82,7 @@ def test_a_damaged_archive_of_any_method_is_one_line(method, place) -> None:
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("glove.6B.50d.txt", TEXT * 50)
     whole = path.read_bytes()
-    for at in range(46, len(whole) - 120, 7):
+    for at in range(46, len(whole) - 120, max(7, len(whole) // 60)):
         path.write_bytes(whole[:at] + b"\xa5" * 4 + whole[at + 4 :])
         with pytest.raises(OsoError, match=r"glove\.6B\.zip: "):
             load_vectors(place, place)
