@@ -39,6 +39,17 @@ def test_what_a_user_can_mend_is_one_line(error, said, capsys) -> None:
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("sign", ["\n", "\r", "\x1b[2J", "\u2028", "\ud800", "\0"])
+def test_no_key_of_a_file_breaks_the_line_or_moves_the_cursor(sign, capsys) -> None:
+    """Found by fuzzing: a ledger and a configuration with a line's end in a key."""
+    error = OsoError(f"a.yaml: key {sign}: unknown")
+    assert str(error).isprintable()
+    assert str(error).startswith("a.yaml: key ")
+    assert str(error).endswith(": unknown")
+    ended(raising(error))
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_fault_of_the_program_keeps_its_traceback() -> None:
     for error in (KeyError("x"), ModuleNotFoundError("No module", name="oso_dp.nothing")):
         with pytest.raises(type(error)):

@@ -7,13 +7,14 @@ class OsoError(Exception):
     """Something the user can mend: one line that names the culprit and what is allowed.
 
     The command line prints the message without a traceback and exits with status 2. Of a very long
-    one, the middle is left out.
+    one, the middle is left out. What no terminal prints, as a line's end that a file's key holds,
+    becomes a space.
     """
 
     def __init__(self, message: str) -> None:
         if len(message) > _LONGEST:
             message = f"{message[: _LONGEST - 400]} [...] {message[-390:]}"
-        super().__init__(message)
+        super().__init__("".join(sign if sign.isprintable() else " " for sign in message))
 
 
 def is_for_memory(error: BaseException) -> bool:

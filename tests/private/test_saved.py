@@ -34,6 +34,24 @@ def test_everything_comes_back_and_training_goes_on(saved, train, model) -> None
     assert more.history.learning_rate[16] == pytest.approx(made.history.learning_rate[-1], rel=0.01)
 
 
+def test_of_a_training_that_diverged_there_is_nothing_to_go_on_from(train, model, tmp_path) -> None:
+    made = train(learning_rate=1e38, initial_threshold=1e6)
+    made.save(tmp_path / "gone")
+    back = load_private(tmp_path / "gone", model)
+    assert (back.status, back.epsilon) == ("diverged", made.epsilon)
+    with pytest.raises(OsoError, match="after: this training diverged"):
+        train(after=back, epsilon=9.0)
+
+
+def test_a_state_of_another_form_is_refused(saved, train, model) -> None:
+    path = saved[1]
+    content = load_checkpoint(path, trained._FORMAT)
+    content["state"]["parameters"] = content["state"]["parameters"][:, 1:]
+    changed(path, state=content["state"])
+    with pytest.raises(OsoError, match="after: its parameters is not of this job"):
+        train(after=load_private(path, model), epsilon=9.0)
+
+
 def changed(path, **parts) -> None:
     """The file with other content and its right checksum, as whoever knows the format writes it."""
     content = load_checkpoint(path, trained._FORMAT)

@@ -165,12 +165,12 @@ def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> N
 
 def test_what_is_left_of_a_budget_is_spent_and_no_more(train) -> None:
     first = train(epsilon=1.0)
-    state = first.content["state"]["parameters"].clone()
+    state = first.state["parameters"].clone()
     more = train(after=first, epsilon=2.0, epochs=3)
     assert more.ledger.step_count == 16 + 24
     assert 1.99 < more.epsilon <= 2.0
     assert more.ledger.steps[0][0] == first.ledger.steps[0][0]
-    assert torch.equal(first.content["state"]["parameters"], state)  # nor does it change the first
+    assert torch.equal(first.state["parameters"], state)  # nor does it change the first
     assert first.ledger.step_count == 16
 
 

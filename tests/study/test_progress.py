@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 
 import pytest
 
@@ -50,12 +51,23 @@ def test_a_jobs_share(job, log, done: bool, share: float) -> None:
     assert job("one", 1.0, log, done).share() == pytest.approx(share)
 
 
-def test_what_an_earlier_study_left_does_not_count(job) -> None:
-    """A part and a log from before: the job trains other runs, and has not begun."""
+@pytest.mark.parametrize("jump", [-86_400, -1, 0, 3600])
+def test_what_an_earlier_study_left_does_not_count(jump, job) -> None:
+    """A part and a log from before: the job trains other runs, and has not begun.
+
+    What it writes counts, whatever the clock says by then.
+    """
     made = job("one", 1.0, said(1, 4, 50, 100), done=True)
-    now = made.log.stat().st_mtime
-    assert Job(made.hours, made.part, made.log, since=now + 1).share() == 0.0
-    assert Job(made.hours, made.part, made.log, since=now - 1).share() == 1.0
+    ahead = Job.ahead(made.hours, made.part, made.log)
+    assert ahead.share() == 0.0
+    at = made.log.stat().st_mtime + jump
+    made.log.write_text(said(2, 4, 50, 100))
+    os.utime(made.log, (at, at))
+    assert ahead.share() == 0.375
+    (made.part / "new").touch()
+    os.utime(made.part / "new", (at, at))
+    (made.part / "new").rename(made.part / "runs.parquet")  # as parts are written
+    assert ahead.share() == 1.0
 
 
 def test_hours_left_are_at_the_speed_so_far(job) -> None:

@@ -6,7 +6,6 @@ import re
 import shlex
 import signal
 import sys
-import time
 from pathlib import Path
 
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -23,7 +22,7 @@ from oso_dp.study.expand import cohorts
 from oso_dp.study.leader import LEADER
 from oso_dp.study.needs import gpus, memory_mb, minutes
 from oso_dp.study.plan import plans_of
-from oso_dp.study.progress import Job, Watch
+from oso_dp.study.progress import Job, Watch, version
 from oso_dp.study.slurm import Request, check_requests
 from oso_dp.study.workflow import begin, check_handed_over, dry_run
 from oso_dp.study.workload import seconds, workload
@@ -39,7 +38,7 @@ except OsoError as error:
     sys.exit(error_line(error))
 
 PREPARED = {cohort.data_file: cohort for cohort in COHORTS.values()}
-STARTED = time.time()
+LOGGED = set()  # versions of the logs that an earlier study left
 BUILD = Path("build") / STUDY.name
 LOGS = BUILD / "logs"
 STORE = Path(STUDY.results)
@@ -86,15 +85,15 @@ wildcard_constraints:
 
 onerror:
     # The line that says what to mend, once more at the end, where people look.
-    logs = [*LOGS.rglob("*.log"), *Path("build/data").glob("*.log")]
-    for path in logs:
-        if path.stat().st_mtime >= STARTED - 1:
+    for path in all_logs():
+        if version(path) not in LOGGED:
             for line in path.read_text().splitlines():
                 if line.startswith(error_line("")):
                     print(line, file=sys.stderr)
 
 
 onstart:
+    LOGGED.update(map(version, all_logs()))
     if workflow.executor_plugin.name == "slurm":
         try:
             check_requests(slurm_requests())
@@ -132,6 +131,11 @@ def slurm_requests():
             )
 
 
+def all_logs():
+    """Of this study's jobs, and of preparing data, which studies share."""
+    return [*LOGS.rglob("*.log"), *Path("build/data").glob("*.log")]
+
+
 def training_jobs():
     """All jobs that train, as the line on progress needs them. Of those ahead, what lies there from
     an earlier study does not count."""
@@ -143,8 +147,8 @@ def training_jobs():
             left = [run for run in runs if run.run_id not in STORED]
             hours = seconds(STUDY, cohort, left) / 3600
             part = BUILD / "parts" / name / f"shard{shard}"
-            since = STARTED if str(part / "runs.parquet") in ahead else 0.0
-            yield Job(hours, part, LOGS / f"train/{name}.shard{shard}.log", since)
+            made = Job.ahead if str(part / "runs.parquet") in ahead else Job
+            yield made(hours, part, LOGS / f"train/{name}.shard{shard}.log")
 
 
 def plans(wildcards, input):

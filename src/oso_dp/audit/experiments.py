@@ -24,7 +24,8 @@ from oso_dp.models.one_layer import INPUTS
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Run
-from oso_dp.training.loop import Outcome, train
+from oso_dp.training.loop import train
+from oso_dp.training.outcome import Outcome
 from oso_dp.training.problem import Task
 
 EPSILON, DELTA = 2.0, 1e-5  # what each run may cost

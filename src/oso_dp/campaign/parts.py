@@ -16,13 +16,17 @@ from pathlib import Path
 import pandas as pd
 
 from oso_dp.campaign.order import Work
+from oso_dp.data.fetch import read_up_to
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, make_folder, parse_json, reason
 from oso_dp.results.read import is_store, read_columns, run_ids
 from oso_dp.results.write import write_table
 from oso_dp.study.cohort import Cohort, Run
+from oso_dp.training.checkpoint import set_aside_if_damaged
 from oso_dp.training.job import Rows
 
+_DIGITS = 12  # of a group's digest
+_LONGEST = 1 << 20  # bytes; a group of 64 runs takes 2 kB
 _TIMES = ["run_id", "dataset", "method", "device", "steps", "status", "wall_seconds"]
 
 
@@ -92,12 +96,16 @@ class Parts:
         """Groups of this cohort that were begun and not ended. Only while claimed."""
         by_id = {run.run_id: run for run in cohort.runs if run.run_id not in self.done}
         groups = []
-        for path in sorted(self.progress.glob(f"{cohort.name}.*/runs.json")):
-            run_ids = _run_ids(path)
-            if by_id.keys() >= set(run_ids):
+        for path in sorted(self.progress.glob(f"{cohort.name}.{'[0-9a-f]' * _DIGITS}/runs.json")):
+            if path.parent.is_symlink():  # to somewhere that is not ours to change
+                continue
+            run_ids: list[str] = []
+            with set_aside_if_damaged(path):
+                run_ids = _run_ids(path, cohort)
+            if run_ids and by_id.keys() >= set(run_ids):
                 groups.append(tuple(by_id[run_id] for run_id in run_ids))
             elif self.done & set(run_ids):  # trained meanwhile, perhaps in another group
-                shutil.rmtree(path.parent)
+                shutil.rmtree(path.parent, ignore_errors=True)
         return groups
 
     def begin(self, cohort: Cohort, group: Sequence[Run]) -> Path:
@@ -132,16 +140,27 @@ class Parts:
 
 
 def _name(cohort: Cohort, group: Sequence[Run]) -> str:
-    run_ids = "".join(run.run_id for run in group)
-    return f"{cohort.name}.{hashlib.sha256(run_ids.encode()).hexdigest()[:12]}"
+    return _named(cohort, [run.run_id for run in group])
 
 
-def _run_ids(path: Path) -> list[str]:
-    """Of a group that was begun."""
+def _named(cohort: Cohort, run_ids: Sequence[str]) -> str:
+    digest = hashlib.sha256("".join(run_ids).encode()).hexdigest()
+    return f"{cohort.name}.{digest[:_DIGITS]}"
+
+
+def _run_ids(path: Path, cohort: Cohort) -> list[str]:
+    """Of a group that was begun. ValueError for what no campaign wrote there."""
     try:
-        run_ids = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = read_up_to(path, _LONGEST)
+    except OSError as error:
         raise OsoError(f"{path}: cannot be read ({reason(error)}); remove its folder") from None
+    if len(content) > _LONGEST:
+        raise ValueError(f"longer than {_LONGEST} bytes")
+    run_ids = parse_json(content.decode())
     if not isinstance(run_ids, list) or not all(isinstance(run_id, str) for run_id in run_ids):
-        raise OsoError(f"{path}: not a list of runs; remove its folder")
+        raise ValueError("not a list of runs")
+    if not run_ids or len(set(run_ids)) != len(run_ids):
+        raise ValueError("no run, or one twice")
+    if _named(cohort, run_ids) != path.parent.name:
+        raise ValueError("its folder is named after other runs")
     return run_ids

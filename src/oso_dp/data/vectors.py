@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,5 +138,7 @@ def _read(path: Path) -> bytes:
             return member.read(limit)
     except KeyError:
         raise OsoError(f"{path}: holds no {OFFICIAL.name}") from None
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+    except WrongContentError:
+        raise
+    except Exception as error:  # a damaged archive fails in too many ways to list
         raise OsoError(f"{path}: cannot read this file ({reason(error)})") from error

@@ -113,7 +113,7 @@ def train_private(
     sampling = PoissonSampling(size / len(examples))
     if after is not None:
         _check_goes_on(after, method, sampling, len(examples))
-        run = replace(run, run_id=after.content["outcomes"][0]["run_id"])
+        run = replace(run, run_id=after.run_id)
     steps = math.ceil(epochs * len(examples) / size)
     spent = None if after is None else after.ledger
     recipe = Recipe(
@@ -136,7 +136,10 @@ def train_private(
     )
     training = Training(recipe, [run], problem, _watch(history))
     if after is not None:
-        training.restore(_going_on(after, recipe))
+        try:
+            training.go_on(_state(after, recipe), [copy.deepcopy(after.ledger)])
+        except ValueError as error:
+            raise OsoError(f"after: {error}") from error
     status = _train(training, ProgressBar(recipe.steps) if progress else None)
     history.take_scores(training.outcomes[0].evaluations)
     ledger = training.ledger(0)
@@ -168,7 +171,9 @@ def train_private(
     # Weights that are not finite are nobody's: of a training that diverged, the first ones.
     weights = (training.state.parameters if training.alive else problem.first)[0]
     made = own.with_weights(weights.cpu())
-    return PrivateModel(made, ledger, statement, history, status, training.content())
+    return PrivateModel(
+        made, ledger, statement, history, status, run.run_id, dict(vars(training.state))
+    )
 
 
 def _run(
@@ -219,11 +224,11 @@ def _check_goes_on(
         )
 
 
-def _going_on(after: PrivateModel, recipe: Recipe) -> dict[str, Any]:
-    """The earlier training's content, with the noise of what is to come."""
-    content = copy.deepcopy(after.content)
-    content["state"]["noise_multiplier"] = recipe.noise_multiplier
-    return content
+def _state(after: PrivateModel, recipe: Recipe) -> State:
+    """Where the earlier training ended, with the noise of what is to come."""
+    state = State(**copy.deepcopy(after.state))
+    state.noise_multiplier = recipe.noise_multiplier
+    return state
 
 
 def _watch(history: History) -> Watch:

@@ -72,7 +72,8 @@ class PrivateModel:
     statement: Statement
     history: History
     status: str
-    content: dict[str, Any] = field(repr=False)  # of the training, from which it goes on
+    run_id: str = field(repr=False)
+    state: dict[str, Any] = field(repr=False)  # of the training, from which it goes on
 
     @property
     def epsilon(self) -> float:
@@ -90,8 +91,10 @@ class PrivateModel:
             "statement": self.statement.to_json(),
             "history": vars(self.history),
             "status": self.status,
-            "training": self.content,
             "ledger": self.ledger.to_json(),
+            "run_id": self.run_id,
+            "state": self.state,
+            "weights": own.weights(torch.device("cpu")),
         }
         save_checkpoint(Path(path), _FORMAT, content)
 
@@ -111,9 +114,9 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
             raise ValueError("its format is another")
         statement = Statement.from_json(content["statement"])
         history = History(**content["history"])
-        training, status = content["training"], str(content["status"])
+        state, status, run_id = content["state"], str(content["status"]), str(content["run_id"])
         ledger = Ledger.from_json(content["ledger"])
-        weights = training["state"]["parameters"][0]
+        weights = torch.as_tensor(content["weights"])
         shapes = [(str(name), list(shape)) for name, shape in content["shapes"]]
     except OsoError:
         raise
@@ -125,6 +128,5 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
     spent = epsilon_of([ledger], statement.delta, statement.accountant)
     if ledger.step_count != statement.steps or spent > statement.epsilon * (1 + 1e-6):
         raise OsoError(f"{path}: its ledger says another thing than its statement")
-    return PrivateModel(
-        own.with_weights(torch.as_tensor(weights)), ledger, statement, history, status, training
-    )
+    made = own.with_weights(weights)
+    return PrivateModel(made, ledger, statement, history, status, run_id, state)

@@ -7,26 +7,47 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 _SAID = re.compile(r"run (\d+) of (\d+), step (\d+) of (\d+)")  # by oso_dp.cli.progress
+_PART = "runs.parquet"  # comes last
 _TAIL = 400  # bytes of a log that hold its last line
+
+
+# A file as it is at one time. Two are held against each other, not against a clock, which may jump.
+Version = tuple[str, int, int, int]
+
+
+def version(path: Path) -> Version | None:
+    """Another one whenever the file was written; None where it is not there."""
+    try:
+        known = path.stat()
+    except OSError:
+        return None
+    return str(path), known.st_ino, known.st_size, known.st_mtime_ns
 
 
 @dataclass(frozen=True)
 class Job:
     """A training job: its hours by the configuration, where it writes, and its log.
 
-    since: what was written before (seconds since 1970) is an earlier job's, and does not count.
+    earlier: versions of files that an earlier job left, and that do not count.
     """
 
     hours: float
     part: Path
     log: Path
-    since: float = 0.0
+    earlier: frozenset[Version] = frozenset()
+
+    @classmethod
+    def ahead(cls, hours: float, part: Path, log: Path) -> Self:
+        """One that is still to begin: whatever lies there now is an earlier job's."""
+        there = (version(part / _PART), version(log))
+        return cls(hours, part, log, frozenset(one for one in there if one is not None))
 
     def share(self) -> float:
         """Of its work that is done: 1 if its part is there, else as its log says."""
-        if self._is_new(self.part / "runs.parquet"):
+        if self._is_new(self.part / _PART):
             return 1.0
         said = _SAID.findall(_end_of(self.log)) if self._is_new(self.log) else []
         if not said:
@@ -35,10 +56,8 @@ class Job:
         return min(1.0, (run - 1 + step / steps) / runs)
 
     def _is_new(self, path: Path) -> bool:
-        try:
-            return path.stat().st_mtime >= self.since
-        except OSError:
-            return False
+        now = version(path)
+        return now is not None and now not in self.earlier
 
 
 class Watch:

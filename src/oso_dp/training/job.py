@@ -20,9 +20,14 @@ from oso_dp.privacy.streams import STREAMS
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
 from oso_dp.training.host_memory import as_memory_allows
-from oso_dp.training.loop import Outcome, train
+from oso_dp.training.loop import course_of, train
+from oso_dp.training.outcome import Course, Outcome
 from oso_dp.training.problem import Task
 from oso_dp.training.provenance import code_hash, commit, device_name
+
+# Columns of a run's row: what training measured, and what may be another one after a restart.
+_MEASURED = ("status", "diverged_at", "ledger", "wall_seconds")
+_WHERE_IT_RAN = {"device", "commit", "torch_version", "package_version"}
 
 
 @dataclass
@@ -82,7 +87,10 @@ def run_job(
     rows = Rows()
     with set_aside_if_damaged(folder / "rows.pt"):
         if content := load_checkpoint(folder / "rows.pt", fingerprint):
-            rows = Rows(list(content["runs"]), list(content["evaluations"]))
+            kept = Rows(list(content["runs"]), list(content["evaluations"]))
+            course = course_of(task, task.metric, cohort.examples)
+            _check_rows(kept, task, cohort, runs, code, course)
+            rows = kept
     with as_memory_allows(folder, runs_at_once) as at_once:
         while len(rows.runs) < len(runs):
             done = len(rows.runs)
@@ -99,10 +107,31 @@ def run_job(
             for run, outcome in zip(group, outcomes, strict=True):
                 rows.runs.append(_row(task, cohort, run, outcome, code))
                 rows.evaluations += outcome.evaluations
-            kept = {"runs": rows.runs, "evaluations": rows.evaluations}
-            save_checkpoint(folder / "rows.pt", fingerprint, kept)
+            save_checkpoint(folder / "rows.pt", fingerprint, dict(vars(rows)))
             (folder / "state.pt").unlink(missing_ok=True)
     return rows
+
+
+def _check_rows(
+    rows: Rows, task: Task, cohort: PlannedCohort, runs: Sequence[Run], code: str, course: Course
+) -> None:
+    """ValueError unless they can be what the first of these runs came to."""
+    evaluations: dict[str, list[dict[str, Any]]] = {row["run_id"]: [] for row in rows.runs}
+    for row in rows.evaluations:
+        evaluations[row["run_id"]].append(row)
+    if list(evaluations) != [run.run_id for run in runs[: len(rows.runs)]]:
+        raise ValueError("its runs are not the first of this job")
+    for run, row in zip(runs, rows.runs, strict=False):
+        outcome = Outcome(run.run_id, **{name: row[name] for name in _MEASURED})
+        outcome.evaluations = evaluations[run.run_id]
+        course.check([outcome], task.steps)
+        made = _row(task, cohort, run, outcome, code)
+        for name in made.keys() - _WHERE_IT_RAN:
+            if type(row[name]) is not type(made[name]) or row[name] != made[name]:
+                raise ValueError(f"run {run.run_id}: {name} {row[name]!r}, not {made[name]!r}")
+        named = [row[name] for name in _WHERE_IT_RAN]
+        if row.keys() != made.keys() or not all(isinstance(n, str | None) for n in named):
+            raise ValueError(f"run {run.run_id}: other columns than a run has")
 
 
 def _fingerprint(*parts: str) -> str:

@@ -9,7 +9,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,10 +23,13 @@ from oso_dp.methods import Method, State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import source
 from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
+from oso_dp.training.outcome import Course, Outcome
 from oso_dp.training.problem import Problem, Recipe, Task, study_problem
+from oso_dp.training.restored import check_alike
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -36,18 +38,6 @@ _log = logging.getLogger(__name__)
 
 KEEPING: Final = 0.01  # of the time: how much checkpoints may take
 Watch = Callable[[State, "Answers"], None]
-
-
-@dataclass
-class Outcome:
-    """What came out of one run."""
-
-    run_id: str
-    status: str = "running"  # then finished or diverged
-    diverged_at: int | None = None
-    ledger: str = ""
-    wall_seconds: float = 0.0
-    evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 
 def train(
@@ -263,33 +253,40 @@ class Training:
             raise ValueError("its runs are not of this job")
         if alive != [run for run in self.alive if run in alive]:
             raise ValueError("its living runs are not of this job")
-        _check_alike(state, self.state, len(alive))
-        ledgers = [Ledger.from_json(text) for text in content["ledgers"]]
-        if [ledger.step_count for ledger in ledgers] != [state.step] * len(alive):
-            raise ValueError("its ledgers are not of its step")
+        check_alike(state, self.state, len(alive), self.task.method)
+        course = course_of(self.task, self.problem.metric, len(self.problem.examples))
+        course.check(outcomes, state.step)
+        if [run for run, one in enumerate(outcomes) if one.status == "running"] != alive:
+            raise ValueError("its living runs are not those that run")
+        ledgers = [course.ledger(text, state.step) for text in content["ledgers"]]
+        if len(ledgers) != len(alive) or not finite(state.parameters).all():
+            raise ValueError("its living runs have no ledger, or no parameters")
         # From here on nothing fails: a checkpoint is taken whole, or not at all.
         self.state, self.outcomes, self.alive = state, outcomes, alive
         self.mechanism.keep(self.alive)
         self.mechanism.resume(ledgers, self.state.step)
 
+    def go_on(self, state: State, ledgers: Sequence[Ledger]) -> None:
+        """From another training's state, of as many runs, whose books these are, at any noise.
 
-def _check_alike(state: State, fresh: State, runs: int) -> None:
-    """ValueError unless so many runs can go on from a state that was read."""
-    for name, value in vars(fresh).items():
-        other = getattr(state, name)
-        if isinstance(value, Tensor):
-            first = value[:1].expand(runs, *value.shape[1:])
-            same = isinstance(other, Tensor) and _form(other) == _form(first)
-        elif name == "memory":
-            same = all(len(one) == runs for one in other.values())
-        else:
-            same = other == value or (name == "step" and type(other) is int and other > 0)
-        if not same:
-            raise ValueError(f"its {name} is not of this job")
+        ValueError where they do not fit.
+        """
+        check_alike(state, self.state, len(self.alive), self.task.method)
+        if not finite(state.parameters).all():
+            raise ValueError("its parameters are not finite")
+        self.mechanism.resume(ledgers, state.step)
+        self.state = state
 
 
-def _form(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.shape, tensor.dtype, tensor.device
+def course_of(task: Recipe, metric: str, examples: int) -> Course:
+    """What each run of this recipe goes through on so many examples."""
+    return Course(
+        PoissonSampling(task.batch_size / examples),
+        task.noise_multiplier,
+        metric,
+        task.steps,
+        task.evaluate_every,
+    )
 
 
 def _check_thresholds(method: Method, state: State) -> None:

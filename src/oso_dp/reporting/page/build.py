@@ -7,6 +7,7 @@ from oso_dp.analysis.accounts import account, require_within
 from oso_dp.analysis.budgets import read_study_plans
 from oso_dp.analysis.claims import judged
 from oso_dp.analysis.load import read_study
+from oso_dp.outputs import check_folder
 from oso_dp.reporting.figures import every_plan, write_figures
 from oso_dp.reporting.figures.drawing import drawn_beside
 from oso_dp.reporting.folder import ReportFolder, check_place
@@ -30,6 +31,7 @@ def build_report(
     broken, contradicts its row or exceeds its budget, for a broken budget file, and for an output
     folder that cannot be written or holds anything but the last report of these results.
     """
+    check_folder(output, "report")  # now, not after a minute of drawing
     check_place(output, results)
     study = read_study(results, budgets)
     accounts = account(study.runs, *read_study_plans(budgets))

@@ -1,0 +1,64 @@
+"""A clock that jumps at every look, a day forwards or an hour backwards: nothing comes of it."""
+
+import itertools
+import os
+import time
+
+import pytest
+
+from oso_dp.errors import Interrupted
+from oso_dp.locks import try_lock
+from oso_dp.study.leader import Leader, is_led
+from oso_dp.training import loop
+from oso_dp.training.loop import train
+
+DAY, HOUR = 86_400, 3_600
+
+
+@pytest.fixture
+def jumping(monkeypatch) -> None:
+    """The wall's clock; the processor's own, which measures what lasts, cannot be set."""
+    real, jumps = time.time, itertools.cycle([0, DAY, -HOUR])
+    monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
+    monkeypatch.setattr(time, "time_ns", lambda: int(time.time() * 1e9))
+
+
+def test_a_job_keeps_its_numbers_its_checkpoints_and_its_seconds(
+    arrays, make_task, make_run, tmp_path, jumping, monkeypatch
+) -> None:
+    monkeypatch.setattr(loop, "KEEPING", float("inf"))
+    job = make_task("online", steps=6, evaluate_every=2), [make_run(), make_run("b", 1)], arrays
+    began = time.perf_counter()
+    whole = train(*job)
+    lasted = time.perf_counter() - began
+    path, kept = tmp_path / "state.pt", []
+
+    def leave(step: int) -> None:
+        kept.append(path.exists())
+        if path.exists():
+            os.utime(path, (kept.count(True) * DAY, HOUR))  # its age says nothing
+        if step in (3, 5):
+            raise Interrupted
+
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            train(*job, checkpoint=path, fingerprint="f", on_progress=leave)
+    again = train(*job, checkpoint=path, fingerprint="f", on_progress=leave)
+    assert kept == [False, True, True, True, True, True]
+    for one, other in zip(whole, again, strict=True):
+        assert (one.evaluations, one.ledger) == (other.evaluations, other.ledger)
+        assert other.wall_seconds >= 0
+    assert 0 < sum(one.wall_seconds for one in whole) <= lasted
+
+
+@pytest.mark.parametrize("age", [-DAY, 0, HOUR, DAY])
+def test_no_lock_is_too_old_or_too_new(age, tmp_path, jumping) -> None:
+    """Who holds one holds it, whenever its file seems to be from."""
+    leader = Leader(tmp_path)
+    leader.lead()
+    at = time.time() - age
+    os.utime(leader.path, (at, at))
+    assert is_led(leader.path)
+    assert try_lock(leader.path, 0.01) is None
+    leader.let_go()
+    assert not is_led(leader.path)
