@@ -1,16 +1,17 @@
 """Opacus's wrapped models, as this room needs them in each grad_sample_mode.
 
-Two things differ from Opacus's own. An empty batch leaves gradients of no example, whichever way
-the others' are found (its functorch mode stops there). And in ghost mode a layer's inputs and
-output gradients are kept (`held_gradients`) where Opacus keeps norms alone: then two weighted sums
-need no second and third backward pass.
+Three things differ from Opacus's own. An empty batch leaves gradients of no example, whichever way
+the others' are found (its functorch mode stops there, and so does its attention). In ghost mode a
+layer's inputs and output gradients are kept (`held_gradients`) where Opacus keeps norms alone: then
+two weighted sums need no second and third backward pass. In the other modes that goes for
+Embedding, whose padding Opacus forgets.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from opacus.grad_sample import (
@@ -22,6 +23,7 @@ from opacus.grad_sample import (
 from opacus.grad_sample.conv import compute_conv_grad_sample
 from opacus.utils.module_utils import trainable_parameters
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
 from oso_dp.opacus.held_gradients import Held, Kernels, OuterProducts, Samples, TokenRows
@@ -31,8 +33,17 @@ MODES = (HOOKS, FUNCTORCH, GHOST)
 Parts = Iterator[tuple[Any, Held]]  # by parameter
 
 
-class EmptyBatches:
-    """Beside Opacus's hooks: a batch of no examples."""
+class PerExampleHooks:
+    """Beside Opacus's hooks. `ruled`: the layers whose factors are kept; others' gradients are."""
+
+    ruled: ClassVar[set[type[nn.Module]]] = {nn.Embedding}
+    batch_first: bool
+    hooks_enabled: bool
+    empty = False  # the batch has no example, and one of zeros stands in for its shapes
+
+    def capture_activations_hook(self, *arguments: Any) -> None:
+        # Opacus's ghost hooks refuse tied parameters here; these are held as in hooks mode.
+        GradSampleHooks.capture_activations_hook(self, *arguments)
 
     def capture_backprops_hook(
         self,
@@ -42,12 +53,24 @@ class EmptyBatches:
         loss_reduction: str,
         batch_first: bool,
     ) -> None:
-        if not self.hooks_enabled:  # type: ignore[attr-defined]
+        if not self.hooks_enabled:
             return
-        arguments = (module, _forward_input, forward_output, loss_reduction, batch_first)
-        if forward_output[0].shape[0 if batch_first else 1] > 0:
-            self.per_example(*arguments)
-            return
+        outputs = forward_output[0].detach()
+        if self.empty or outputs.shape[0 if batch_first else 1] == 0:
+            self._hold_nobody(module)
+        elif type(module) in self.ruled and batch_first and _has_factors(module):
+            self._hold_factors(module, outputs, loss_reduction)
+        else:
+            arguments = (module, _forward_input, forward_output, loss_reduction, batch_first)
+            GradSampleHooks.capture_backprops_hook(self, *arguments)
+
+    def cleanup(self) -> None:
+        for parameter in self._module.parameters():  # type: ignore[attr-defined]
+            if hasattr(parameter, "held"):
+                del parameter.held
+        super().cleanup()  # type: ignore[misc]
+
+    def _hold_nobody(self, module: Any) -> None:
         module.activations.pop()
         for _, parameter in trainable_parameters(module):
             parameter._forward_counter -= 1
@@ -55,53 +78,60 @@ class EmptyBatches:
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
         _close(module)
 
-    def per_example(self, *arguments: Any) -> None:
-        GradSampleHooks.capture_backprops_hook(self, *arguments)
-
-
-class GhostLayers(EmptyBatches):
-    """Beside Opacus's ghost hooks: keeps the factors of a layer's gradients, if it has a rule."""
-
-    def capture_activations_hook(self, *arguments: Any) -> None:
-        # Opacus's ghost hooks refuse tied parameters here; these are held as in hooks mode.
-        GradSampleHooks.capture_activations_hook(self, *arguments)
-
-    def per_example(self, *arguments: Any) -> None:
-        module, _, forward_output, loss_reduction, batch_first = arguments
-        rule = RULES.get(type(module))
-        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
-        tied = any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in own)
-        if rule is None or tied or not batch_first or not _has_factors(module):
-            super().per_example(*arguments)
-            return
+    def _hold_factors(self, module: Any, outputs: Tensor, loss_reduction: str) -> None:
         inputs, outputs = self.rearrange_grad_samples(  # type: ignore[attr-defined]
-            module=module,
-            backprops=forward_output[0].detach(),
-            loss_reduction=loss_reduction,
-            batch_first=batch_first,
+            module=module, backprops=outputs, loss_reduction=loss_reduction, batch_first=True
         )
         with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
-            for parameter, held in rule(module, inputs[0], outputs):
+            for parameter, held in RULES[type(module)](module, inputs[0], outputs):
                 if parameter.requires_grad:
                     hold(parameter, held)
-        for parameter in own:
-            parameter._forward_counter -= 1
+        for parameter in module.parameters(recurse=False):
+            if parameter.requires_grad:
+                parameter._forward_counter -= 1
         _close(module)
 
 
-class SanitizingModule(EmptyBatches, GradSampleModule):
+class WrappedForward(PerExampleHooks):
+    """A wrapped model, which layers cannot stop that fail on a batch of no examples."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        model: nn.Module = self._module  # type: ignore[attr-defined]
+        dim = 0 if self.batch_first else 1
+        self.empty = False
+        try:
+            return model(*args, **kwargs)
+        except RuntimeError:
+            if not _is_empty((args, kwargs), dim):
+                raise
+        forget(model)
+        self.empty = True
+
+        def stand_in(value: Any) -> Any:
+            if not torch.is_tensor(value) or value.dim() <= dim or value.shape[dim] > 0:
+                return value
+            shape = list(value.shape)
+            shape[dim] = 1
+            return value.new_zeros(shape)
+
+        args, kwargs = tree_map(stand_in, (args, kwargs))
+        outputs = model(*args, **kwargs)
+        return tree_map(lambda v: v.narrow(dim, 0, 0) if torch.is_tensor(v) else v, outputs)
+
+
+class SanitizingModule(WrappedForward, GradSampleModule):
     """A model whose parameters get `grad_sample`."""
 
 
-class SanitizingHooks(EmptyBatches, GradSampleHooks):
+class SanitizingHooks(PerExampleHooks, GradSampleHooks):
     """The same, beside a model that is not wrapped."""
 
 
-class GhostModule(GhostLayers, GradSampleModuleFastGradientClipping):
+class GhostModule(WrappedForward, GradSampleModuleFastGradientClipping):
     """A model whose parameters get `held`, or `grad_sample` where no factors are known."""
 
 
-class GhostHooks(GhostLayers, GradSampleHooksFastGradientClipping):
+class GhostHooks(PerExampleHooks, GradSampleHooksFastGradientClipping):
     """The same, beside a model that is not wrapped."""
 
 
@@ -171,13 +201,21 @@ OPEN = (
 )
 
 
-def _close(module: nn.Module) -> None:
+def _is_empty(arguments: Any, dim: int) -> bool:
+    tensors = [value for value in tree_leaves(arguments) if torch.is_tensor(value)]
+    return any(value.dim() > dim and value.shape[dim] == 0 for value in tensors)
+
+
+def _close(module: Any) -> None:
     """After the last of a layer's calls in a batch."""
     if not module.activations and hasattr(module, "max_batch_len"):
         del module.max_batch_len
 
 
-def _has_factors(module: nn.Module) -> bool:
+def _has_factors(module: Any) -> bool:
+    own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+    if any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in own):
+        return False  # tied: its gradient is a sum of several products
     if isinstance(module, nn.Embedding):
         return not (module.scale_grad_by_freq or module.sparse)
     return not isinstance(getattr(module, "padding", None), str)
@@ -229,3 +267,4 @@ RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Parts]] = {
     nn.Conv3d: _convolution,
     nn.Embedding: _embedding,
 }
+GhostModule.ruled = GhostHooks.ruled = set(RULES)
