@@ -103,9 +103,9 @@ class MethodDriver:
                 f"state_dict: key 'oso_dp' is not readable ({type(error).__name__}: {error})"
             ) from None
         lengths = {value.shape[-1] for value in memory.values() if value.dim() == 2}
-        if not lengths <= {self.size}:
+        if others := lengths - {self.size}:
             raise OsoError(
-                f"state_dict: its last answers have {max(lengths)} numbers, the optimizer's "
+                f"state_dict: its last answers have {max(others)} numbers, the optimizer's "
                 f"parameters {self.size}"
             )
         if not (threshold > 0).all() or not (threshold.isfinite() & factor.isfinite()).all():

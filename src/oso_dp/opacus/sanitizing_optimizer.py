@@ -7,6 +7,7 @@ gradient, with its own rate times the method's factor; let the method move C and
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -209,9 +210,17 @@ class SanitizingOptimizer(DPOptimizer):
                 f"state_dict: was trained at sampling rate {ledger.sampling.rate:g}, not "
                 f"{self.ledger.sampling.rate:g}"
             )
-        self.driver.restore(content)
         rest = {name: value for name, value in state_dict.items() if name != KEY}
-        self.original_optimizer.load_state_dict(rest)
+        before = copy.deepcopy(self.original_optimizer.state_dict())
+        try:
+            self.original_optimizer.load_state_dict(rest)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OsoError(f"state_dict: {type(error).__name__}: {error}") from error
+        try:
+            self.driver.restore(content)
+        except OsoError:
+            self.original_optimizer.load_state_dict(before)
+            raise
         self.ledger = ledger
         self._totals = None
         self.noise.renew(self.device)
