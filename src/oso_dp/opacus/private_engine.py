@@ -81,6 +81,8 @@ class SanitizingEngine(PrivacyEngine):
         check_loader(data_loader)
         check_criterion(criterion, mode, reduction)
         method, quantile = self._method(own, optimizer)
+        # OsoError where the second sum alone would cost more than a step may.
+        method.split_noise(noise_multiplier, expected_size(data_loader))
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         try_model(module, data_loader, mode, shared["batch_first"], trained)
         made = super().make_private(
@@ -241,6 +243,12 @@ class AutoSPrivacyEngine(SanitizingEngine):
     """AUTO-S (Bu et al. 2023): each gradient is divided by its norm plus `stabiliser`."""
 
     method_name = "auto_s"
+
+
+def expected_size(loader: DataLoader) -> int:
+    """Of a Poisson batch, of all workers, as Opacus rounds it."""
+    examples: Any = loader.dataset
+    return int(len(examples) / len(loader))
 
 
 def moves_by_rate(optimizer: torch.optim.Optimizer) -> bool:
