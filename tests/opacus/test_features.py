@@ -92,6 +92,18 @@ def test_an_example_cannot_count_twice_in_a_step(mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("whose", ["model", "optimizer"])
+def test_a_backward_pass_can_be_dropped(whose, mode) -> None:
+    dropped, plain = double(mode=mode), double(mode=mode)
+    dropped.backward(*examples(double=True, count=4, seed=9))
+    getattr(dropped, whose).zero_grad()
+    for made in (dropped, plain):
+        made.backward(*examples(double=True, count=4))
+        made.optimizer.step()
+    assert torch.equal(state_of(dropped), state_of(plain))
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_step_needs_a_backward_pass_of_its_own(mode) -> None:
     made = make(mode=mode)
     with pytest.raises(OsoError, match="there was no backward pass"):

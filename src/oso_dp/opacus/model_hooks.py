@@ -64,6 +64,11 @@ class PerExampleHooks:
             arguments = (module, _forward_input, forward_output, loss_reduction, batch_first)
             GradSampleHooks.capture_backprops_hook(self, *arguments)
 
+    def set_grad_sample_to_none(self) -> None:
+        """What the model's own zero_grad calls."""
+        for parameter in self._module.parameters():  # type: ignore[attr-defined]
+            parameter.grad_sample = parameter.held = None
+
     def cleanup(self) -> None:
         for parameter in self._module.parameters():  # type: ignore[attr-defined]
             if hasattr(parameter, "held"):
