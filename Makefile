@@ -20,6 +20,8 @@ PAIRS ?=
 quoted = $(subst ','\'',$(1))
 
 VENV := .venv
+# Set while this make holds the lock under which one at a time installs.
+ALONE ?=
 # Activated inside each recipe, never exported: python3 must stay the system's while .venv is made.
 IN_VENV := . $(VENV)/bin/activate &&
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
@@ -38,7 +40,7 @@ FOREIGN := $(shell test -e $(THEIRS) \
 	|| { test -n "$$(ls -A $(VENV) 2>/dev/null)" && ! test -e $(OURS) -o -e $(READY); } && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slurm lint mutants mutation audit bench step-times precisions account report cosine signs spotcheck paper campaign \
+.PHONY: help setup demo test test-slurm lint mutants mutation faults audit bench step-times precisions account report cosine signs spotcheck paper campaign \
 	campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
@@ -73,6 +75,9 @@ mutants: $(READY) ## Plant faults in the privacy code one by one, and see the te
 
 mutation: $(READY) ## Change the code mechanically, ten minutes long, and see the tests catch that
 	$(IN_VENV) python tests/mutation $(MUTATION)
+
+faults: $(READY) ## Give every reader its long list of spoiled inputs, and stores every fault (long)
+	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_broken_downloads.py tests/results
 
 audit: $(READY) ## Attack every private method, and see the attacks find planted faults
 	$(IN_VENV) oso audit --faults
@@ -127,6 +132,7 @@ clean: ## Remove build/, and nothing else
 	rm -rf build
 
 $(READY): requirements.in requirements.lock pyproject.toml $(if $(INTACT),,FORCE)
+ifeq ($(ALONE),)
 ifneq ($(INTACT),yes)
 	@command -v '$(PYTHON)' >/dev/null \
 		|| { echo 'Python 3.11 or newer is needed, but there is no "$(PYTHON)": name another one, as in make setup PYTHON=python3.12' >&2; exit 1; }
@@ -136,6 +142,12 @@ ifneq ($(INTACT),yes)
 ifeq ($(FOREIGN),yes)
 	@$(VENV)/bin/python -c '' 2>/dev/null && grep -qF '$(call quoted,$(CURDIR)/$(VENV))' $(VENV)/bin/activate 2>/dev/null \
 		|| { echo '$(VENV) was not made by make, and does not work in this folder: move it away, then make setup makes another' >&2; exit 1; }
+endif
+endif
+	@$(PYTHON) scripts/alone .setup.lock $(MAKE) --silent --no-print-directory ALONE=yes $(READY)
+else
+ifneq ($(INTACT),yes)
+ifeq ($(FOREIGN),yes)
 	@touch $(THEIRS)
 	@echo '[1/4] Using the $(VENV) that is there'
 else
@@ -153,3 +165,4 @@ endif
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@$(PIP) check
 	@echo '$(call quoted,$(CURDIR))' > $(READY)
+endif

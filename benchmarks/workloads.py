@@ -75,7 +75,8 @@ def save_data(data: Data, folder: Path) -> None:
 def load_data(folder: Path) -> Data:
     """Map the files into memory, which all processes share, and touch every page of them."""
     arrays = [
-        np.asarray(np.load(folder / name, mmap_mode="c")) for name in ("inputs.npy", "targets.npy")
+        np.asarray(np.load(folder / name, mmap_mode="c", allow_pickle=False))
+        for name in ("inputs.npy", "targets.npy")
     ]
     for array in arrays:
         array.max()

@@ -1,13 +1,14 @@
 """Fixtures and settings for every room's tests."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from tests.official_data import shared  # noqa: F401
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.gradients import batch, rules
@@ -37,26 +38,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "workflow" not in item.path.parts)
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Whatever a command in this process chose, the tests after it have one thread again."""
+    yield
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def repo() -> Path:
     """The repository's root."""
     return REPO
-
-
-@pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder beside the repository that holds the official data files in `data/`.
-
-    `OSO_TEST_SHARED` names another one. Where there is none the test skips, or fails if
-    `OSO_REQUIRE_SHARED=1`, so that continuous integration cannot skip it unnoticed.
-    """
-    folder = Path(os.environ.get("OSO_TEST_SHARED") or REPO.parent / "shared")
-    if (folder / "data" / "mnist").is_dir():
-        return folder
-    reason = f"no official data: there is no folder data/mnist in {folder} (see OSO_TEST_SHARED)"
-    if os.environ.get("OSO_REQUIRE_SHARED") == "1":
-        pytest.fail(f"OSO_REQUIRE_SHARED=1, but {reason}", pytrace=False)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +78,7 @@ def device(request, monkeypatch) -> torch.device:
 def make_task() -> Callable[..., Task]:
     def make(name: str, settings: dict | None = None, momentum: float = 0.9, **other) -> Task:
         method = find_method(name)
-        shared = {
+        known = {
             "model": "small_cnn",
             "metric": "accuracy",
             "noise_multiplier": 1.0 if method.private else 0.0,
@@ -94,7 +86,7 @@ def make_task() -> Callable[..., Task]:
             "steps": 12,
             "evaluate_every": 4,
         }
-        return Task(method(method.Settings(**(settings or {})), momentum), **{**shared, **other})
+        return Task(method(method.Settings(**(settings or {})), momentum), **{**known, **other})
 
     return make
 

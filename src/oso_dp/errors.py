@@ -1,8 +1,23 @@
-"""The one exception that users are meant to read."""
+"""What ends a command before its end: an error that users can mend, or somebody's wish."""
+
+_LONGEST = 1400  # characters; some messages quote what a file holds
 
 
 class OsoError(Exception):
     """Something the user can mend: one line that names the culprit and what is allowed.
 
-    The command line prints the message without a traceback and exits with status 2.
+    The command line prints the message without a traceback and exits with status 2. Of a very long
+    one, the middle is left out.
+    """
+
+    def __init__(self, message: str) -> None:
+        if len(message) > _LONGEST:
+            message = f"{message[: _LONGEST - 400]} [...] {message[-390:]}"
+        super().__init__(message)
+
+
+class Interrupted(Exception):  # noqa: N818 (no error)
+    """Somebody wants work to end: it is kept as far as it is, and goes on from there next time.
+
+    The command line prints the message and exits with status 130.
     """

@@ -1,11 +1,12 @@
 """Writing files so that a reader sees the whole of one or none of it, and under proper names."""
 
+import json
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from oso_dp.errors import OsoError
@@ -56,6 +57,14 @@ def check_name(name: object, where: str) -> None:
             f"{where} {str(name)[:80]!r}: must be a name of letters, digits, _, - and ., "
             "and begin with a letter or digit"
         )
+
+
+def parse_json(text: str, **how: Any) -> Any:
+    """As json.loads, for text of any origin: ValueError is all that it raises."""
+    try:
+        return json.loads(text, **how)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def reason(error: BaseException) -> str:

@@ -44,10 +44,10 @@ def only_one(folder: Path, otherwise: str) -> Iterator[None]:
         held.release()
 
 
-def try_lock(path: Path) -> BaseFileLock | None:
-    """Hold this lock until its `release`; None if somebody else does."""
+def try_lock(path: Path, patience: float = 0.0) -> BaseFileLock | None:
+    """Hold this lock until its `release`; None if somebody else does for so long (seconds)."""
     try:
-        return _lock(path, timeout=0)
+        return _lock(path, patience)
     except Timeout:
         return None
 

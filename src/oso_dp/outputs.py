@@ -31,6 +31,21 @@ def check_output(
     make_folder(path.parent)
 
 
+def check_folder(path: Path, named: str) -> None:
+    """To be called before any work that ends in this folder; makes nothing.
+
+    OsoError, with the key or option that names it, if it is no folder, or cannot be one or be
+    written to.
+    """
+    for place in (path, *path.absolute().parents):
+        if os.path.lexists(place):
+            if not os.path.isdir(place):
+                raise OsoError(f"{named} {path}: {place} is not a folder; name another one")
+            if not os.access(place, os.W_OK | os.X_OK):
+                raise OsoError(f"{named} {path}: no permission to write to {place}")
+            return
+
+
 def is_table(columns: Sequence[str]) -> Callable[[Path], bool]:
     """Whether a file is a CSV table whose first columns are these; an empty file is one, too."""
     start = ",".join(columns)

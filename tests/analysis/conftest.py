@@ -10,8 +10,8 @@ from oso_dp.accounting.search import Search
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.calibrated import calibrated_grids
-from oso_dp.study.config import load_config, parse_config
-from oso_dp.study.plan import plan_of
+from oso_dp.study.config import StudyConfig, load_config, parse_config
+from oso_dp.study.plan import Plan, make_plan, plan_of
 
 RATE, STEPS, EPSILON = 0.02, 200, 3.0
 NU = Search(PoissonSampling(RATE), STEPS, 9).noise_multiplier(EPSILON, 1e-5)
@@ -64,13 +64,26 @@ def rows_of(plan, name) -> pd.DataFrame:
 
 
 @cache
-def two_plans(repo, choice):
-    """The smallest study and another one that differs from it in one choice; the same noise."""
+def smallest_plan(repo) -> Plan:
+    return make_plan(load_config(repo / "config/smoke.yaml"))
+
+
+def _nine(repo, **more) -> StudyConfig:
+    """A study of nine runs per seed."""
     smoke = load_config(repo / "config/smoke.yaml").model_dump()
     known = {"datasets": {"glyphs": GLYPHS}, "methods": {"online": {}}, "granularities": [9]}
-    made = [
-        parse_config({**smoke, **known, "seeds": [0, 1], **more}, "x")
-        for more in ({}, HIDDEN[choice])
-    ]
-    (found,) = calibrated_grids(made[0])
-    return [plan_of(config, {NINE: found.noise_multiplier * (1 + 1e-5)}) for config in made]
+    return parse_config({**smoke, **known, "seeds": [0, 1], **more}, "x")
+
+
+@cache
+def _noise_of_nine(repo) -> float:
+    """Nothing of `HIDDEN` changes it."""
+    (found,) = calibrated_grids(_nine(repo))
+    return found.noise_multiplier * (1 + 1e-5)
+
+
+@cache
+def two_plans(repo, choice) -> list[Plan]:
+    """A study of nine runs and another one that differs from it in one choice; the same noise."""
+    noise = {NINE: _noise_of_nine(repo)}
+    return [plan_of(_nine(repo, **more), noise) for more in ({}, HIDDEN[choice])]

@@ -2,12 +2,10 @@
 
 import pandas as pd
 import pytest
-from tests.analysis.conftest import HIDDEN, NINE, grid, rows_of, two_plans
+from tests.analysis.conftest import HIDDEN, NINE, grid, rows_of, smallest_plan, two_plans
 
 from oso_dp.analysis.accounts import account, require_within
 from oso_dp.errors import OsoError
-from oso_dp.study.config import load_config
-from oso_dp.study.plan import make_plan
 
 
 @pytest.mark.parametrize(
@@ -31,7 +29,7 @@ def test_a_row_that_is_not_what_was_planned_is_refused(column, value, plan_and_r
 @pytest.fixture
 def plan_and_rows(repo):
     """The smallest study as planned, with rows that nobody trained."""
-    plan = make_plan(load_config(repo / "config/smoke.yaml"))
+    plan = smallest_plan(repo)
     return plan, rows_of(plan, "glyphs.online.k2.eps3")
 
 

@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 import pytest
 
+from oso_dp.accounting.search import Search
 from oso_dp.analysis import search_costs as module
 from oso_dp.analysis.budgets import read_budget
 from oso_dp.analysis.search_costs import (
@@ -23,10 +24,21 @@ from oso_dp.reporting.tables.search_cost import cost_table
 MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
 
 
-def test_the_prices_are_the_known_ones(store, study):
+def test_the_prices_are_the_known_ones(store, study, monkeypatch):
     """Computed beforehand with dp_accounting: MNIST, epsilon = 3, a grid of 81."""
     store.add(method="fixed_threshold", k=9, noise_multiplier=4.0, **MNIST)
+    price, asked = module._noise_multiplier, []
+
+    def but_for_one(*asks):
+        """A single run's noise by PLD alone takes as long as all the others together."""
+        if asks[0].runs > 1 or asks[-1] != "pld":
+            return price(*asks)
+        asked.append(asks)
+        return 0.787
+
+    monkeypatch.setattr(module, "_noise_multiplier", but_for_one)
     prices = search_costs(study(store))
+    assert asked == [(Search(PoissonSampling(512 / 60_000), 1172, 1), 3.0, 1e-5, "pld")]
     assert prices["runs"].tolist() == [1, 1] + [81] * 5
     assert prices["noise_multiplier"].iloc[0] == pytest.approx(0.837, abs=1e-3)
     of_81 = prices[prices["runs"] == 81]
@@ -39,7 +51,8 @@ def test_the_prices_are_the_known_ones(store, study):
     assert composed.loc["pld", "noise_multiplier"] == pytest.approx(3.73, abs=0.02)
 
 
-def test_every_grid_has_a_price_by_every_rule(store, study):
+def test_every_grid_has_a_price_by_every_rule(store, study, monkeypatch):
+    monkeypatch.setattr(module, "_noise_multiplier", lambda *_: 5.0)
     for k in (5, 9):
         for method in ("online", "fixed_threshold"):
             store.add(method=method, k=k)

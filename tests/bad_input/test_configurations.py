@@ -103,7 +103,7 @@ CASES = {
     "two documents": (STUDY + "---\n" + STUDY, "not YAML"),
     "an object of Python": ("!!python/object/apply:os.getcwd []\n", "not YAML"),
     "a day that is none": (changed("name: mini", "name: 2024-13-99"), "not YAML"),
-    "itself": ("&a\nname: *a\n", "name: input should be a valid string"),
+    "itself": ("&a\nname: *a\n", "more than 100000 values, once aliases are unfolded"),
     "deeper than anybody reads": ("[" * 1500, "nested too deeply"),
     "a control character": ("name: \x01\n", "not YAML"),
 }
@@ -133,10 +133,10 @@ def test_references_that_grow_without_bounds_are_refused_at_once(place, oso) -> 
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     (place / "bad.yaml").write_text("\n".join([STUDY, *lines, "name2: *a11"]))
-    refused(oso("plan", "--config", "bad.yaml"), "bad.yaml: a0: unknown key")
+    refused(oso("plan", "--config", "bad.yaml"), "bad.yaml: more than 100000 values")
     text = "\n".join([*lines[1:], changed("seeds: [0]", "seeds: *a11")])
     (place / "bad.yaml").write_text("\n".join([lines[0], text]))
-    refused(oso("plan", "--config", "bad.yaml"), "bad.yaml: seeds.0: ")
+    refused(oso("plan", "--config", "bad.yaml"), "bad.yaml: more than 100000 values")
 
 
 def test_a_file_that_is_no_text_is_named(place, oso) -> None:

@@ -7,14 +7,15 @@ not change any file but what it was told to write.
 
 import json
 import shutil
-from copy import deepcopy
-from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.mutations import HOW, TEXTS, VALUES, changed, places
 
+from oso_dp.data import prepare
 from oso_dp.results.read import read_results
 from oso_dp.results.schema import SCHEMAS
 
@@ -26,47 +27,6 @@ EXAMPLES = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-NUMBERS = st.one_of(
-    st.sampled_from([0, -1, 1, 2, 0.5, -0.0, 1e-300, 1e300, 10**9, 2**63 - 1, True, False]),
-    st.floats(),
-    st.integers(-(2**63), 2**63 - 1),
-)
-TEXTS = st.one_of(st.sampled_from(["", "hello", "{}", "../x", "a\nb", "no_dp", "1e-5"]), st.text())
-VALUES = st.one_of(
-    st.none(), NUMBERS, TEXTS, st.lists(NUMBERS, max_size=3), st.dictionaries(TEXTS, NUMBERS)
-)
-
-
-def places(value: Any, path: tuple = ()) -> list[tuple]:
-    """Where something stands in nested lists and mappings, in an order that stays."""
-    if isinstance(value, dict):
-        inside = [place for key in value for place in places(value[key], (*path, key))]
-    elif isinstance(value, list):
-        inside = [place for i, one in enumerate(value[:4]) for place in places(one, (*path, i))]
-    else:
-        inside = []
-    return [path, *inside] if path else inside
-
-
-def changed(value: Any, place: tuple, how: str, other: Any) -> Any:
-    """A copy in which the value at `place` is replaced, dropped, or stands under another key."""
-    value = deepcopy(value)
-    *way, last = place
-    holder = value
-    for key in way:
-        holder = holder[key]
-    if how == "replace":
-        holder[last] = other
-    elif how == "drop":
-        del holder[last]
-    elif isinstance(holder, list):
-        holder.append(holder[last])
-    else:
-        holder[str(other)] = holder.pop(last)
-    return value
-
-
-HOW = st.sampled_from(["replace", "drop", "move"])
 
 
 def answers_well(outcome, *named: str) -> None:
@@ -91,14 +51,20 @@ CONFIGURATION = yaml.safe_load(STUDY)
 
 
 @EXAMPLES
-@given(place=st.sampled_from(places(CONFIGURATION)), how=HOW, other=VALUES, as_json=st.booleans())
-def test_configurations(place, how, other, as_json, folder, oso, monkeypatch) -> None:
+@given(
+    place=st.sampled_from(places(CONFIGURATION)),
+    how=HOW,
+    other=VALUES,
+    as_json=st.booleans(),
+    command=st.sampled_from(["plan", "calibrate"]),
+)
+def test_configurations(place, how, other, as_json, command, folder, oso, monkeypatch) -> None:
     monkeypatch.chdir(folder)
     spoiled = changed(CONFIGURATION, place, how, other)
     text = json.dumps(spoiled) if as_json else yaml.safe_dump(spoiled)
     (folder / "bad.yaml").write_text(text, encoding="utf-8")
     before = content(folder)
-    answers_well(oso("plan", "--config", "bad.yaml"), "bad.yaml")
+    answers_well(oso(command, "--config", "bad.yaml"), "bad.yaml")
     assert content(folder) == before
 
 
@@ -189,3 +155,61 @@ def test_rows(data, kind, how, folder, oso, monkeypatch) -> None:
         assert content(folder) == before
     else:
         assert len(read_results(folder / "new").runs) == len(read(folder / "bad", "runs"))
+        shutil.rmtree(folder / "new")
+    for reader in ("account", "summary"):
+        looked = oso(reader, "bad")
+        answers_well(looked, "bad/", "bad: ", COHORT.split(".")[0])
+        assert looked[0] == outcome[0], looked  # what one refuses, so do the others
+        assert content(folder) == before
+
+
+ARRAYS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
+
+
+@pytest.fixture(scope="module")
+def prepared(folder):
+    prepare("glyphs", folder / "glyphs.npz")
+    return folder / "glyphs.npz"
+
+
+@EXAMPLES
+@given(data=st.data(), how=st.sampled_from(["value", "rows", "type", "shape", "bytes", "said"]))
+def test_prepared_data(data, how, prepared, folder, oso, monkeypatch) -> None:
+    """Trained on, where it could be what was prepared; else refused before the first step."""
+    monkeypatch.chdir(folder)
+    shutil.rmtree(folder / "new", ignore_errors=True)
+    bad = folder / "bad.npz"
+    if how == "bytes":
+        whole = prepared.read_bytes()
+        at = data.draw(st.integers(0, len(whole) - 1))
+        bad.write_bytes(whole[:at] + data.draw(st.binary(max_size=9)) + whole[at + 9 :])
+    else:
+        with np.load(prepared, allow_pickle=False) as file:
+            entries = dict(file)
+        name = data.draw(st.sampled_from(ARRAYS))
+        array = entries[name].copy()
+        if how == "value":
+            place = data.draw(st.integers(0, array.size - 1))
+            likely = st.floats(width=32) if array.dtype.kind == "f" else st.integers(-2, 12)
+            array.reshape(-1)[place] = data.draw(likely)
+        elif how == "rows":
+            array = array[: data.draw(st.integers(0, len(array) - 1))]
+        elif how == "type":
+            array = array.astype(data.draw(st.sampled_from(["f8", "i4", "u1", "bool"])))
+        elif how == "shape":
+            array = array.reshape(1, *array.shape)
+        else:
+            said = st.sampled_from(["", "{", "[]", "{}", '{"dataset": 3}', '{"dataset": "mnist"}'])
+            entries["provenance"] = np.array(data.draw(said))
+        np.savez(bad, allow_pickle=False, **(entries | {name: array}))
+    before = content(folder)
+    train = ["train", "--plan", "plan.json", "--cohort", COHORT, "--data", "bad.npz"]
+    outcome = oso(*train, "--output", "new")
+    answers_well(outcome, "bad.npz")
+    if outcome[0] == 0:
+        assert how in ("value", "bytes")
+        assert len(read_results(folder / "new").runs) == 2
+    else:
+        assert not list((folder / "new").rglob("*.parquet"))
+    shutil.rmtree(folder / "new", ignore_errors=True)
+    assert content(folder) == before

@@ -37,7 +37,12 @@ CASES = [
     (["plan"], "--config"),
     (["collect", "part"], "--store"),
     (["train"], "--plan"),
-    (["account"], "'results'"),
+    (["account"], "results/runs.parquet: no such results"),
+    (["collect", ".", "--store", "new"], ".: no part, but a folder of 2; name each, as part"),
+    (["account", "part", "--results", "store"], "--results store: part is named, too"),
+    (["epsilon", "--runs", "abc"], "found 'abc'"),
+    (["train", "--shard", "1.5"], "found '1.5'"),
+    (["calibrate", "--selection", "random"], "--selection random: allowed are composition, rand"),
     # Out of range.
     ([*CALIBRATE[:2], 0, *SEARCH], "epsilon 0: must be above 0"),
     ([*CALIBRATE[:2], -1, *SEARCH], "epsilon -1: must be above 0"),

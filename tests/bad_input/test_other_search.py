@@ -1,6 +1,6 @@
 """What no column holds is refused before training: a store is not spoiled for good."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from tests.planned_rows import rows_of
@@ -56,6 +56,19 @@ def test_the_same_grid_is_not(place, oso) -> None:
         assert oso("plan", "--config", f"{name}.yaml", "--output", "new.json")[0] == 0
     assert len(read_plan(place / "new.json").run_ids()) == 12
     refused(oso(*TRAIN, "--plan", "plan.json"), "none.npz")  # it came as far as the data
+
+
+def test_other_cohorts_of_a_store_in_one_file_are_none_of_it(place) -> None:
+    """Of another budget, say: each is a search of its own, with points of its own."""
+    lines = STUDY.replace("epsilons: [3]", "epsilons: [3, 9]") + OTHER.removeprefix(STUDY)
+    plan = make_plan(study(lines))
+    (other,) = [cohort for cohort in plan.cohorts if cohort.epsilon == 9]
+    for kind, rows in rows_of(replace(plan, cohorts=(other,))).items():
+        write(place / "one", kind, rows)
+    refuse_other_search(place / "one", cohorts(study(STUDY)))
+    assert {run.point for run in other.runs}.isdisjoint(
+        run.point for cohort in cohorts(study(STUDY)) for run in cohort.runs
+    )
 
 
 def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:

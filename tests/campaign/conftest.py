@@ -88,7 +88,8 @@ def call(folder, capsys) -> Callable[..., tuple[int, list[str], list[str]]]:
     """`python -m oso_dp.campaign` in this process: status, lines of output, lines of errors."""
 
     def run(*arguments: object) -> tuple[int, list[str], list[str]]:
-        known = {"--plan": folder / "plan.json", "--data": folder / "data", "--device": "cpu"}
+        known = {"--plan": folder / "plan.json", "--data": folder / "data"}
+        known |= {"--device": "cpu", "--threads": 1}
         given = [str(argument) for argument in arguments]
         for name, value in known.items():
             given += [] if name in given else [name, str(value)]

@@ -82,7 +82,7 @@ def planned(tmp_path) -> Callable[[str], Path]:
         every = cohorts(config)
         place = list(STUDIES).index(name)
         # To the last of a plan's five decimals.
-        noise = {c.name: 1.00001 + place + i / 8 for i, c in enumerate(every)}
+        noise = {c.name: 2.00001 + place + i / 8 for i, c in enumerate(every)}
         write_plan(plan_of(config, noise), path)
         return path
 
@@ -159,7 +159,7 @@ def test_the_best_of_every_plan_go_first(tmp_path, recorder, call, monkeypatch) 
         if name == "other":  # of a grid that the paper's points are not in
             study["grid"] = {"log10_learning_rate": [2, 3]}
         config = parse_config(study, name)
-        noise = {cohort.name: 1.0 for cohort in cohorts(config)}
+        noise = {cohort.name: 1.6 for cohort in cohorts(config)}
         write_plan(plan_of(config, noise), tmp_path / f"{name}.json")
         paths.append(tmp_path / f"{name}.json")
     (tmp_path / "mnist.npz").touch()

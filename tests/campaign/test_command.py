@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,7 @@ Deadline.__call__ = lambda self, done, step: step == 5 and os.kill(os.getpid(), 
 def bare(folder: Path, *arguments: object, kill: str = "") -> subprocess.CompletedProcess[str]:
     """The command where the rest of the declared packages is missing."""
     known = ["--plan", folder / "plan.json", "--data", folder / "data", "--device", "cpu"]
+    known += ["--threads", 1]
     return subprocess.run(
         [sys.executable, "-c", BARE.replace("KILL", kill), *map(str, (*arguments, *known))],
         capture_output=True,
@@ -164,11 +166,12 @@ def test_a_mistake_gets_one_line(arguments, says, folder, tmp_path, call, monkey
 def test_another_number_of_examples_is_refused(folder, tmp_path, call) -> None:
     """The noise was priced for another sampling rate."""
     arrays, _ = load_arrays(folder / "data/glyphs.npz")
-    fewer = type(arrays)(*(np.ascontiguousarray(part[:500]) for part in vars(arrays).values()))
+    parts = (np.ascontiguousarray(getattr(arrays, one.name)[:500]) for one in fields(arrays))
+    fewer = type(arrays)(*parts)
     save_arrays(tmp_path / "glyphs.npz", fewer, {"dataset": "glyphs"})
     status, _, errors = call("--minutes", 1, "--results", tmp_path / "out", "--data", tmp_path)
     assert status == 2
-    assert "planned for 6000 training examples, the data have 500" in errors[0]
+    assert "training examples is 500, the catalogue says 6000" in errors[0]
 
 
 def test_plans_that_prepare_texts_differently_need_a_file_each(two_texts, tmp_path, call) -> None:

@@ -136,7 +136,7 @@ def complete(out: Path) -> list[str]:
     return [run for part in out.glob("[!.]*") for run in read_results(part).runs["run_id"]]
 
 
-def wait_for(condition, seconds: float = 60.0) -> None:
+def wait_for(condition, seconds: float = 300.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -181,12 +181,20 @@ def test_a_team_is_paused_collected_killed_and_resumed_without_losing_a_run(
     assert kept <= set(runs)
 
 
-@pytest.mark.parametrize("signals", [signal.SIGTERM, signal.SIGINT])
-def test_a_team_leaves_nobody_behind(folder, tmp_path, signals) -> None:
+@pytest.mark.parametrize(("signals", "nice"), [(signal.SIGTERM, 19), (signal.SIGINT, 0)])
+def test_a_team_leaves_nobody_behind_and_gives_way(folder, tmp_path, signals, nice) -> None:
+    """To every other session, not only to what was started from the same terminal."""
     out = tmp_path / "out"
-    leader = team(folder, out)
+    leader = team(folder, out, "--nice", str(nice))
     wait_for(lambda: out.exists() and len(complete(out)) >= 1)
     workers = children(leader.pid)
+    assert len(workers) == 2
+    if nice and Path("/proc/self/autogroup").exists():  # Linux's groups of processes
+        groups = {Path(f"/proc/{each}/autogroup").read_text() for each in workers}
+        assert len(groups) == 2
+        assert all(text.strip().endswith(f"nice {nice}") for text in groups)
+    if nice:
+        assert {os.getpriority(os.PRIO_PROCESS, each) for each in workers} == {nice}
     leader.send_signal(signals)
     leader.communicate(timeout=60)
     assert not any(Path(f"/proc/{each}/cmdline").exists() for each in workers)
@@ -228,20 +236,3 @@ def test_code_that_is_gone_is_said(folder, tmp_path, repo) -> None:
     assert done.returncode == 2
     assert errors.count("\n") == 1
     assert "this checkout is gone" in errors
-
-
-@pytest.mark.skipif(
-    not Path("/proc/self/autogroup").exists(), reason="needs Linux's groups of processes"
-)
-def test_workers_give_way_to_every_other_session(folder, tmp_path) -> None:
-    """Not only to what was started from the same terminal."""
-    out = tmp_path / "out"
-    leader = team(folder, out, "--nice", "19")
-    wait_for(lambda: out.exists() and len(complete(out)) >= 1)
-    workers = children(leader.pid)
-    groups = {Path(f"/proc/{each}/autogroup").read_text() for each in workers}
-    assert len(groups) == len(workers) == 2
-    assert all(text.strip().endswith("nice 19") for text in groups)
-    assert {os.getpriority(os.PRIO_PROCESS, each) for each in workers} == {19}
-    leader.terminate()
-    leader.communicate(timeout=15)

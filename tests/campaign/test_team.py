@@ -8,6 +8,7 @@ import pytest
 from oso_dp.campaign import team
 from oso_dp.campaign.__main__ import main
 from oso_dp.campaign.team import EVERY, PATIENCE, Minutes
+from oso_dp.errors import OsoError
 
 
 def test_a_line_is_said_each_minute_and_counts_from_the_beginning() -> None:
@@ -32,6 +33,18 @@ def test_a_line_is_said_each_minute_and_counts_from_the_beginning() -> None:
             said.append(second)
     assert said == [EVERY, 2 * EVERY, 3 * EVERY]
     assert lines[0] == "60 runs done; 1,203 left, about 4.0 hours at the measured speed"
+
+
+def test_a_worker_that_failed_is_named_by_its_last_line(tmp_path) -> None:
+    (tmp_path / "worker-0.log").write_text("all is well\n")
+    (tmp_path / "worker-1.log").write_text("a line\noso: error: a.npz: no such file\n")
+    at_work, failed = SimpleNamespace(poll=lambda: None), SimpleNamespace(poll=lambda: 2)
+    team._refuse_failed([at_work, at_work], tmp_path)
+    with pytest.raises(OsoError, match=r"^process 1 ended with status 2: a\.npz: no such file$"):
+        team._refuse_failed([at_work, failed], tmp_path)
+    (tmp_path / "worker-1.log").write_text("")
+    with pytest.raises(OsoError, match="status 2: nothing"):
+        team._refuse_failed([at_work, failed], tmp_path)
 
 
 def test_workers_share_their_time_to_end_and_are_then_killed(monkeypatch) -> None:

@@ -12,16 +12,9 @@ from oso_dp.study.plan import read_plan, write_plan
 
 
 @pytest.fixture
-def store(study, oso, tmp_path):
+def store(collected) -> Path:
     """The smallest study, trained and collected."""
-    for shard in (0,):
-        status, _, error = oso(
-            "train", "--plan", "plan.json", "--cohort", "glyphs.online.k2.eps3",
-            "--data", "glyphs.npz", "--output", f"part{shard}", "--shard", shard,
-        )  # fmt: skip
-        assert status == 0, error
-    assert oso("collect", "part0", "--store", "store")[0] == 0
-    return tmp_path / "store"
+    return collected / "store"
 
 
 def test_the_stored_ledgers_are_within_the_budget(store, oso) -> None:

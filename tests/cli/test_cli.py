@@ -63,11 +63,10 @@ def test_a_part_has_one_writer(oso, study) -> None:
     assert train(oso)[0] == 0
 
 
-def test_stored_runs_are_not_trained_again(oso, study) -> None:
-    train(oso)
-    oso("collect", "part", "--store", "store")
+def test_stored_runs_are_not_trained_again(oso, collected) -> None:
+    assert len(read_results(collected / "part").runs) == 2
     assert train(oso, "--store", "store")[0] == 0
-    assert len(read_results(study / "part").runs) == 0
+    assert len(read_results(collected / "part").runs) == 0
     assert oso("collect", "part", "--store", "store")[1] == "store: 2 runs, 12 evaluations\n"
 
 
@@ -103,7 +102,7 @@ def test_data_of_another_data_set_are_refused(oso, study) -> None:
     targets = np.zeros(10, dtype=np.int64)
     arrays = Arrays(small, targets, small, targets)
     save_arrays(study / "small.npz", arrays, {"dataset": "glyphs"})
-    refused(train(oso, "--data", "small.npz"), "planned for 6000 training examples", "10")
+    refused(train(oso, "--data", "small.npz"), "training examples is 10, the catalogue says 6000")
     save_arrays(study / "other.npz", arrays, {"dataset": "mnist"})
     refused(train(oso, "--data", "other.npz"), "other.npz", "holds data set 'mnist', not 'glyphs'")
     prepared = {"dataset": "glyphs", "preparation": {"words": 25}}
@@ -140,17 +139,15 @@ def test_the_data_folder_from_the_environment(oso, tmp_path, monkeypatch) -> Non
     )
 
 
-def test_a_store_cut_in_half_is_left_as_it_was(oso, study) -> None:
-    train(oso)
-    oso("collect", "part", "--store", "store")
-    (path,) = (study / "store" / "runs.parquet").glob("*.parquet")
+def test_a_store_cut_in_half_is_left_as_it_was(oso, collected) -> None:
+    (path,) = (collected / "store" / "runs.parquet").glob("*.parquet")
     half = path.read_bytes()[: path.stat().st_size // 2]
     path.write_bytes(half)
     refused(oso("collect", "part", "--store", "store"), path.name, "cut off")
     refused(oso("report", "--results", "store", "--output", "report"), "store/runs.parquet")
     refused(train(oso, "--store", "store"), "store/runs.parquet")
     assert path.read_bytes() == half
-    assert not (study / "report").exists()
+    assert not (collected / "report").exists()
 
 
 def test_as_a_process() -> None:

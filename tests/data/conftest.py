@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oso_dp.data import fetch
-from oso_dp.data.fetch import Source, SourceFile
+from oso_dp.data import fetch, transfer
+from oso_dp.data.fetch import Fetched, Source, SourceFile
+from oso_dp.locks import LOCK
 
 IDX_CODES = {"uint8": 8, "int8": 9, "int16": 11, "int32": 12, "float32": 13, "float64": 14}
 
@@ -56,6 +57,15 @@ def make_tiny(mirrors: tuple[str, ...] = (), **changed: np.ndarray) -> Tiny:
     return Tiny(Source("tiny", files, mirrors), content)
 
 
+def contents(fetched: dict[str, Fetched]) -> dict[str, bytes]:
+    return {name: file.content for name, file in fetched.items()}
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    """What a folder holds, but for its lock."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != LOCK}
+
+
 @pytest.fixture(scope="session", name="encode_idx")
 def _encode_idx():
     return encode_idx
@@ -81,14 +91,14 @@ def official_mnist(shared: Path) -> Path:
 def opened(monkeypatch) -> list[str]:
     """Keep every test off the network and list the URLs that were asked for."""
     urls: list[str] = []
-    real = fetch.open_url
+    real = transfer.open_url
 
-    def guarded(url, timeout):
+    def guarded(url, timeout, start=0):
         urls.append(url)
         assert url.startswith(("file://", "http://127.0.0.1:")), f"{url} is on the network"
-        return real(url, timeout)
+        return real(url, timeout, start)
 
-    monkeypatch.setattr(fetch, "open_url", guarded)
+    monkeypatch.setattr(transfer, "open_url", guarded)
     monkeypatch.setattr(fetch, "PAUSE", 0.0)
     monkeypatch.setenv("no_proxy", "*")
     return urls

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from oso_dp.data import fetch, vectors
+from oso_dp.data import vectors
 from oso_dp.data.fetch import Source, SourceFile
 from oso_dp.data.vectors import load_vectors, parse_vectors
 from oso_dp.errors import OsoError
@@ -148,11 +148,3 @@ def test_the_archive_is_downloaded_once(official, tmp_path, monkeypatch, opened)
     for _ in range(2):
         assert load_vectors(None, tmp_path / "cache")[1]["complete"]
     assert [url.rsplit("/", 1)[1] for url in opened] == ["glove.6B.zip"]
-
-
-def test_a_large_file_has_more_time(make_tiny, tmp_path, monkeypatch):
-    """Stanford's archive is 0.9 GB."""
-    mirror = make_tiny().write(tmp_path / "mirror").as_uri()
-    monkeypatch.setattr(fetch, "PATIENCE", 1e-9)
-    monkeypatch.setattr(fetch, "LARGE", 1e-6)
-    fetch.download(make_tiny(mirrors=(mirror,)).source, tmp_path / "cache")

@@ -49,8 +49,8 @@ LEDGER = [
     Fault(
         "resuming gives a run the books of one that has diverged",
         "training/loop.py",
-        "self.mechanism.keep(self.alive)\n        ledgers",
-        "self.mechanism.keep(range(len(self.alive)))\n        ledgers",
+        "self.mechanism.keep(self.alive)\n        self.mechanism.resume",
+        "self.mechanism.keep(range(len(self.alive)))\n        self.mechanism.resume",
         LOOP,
     ),
     in_mechanism(
@@ -132,7 +132,7 @@ PRICE = [
     ),
     Fault(
         "a row may claim another selection than was planned",
-        "results/claims.py",
+        "results/row_claims.py",
         '        "selection": cohort.selection,\n',
         "",
         ACCOUNTS,
@@ -188,7 +188,7 @@ PRICE = [
     ),
     Fault(
         "the accounts leave out runs without a seed",
-        "results/claims.py",
+        "results/row_claims.py",
         '("run_id", "dataset", "method", "k", "seed",',
         '("run_id", "dataset", "method", "k",',
         ACCOUNTS,
@@ -251,14 +251,14 @@ PRICE = [
     ),
     Fault(
         "a row may claim more noise than its ledger has",
-        "results/claims.py",
+        "results/row_claims.py",
         'if nu < row["noise_multiplier"] * (1 - 1e-6):',
         "if nu < 0:",
         ACCOUNTS,
     ),
     Fault(
         "a ledger of fewer steps than the run passes",
-        "results/claims.py",
+        "results/row_claims.py",
         "    if ledger.step_count != steps:\n",
         "    if ledger.step_count > steps:\n",
         ACCOUNTS,

@@ -11,7 +11,7 @@ GROUPS = {
     "trusted base": ("gradients", "privacy"),
     "accounting": (
         *("accounting", "privacy/noise_split.py"),
-        *("analysis/accounts.py", "results/claims.py"),
+        *("analysis/accounts.py", "results/row_claims.py"),
     ),
     "results": ("results",),
     "campaign": ("campaign",),

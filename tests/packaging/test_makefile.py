@@ -30,19 +30,25 @@ DOCUMENTED = [
         "account",
     ),
     *("report", "cosine", "signs", "spotcheck", "paper", "clean", "help"),
-    *("step-times", "precisions", "campaign", "collect"),
+    *("step-times", "precisions", "faults", "campaign", "collect"),
     *("campaign-pause", "campaign-resume", "campaign-stop"),
 ]
 
-STAND_IN = """#!/bin/sh
+STAND_IN = (
+    f"""#!/bin/sh
 if [ "$1" = -c ]; then exit 0; fi
+if [ "$1" = scripts/alone ]; then exec '{sys.executable}' "$@"; fi
+"""
+    + """
 echo "$*" >> "$LOG"
+sleep "${PAUSE:-0}"
 if [ "$2" = venv ]; then
     mkdir -p .venv/bin && find .venv -type f -delete
     cp "$0" .venv/bin/python && touch .venv/bin/activate
 fi
 case "$*" in *"${FAIL_AT:-nothing at all}"*) exit 1 ;; esac
 """
+)
 
 
 class Checkout:
@@ -52,7 +58,8 @@ class Checkout:
         self.folder = folder
         self.log = folder.parent / "log"
         self.python = folder.parent / "stand-in"
-        folder.mkdir()
+        (folder / "scripts").mkdir(parents=True)
+        shutil.copy(repo / "scripts/alone", folder / "scripts")
         for name in ("Makefile", "requirements.in", "requirements.lock", "pyproject.toml"):
             shutil.copy(repo / name, folder)
         self.python.write_text(STAND_IN)
@@ -61,7 +68,12 @@ class Checkout:
     def make(self, *args: str, **env: str) -> tuple[int, list[str], str]:
         """Exit status, the stand-in's calls, and all output of one `make`."""
         self.log.write_text("")
-        done = subprocess.run(
+        process = self.start(*args, **env)
+        output = process.communicate()[0]
+        return process.returncode, self.log.read_text().splitlines(), output
+
+    def start(self, *args: str, **env: str) -> subprocess.Popen:
+        return subprocess.Popen(
             ["make", f"PYTHON={self.python}", *args],
             cwd=self.folder,
             env={"PATH": os.environ["PATH"], "LOG": str(self.log)} | env,
@@ -69,7 +81,6 @@ class Checkout:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        return done.returncode, self.log.read_text().splitlines(), done.stdout
 
 
 @pytest.fixture
@@ -103,6 +114,17 @@ def test_setup_installs_torch_first_then_the_lock_then_the_package(checkout: Che
     assert "--no-deps" in package
     assert package.endswith("--editable .")
     assert check.endswith(" check")
+
+
+def test_of_two_at_once_the_second_waits_and_does_nothing(checkout: Checkout) -> None:
+    checkout.log.write_text("")
+    both = [checkout.start("setup", PAUSE="0.2") for _ in range(2)]
+    said = sorted(process.communicate(timeout=60)[0] for process in both)
+    assert [process.returncode for process in both] == [0, 0]
+    assert said[1] == "another make installs here; waiting for it\n"
+    calls = checkout.log.read_text().splitlines()
+    assert sum(made_anew([call]) for call in calls) == 1
+    assert len(calls) == 5  # as one would make: venv, torch, lock, package, check
 
 
 def test_a_second_setup_does_nothing(checkout: Checkout) -> None:

@@ -12,10 +12,13 @@ USES_IT = "def test_data(shared):\n    assert (shared / 'data' / 'mnist').is_dir
 
 
 def outcome(repo: Path, folder: Path, **env: str) -> str:
-    """Pytest's output for one test that uses the fixture, in a checkout of its own."""
+    """Pytest's output for one test that uses the fixture, in a checkout of its own.
+
+    As small as can be: what else stands in conftest.py loads for seconds.
+    """
     tests = folder / "repo" / "tests"
     tests.mkdir(parents=True)
-    shutil.copy(repo / "tests" / "conftest.py", tests)
+    shutil.copy(repo / "tests" / "official_data.py", tests / "conftest.py")
     (tests / "test_uses_it.py").write_text(USES_IT)
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OSO_", "PYTEST_"))}
     done = subprocess.run(

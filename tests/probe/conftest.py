@@ -14,6 +14,7 @@ def planned(tmp_path_factory, repo):
     folder = tmp_path_factory.mktemp("planned")
     plan, data = folder / "plan.json", folder / "data.npz"
     write_plan(make_plan(load_config(repo / "config/smoke.yaml")), plan)
-    inputs, targets = np.zeros((6000, 1, 14, 14), np.float32), np.zeros(6000, np.int64)
-    save_arrays(data, Arrays(inputs, targets, inputs[:9], targets[:9]), {"dataset": "glyphs"})
+    inputs, targets = np.zeros((6000, 1, 14, 14), np.float32), np.arange(6000) % 10
+    arrays = Arrays(inputs, targets, inputs[:1000], targets[:1000])
+    save_arrays(data, arrays, {"dataset": "glyphs"})
     return plan, data

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import contextmanager
 
 import pandas as pd
 import pytest
@@ -17,9 +18,29 @@ from tests.stores import (  # noqa: F401
     study,
 )
 
+from oso_dp.analysis import search_costs
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.tables import beyond, own_data_sets, tables_02_to_13
+
+
+@contextmanager
+def quick_prices():
+    """PLD's prices take seconds each, and test_search_costs checks them: here RDP's stand in."""
+    real = search_costs._noise_multiplier
+
+    def price(search, epsilon, delta, accountant):
+        return real(search, epsilon, delta, "rdp") * (0.94 if accountant == "pld" else 1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_costs, "_noise_multiplier", price)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_price_takes_seconds():
+    with quick_prices():
+        yield
 
 
 def built_once(tmp_path_factory, name, build):
@@ -30,7 +51,8 @@ def built_once(tmp_path_factory, name, build):
     with FileLock(folder / f"{name}.lock"):
         made = folder / name
         if not made.exists():
-            build(folder / f".{name}")
+            with quick_prices():
+                build(folder / f".{name}")
             (folder / f".{name}").rename(made)
     return made / "report"
 

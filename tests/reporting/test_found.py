@@ -44,6 +44,7 @@ def draw():
 
 @pytest.fixture
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "__path__", [])  # drawing the others takes seconds
     for package, text in ((tables, TABLE), (figures, FIGURE)):
         folder = tmp_path / package.__name__
         folder.mkdir()
@@ -51,8 +52,10 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
 
 
-def test_a_new_file_is_a_new_table_or_figure_of_the_report(added, glyphs_store, tmp_path) -> None:
-    page = build_report(glyphs_store.write(tmp_path / "results"), tmp_path / "report")
+def test_a_new_file_is_a_new_table_or_figure_of_the_report(added, store, tmp_path) -> None:
+    for seed in (0, 1):
+        store.add(dataset="glyphs", k=3, seed=seed)
+    page = build_report(store.write(tmp_path / "results"), tmp_path / "report")
     assert (page.parent / "tables" / "brand_new.csv").read_text() == "seeds\n2\n"
     assert (page.parent / "figures" / "brand_new.png").stat().st_size > 1000
     text = page.read_text()

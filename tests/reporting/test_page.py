@@ -11,6 +11,7 @@ import pytest
 from tests.reporting.conftest import comparison_tables
 
 from oso_dp.errors import OsoError
+from oso_dp.reporting.page import build
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.page.render import PAPER_URL
 from oso_dp.reporting.page.sections import sections_of
@@ -210,8 +211,10 @@ def test_results_without_runs_are_one_line(tmp_path, store):
     assert not (tmp_path / "report").exists()
 
 
-def test_an_output_that_cannot_be_written_is_one_line(tmp_path, paper_store):
-    results = paper_store.write(tmp_path / "results")
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path, store, monkeypatch):
+    monkeypatch.setattr(build, "every_plan", lambda study: [])  # no figure
+    store.add()
+    results = store.write(tmp_path / "results")
     (tmp_path / "report").write_text("a file, no folder")
     with pytest.raises(OsoError) as error:
         build_report(results, tmp_path / "report")

@@ -16,6 +16,9 @@ IDENTITIES = {
     "adam_wosm": "1f5aefa25ec7a5c4572b",
 }
 
+MNIST = {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}
+GLYPHS = {**MNIST, "model": "small_cnn"}
+
 
 def all_ids(config) -> list[str]:
     return [run.run_id for cohort in cohorts(config) for run in cohort.runs]
@@ -205,9 +208,19 @@ class TestPaperBest:
         with pytest.raises(OsoError, match="not a point of the grid"):
             cohorts(parse_config(base, "x"))
 
-    def test_without_a_table_there_are_no_runs(self, base) -> None:
-        base.update(select="paper_best", granularities=[6])
-        assert cohorts(parse_config(base, "x")) == []
+    @pytest.mark.parametrize(
+        ("key", "value", "named"),
+        [
+            ("granularities", [5, 6], "granularities: 6"),
+            ("methods", {"online": {}, "psac": {}}, "methods: psac"),
+            ("datasets", {"glyphs": GLYPHS}, "datasets: glyphs"),
+            ("datasets", {"mnist": {**MNIST, "epsilons": [3, 4]}}, r"datasets\.mnist\.epsilons: 4"),
+        ],
+    )
+    def test_what_no_table_has_is_refused(self, base, key, value, named) -> None:
+        base.update({"select": "paper_best", "granularities": [5], key: value})
+        with pytest.raises(OsoError, match=f"^{named}: the paper has no best point for it"):
+            cohorts(parse_config(base, "x"))
 
 
 def test_values_too_close_for_their_names_are_refused(base) -> None:

@@ -2,10 +2,8 @@
 
 import pytest
 
-from oso_dp.errors import OsoError
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
-from oso_dp.study.preparation import check_prepared
 
 
 @pytest.mark.parametrize(
@@ -30,13 +28,3 @@ def test_texts_are_prepared_as_the_model_and_the_configuration_say(
 def test_images_are_prepared_in_one_way(base) -> None:
     cohort = cohorts(parse_config(base, "x"))[0]
     assert (cohort.preparation, cohort.data_file) == ({}, "mnist.npz")
-
-
-def test_a_file_that_was_prepared_otherwise_is_refused() -> None:
-    want = {"words": 15, "unknown_words": "zeros"}
-    check_prepared("x.npz", {"dataset": "ag_news", "preparation": want}, "ag_news", want)
-    check_prepared("x.npz", {"dataset": "mnist"}, "mnist", {})
-    for dataset, words in (("ag_news_partial", 15), ("ag_news", 25)):
-        found = {"dataset": dataset, "preparation": {**want, "words": words}}
-        with pytest.raises(OsoError, match=r"^x\.npz: (holds data set|prepared with)"):
-            check_prepared("x.npz", found, "ag_news", want)

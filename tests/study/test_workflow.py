@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from oso_dp.errors import OsoError
+from oso_dp.study.leader import is_led
 from oso_dp.study.workflow import begin
 
 TABLES = ("runs", "evaluations")
@@ -42,12 +43,39 @@ def test_a_receipt_goes_with_either_table(study, gone: str) -> None:
 
 def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
     build, store, locks = study
-    (locks / "0.input.lock").write_text(f"{build.parent}/other/plan.json\n")
-    begin(build, store, TABLES, locks, ["snakemake"])
+    first = begin(build, store, TABLES, locks, ["snakemake"])
     (locks / "0.output.lock").write_text(f"{build}/plan.json\n")
     with pytest.raises(OsoError, match="another snakemake is at work on this study"):
         begin(build, store, TABLES, locks, ["snakemake"])
-    begin(build, store, TABLES, locks, ["snakemake", "-n"])
+    assert begin(build, store, TABLES, locks, ["snakemake", "-n"]) is None
+    assert is_led(first.path)
+    first.let_go()
+    assert not is_led(first.path)
+
+
+def test_the_locks_of_one_that_was_killed_here_go(study) -> None:
+    build, store, locks = study
+    begin(build, store, TABLES, locks, ["snakemake"]).let_go()  # as the system does
+    ours, other = locks / "0.output.lock", locks / "1.output.lock"
+    ours.write_text(f"{build}/plan.json\n")
+    other.write_text(f"{build.parent}/other/plan.json\n")
+    begin(build, store, TABLES, locks, ["snakemake"])
+    assert not ours.exists()
+    assert other.exists()
+
+
+@pytest.mark.parametrize("host", ["elsewhere", None])
+def test_the_locks_of_another_machine_stay(study, host) -> None:
+    """None: of before there was a note of it."""
+    build, store, locks = study
+    if host is not None:
+        (build / ".leader-host").write_text(host)
+    lock = locks / "0.output.lock"
+    lock.write_text(f"{build}/plan.json\n")
+    for _ in range(2):  # the first refusal must not make it ours
+        with pytest.raises(OsoError, match=f"a snakemake on {host or 'another machine'}.*--unlock"):
+            begin(build, store, TABLES, locks, ["snakemake"])
+    assert lock.exists()
 
 
 def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:

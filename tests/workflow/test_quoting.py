@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.results.read import read_results
 from oso_dp.study.config import load_config, parse_config
-
-from .test_workflow import files, snakemake  # noqa: F401
 
 
 def shell_commands(path: Path) -> str:
@@ -24,25 +21,6 @@ def test_whatever_a_rule_puts_into_a_shell_is_quoted(repo) -> None:
     ]
     assert len(values) > 30
     assert [value for value in values if not value.endswith(":q")] == []
-
-
-def test_any_folder_of_a_configuration_is_that_folder(snakemake, tmp_path, monkeypatch) -> None:  # noqa: F811
-    """Blanks, quotes, commands, more than one option; and ~ is the home folder to everybody."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    results = "a  b $(touch ran) `touch ran` ; touch ran & 'x' \"y\" --plan *"
-    done = snakemake(
-        "smoke",
-        "--config",
-        f"results={results}",
-        "report=~/my $HOME report's",
-        "epochs=1",
-        "granularities=[1]",
-    )
-    assert done.returncode == 0, done.stdout
-    assert len(read_results(tmp_path / results).runs) == 2
-    assert (tmp_path / "home/my $HOME report's/index.html").exists()
-    assert not any(Path(name).name == "ran" for name in files(tmp_path))
-    assert {path.name for path in tmp_path.iterdir()} == {results, "home", "build", ".snakemake"}
 
 
 @pytest.mark.parametrize("key", ["results", "report", "data_dir"])

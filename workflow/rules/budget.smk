@@ -12,4 +12,4 @@ rule budget:
     params:
         config=json.dumps(STUDY.model_dump(mode="json", exclude={"data_dir"})),
     shell:
-        "echo {params.config:q} | oso plan --config - --output {output:q} 2> >(tee {log:q} >&2)"
+        "echo {params.config:q} | oso plan --config - --output {output:q} 2> >(tee -i {log:q} >&2)"

@@ -1,8 +1,10 @@
 """What the rules share: the checked configuration, the cohorts, the folders."""
 
 import json
+import os
 import re
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -10,11 +12,15 @@ from pathlib import Path
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from oso_dp.errors import OsoError
+from oso_dp.exits import error_line
+from oso_dp.files import make_folder
+from oso_dp.outputs import check_folder
 from oso_dp.reporting.folder import check_place
 from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.collect import finished_runs
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
+from oso_dp.study.leader import LEADER
 from oso_dp.study.needs import gpus, memory_mb, minutes
 from oso_dp.study.plan import plans_of
 from oso_dp.study.progress import Job, Watch
@@ -25,11 +31,12 @@ from oso_dp.study.workload import seconds, workload
 try:
     files = [Path(file) for file in workflow.configfiles]
     check_handed_over(config, files, workflow.config_settings.config)
-    STUDY = parse_config(dict(config), ", ".join(map(str, workflow.configfiles)) or "--config")
+    overridden = dict.fromkeys(workflow.config_settings.config, "--config")
+    STUDY = parse_config(dict(config), ", ".join(map(str, files)) or "--config", overridden)
     COHORTS = {cohort.name: cohort for cohort in cohorts(STUDY)}
     STORED = finished_runs(Path(STUDY.results))
 except OsoError as error:
-    sys.exit(f"oso: error: {error}")
+    sys.exit(error_line(error))
 
 PREPARED = {cohort.data_file: cohort for cohort in COHORTS.values()}
 STARTED = time.time()
@@ -49,13 +56,19 @@ shell.prefix(
     + (f"export OSO_DATA_DIR={shlex.quote(STUDY.data_dir)}; " if STUDY.data_dir else "")
 )
 
+LEADS = None  # this process, while its jobs are to run
 if workflow.is_main_process:
     try:
         page = PUBLISHED / "index.html"
-        if begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv, page):
+        if not dry_run(sys.argv):
+            for named, folder in {"results": STORE, "report": PUBLISHED}.items():
+                check_folder(folder, named)
+                make_folder(folder)
+        LEADS = begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv, page)
+        if LEADS is not None:
             check_place(PUBLISHED, STORE)  # a folder that refuses is better found out now
     except OsoError as error:
-        sys.exit(f"oso: error: {error}")
+        sys.exit(error_line(error))
     AHEAD = workload(STUDY, COHORTS.values(), STORED)
     logger.info(str(AHEAD))
     if dry_run(sys.argv):
@@ -77,7 +90,7 @@ onerror:
     for path in logs:
         if path.stat().st_mtime >= STARTED - 1:
             for line in path.read_text().splitlines():
-                if line.startswith("oso: error:"):
+                if line.startswith(error_line("")):
                     print(line, file=sys.stderr)
 
 
@@ -86,7 +99,10 @@ onstart:
         try:
             check_requests(slurm_requests())
         except OsoError as error:
-            sys.exit(f"oso: error: {error}")
+            sys.exit(error_line(error))
+    if workflow.executor_plugin.name == "local":  # its jobs end as soon as their study does
+        os.environ[LEADER] = str(LEADS.path)
+        LEADS.let_go_on(signal.SIGINT, signal.SIGTERM)
     Watch(STUDY.name, training_jobs(), logger.info).start()
 
 

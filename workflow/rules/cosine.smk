@@ -18,4 +18,4 @@ rule cosine:
         cohort=lambda wildcards: online_on("mnist"),
     shell:
         "oso cosine --plan {input.plan:q} --cohort {params.cohort:q} --data {input.data:q}"
-        " --output {output:q} --threads {threads:q} 2> >(tee {log:q} >&2)"
+        " --output {output:q} --threads {threads:q} 2> >(tee -i {log:q} >&2)"

@@ -76,4 +76,4 @@ rule publish:
         source=lambda wildcards, input: Path(input[0]).parent,
         target=PUBLISHED,
     shell:
-        "oso publish {params.source:q} --output {params.target:q} > {output:q} 2> >(tee {log:q} >&2)"
+        "oso publish {params.source:q} --output {params.target:q} > {output:q} 2> >(tee -i {log:q} >&2)"

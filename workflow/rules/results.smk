@@ -19,5 +19,5 @@ rule collect:
         store=STORE,
         data=lambda wildcards, input: [f"--data={path}" for path in input.texts],
     shell:
-        "oso collect {params.parts:q} --store {params.store:q} --plan {input.plan:q} {params.data:q} > {output:q}.tmp 2> >(tee {log:q} >&2)"
+        "oso collect {params.parts:q} --store {params.store:q} --plan {input.plan:q} {params.data:q} > {output:q}.tmp 2> >(tee -i {log:q} >&2)"
         " && mv {output:q}.tmp {output:q}"

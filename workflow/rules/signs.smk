@@ -27,4 +27,4 @@ rule signs:
         " --data {input.mnist:q} --output {output:q} --steps {params.steps:q} --threads {threads:q}"
         " && oso signs --plan {input.plan:q} --cohort {params.fashion_mnist:q} --learning-rate 1"
         " --data {input.fashion_mnist:q} --output {output:q} --steps {params.steps:q}"
-        " --threads {threads:q} ) 2> >(tee {log:q} >&2)"
+        " --threads {threads:q} ) 2> >(tee -i {log:q} >&2)"

@@ -25,4 +25,4 @@ rule train:
     shell:
         "oso train --plan {input.plan:q} --cohort {wildcards.cohort:q} --shard {wildcards.shard:q}"
         " --data {input.data:q} --output {params.folder:q} --store {params.store:q}"
-        " --threads {threads:q} 2> >(tee {log:q} >&2)"
+        " --threads {threads:q} 2> >(tee -i {log:q} >&2)"

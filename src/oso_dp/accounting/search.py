@@ -33,6 +33,7 @@ SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
 _SMALLEST, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
 _MOST = 10**9  # steps, runs
 _MOST_FOR_PLD = 200.0  # epsilon
+_MOST_STEPS_FOR_PLD = 2 * 10**6  # of all runs
 _TOLERANCE = {"rdp": 1e-9, "pld": 1e-5}  # relative; PLD's own discretization is coarser than that
 
 
@@ -165,6 +166,11 @@ class Search:
             raise OsoError(
                 f"accountant pld: epsilon {epsilon:.4g} is above {_MOST_FOR_PLD:g}, where it takes "
                 "minutes and gigabytes; rdp does not"
+            )
+        if self.runs * self.steps > _MOST_STEPS_FOR_PLD:
+            raise OsoError(
+                f"accountant pld: {self.runs} runs x {self.steps} steps are more than "
+                f"{_MOST_STEPS_FOR_PLD:,}, where it takes minutes and rounds coarsely; rdp does not"
             )
 
 

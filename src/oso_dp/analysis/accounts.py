@@ -29,7 +29,7 @@ from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.claims import check_planned, complaint, ledger_of, settings_of
+from oso_dp.results.row_claims import check_planned, complaint, ledger_of, settings_of
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan

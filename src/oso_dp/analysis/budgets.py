@@ -6,7 +6,6 @@ steps, sampling_rate and query_noise_multiplier (others are ignored). A study's 
 well: it holds that list under `cohorts`.
 """
 
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp.errors import OsoError
-from oso_dp.files import check_name
+from oso_dp.files import check_name, parse_json
 from oso_dp.methods import method_names
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan, read_plan
@@ -62,12 +61,12 @@ def read_study_plans(paths: Iterable[Path]) -> list[Plan]:
 
 def _stored(path: Path) -> Any:
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise OsoError(f"{path}: cannot read the budget ({error.strerror})") from None
     except UnicodeDecodeError:
         raise OsoError(f"{path}: the budget is not valid JSON (no text in UTF-8)") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise OsoError(f"{path}: the budget is not valid JSON ({error})") from None
 
 
@@ -87,7 +86,7 @@ def _row(path: Path, index: int, row: dict) -> dict:
             "noise_multiplier": _optional(row["noise_multiplier"]),
             **{key: _optional(row.get(key)) for key in OPTIONAL},
         }
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise OsoError(
             f"{path}: entry {index} must have whole numbers k and runs, and numbers (or null) "
             f"epsilon, noise_multiplier, {', '.join(OPTIONAL)}"

@@ -1,11 +1,11 @@
 """What was measured beside the runs: cosines, signs, times, known words, in the results folder."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
 
 from oso_dp.errors import OsoError
+from oso_dp.files import parse_json
 from oso_dp.results.facts import FACTS
 
 
@@ -19,12 +19,12 @@ def read_facts(results: Path) -> dict[str, dict[str, float]]:
     if not path.exists():
         return {}
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = parse_json(path.read_text(encoding="utf-8"))
         shares = {
             name: {part: float(share) for part, share in facts.get("known_words", {}).items()}
             for name, facts in stored.items()
         }
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, OverflowError):
         raise OsoError(
             f"{path}: must map each data set to its facts, with known_words a map of numbers"
         ) from None

@@ -4,11 +4,12 @@ A + multiplies C by exp(rate), a - by exp(-rate) (equations 20 and 21). So two v
 many more of the signs between them were + than -, and nothing of their order.
 """
 
-import json
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from oso_dp.files import parse_json
 
 METHOD = "online"  # its variants take no steps of one length
 # What is steered -> the method's setting that holds its rate.
@@ -44,7 +45,7 @@ COLUMNS = [
 
 
 def _steered(run: dict[str, Any], seen: pd.DataFrame, value: str) -> pd.DataFrame | None:
-    rate = json.loads(run["settings"]).get("settings", {}).get(RATES[value], 0.0)
+    rate = parse_json(run["settings"]).get("settings", {}).get(RATES[value], 0.0)
     seen = seen[np.isfinite(seen[value]) & (seen[value] > 0)]
     if not rate or seen.empty:
         return None

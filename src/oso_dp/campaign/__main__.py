@@ -1,6 +1,7 @@
 """`python -m oso_dp.campaign`: argparse, because a bare machine has no typer."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -8,25 +9,25 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from oso_dp.errors import OsoError
+from oso_dp.exits import ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a campaign; the exit status: 0, also with work left, or 2 with one line for an error."""
+    """Run a campaign; the exit status (`oso_dp.exits`): 0, also with work left."""
     began = time.monotonic()
     given = sys.argv[1:] if arguments is None else arguments
-    try:
-        options = _parser().parse_args(given)
-        _run(options, given)
-    except OsoError as error:
-        print(f"oso: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    print(f"ended after {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
-    return 0
+
+    def campaign() -> None:
+        _run(_parser().parse_args(given), given)
+        print(f"ended after {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+
+    return ended(campaign)
 
 
 def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
+    # Before torch comes in. Threads that wait for each other must sleep, not spin, where others
+    # compute, too: a step of two threads beside two busy processes takes a third of the time.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from oso_dp.campaign.control import clear
     from oso_dp.campaign.prepare import prepare
     from oso_dp.campaign.team import Minutes, give_way, lead

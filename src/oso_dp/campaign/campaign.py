@@ -12,6 +12,7 @@ from oso_dp.campaign.parts import Parts
 from oso_dp.campaign.speed import Speed
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
+from oso_dp.study.affordable import check_affordable
 from oso_dp.study.cohort import Cohort, Run
 from oso_dp.training.job import run_job
 from oso_dp.training.provenance import device_name
@@ -113,6 +114,7 @@ class Campaign:
                 yield group
 
     def _train(self, work: Work, group: tuple[Run, ...]) -> None:
+        check_affordable([work.cohort])
         cohort = work.cohort
         arrays = self.arrays(cohort.data_file)
         resumed = self.parts.has_checkpoint(cohort, group)

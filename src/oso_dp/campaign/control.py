@@ -13,14 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from oso_dp.errors import OsoError
+from oso_dp.errors import Interrupted, OsoError
+from oso_dp.exits import ended
 from oso_dp.files import make_folder, reason
 
 ACTIONS: Final = ("pause", "resume", "stop")
 _LOOK = 0.2  # seconds between two looks while paused
 
 
-class StoppedError(Exception):
+class StoppedError(Interrupted):
     """Somebody wants this campaign to end."""
 
 
@@ -105,15 +106,14 @@ def clear(results: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Status 0, or 2 with one line for an error."""
-    try:
+    """The exit status (`oso_dp.exits`)."""
+
+    def control() -> None:
         if len(arguments) != 2 or arguments[0] not in ACTIONS:
             raise OsoError(f"usage: python -m oso_dp.campaign.control {'|'.join(ACTIONS)} FOLDER")
         print(f"{arguments[1]}: {act(arguments[0], Path(arguments[1]))}")
-    except OsoError as error:
-        print(f"oso: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+    return ended(control)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+from oso_dp.errors import Interrupted
+
 SETTLED = 1.0  # seconds of steps before their speed is believed
 SLACK = 1.05  # an estimate may be short by so much
 
 
-class OutOfTimeError(Exception):
+class OutOfTimeError(Interrupted):
     """A group cannot end before the deadline."""
 
 

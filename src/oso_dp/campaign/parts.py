@@ -17,7 +17,7 @@ import pandas as pd
 
 from oso_dp.campaign.order import Work
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, make_folder, reason
+from oso_dp.files import atomic_write, make_folder, parse_json, reason
 from oso_dp.results.read import is_store, read_columns, run_ids
 from oso_dp.results.write import write_table
 from oso_dp.study.cohort import Cohort, Run
@@ -93,7 +93,7 @@ class Parts:
         by_id = {run.run_id: run for run in cohort.runs if run.run_id not in self.done}
         groups = []
         for path in sorted(self.progress.glob(f"{cohort.name}.*/runs.json")):
-            run_ids = json.loads(path.read_text())
+            run_ids = _run_ids(path)
             if by_id.keys() >= set(run_ids):
                 groups.append(tuple(by_id[run_id] for run_id in run_ids))
             elif self.done & set(run_ids):  # trained meanwhile, perhaps in another group
@@ -110,7 +110,7 @@ class Parts:
     def has_checkpoint(self, cohort: Cohort, group: Sequence[Run]) -> bool:
         """Whether the group would go on from somewhere, not begin anew."""
         folder = self.progress / _name(cohort, group)
-        return any(path.name != "runs.json" for path in folder.glob("*"))
+        return any(folder.glob("*.pt"))
 
     def drop(self, cohort: Cohort, group: Sequence[Run]) -> None:
         """Forget the group's progress."""
@@ -134,3 +134,14 @@ class Parts:
 def _name(cohort: Cohort, group: Sequence[Run]) -> str:
     run_ids = "".join(run.run_id for run in group)
     return f"{cohort.name}.{hashlib.sha256(run_ids.encode()).hexdigest()[:12]}"
+
+
+def _run_ids(path: Path) -> list[str]:
+    """Of a group that was begun."""
+    try:
+        run_ids = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise OsoError(f"{path}: cannot be read ({reason(error)}); remove its folder") from None
+    if not isinstance(run_ids, list) or not all(isinstance(run_id, str) for run_id in run_ids):
+        raise OsoError(f"{path}: not a list of runs; remove its folder")
+    return run_ids

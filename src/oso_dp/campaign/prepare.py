@@ -14,14 +14,15 @@ from oso_dp.campaign.control import Control
 from oso_dp.campaign.order import Work, all_work
 from oso_dp.campaign.parts import Parts
 from oso_dp.campaign.priorities import read_priorities
-from oso_dp.data.arrays import Arrays, load_arrays
+from oso_dp.data.arrays import Arrays
+from oso_dp.data.prepared import load_prepared
 from oso_dp.errors import OsoError
 from oso_dp.gradients import find_precision, slow_reason
+from oso_dp.results.other_search import refuse_other_search
 from oso_dp.results.read import is_store
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.paper_points import papers_best_runs
 from oso_dp.study.plan import Plan, read_plan
-from oso_dp.study.preparation import check_prepared
 from oso_dp.training.provenance import device_name
 
 # `auto`, on a GPU to begin with: halved where memory does not suffice. On a CPU only networks of
@@ -51,7 +52,10 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     )
     stores = {path.parent for path in options.plan}
     default = sorted(store for store in stores if is_store(store))
-    parts = Parts(options.results, default if options.have is None else options.have)
+    have = default if options.have is None else options.have
+    for store in filter(is_store, have):
+        refuse_other_search(store, [work.cohort for work in everything])
+    parts = Parts(options.results, have)
     control = Control(parts.progress)
 
     @cache
@@ -132,10 +136,7 @@ def _look(control: Control, led: bool) -> Callable[[], None]:
 
 
 def _load(folder: Path, cohort: Cohort) -> Arrays:
-    path = folder / cohort.data_file
-    arrays, provenance = load_arrays(path)
-    check_prepared(str(path), provenance, cohort.dataset, cohort.preparation)
-    return arrays
+    return load_prepared(folder / cohort.data_file, cohort.dataset, cohort.preparation)
 
 
 def _check_randomness(plans: Sequence[Plan]) -> None:

@@ -62,8 +62,9 @@ def read_priorities(path: Path, everything: Sequence[Work]) -> list[Priority]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise OsoError(f"{path}: cannot be read ({reason(error)})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise OsoError(f"{path}: not TOML ({error})") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise OsoError(f"{path}: not TOML ({why})") from None
     entries = content.pop("first", None)
     if content or not isinstance(entries, list) or not entries:
         raise OsoError(f"{path}: must hold tables [[first]], and nothing else")

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from oso_dp.campaign.campaign import Campaign
 from oso_dp.errors import OsoError
+from oso_dp.exits import error_line
 from oso_dp.training.provenance import device_name
 
 EVERY = 60.0  # seconds between two lines
@@ -105,7 +106,7 @@ def _refuse_failed(workers: Sequence[subprocess.Popen[bytes]], progress: Path) -
     for number, worker in enumerate(workers):
         if worker.poll():
             lines = _log(progress, number).read_text(errors="replace").splitlines() or ["nothing"]
-            said = lines[-1].removeprefix("oso: error: ")
+            said = lines[-1].removeprefix(error_line(""))
             raise OsoError(f"process {number} ended with status {worker.poll()}: {said}")
 
 

@@ -1,15 +1,23 @@
-"""The command line `oso`: thin, each command in a few lines over the rooms below.
+"""The command line `oso`: thin, each command in a few lines over the rooms below."""
 
-Errors that users can mend end with one line on standard error and exit status 2.
-"""
+from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
+from oso_dp.exits import ended
+
+if TYPE_CHECKING:
+    from typer.exceptions import TyperException
 
 
 def main() -> None:
-    """Entry point: run the command; one line and status 2 for a user's mistake."""
+    """Entry point: run the command that the arguments name, and exit (`oso_dp.exits`)."""
+    sys.exit(ended(_command))
+
+
+def _command() -> int:
     from typer.exceptions import Abort, TyperException
 
     from oso_dp.cli.commands import app
@@ -17,17 +25,19 @@ def main() -> None:
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
-        status = app(standalone_mode=False)
-    except OsoError as error:
-        _complain(str(error))
+        status: int | None = app(standalone_mode=False)
     except TyperException as error:
-        _complain(error.format_message())
-    except (Abort, KeyboardInterrupt):
-        sys.exit(130)
-    else:
-        sys.exit(status or 0)
+        raise OsoError(_said(error)) from None
+    except Abort as error:
+        if isinstance(error.__cause__, EOFError):  # which typer takes for the user's wish
+            raise error.__cause__ from None
+        raise KeyboardInterrupt from None
+    return status or 0
 
 
-def _complain(message: str) -> None:
-    print(f"oso: error: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(2)
+def _said(error: TyperException) -> str:
+    """Typer's message, with the value that it is about."""
+    text = error.format_message().replace("Value error, ", "")
+    complaints: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()  # pydantic's
+    value = str(complaints[0]["input"])[:80] if complaints else ""
+    return text if value in text else f"{text} (found {value!r})"

@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
+from oso_dp.cli.results_options import ResultsArgument, ResultsOption, results_folder
+
 
 def account(
-    results: Annotated[Path, typer.Argument(help="Results folder.")],
+    folder: ResultsArgument = None,
+    results_option: ResultsOption = None,
     plan: Annotated[
         list[Path] | None,
         typer.Option(help="Plan with grids' sizes; may be repeated [RESULTS/plan.json]."),
@@ -31,6 +34,7 @@ def account(
     from oso_dp.results.read import read_results
     from oso_dp.study.plan import plans_of, read_plan
 
+    results = results_folder(folder, results_option)
     paths = plans_of(results, plan)
     if output is not None:
         is_ours = is_table(["grid", "budget", "delta"])

@@ -3,8 +3,11 @@
 Heavy rooms are imported when a command needs them, to keep `oso --help` quick.
 """
 
+from typing import Annotated
+
 import typer
 
+from oso_dp import __version__
 from oso_dp.cli.account import account
 from oso_dp.cli.audit import audit
 from oso_dp.cli.budget import budget
@@ -24,10 +27,27 @@ from oso_dp.cli.train import train
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Private learning with Online Sensitivity Optimization: the study's commands.",
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"oso {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say which this is."),
+    ] = False,
+) -> None:
+    """Private learning with Online Sensitivity Optimization: the study's commands."""
+
 
 for command in (
     *(calibrate, epsilon, account, audit, cosine, signs),

@@ -1,6 +1,9 @@
 """`oso data`: one data set, fetched, verified and normalised."""
 
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +26,21 @@ def data(
 
     if data_dir is None and os.environ.get("OSO_DATA_DIR"):
         data_dir = Path(os.environ["OSO_DATA_DIR"])
-    made = prepare(dataset, output, data_dir, words, unknown_words)
+    with _told():
+        made = prepare(dataset, output, data_dir, words, unknown_words)
     for part, share in made.get("known_words", {}).items():
         print(f"{dataset}: {share:.2%} of the {part} texts' words have a vector")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Inside of the block, what the data room logs, as which mirror it asks, is on the screen."""
+    log, screen = logging.getLogger("oso_dp.data"), logging.StreamHandler()
+    log.addHandler(screen)
+    level = log.level
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(screen)
+        log.setLevel(level)

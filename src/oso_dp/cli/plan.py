@@ -22,7 +22,7 @@ def plan(
     ] = None,
 ) -> None:
     """Say what a study has ahead; with --output, find its cohorts' noise and write the plan."""
-    from oso_dp.outputs import check_output, is_table
+    from oso_dp.outputs import check_folder, check_output, is_table
     from oso_dp.results.collect import finished_runs
     from oso_dp.results.lock import writing
     from oso_dp.results.other_search import refuse_other_search
@@ -42,6 +42,8 @@ def plan(
         kind = "a table of search costs"
         check_output(prices, kind, is_table(KEY), [config, output], "--prices")
     if output is not None:
+        check_folder(Path(study.results), "results")
+        check_folder(Path(study.report), "report")
         refuse_other_search(Path(study.results), cohorts(study))
         made = make_plan(study)
         with writing(output):

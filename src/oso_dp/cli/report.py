@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
+from oso_dp.cli.results_options import ResultsArgument, ResultsOption, results_folder
+
 
 def report(
-    results: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
+    folder: ResultsArgument = None,
+    results_option: ResultsOption = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -27,4 +30,5 @@ def report(
     from oso_dp.reporting.page.build import build_report
     from oso_dp.study.plan import plans_of
 
+    results = results_folder(folder, results_option)
     print(build_report(results, output or default_folder(results), plans_of(results, plan)))

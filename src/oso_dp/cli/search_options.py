@@ -11,6 +11,7 @@ import typer
 
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
+from oso_dp.study.identity import STOPPING_SHAPE
 
 if TYPE_CHECKING:
     from oso_dp.accounting.search import Search
@@ -44,10 +45,22 @@ Runs = Annotated[
     int | None, typer.Option(help=f"Runs of the search; their mean if it stops at random [{RUNS}].")
 ]
 AccountantOption = Annotated[Accountant, typer.Option("--accountant", help="Accountant.")]
+
+
+def _tuning_accounting(text: str) -> TuningAccounting:
+    """With - or with _, as configurations have it."""
+    name = str(text).replace("_", "-")
+    if name not in list(TuningAccounting):
+        raise OsoError(f"--selection {text}: allowed are {', '.join(TuningAccounting)}")
+    return TuningAccounting(name)
+
+
 TuningAccountingOption = Annotated[
     TuningAccounting | None,
     typer.Option(
         "--selection",
+        parser=_tuning_accounting,
+        metavar=f"[{'|'.join(TuningAccounting)}]",
         help="composition: all runs are paid for. random-stopping: candidates are drawn a random "
         "number of times and only the best is released (Papernot and Steinke 2022). [composition, "
         "or what --config says]",
@@ -57,7 +70,7 @@ Shape = Annotated[
     str | None,
     typer.Option(
         help="Distribution of the random number of runs: geometric, logarithmic, poisson, or the "
-        "shape of a truncated negative binomial. [geometric, or what --config says]"
+        f"shape of a truncated negative binomial. [{STOPPING_SHAPE}, or what --config says]"
     ),
 ]
 QueryNoise = Annotated[
@@ -128,7 +141,7 @@ def search_of(
         math.ceil(epochs * examples / batch_size),
         RUNS if runs is None else runs,
         stored_name(tuning_accounting) or COMPOSITION,
-        SHAPES["geometric"] if given is None else given,
+        SHAPES[STOPPING_SHAPE] if given is None else given,
     )
 
 

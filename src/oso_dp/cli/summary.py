@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
+from oso_dp.cli.results_options import ResultsArgument, ResultsOption, results_folder
+
 
 def summary(
-    results: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
+    folder: ResultsArgument = None,
+    results_option: ResultsOption = None,
     report: Annotated[Path | None, typer.Option(help="Page to point to.")] = None,
 ) -> None:
     """Print what came out, as a table."""
@@ -15,6 +18,6 @@ def summary(
 
     from oso_dp.reporting.summary import summary_table
 
-    Console().print(summary_table(results))
+    Console().print(summary_table(results_folder(folder, results_option)))
     if report is not None:
         print(f"Report: {report}")

@@ -25,7 +25,6 @@ def train(
     from oso_dp.results.write import refuse_loss, write_table
     from oso_dp.study.affordable import check_affordable
     from oso_dp.study.plan import read_plan
-    from oso_dp.study.preparation import check_prepared
 
     planned = read_plan(plan)
     chosen = planned.cohort(cohort)
@@ -42,7 +41,8 @@ def train(
     import torch
 
     from oso_dp.cli.gpu import own_gpu
-    from oso_dp.data.arrays import load_arrays
+    from oso_dp.cli.leave import Leave
+    from oso_dp.data.prepared import load_prepared
     from oso_dp.training.job import run_job
 
     # A scheduler's job that outlived the study that sent it may still be at work here.
@@ -51,16 +51,23 @@ def train(
         if planned.device == "cuda" and not torch.cuda.is_available():
             raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
         torch.set_num_threads(threads)
-        arrays, provenance = load_arrays(data)
-        check_prepared(str(data), provenance, chosen.dataset, chosen.preparation)
-        rows = run_job(
-            chosen,
-            runs,
-            arrays,
-            output / "progress",
-            planned.device,
-            planned.runs_at_once,
-            Progress(f"{cohort} [{shard}]", len(runs), chosen.steps),
-        )
+        arrays = load_prepared(data, chosen.dataset, chosen.preparation)
+        leave = Leave()
+        progress = Progress(f"{cohort} [{shard}]", len(runs), chosen.steps)
+
+        def on_progress(done: int, step: int) -> None:
+            progress(done, step)
+            leave.look(f"step {step} of {chosen.steps}")
+
+        with leave.on_signals():
+            rows = run_job(
+                chosen,
+                runs,
+                arrays,
+                output / "progress",
+                planned.device,
+                planned.runs_at_once,
+                on_progress,
+            )
         write_table(output / "evaluations.parquet", "evaluations", rows.evaluations)
         write_table(output / "runs.parquet", "runs", rows.runs)

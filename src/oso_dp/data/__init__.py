@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from oso_dp.data.catalogue import DATASETS, DIMENSIONS, UNKNOWN_WORDS, DatasetInfo, dataset_info
+from oso_dp.data.catalogue import DATASETS, UNKNOWN_WORDS, DatasetInfo, dataset_info
 from oso_dp.errors import OsoError
 from oso_dp.outputs import check_output
 
@@ -61,6 +61,7 @@ def prepare(
     output = Path(output)
 
     from oso_dp.data.arrays import is_arrays_file, save_arrays
+    from oso_dp.data.prepared import check_arrays
 
     # Fail on a bad output before minutes of downloading, not after.
     is_ours = partial(is_arrays_file, of=dataset)
@@ -71,7 +72,7 @@ def prepare(
     folder = None if data_dir is None else Path(data_dir)
     arrays, provenance = build(folder, cache, **preparation)
     provenance = {"dataset": dataset, "preparation": preparation, **provenance}
-    _check(arrays, info, preparation)
+    check_arrays(arrays, info, preparation)
     save_arrays(output, arrays, provenance)
     return provenance
 
@@ -92,19 +93,3 @@ def _preparation(info: DatasetInfo, words: int | None, unknown_words: str | None
             choices = " or ".join(map(str, allowed))
             raise OsoError(f"{name} {chosen[name]!r}: allowed for {info.name} is {choices}")
     return chosen
-
-
-def _check(arrays: "Arrays", info: DatasetInfo, preparation: dict[str, Any]) -> None:
-    """Hold the arrays against the catalogue: the study has already planned with its numbers."""
-    shape = (preparation["words"] * DIMENSIONS,) if preparation else info.input_shape
-    targets = (arrays.train_targets, arrays.test_targets)
-    counts = {
-        "training examples": (len(arrays.train_targets), info.examples),
-        "test examples": (len(arrays.test_targets), info.test_examples),
-        "input shape": (arrays.train_inputs.shape[1:], shape),
-        "smallest target": (min(int(t.min()) for t in targets), 0),
-        "largest target": (max(int(t.max()) for t in targets), info.classes - 1),
-    }
-    for what, (is_, expected) in counts.items():
-        if is_ != expected:
-            raise OsoError(f"{info.name}: {what} is {is_}, the catalogue says {expected}")

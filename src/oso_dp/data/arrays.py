@@ -8,17 +8,20 @@ is refused rather than trained on.
 import hashlib
 import json
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, reason
+from oso_dp.files import atomic_write, parse_json, reason
 
-_HINT = "prepare the data set again"
+_HINT = "remove it, and prepare the data set again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,13 +103,12 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
     try:
         # Numpy stops reading where an array's header tells it to, which may be short of the
         # checksum at the end of an entry; so all checksums are verified first.
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise OsoError(f"{damaged} is damaged")
-        with np.load(path, allow_pickle=False) as file:
+        with _entries(path) as file:
+            damaged = file.zip.testzip()
+            if damaged is not None:
+                raise OsoError(f"{damaged} is damaged")
             arrays = Arrays(**{name: file[name] for name in _ARRAY_NAMES})
-            provenance = json.loads(file["provenance"].item())
+            provenance = parse_json(file["provenance"].item())
         if not isinstance(provenance, dict):
             raise OsoError("provenance is not a JSON object")
     except Exception as error:  # a damaged archive fails in too many ways to list
@@ -114,11 +116,20 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
     return arrays, provenance
 
 
+@contextmanager
+def _entries(path: Path) -> Iterator[Any]:
+    """Opened here: where the content is no archive, numpy leaves open what it opened."""
+    with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in file.zip.infolist()):
+            raise ValueError("it is compressed")  # it could be of any size
+        yield file
+
+
 def read_provenance(path: Path) -> dict:
     """Only a data file's provenance; OsoError as by `load_arrays`."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(json.loads(file["provenance"].item()))
+        with _entries(path) as file:
+            return dict(parse_json(file["provenance"].item()))
     except Exception as error:  # as above
         raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
 

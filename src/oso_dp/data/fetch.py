@@ -10,25 +10,25 @@ import io
 import logging
 import os
 import time
-import urllib.request
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from http.client import HTTPException
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
-from urllib.error import HTTPError
 
-from oso_dp import __version__
+from oso_dp.data.transfer import BrokenError, WrongContentError, transfer
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, reason
+from oso_dp.files import reason
+from oso_dp.locks import only_writer
 
 TRIES = 3  # rounds over the mirrors
 PAUSE = 1.0  # seconds before the second round, doubled before each further one
-TIMEOUT = 15.0  # seconds without an answer or without a byte
-PATIENCE = 600.0  # seconds for one file from one mirror, however steadily it drips
-LARGE = 200e6  # bytes; larger files have more time in proportion
+# Seconds without a byte after which a file is given up, for all its mirrors together: with a rest
+# for all else, a network that hangs is known in 20 s. It starts anew whenever a mirror got further.
+SILENCE = 18.0
 _GZIP = b"\x1f\x8b"
+_PIECE = 1 << 20  # bytes of which a checksum is taken at once
+_PARTIAL = ".part"  # ends the names of files that are not yet whole
 _SLACK = 1 << 20  # bytes that a compressed file may be longer than its content
 _log = logging.getLogger(__name__)
 
@@ -66,10 +66,6 @@ class Fetched:
 Check = Callable[[bytes, str], object]
 
 
-class WrongContentError(Exception):
-    """What was read is not the file that was asked for."""
-
-
 def obtain(
     source: Source, data_dir: Path | None, cache: Path, check: Check | None = None
 ) -> dict[str, Fetched]:
@@ -91,10 +87,17 @@ def obtain(
 
 
 def download(source: Source, cache: Path) -> None:
-    """Store in `cache` what it lacks of `source`, verified; OsoError if no mirror has it."""
-    for file in source.files:
-        if _find(cache, file) is None:
-            _download(source, file, cache)
+    """Store in `cache` what it lacks of `source`, verified; OsoError if no mirror has it.
+
+    What came of a file before it was cut off stays in the cache, as a hidden file that no reader
+    takes, and is continued. One process at a time downloads to a cache; others wait for it.
+    """
+    if all(_find(cache, file) for file in source.files):
+        return
+    with only_writer(cache):
+        for file in source.files:
+            if _find(cache, file) is None:
+                _download(source, file, cache)
 
 
 def _find(folder: Path, file: SourceFile) -> Path | None:
@@ -122,8 +125,11 @@ def _read_local(folder: Path, file: SourceFile, source: Source, check: Check | N
     if path is None:
         raise OsoError(f"{folder / file.name}.gz: missing; the folder is to hold {_wanted(source)}")
     try:
+        raw = read_up_to(path, file.size + _SLACK)
+        if len(raw) > file.size + _SLACK:
+            raise WrongContentError(f"wrong file (longer than {file.size} bytes)")
         # Some more than the file's size, for a check to see what was added.
-        content = unpacked(path.read_bytes(), file.size + (_SLACK if check else 1))
+        content = unpacked(raw, file.size + (_SLACK if check else 1))
         if check is not None:
             check(content, str(path))
         return Fetched(verified(content, file), str(path))
@@ -141,6 +147,14 @@ def _wanted(source: Source) -> str:
     return f"{names} (or the same without .gz)"
 
 
+def read_up_to(path: Path, limit: int) -> bytes:
+    """A regular file's first `limit` bytes, and one more if it has any; OSError otherwise."""
+    if not path.is_file():
+        raise OSError("not a regular file")
+    with open(path, "rb") as handle:
+        return handle.read(min(limit, os.fstat(handle.fileno()).st_size) + 1)
+
+
 def unpacked(raw: bytes, limit: int) -> bytes:
     """Return the content of a gzip file, or of a plain one; of the former, `limit` bytes at most.
 
@@ -151,43 +165,72 @@ def unpacked(raw: bytes, limit: int) -> bytes:
     try:
         return gzip.GzipFile(fileobj=io.BytesIO(raw)).read(limit)
     except (EOFError, OSError, zlib.error) as error:
-        raise WrongContentError(f"truncated or damaged gzip file ({reason(error)})") from error
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> WrongContentError:
+    return WrongContentError(f"truncated or damaged gzip file ({reason(error)})")
 
 
 def verified(content: bytes, file: SourceFile) -> bytes:
     """Return `content` if it is that of `file`."""
-    if len(content) < file.size:
-        raise WrongContentError(f"truncated file ({len(content)} of {file.size} bytes)")
-    if len(content) > file.size:
-        raise WrongContentError(f"wrong file (longer than {file.size} bytes)")
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != file.sha256:
-        raise WrongContentError(f"wrong file (sha256 {digest})")
+    _verify([content], file)
     return content
+
+
+def _verify(pieces: Iterable[bytes], file: SourceFile) -> None:
+    """WrongContentError unless the pieces are the content of `file`; reads no more than needed."""
+    size, digest = 0, hashlib.sha256()
+    for piece in pieces:
+        size += len(piece)
+        if size > file.size:
+            raise WrongContentError(f"wrong file (longer than {file.size} bytes)")
+        digest.update(piece)
+    if size < file.size:
+        raise WrongContentError(f"truncated file ({size} of {file.size} bytes)")
+    if digest.hexdigest() != file.sha256:
+        raise WrongContentError(f"wrong file (sha256 {digest.hexdigest()})")
 
 
 def _download(source: Source, file: SourceFile, cache: Path) -> None:
     """Store `file` in `cache` from the first mirror that has it."""
     failures: dict[str, str] = {}
+    silence = SILENCE  # what is left of it
     for attempt in range(TRIES if source.mirrors else 0):
         if attempt > 0:
-            time.sleep(PAUSE * 2 ** (attempt - 1))
-        for mirror in source.mirrors:
-            url = f"{mirror.rstrip('/')}/{file.name}{source.suffix}"
-            _log.info("downloading %s", url)
-            try:
-                raw = _read_url(url, limit=file.size + _SLACK)
-                verified(unpacked(raw, file.size + 1), file)
-            except HTTPError as error:
-                error.close()
-                failures[mirror] = f"HTTP status {error.code}"
-            except (WrongContentError, OSError, HTTPException) as error:
-                failures[mirror] = reason(error)
+            pause = PAUSE * 2 ** (attempt - 1)
+            time.sleep(pause)
+            silence -= pause
+        for number, mirror in enumerate(source.mirrors):
+            url = _url(source, file, mirror)
+            path = partial_path(cache, file, url)
+            held = _size(path)
+            share = silence / (len(source.mirrors) - number)
+            if held:
+                _log.info("downloading %s, from byte %d on", url, held)
             else:
-                name = f"{file.name}.gz" if raw.startswith(_GZIP) else file.name
-                with atomic_write(cache / name) as handle:
-                    handle.write(raw)
+                _log.info("downloading %s", url)
+            try:
+                transfer(url, path, file.size + _SLACK, share)
+                packed = _verify_file(path, file)
+            except BrokenError as error:
+                failures[mirror] = str(error)
+                if _size(path) > held:
+                    silence = SILENCE
+                silence -= min(error.waited, share)
+            except WrongContentError as error:
+                failures[mirror] = str(error)
+                path.unlink(missing_ok=True)
+            else:
+                _store(path, cache / (f"{file.name}.gz" if packed else file.name))
+                for other in source.mirrors:
+                    partial_path(cache, file, _url(source, file, other)).unlink(missing_ok=True)
                 return
+            if not _size(path):
+                path.unlink(missing_ok=True)
+            _log.info("%s: %s", url, failures[mirror])
+        if silence <= PAUSE * 2**attempt:
+            break
     why = "; ".join(f"{mirror}: {failure}" for mirror, failure in failures.items()) or "no mirror"
     raise OsoError(
         f"{source.dataset}: cannot download {file.name}{source.suffix} ({why}); put "
@@ -196,20 +239,39 @@ def _download(source: Source, file: SourceFile, cache: Path) -> None:
     )
 
 
-def _read_url(url: str, limit: int) -> bytes:
-    """Return at most `limit` bytes of a URL; more than that is never the file asked for."""
-    patience = PATIENCE * max(1, limit / LARGE)
-    end = time.monotonic() + patience
-    content = io.BytesIO()
-    with open_url(url, TIMEOUT) as response:
-        while chunk := response.read(min(1 << 16, limit - content.tell())):
-            content.write(chunk)
-            if time.monotonic() > end:
-                raise TimeoutError(f"not finished after {patience:.0f} seconds")
-    return content.getvalue()
+def _url(source: Source, file: SourceFile, mirror: str) -> str:
+    return f"{mirror.rstrip('/')}/{file.name}{source.suffix}"
 
 
-def open_url(url: str, timeout: float) -> BinaryIO:
-    """Open a URL for reading; the only way from this package to the network."""
-    request = urllib.request.Request(url, headers={"User-Agent": f"oso/{__version__}"})
-    return urllib.request.urlopen(request, timeout=timeout)
+def partial_path(cache: Path, file: SourceFile, url: str) -> Path:
+    """Where the parts of a file lie until it is whole: two mirrors' bytes need not be the same."""
+    return cache / f".{file.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}{_PARTIAL}"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _verify_file(path: Path, file: SourceFile) -> bool:
+    """Whether the file is packed; WrongContentError unless its content is that of `file`."""
+    try:
+        with open(path, "rb") as raw:
+            packed = raw.read(len(_GZIP)) == _GZIP
+            raw.seek(0)
+            with gzip.GzipFile(fileobj=raw) if packed else raw as stream:
+                _verify(iter(partial(stream.read, _PIECE), b""), file)
+        return packed
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged(error) from error
+    except OSError as error:
+        raise OsoError(f"{path}: cannot read this file ({reason(error)})") from error
+
+
+def _store(path: Path, name: Path) -> None:
+    """Give a verified file its name."""
+    try:
+        with open(path, "rb") as handle:
+            os.fsync(handle.fileno())
+        os.replace(path, name)
+    except OSError as error:
+        raise OsoError(f"{name}: cannot write this file ({reason(error)})") from error

@@ -10,6 +10,7 @@ import struct
 import numpy as np
 
 from oso_dp.errors import OsoError
+from oso_dp.files import reason
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -30,5 +31,8 @@ def parse_idx(content: bytes, name: str) -> np.ndarray:
     if len(content) != expected:
         problem = "truncated IDX file" if len(content) < expected else "trailing bytes in IDX file"
         raise OsoError(f"{name}: {problem} ({len(content)} bytes; its head says {expected})")
-    values = np.frombuffer(content, dtype, offset=start).reshape(shape)
+    try:
+        values = np.frombuffer(content, dtype, offset=start).reshape(shape)
+    except ValueError as error:  # more dimensions than numpy has, or huge ones beside a 0
+        raise OsoError(f"{name}: its head says no array's shape ({reason(error)})") from None
     return values.astype(dtype.newbyteorder("="))

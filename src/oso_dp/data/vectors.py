@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.data.catalogue import DIMENSIONS
-from oso_dp.data.fetch import Source, SourceFile, WrongContentError, download, unpacked, verified
+from oso_dp.data.fetch import Source, SourceFile, download, read_up_to, unpacked, verified
+from oso_dp.data.transfer import WrongContentError
 from oso_dp.errors import OsoError
 from oso_dp.files import reason
 
@@ -89,6 +90,7 @@ def parse_vectors(content: bytes, name: str) -> Vectors:
     twice, for more or fewer than 50 numbers, and for one that is no finite number.
     """
     lines = content.count(b"\n") + (not content.endswith(b"\n"))
+    lines = min(lines, len(content) // (2 * DIMENSIONS) + 1)  # as many as there can be numbers for
     values = np.zeros((1 + lines, DIMENSIONS), np.float32)
     index: dict[str, int] = {}
     for line, text in enumerate(io.BytesIO(content), start=1):
@@ -99,7 +101,8 @@ def parse_vectors(content: bytes, name: str) -> Vectors:
             )
         try:
             key = word.decode()
-            values[line] = [float(number) for number in numbers]
+            with np.errstate(over="ignore"):  # it is not finite then
+                values[line] = [float(number) for number in numbers]
         except UnicodeDecodeError as error:
             raise OsoError(f"{name}: line {line}: not UTF-8 ({error.reason})") from None
         except ValueError as error:
@@ -131,7 +134,7 @@ def _read(path: Path) -> bytes:
     limit = OFFICIAL.size + 1
     try:
         if path.suffix != ".zip":
-            return unpacked(path.read_bytes(), limit)
+            return unpacked(read_up_to(path, limit), limit)
         with zipfile.ZipFile(path) as archive, archive.open(OFFICIAL.name) as member:
             return member.read(limit)
     except KeyError:

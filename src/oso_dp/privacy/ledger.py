@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
+from oso_dp.files import parse_json
 from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -91,7 +92,7 @@ class Ledger:
     def from_json(cls, text: str) -> "Ledger":
         """Read what `to_json` wrote; OsoError for another sampling scheme or a broken text."""
         try:
-            stored = json.loads(text, object_pairs_hook=_each_key_once)
+            stored = parse_json(text, object_pairs_hook=_each_key_once)
             sampling = PoissonSampling.from_json(stored)
             steps = [
                 (tuple(SumQuery(**query) for query in step["queries"]), step["count"])
@@ -99,7 +100,7 @@ class Ledger:
             ]
             ledger = cls(sampling, steps)
             ledger.check()
-        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, ArithmeticError) as error:
             raise OsoError(f"ledger: not readable ({type(error).__name__}: {error})") from error
         return ledger
 

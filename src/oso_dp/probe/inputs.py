@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from oso_dp.data.arrays import Arrays, load_arrays
+from oso_dp.data.arrays import Arrays
+from oso_dp.data.prepared import load_prepared
 from oso_dp.errors import OsoError
+from oso_dp.study.affordable import check_affordable
 from oso_dp.study.cohort import PlannedCohort
 from oso_dp.study.plan import read_plan
 
@@ -20,15 +22,6 @@ def read_inputs(plan: Path, cohort: str, data: Path) -> tuple[PlannedCohort, str
         raise OsoError(f"cohort {cohort}: has no privacy, so there is nothing to compare")
     if chosen.randomness != "seeded":
         raise OsoError(f"{plan}: randomness system is for data that need protection; these do not")
-    arrays, provenance = load_arrays(data)
-    if provenance.get("dataset") != chosen.dataset:
-        raise OsoError(
-            f"{data}: holds data set {provenance.get('dataset')!r}; {cohort} needs "
-            f"{chosen.dataset!r}"
-        )
-    if len(arrays.train_inputs) != chosen.examples:  # the noise is that of another data set
-        raise OsoError(
-            f"{data}: has {len(arrays.train_inputs)} training examples; {cohort} is planned for "
-            f"{chosen.examples}"
-        )
+    check_affordable([chosen])
+    arrays = load_prepared(data, chosen.dataset, chosen.preparation)
     return chosen, planned.device, arrays

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, make_folder, reason
+from oso_dp.files import atomic_write, make_folder, parse_json, reason
 from oso_dp.locks import only_writer
 
 MANIFEST = "manifest.json"
@@ -148,7 +148,7 @@ def _files(folder: Path, below: str = "") -> Iterator[str]:
 def _read(folder: Path) -> Manifest | None:
     """The manifest; None where there is none of ours. Before it named the store it was a list."""
     try:
-        stored = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        stored = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
         files = stored.get("files", stored)
         sums = {n: (s,) if isinstance(s, str) else tuple(map(str, s)) for n, s in files.items()}
         return Manifest(str(stored["store"]) if "files" in stored else "", sums)

@@ -11,6 +11,7 @@ from oso_dp.analysis.load import read_study
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdict_matrix import verdict_matrix
 from oso_dp.errors import OsoError
+from oso_dp.exits import ended
 from oso_dp.files import atomic_write
 from oso_dp.reporting.page import headline, matrix
 from oso_dp.reporting.table import markdown_rows
@@ -53,7 +54,4 @@ def main(readme: Path, results: Path) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(*map(Path, sys.argv[1:3]))
-    except OsoError as error:
-        sys.exit(f"oso: {error}")
+    sys.exit(ended(lambda: main(*map(Path, sys.argv[1:3]))))

@@ -54,7 +54,7 @@ def collect(
     the store holds by half, as where somebody copied only some of its files, a part brings the
     whole.
     """
-    added = [read_results(part) for part in parts]
+    added = [read_results(_part(part)) for part in parts]
     with only_writer(store):
         _finish(store)
         stored = {kind: read_files(store / f"{kind}.parquet", kind) for kind in SCHEMAS}
@@ -63,6 +63,14 @@ def collect(
         refuse_unclear(store, merged)
         _change(store, merged, stored, check)
         return merged
+
+
+def _part(folder: Path) -> Path:
+    """OsoError for a folder of parts, in which no part would be looked for."""
+    below = sorted(path.parent for path in folder.glob("*/runs.parquet"))
+    if below and not (folder / "runs.parquet").exists():
+        raise OsoError(f"{folder}: no part, but a folder of {len(below)}; name each, as {below[0]}")
+    return folder
 
 
 def finished_runs(store: Path) -> set[str]:

@@ -121,8 +121,8 @@ def _other_steps(runs: pd.DataFrame, numbers: _Numbers) -> str | None:
 
 def _other_metric(runs: pd.DataFrame, numbers: _Numbers) -> str | None:
     """A data set has one metric."""
-    found = pd.unique(numbers.run * len(numbers.metrics) + numbers.metric)
-    run, metric = np.divmod(found, max(1, len(numbers.metrics)))
+    kinds = pd.unique(numbers.run * len(numbers.metrics) + numbers.metric)
+    run, metric = np.divmod(kinds, max(1, len(numbers.metrics)))
     datasets = numbers.run_ids[run].map(runs.set_index("run_id")["dataset"])
     names = numbers.metrics[metric]
     for run_id, dataset, name in zip(numbers.run_ids[run], datasets, names, strict=True):

@@ -13,7 +13,7 @@ from typing import Any
 
 from oso_dp.data.arrays import read_provenance
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, reason
+from oso_dp.files import atomic_write, parse_json, reason
 from oso_dp.locks import only_writer
 
 FACTS = "data.json"
@@ -26,25 +26,33 @@ def keep_facts(store: Path, data_files: Iterable[Path]) -> None:
     `vectors` their number, checksum, and whether they are complete. Images have none. Raises
     OsoError for a file that is not what it is taken for; nothing is written then.
     """
-    new = {}
+    new: dict[str, Any] = {}
     for path in data_files:
         made = read_provenance(path)
         if "known_words" in made:
-            vectors = {key: made["vectors"][key] for key in ("words", "sha256", "complete")}
-            new[made["dataset"]] = {
-                "known_words": {"test": made["known_words"]["test"]},
-                "preparation": made["preparation"],
-                "vectors": vectors,
-            }
+            try:
+                new |= _facts(made)
+            except (KeyError, TypeError) as error:
+                raise OsoError(f"{path}: not what `oso data` says of texts ({error!r})") from None
     if not new:
         return
     with only_writer(store):
         _add(store / FACTS, new)
 
 
+def _facts(made: dict[str, Any]) -> dict[str, Any]:
+    vectors = {key: made["vectors"][key] for key in ("words", "sha256", "complete")}
+    facts = {
+        "known_words": {"test": made["known_words"]["test"]},
+        "preparation": made["preparation"],
+        "vectors": vectors,
+    }
+    return {made["dataset"]: facts}
+
+
 def _add(path: Path, new: dict[str, Any]) -> None:
     try:
-        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        stored = parse_json(path.read_text(encoding="utf-8")) if path.exists() else {}
         text = json.dumps({**stored, **new}, indent=1, sort_keys=True)
     except (OSError, ValueError, TypeError) as error:
         raise OsoError(f"{path}: not the facts of data sets ({reason(error)})") from None

@@ -1,5 +1,6 @@
 """Reading results, with their schema and their completeness checked."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
-from oso_dp.files import check_name
-from oso_dp.results import claims, evaluated, rules
+from oso_dp.files import check_name, reason
+from oso_dp.results import column_rules, evaluated, row_claims
 from oso_dp.results.schema import (
     EVALUATIONS,
     KEYS,
@@ -30,6 +31,9 @@ from oso_dp.results.schema import (
 PENDING = ".pending"
 _TRIES = 100  # of reading while others write
 _A_MOMENT = 0.05  # seconds
+
+# In one file. The paper's whole study has some million; in a few bytes there may be billions.
+MOST_ROWS = 20_000_000
 
 # Files are called after these.
 _NAMES = {"dataset", "method", "selection", "metric", "split"}
@@ -49,8 +53,8 @@ def read_results(folder: Path) -> Results:
     """Read a folder, all of it or nothing, also while another command changes it.
 
     OsoError names a file that is missing, cut off or of another schema; a value that no training
-    writes (see `rules`, `claims`); a run that stands there twice, has no identity, or lacks its row
-    or its evaluations, as where a part is missing (`evaluated`).
+    writes (see `column_rules`, `row_claims`); a run that stands there twice, has no identity, or
+    lacks its row or its evaluations, as where a part is missing (`evaluated`).
     """
 
     def read() -> Results:
@@ -74,7 +78,7 @@ def refuse_unclear(folder: Path, results: Results) -> None:
 
 
 def _refuse_unclear(folder: Path, runs: pd.DataFrame, evaluations: pa.Table) -> None:
-    _refuse(folder / "runs.parquet", _unclear(runs) or claims.complaint(runs))
+    _refuse(folder / "runs.parquet", _unclear(runs) or row_claims.complaint(runs))
     _refuse(folder / "evaluations.parquet", evaluated.complaint(runs, evaluations))
 
 
@@ -139,7 +143,7 @@ def _check(path: Path, table: pa.Table, kind: str) -> None:
     for column in sorted(_NAMES & {*table.column_names}):
         for name in pc.unique(table[column]).drop_null().to_pylist():
             check_name(name, f"{path}: {column}")
-    _refuse(path, rules.complaint(table, kind))
+    _refuse(path, column_rules.complaint(table, kind))
 
 
 def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:
@@ -210,7 +214,7 @@ def _state(folder: Path) -> set[tuple[Path, int, int, int]]:
     for place in (folder, folder / PENDING):
         for kind in SCHEMAS:
             table = place / f"{kind}.parquet"
-            for path in (table, *table.glob("*.parquet")):
+            for path in (table, *_parts(table)):
                 try:
                     known = path.stat()
                 except OSError:  # not there, or not any more
@@ -222,14 +226,22 @@ def _state(folder: Path) -> set[tuple[Path, int, int, int]]:
 
 def _files(path: Path) -> list[Path]:
     """Of a table. A change that is decided counts, wherever its files are by now."""
-    files = {file.name: file for file in path.glob("*.parquet")}
+    files = {file.name: file for file in _parts(path)}
     if path.is_file():
         files = {path.name: path}
-    changed = {file.name: file for file in (path.parent / PENDING / path.name).glob("*.parquet")}
+    changed = {file.name: file for file in _parts(path.parent / PENDING / path.name)}
     if changed and path.is_file():  # its rows are among the changed ones, in files of their own
         files = {}
     files |= changed
     return [files[name] for name in sorted(files)]
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Its files of rows; none of a folder that is not there, or goes at this very moment."""
+    try:
+        return [folder / name for name in os.listdir(folder) if name.endswith(".parquet")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def read_columns(path: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
@@ -242,7 +254,8 @@ def read_columns(path: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
 def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
     """These columns of a file, or all of its version, and that version."""
     try:
-        schema = pq.read_schema(path)
+        head = pq.read_metadata(path)
+        schema = head.schema.to_arrow_schema()
         version = (schema.metadata or {}).get(b"oso_schema_version", b"none").decode()
         if version not in VERSIONS:
             raise OsoError(
@@ -250,9 +263,29 @@ def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> t
             )
         expected = schema_of(kind, version)
         if not schema.equals(expected, check_metadata=False):
-            wrong = [n for n in expected.names if n not in schema.names] or schema.names
-            raise OsoError(f"{path}: not the schema of `{kind}` (see columns: {', '.join(wrong)})")
+            raise OsoError(f"{path}: not the schema of `{kind}`: {_difference(schema, expected)}")
+        if head.num_rows > MOST_ROWS:
+            raise OsoError(f"{path}: {head.num_rows} rows; at most {MOST_ROWS} are read")
         repeated = REPEATED[kind] if columns is None else None
-        return pq.read_table(path, columns=columns, read_dictionary=repeated), version
-    except (pa.ArrowException, OSError) as error:
+        table = pq.read_table(path, columns=columns, read_dictionary=repeated)
+        table.validate(full=True)  # else a text that is none, or another's place, ends the process
+        return table, version
+    except OsoError:
+        raise
+    except Exception as error:  # a damaged file fails in too many ways to list
+        if isinstance(error, OSError) and error.errno:  # of the system, not of what the file holds
+            raise OsoError(f"{path}: cannot be read ({reason(error)})") from error
         raise OsoError(f"{path}: not a readable Parquet file; is it cut off?") from error
+
+
+def _difference(schema: pa.Schema, expected: pa.Schema) -> str:
+    """The first one, of names, types or order."""
+    for name in expected.names:
+        if name not in schema.names:
+            return f"column {name} is missing"
+        if schema.field(name).type != expected.field(name).type:
+            return f"column {name} is {schema.field(name).type}, not {expected.field(name).type}"
+    for name in schema.names:
+        if name not in expected.names:
+            return f"column {name} is none of its"
+    return "its columns stand in another order, or may not be null"

@@ -5,6 +5,7 @@ config/README.md explains the keys to people; workflow/schemas/config.schema.jso
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,11 @@ def _number(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("must be a number, not true or false")
     return value
+
+
+def _with_underscores(value: Any) -> Any:
+    """As `oso` has it, too: random-stopping."""
+    return value.replace("-", "_") if isinstance(value, str) else value
 
 
 def _folder(value: str) -> str:
@@ -132,7 +138,9 @@ class StudyConfig(_Section):
     batch_size: Annotated[Whole, Field(ge=1)] = 512
     epochs: Annotated[Whole, Field(ge=1)] = 10
     evaluate_every: Annotated[Whole, Field(ge=1)] = 50
-    tuning_accounting: Literal["composition", "random_stopping"] = Field(
+    tuning_accounting: Annotated[
+        Literal["composition", "random_stopping"], BeforeValidator(_with_underscores)
+    ] = Field(
         COMPOSITION, alias="selection", description="How the search of a grid is accounted for."
     )
     stopping_shape: Literal["logarithmic", "geometric", "poisson"] = Field(
@@ -216,19 +224,24 @@ def _no_repeats(name: str, values: list[Any]) -> None:
         raise ValueError(f"{name} {values}: each value may stand there once")
 
 
-def parse_config(values: Any, source: str) -> StudyConfig:
-    """Check a configuration; OsoError names the source, the key and what is allowed."""
+def parse_config(values: Any, source: str, sources: Mapping[str, str] | None = None) -> StudyConfig:
+    """Check a configuration; OsoError names the source, the key and what is allowed.
+
+    sources: of keys of the top level that another source than `source` set.
+    """
+    of = {} if sources is None else sources
     if not isinstance(values, dict):
         raise OsoError(f"{source}: must be a mapping of keys to values (see config/README.md)")
     try:
         config = StudyConfig.model_validate(values)
     except ValidationError as error:
-        raise OsoError(f"{source}: {_first_line(error)}") from None
+        first = next(iter(error.errors(include_url=False)[0]["loc"]), None)
+        raise OsoError(f"{of.get(str(first), source)}: {_first_line(error)}") from None
     try:
         for name in config.methods:
             config.method(name)
     except OsoError as error:
-        raise OsoError(f"{source}: {error}") from None
+        raise OsoError(f"{of.get('methods', source)}: {error}") from None
     return config
 
 

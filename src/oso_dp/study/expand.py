@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.data.catalogue import DATASETS
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 def cohorts(config: StudyConfig) -> list[Cohort]:
     """Every cohort of the study that has at least one run."""
     every = [cohort for cohort in _all_cohorts(config) if cohort.runs]
+    if config.points == "paper_best":
+        _refuse_what_is_left_out(config, every)
     for cohort in every:
         if len({run.run_id for run in cohort.runs}) != len(cohort.runs):
             raise OsoError(
@@ -29,6 +31,26 @@ def cohorts(config: StudyConfig) -> list[Cohort]:
                 f"{cohort.name} would run one point twice"
             )
     return every
+
+
+def _refuse_what_is_left_out(config: StudyConfig, every: Sequence[Cohort]) -> None:
+    """Of single cells the paper may have no best point, but not of all that a key asks for."""
+    asked: dict[str, tuple[Collection[Any], set[Any]]] = {
+        "datasets": (config.datasets, {cohort.dataset for cohort in every}),
+        "methods": (config.methods, {cohort.method for cohort in every}),
+        "granularities": (config.granularities, {cohort.k for cohort in every}),
+    }
+    for name, section in config.datasets.items():
+        has = {cohort.epsilon for cohort in every if cohort.dataset == name}
+        asked[f"datasets.{name}.epsilons"] = (section.epsilons, has)
+    for key, (values, has) in asked.items():
+        for value in values:
+            if value not in has:
+                named = f"{value:g}" if isinstance(value, float) else value
+                raise OsoError(
+                    f"{key}: {named}: the paper has no best point for it; leave it out, or set "
+                    "select: grid"
+                )
 
 
 def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.errors import OsoError
+from oso_dp.files import parse_json
 
 # The distribution of the number of runs of a search that stops at random, unless the configuration
 # says otherwise. The logarithmic one asks for the least noise.
@@ -57,7 +58,7 @@ def run_id(row: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
 def cohort_id(row: Mapping[str, Any]) -> str:
     """What tells a row's cohort from all others, also of the same name; `settings` as stored."""
     text = row["settings"]
-    return _digest(_whole(row, {} if text is None else json.loads(text)))[:12]
+    return _digest(_whole(row, {} if text is None else parse_json(text)))[:12]
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
@@ -71,7 +72,7 @@ def settings_text(settings: Mapping[str, Any]) -> str:
         text = json.dumps(settings, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise OsoError(f"settings: the results cannot hold them ({error})") from None
-    if json.loads(text) != settings:
+    if parse_json(text) != settings:
         raise OsoError(f"settings: the results would hold others ({text})")
     return text
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, check_name
+from oso_dp.files import atomic_write, check_name, parse_json
 from oso_dp.study.cohort import Cohort, PlannedCohort
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def read_plan(path: Path) -> Plan:
     OsoError names a file that is not a plan, is of another version, or was changed since.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         version = content.pop("version", 1)
         if version != PLAN_VERSION:
             raise OsoError(
@@ -142,7 +142,7 @@ def read_plan(path: Path) -> Plan:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise OsoError(f"{path}: not a plan (`oso plan` writes one): no text in UTF-8") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise OsoError(
             f"{path}: not a plan (`oso plan` writes one): {type(error).__name__}: {str(error)[:80]}"
         ) from None
@@ -151,7 +151,7 @@ def read_plan(path: Path) -> Plan:
 def is_plan(path: Path) -> bool:
     """Whether a file is a plan of any version, be it a changed one; an empty one counts, too."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8") or '{"cohorts": []}')
+        content = parse_json(path.read_text(encoding="utf-8") or '{"cohorts": []}')
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and isinstance(content.get("cohorts"), list)
@@ -213,7 +213,7 @@ def _whole(head: dict[str, Any], entries: Sequence[dict[str, Any]]) -> str:
 
 def _plain(entry: dict[str, Any]) -> Any:
     """As JSON gives it back."""
-    return json.loads(json.dumps(entry))
+    return parse_json(json.dumps(entry))
 
 
 def _digest(value: Any) -> str:

@@ -7,7 +7,6 @@ configuration what becomes of a word without a vector (see `oso_dp.data.prepare`
 from typing import Any
 
 from oso_dp.data.catalogue import DATASETS, UNKNOWN_WORDS
-from oso_dp.errors import OsoError
 
 # How many words of a text each network takes.
 WORDS = {"bag_of_words": 15, "bag_of_words_25": 25}
@@ -22,12 +21,3 @@ def file_name(dataset: str, prepared: dict[str, Any]) -> str:
     """The prepared file, without .npz: the data set's name, and what is not the default."""
     usual = (*DATASETS[dataset].words[:1], UNKNOWN_WORDS[0])
     return "-".join([dataset, *(str(value) for value in prepared.values() if value not in usual)])
-
-
-def check_prepared(name: str, provenance: dict[str, Any], dataset: str, want: dict) -> None:
-    """OsoError unless a data file with this provenance holds the data set, prepared as wanted."""
-    if provenance.get("dataset") != dataset:
-        raise OsoError(f"{name}: holds data set {provenance.get('dataset')!r}, not {dataset!r}")
-    stored = provenance.get("preparation", {})  # images' files of before there was a choice
-    if stored != want:
-        raise OsoError(f"{name}: prepared with {stored or 'no choice'}, not with {want or 'none'}")

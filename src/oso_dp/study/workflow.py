@@ -1,11 +1,13 @@
 """What has to be in order before Snakemake begins to work on a study."""
 
+import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from oso_dp.errors import OsoError
+from oso_dp.study.leader import Leader
 from oso_dp.study.yaml_file import read_yaml, text_of
 
 _DRY_RUN = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--dry-?run")
@@ -19,27 +21,36 @@ def begin(
     locks: Path,
     arguments: Sequence[str],
     page: Path | None = None,
-) -> bool:
-    """False if Snakemake's `arguments` only look.
+) -> Leader | None:
+    """Who leads the study's jobs from now on; None if Snakemake's `arguments` only look.
 
-    Else OsoError if another Snakemake works on this study: one of its locks (files of `locks`)
-    names something below `build`. And the receipt of a collection, build/collected.txt, goes if the
-    store lacks one of its `tables`: what it attests is gone, and is collected again. So goes that
-    of the report, build/published.txt, without its `page`.
+    OsoError if another Snakemake works on this study. What a killed one left of its locks (files of
+    `locks` that name something below `build`) goes, if that was on this machine. And the receipt of
+    a collection, build/collected.txt, goes if the store lacks one of its `tables`: what it attests
+    is gone, and is collected again. So goes that of the report, build/published.txt, without its
+    `page`.
     """
     if dry_run(arguments) or any(_LOOKING_ONLY.fullmatch(argument) for argument in arguments):
-        return False
+        return None
+    leader = Leader(build)
+    leader.lead()
     # Snakemake refuses, too, but takes six lines to say so.
-    if any(f"{build}/" in lock.read_text() for lock in locks.glob("*.lock")):
+    left = [lock for lock in locks.glob("*.lock") if f"{build}/" in lock.read_text()]
+    if left and leader.last_host != platform.node():
+        leader.let_go()
         raise OsoError(
-            f"{build}: another snakemake is at work on this study; wait for it, or, if it was "
-            "killed, run `.venv/bin/snakemake --unlock` first"
+            f"{build}: a snakemake on {leader.last_host or 'another machine'} is at work on this "
+            "study, or was killed there; wait for it, or, if it was, run `.venv/bin/snakemake "
+            "--unlock` first"
         )
+    for lock in left:  # nobody leads, so its process is gone
+        lock.unlink()
+    leader.note_host()
     if not all((store / f"{name}.parquet").exists() for name in tables):
         (build / "collected.txt").unlink(missing_ok=True)
     if page is not None and not page.exists():
         (build / "published.txt").unlink(missing_ok=True)
-    return True
+    return leader
 
 
 def check_handed_over(

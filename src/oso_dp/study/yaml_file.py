@@ -16,6 +16,7 @@ from oso_dp.errors import OsoError
 _PLAIN_NUMBER = re.compile(
     r"[-+]?(0|[1-9][0-9]*|[0-9]*\.[0-9]*([eE][-+]?[0-9]+)?|\.(inf|nan))", re.I
 )
+_MOST_VALUES = 100_000
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -24,6 +25,10 @@ def read_yaml(text: str, source: str) -> Any:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is not None:
+            if _size(node, {}) > _MOST_VALUES:  # each alias counted as what it stands for
+                raise OsoError(
+                    f"{source}: more than {_MOST_VALUES} values, once aliases are unfolded"
+                )
             _check(node, source, (), set())
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -39,6 +44,16 @@ def text_of(path: Path) -> str:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise OsoError(f"{path}: not YAML (not a text in UTF-8)") from None
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values in a node and below; many where it contains itself."""
+    if id(node) not in known:
+        known[id(node)] = _MOST_VALUES  # until it is known
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        inner = [part for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_size(part, known) for part in inner)
+    return known[id(node)]
 
 
 def _check(node: yaml.Node, source: str, path: tuple[str, ...], seen: set[int]) -> None:
@@ -67,9 +82,9 @@ def _key(node: yaml.Node, source: str, path: tuple[str, ...]) -> str:
     merged = node.tag == _TAG + "merge"
     if isinstance(node, yaml.ScalarNode) and (merged or node.tag == _TAG + "str"):
         return str(node.value)
-    found = str(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
+    what = str(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
     raise OsoError(
-        f"{source}: {_at(*path, found or 'null')}: a key must be text (line "
+        f"{source}: {_at(*path, what or 'null')}: a key must be text (line "
         f"{node.start_mark.line + 1})"
     )
 

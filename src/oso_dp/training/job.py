@@ -18,7 +18,7 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import STREAMS
 from oso_dp.study.cohort import PlannedCohort, Run
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
 from oso_dp.training.loop import Outcome, Task, train
 from oso_dp.training.provenance import code_hash, commit, device_name
 
@@ -78,8 +78,9 @@ def run_job(
     kind = torch.device(task.device).type
     fingerprint = _fingerprint(code, arrays.digest, str(cohort.noise_multiplier), kind, *ids)
     rows = Rows()
-    if content := load_checkpoint(folder / "rows.pt", fingerprint):
-        rows = Rows(content["runs"], content["evaluations"])
+    with set_aside_if_damaged(folder / "rows.pt"):
+        if content := load_checkpoint(folder / "rows.pt", fingerprint):
+            rows = Rows(list(content["runs"]), list(content["evaluations"]))
     while len(rows.runs) < len(runs):
         done = len(rows.runs)
         group = runs[done : done + runs_at_once]
@@ -96,7 +97,8 @@ def run_job(
             rows.runs.append(_row(task, cohort, run, outcome, code))
             rows.evaluations += outcome.evaluations
         kept = {"runs": rows.runs, "evaluations": rows.evaluations}
-        save_checkpoint(folder / "rows.pt", {"fingerprint": fingerprint, **kept})
+        save_checkpoint(folder / "rows.pt", fingerprint, kept)
+        (folder / "state.pt").unlink(missing_ok=True)
     return rows
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import OsoError
+from oso_dp.errors import Interrupted, OsoError
 from oso_dp.gradients import (
     BatchGradients,
     GradientCode,
@@ -34,13 +34,15 @@ from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.streams import source, stream
 from oso_dp.study.cohort import Run
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
 from oso_dp.training.evaluate import Evaluator
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
 
 _log = logging.getLogger(__name__)
+
+KEEPING: Final = 0.01  # of the time: how much checkpoints may take
 Watch = Callable[[State, "Answers"], None]
 
 
@@ -81,15 +83,16 @@ def train(
     arrays: Arrays,
     *,
     checkpoint: Path | None = None,
-    fingerprint: str | None = None,
+    fingerprint: str = "",
     on_progress: Callable[[int], None] = lambda step: None,
     watch: Watch = lambda state, answers: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Outcome]:
     """Train the runs; one outcome each, in the order of `runs`.
 
-    With `checkpoint`, the state is kept there at each evaluation, and a call after a kill goes on
-    from it if its `fingerprint` is the same.
+    With `checkpoint`, the state is kept there at each evaluation, unless that took more than a
+    share of the time (`KEEPING`), and where `on_progress` raises Interrupted; a call after that, or
+    a kill, goes on from it if its `fingerprint` is the same.
     `watch` sees all that leaves the data: each step's sanitized answers (as `Method.update` gets
     them) with the state in which they were asked for. It may change neither. `clock`: in seconds,
     what a run's time is measured by.
@@ -98,18 +101,33 @@ def train(
     if checkpoint is not None:
         if not fingerprint:
             raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
-        training.restore(load_checkpoint(checkpoint, fingerprint))
+        with set_aside_if_damaged(checkpoint):
+            training.restore(load_checkpoint(checkpoint, fingerprint))
     began = clock()
+
+    kept, took = -math.inf, 0.0  # when the last checkpoint was done, and its seconds
+
+    def keep(always: bool) -> None:
+        nonlocal began, kept, took
+        now = clock()
+        training.add_seconds(now - began)
+        began = now
+        started = time.perf_counter()
+        if checkpoint is not None and (always or took <= KEEPING * (started - kept)):
+            save_checkpoint(checkpoint, fingerprint, training.content())
+            kept = time.perf_counter()
+            took = kept - started
+
     while training.alive and training.state.step < task.steps:
         training.take_step()
         if training.state.step % task.evaluate_every == 0 or training.state.step == task.steps:
             training.evaluate()
-            now = clock()
-            training.add_seconds(now - began)
-            began = now
-            if checkpoint is not None:
-                save_checkpoint(checkpoint, {"fingerprint": fingerprint, **training.content()})
-        on_progress(training.state.step)
+            keep(always=False)
+        try:
+            on_progress(training.state.step)
+        except Interrupted:
+            keep(always=True)
+            raise
     training.add_seconds(clock() - began)
     training.end(range(len(training.alive)), "finished")
     return training.outcomes
@@ -247,12 +265,39 @@ class Training:
     def restore(self, content: dict[str, Any] | None) -> None:
         if content is None:
             return
-        self.state = State(**content["state"])
-        self.outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
-        self.alive = list(content["alive"])
-        self.mechanism.keep(self.alive)
+        state, alive = State(**content["state"]), list(content["alive"])
+        outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
+        if [one.run_id for one in outcomes] != [one.run_id for one in self.outcomes]:
+            raise ValueError("its runs are not of this job")
+        if alive != [run for run in self.alive if run in alive]:
+            raise ValueError("its living runs are not of this job")
+        _check_alike(state, self.state, len(alive))
         ledgers = [Ledger.from_json(text) for text in content["ledgers"]]
+        if [ledger.step_count for ledger in ledgers] != [state.step] * len(alive):
+            raise ValueError("its ledgers are not of its step")
+        # From here on nothing fails: a checkpoint is taken whole, or not at all.
+        self.state, self.outcomes, self.alive = state, outcomes, alive
+        self.mechanism.keep(self.alive)
         self.mechanism.resume(ledgers, self.state.step)
+
+
+def _check_alike(state: State, fresh: State, runs: int) -> None:
+    """ValueError unless so many runs can go on from a state that was read."""
+    for name, value in vars(fresh).items():
+        other = getattr(state, name)
+        if isinstance(value, Tensor):
+            first = value[:1].expand(runs, *value.shape[1:])
+            same = isinstance(other, Tensor) and _form(other) == _form(first)
+        elif name == "memory":
+            same = all(len(one) == runs for one in other.values())
+        else:
+            same = other == value or (name == "step" and type(other) is int and other > 0)
+        if not same:
+            raise ValueError(f"its {name} is not of this job")
+
+
+def _form(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype, tensor.device
 
 
 def _check_thresholds(method: Method, state: State) -> None:

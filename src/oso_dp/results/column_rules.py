@@ -25,7 +25,7 @@ _MOST: Final = 10**9  # steps, examples
 
 
 @dataclass(frozen=True)
-class Rule:
+class ColumnRule:
     """A finite number within limits (None: without this one), or one of some words."""
 
     gt: float | None = None
@@ -65,43 +65,43 @@ class Rule:
         return [(name, limit) for name in _SIGNS if (limit := getattr(self, name)) is not None]
 
 
-_COUNT = Rule(ge=1, le=_MOST)
-_POSITIVE = Rule(gt=0)
+_COUNT = ColumnRule(ge=1, le=_MOST)
+_POSITIVE = ColumnRule(gt=0)
 
-RULES: Final[dict[str, dict[str, Rule]]] = {
+RULES: Final[dict[str, dict[str, ColumnRule]]] = {
     "runs": {
-        "method": Rule(words=tuple(method_names())),
+        "method": ColumnRule(words=tuple(method_names())),
         "k": _COUNT,
         "epsilon": _POSITIVE,
-        "delta": Rule(gt=0, lt=1),
-        "selection": Rule(words=TUNING_ACCOUNTING),
-        "seed": Rule(ge=0),
+        "delta": ColumnRule(gt=0, lt=1),
+        "selection": ColumnRule(words=TUNING_ACCOUNTING),
+        "seed": ColumnRule(ge=0),
         "learning_rate": _POSITIVE,
         "threshold": _POSITIVE,
-        "quantile": Rule(gt=0, lt=1),
-        "momentum": Rule(ge=0, lt=1),
+        "quantile": ColumnRule(gt=0, lt=1),
+        "momentum": ColumnRule(ge=0, lt=1),
         "noise_multiplier": _POSITIVE,
         "query_noise_multiplier": _POSITIVE,
-        "sampling": Rule(words=("poisson",)),
+        "sampling": ColumnRule(words=("poisson",)),
         "examples": _COUNT,
         "batch_size": _COUNT,
         "epochs": _COUNT,
         "steps": _COUNT,
-        "precision": Rule(words=("float32", "tf32", "bfloat16")),
+        "precision": ColumnRule(words=("float32", "tf32", "bfloat16")),
         "streams": _COUNT,
-        "status": Rule(words=("finished", "diverged")),
+        "status": ColumnRule(words=("finished", "diverged")),
         "diverged_at": _COUNT,
-        "wall_seconds": Rule(ge=0),
+        "wall_seconds": ColumnRule(ge=0),
     },
     "evaluations": {
         "step": _COUNT,
-        "split": Rule(words=SPLITS),
-        "metric": Rule(words=tuple(METRICS), needed=True),
-        "value": Rule(ge=0, needed=True),
-        "loss": Rule(needed=True),
-        "threshold": Rule(ge=0),
-        "learning_rate": Rule(ge=0),
-        "fraction_clipped": Rule(),  # sanitized, so it may lie outside of 0 to 1
+        "split": ColumnRule(words=SPLITS),
+        "metric": ColumnRule(words=tuple(METRICS), needed=True),
+        "value": ColumnRule(ge=0, needed=True),
+        "loss": ColumnRule(needed=True),
+        "threshold": ColumnRule(ge=0),
+        "learning_rate": ColumnRule(ge=0),
+        "fraction_clipped": ColumnRule(),  # sanitized, so it may lie outside of 0 to 1
     },
 }
 
@@ -116,7 +116,7 @@ def complaint(table: pa.Table, kind: str) -> str | None:
             return _said(table, pc.is_null(column), name, "is missing")
         if not rule.holds(column):
             return _said(table, rule.broken(column), name, str(rule))
-    if {"metric", "value"} <= {*table.column_names} and not Rule(le=1).holds(table["value"]):
+    if {"metric", "value"} <= {*table.column_names} and not ColumnRule(le=1).holds(table["value"]):
         share = pc.and_(
             pc.greater(table["value"], 1), pc.equal(table["metric"].cast(pa.string()), "accuracy")
         )

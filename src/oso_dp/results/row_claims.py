@@ -1,9 +1,8 @@
 """What a stored run says of itself, held against its ledger, its data set and the plan.
 
-What each value may be by itself: `oso_dp.results.rules`.
+What each value may be by itself: `oso_dp.results.column_rules`.
 """
 
-import json
 import math
 from collections.abc import Iterator
 from functools import lru_cache
@@ -15,6 +14,7 @@ from oso_dp.accounting.search import SHAPES
 from oso_dp.accounting.tuning import TUNING_ACCOUNTING
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
+from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.study.cohort import Cohort, Run
@@ -74,7 +74,7 @@ def settings_of(row: Row) -> dict[str, Any]:
     """
     if pd.isna(row["settings"]):
         return {}
-    said: dict[str, Any] = json.loads(row["settings"])
+    said: dict[str, Any] = parse_json(row["settings"])
     known = {name: None if pd.isna(value) else value for name, value in row.items()}
     if "grid_runs" in said and run_id(known, said) != row["run_id"]:
         raise OsoError(
@@ -98,10 +98,10 @@ def _ledger(text: str) -> Ledger:
 
 def _are_settings(text: str) -> bool:
     try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
+        said = parse_json(text)
+    except ValueError:
         return False
-    if not isinstance(said, dict):
+    if not isinstance(said, dict) or not isinstance(said.get("settings", {}), dict):
         return False
     size, shape = said.get("grid_runs", 1), said.get("stopping_shape")
     return type(size) is int and size > 0 and (shape is None or shape in SHAPES)

@@ -1,0 +1,62 @@
+"""How every command ends: its exit status and, where it failed, one line on standard error.
+
+docs/troubleshooting.md says what a user can do about each.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from oso_dp.errors import Interrupted, OsoError
+from oso_dp.files import reason
+
+DONE: Final = 0
+REFUSED: Final = 2  # something that the user can mend; Python itself ends a fault of ours with 1
+INTERRUPTED: Final = 130  # by Ctrl-C, as shells have it, or a wish for work to end
+UNREAD: Final = 141  # whoever read the output has gone, as `head` does
+
+
+def error_line(error: object) -> str:
+    """What a user is told of an error."""
+    return f"oso: error: {' '.join(str(error).split())}"
+
+
+def ended(command: Callable[[], int | None]) -> int:
+    """The exit status of this command, with its one line said if it failed.
+
+    What the command returns is its status. A fault of the program goes through with its traceback.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # ± and ε on a terminal that has neither
+            stream.reconfigure(errors="replace")
+    try:
+        status = command() or DONE
+        sys.stdout.flush()
+    except OsoError as error:
+        return _refused(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more
+        return UNREAD
+    except OSError as error:
+        return _refused(f"{error.filename or 'standard output'}: {reason(error)}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("oso_dp"):
+            raise
+        return _refused(f"{error.name}: not installed for {sys.executable}; see README.md")
+    except MemoryError:
+        return _refused("out of memory: fewer runs at once, or smaller batches, need less")
+    except Interrupted as interrupted:
+        with suppress(OSError):  # Ctrl-C may have ended whoever reads, too
+            print(f"oso: {interrupted}", file=sys.stderr, flush=True)
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status
+
+
+def _refused(error: object) -> int:
+    print(error_line(error), file=sys.stderr)
+    return REFUSED

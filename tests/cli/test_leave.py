@@ -1,0 +1,48 @@
+"""A training job that shall end: by a signal, or since nobody wants its study any more."""
+
+import os
+import signal
+
+import pytest
+
+from oso_dp.cli import leave as module
+from oso_dp.cli.leave import Leave
+from oso_dp.errors import Interrupted
+from oso_dp.study.leader import LEADER, Leader
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_for_the_end_of_a_step_and_the_next_does_not(number) -> None:
+    before = signal.getsignal(number)
+    leave = Leave()
+    with leave.on_signals():
+        leave.look("step 1 of 9")
+        os.kill(os.getpid(), number)
+        with pytest.raises(Interrupted, match=f"^{number.name}: stopped at step 2 of 9; the next"):
+            leave.look("step 2 of 9")
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_job_ends_once_nobody_leads_its_study(tmp_path, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    leader = Leader(tmp_path)
+    leader.lead()
+    monkeypatch.setenv(LEADER, str(leader.path))
+    leave = Leave()
+    for now[0] in (0.5, 2.0, 4.0):
+        leave.look("step 1")
+    leader.let_go()
+    leave.look("step 2")  # within a second of the last look
+    now[0] = 6.0
+    with pytest.raises(Interrupted, match="the study that sent this job has ended: stopped at s"):
+        leave.look("step 3")
+
+
+def test_a_job_that_was_started_by_hand_has_no_study_to_outlive(monkeypatch) -> None:
+    monkeypatch.delenv(LEADER, raising=False)
+    leave = Leave()
+    leave.looked -= 60
+    leave.look("step 1")

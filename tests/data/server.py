@@ -1,0 +1,254 @@
+"""A server on this machine that serves a file as badly as it is told to."""
+
+import gzip
+import http.server
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    """One request, and what a behaviour does with it."""
+
+    server: "Server"
+
+    @property
+    def content(self) -> bytes:
+        return self.server.content
+
+    @property
+    def start(self) -> int:
+        """From which byte on the client asks."""
+        wanted = self.headers.get("Range", "bytes=0-")
+        return int(wanted.removeprefix("bytes=").removesuffix("-"))
+
+    def head(self, status: int = 200, **headers: object) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+
+    def head_of_rest(self) -> bytes:
+        """Answer as a good server does; returns what it would send then."""
+        if self.start >= len(self.content):
+            self.head(416)
+            return b""
+        rest = self.content[self.start :]
+        if self.start:
+            last, whole = len(self.content) - 1, len(self.content)
+            self.head(
+                206, Content_Length=len(rest), Content_Range=f"bytes {self.start}-{last}/{whole}"
+            )
+        else:
+            self.head(Content_Length=len(rest))
+        return rest
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until the server closes, or that long; whether it is still open."""
+        return not self.server.closing.wait(seconds)
+
+    def do_GET(self) -> None:
+        number = int(self.path.split("/")[1])
+        self.server.asked.append((number, self.start))
+        self.server.behaviours[number](self)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+Behaviour = Callable[[Answer], Any]
+
+
+class Server(http.server.ThreadingHTTPServer):
+    behaviours: tuple[Behaviour, ...]
+    content: bytes
+    asked: list[tuple[int, int]]
+    closing: threading.Event
+
+    def handle_error(self, *args: object) -> None:
+        """A client that has gone is what these tests are about."""
+
+
+@dataclass
+class Mirrors:
+    """The addresses, one for each behaviour, and who was asked from which byte on."""
+
+    urls: tuple[str, ...]
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+
+@contextmanager
+def serving(content: bytes, *behaviours: Behaviour) -> Iterator[Mirrors]:
+    """Serve `content` under any name, at one address for each behaviour."""
+    with Server(("127.0.0.1", 0), Answer) as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        mirrors = Mirrors(tuple(f"{address}/{number}" for number in range(len(behaviours))))
+        server.behaviours, server.content = behaviours, content
+        server.asked, server.closing = mirrors.asked, threading.Event()
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield mirrors
+        finally:
+            server.closing.set()
+            server.shutdown()
+            thread.join()
+
+
+# Behaviours
+
+
+def sound(answer: Answer) -> None:
+    answer.wfile.write(answer.head_of_rest())
+
+
+def without_ranges(answer: Answer) -> None:
+    answer.head(Content_Length=len(answer.content))
+    answer.wfile.write(answer.content)
+
+
+def cut_in_the_middle(answer: Answer) -> None:
+    """Half of what is asked for."""
+    rest = answer.head_of_rest()
+    answer.wfile.write(rest[: len(rest) // 2])
+
+
+def cut_without_ranges(answer: Answer) -> None:
+    answer.head(Content_Length=len(answer.content))
+    answer.wfile.write(answer.content[: len(answer.content) // 2])
+
+
+def cut_without_a_length(answer: Answer) -> None:
+    answer.head()
+    answer.wfile.write(answer.content[: len(answer.content) // 2])
+
+
+def cut_between_chunks(answer: Answer) -> None:
+    answer.protocol_version = "HTTP/1.1"
+    answer.head(Transfer_Encoding="chunked")
+    answer.wfile.write(b"1000\r\n" + answer.content[:4096] + b"\r\n")
+
+
+def too_short_by_its_length(answer: Answer) -> None:
+    answer.head(Content_Length=len(answer.content) - 1)
+    answer.wfile.write(answer.content)
+
+
+def too_long_by_its_length(answer: Answer) -> None:
+    answer.head(Content_Length=len(answer.content) + 9)
+    answer.wfile.write(answer.content)
+
+
+def huge_by_its_length(answer: Answer) -> None:
+    answer.head(Content_Length=10**17)
+    answer.wfile.write(answer.content)
+
+
+def wrong(answer: Answer) -> None:
+    answer.head(Content_Length=len(answer.content))
+    answer.wfile.write(bytes(len(answer.content)))
+
+
+def silent(answer: Answer) -> None:
+    answer.wait()
+
+
+def silent_after_the_head(answer: Answer) -> None:
+    answer.head(Content_Length=len(answer.content))
+    answer.wait()
+
+
+def silent_in_the_middle(answer: Answer) -> None:
+    cut_in_the_middle(answer)
+    answer.wait()
+
+
+def silent_in_the_middle_without_ranges(answer: Answer) -> None:
+    cut_without_ranges(answer)
+    answer.wait()
+
+
+def dripping_head(answer: Answer) -> None:
+    """A letter now and then, each in time for the next."""
+    answer.wfile.write(b"HTTP/1.0 200 OK\r\n")
+    while answer.wait(0.02):
+        answer.wfile.write(b"X")
+
+
+def dripping(answer: Answer) -> None:
+    """A byte now and then."""
+    rest = answer.head_of_rest()
+    while answer.wait(0.02):
+        answer.wfile.write(rest[:1])
+        rest = rest[1:]
+
+
+def slow(answer: Answer) -> None:
+    """A twentieth now and then."""
+    rest = answer.head_of_rest()
+    while rest:
+        answer.wfile.write(rest[: len(answer.content) // 20])
+        rest = rest[len(answer.content) // 20 :]
+        time.sleep(0.03)
+
+
+def status(code: int) -> Behaviour:
+    return lambda answer: answer.head(code, Content_Length=0)
+
+
+def redirected_in_circles(answer: Answer) -> None:
+    answer.head(302, Location=answer.path)
+
+
+def redirected_to_no_address(answer: Answer) -> None:
+    answer.head(302, Location="http://[")
+
+
+def redirected_to_a_file(answer: Answer) -> None:
+    answer.head(302, Location="file:///etc/passwd")
+
+
+def no_http(answer: Answer) -> None:
+    answer.wfile.write(b"220 ready\r\n" * 9)
+
+
+def a_part_unasked(answer: Answer) -> None:
+    whole = len(answer.content)
+    answer.head(206, Content_Range=f"bytes 0-{whole - 1}/{whole}", Content_Length=whole)
+    answer.wfile.write(answer.content)
+
+
+def another_part(answer: Answer) -> None:
+    """First the half, then what is not the other half."""
+    if not answer.start:
+        return cut_in_the_middle(answer)
+    whole = len(answer.content)
+    answer.head(206, Content_Range=f"bytes 9-{whole - 1}/{whole}", Content_Length=whole - 9)
+    answer.wfile.write(answer.content[9:])
+
+
+def another_part_under_the_right_name(answer: Answer) -> None:
+    if not answer.start:
+        return cut_in_the_middle(answer)
+    rest = answer.head_of_rest()
+    answer.wfile.write(rest[::-1])
+
+
+def a_part_of_no_number(answer: Answer) -> None:
+    if not answer.start:
+        return cut_in_the_middle(answer)
+    answer.head(206, Content_Range="bytes x-y/z")
+    answer.wfile.write(answer.content[answer.start :])
+
+
+def endless(answer: Answer) -> None:
+    answer.head()
+    while answer.wait(0):
+        answer.wfile.write(bytes(1 << 20))
+
+
+def packed(content: bytes) -> bytes:
+    return gzip.compress(content, 1, mtime=0)

@@ -1,0 +1,42 @@
+"""docs/troubleshooting.md quotes what the code says, and has every exit status."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from oso_dp import exits
+
+ROW = re.compile(r"^\| `(?P<message>(?:[^`\\]|\\.)+)` \|", re.MULTILINE)
+
+
+def template(node: ast.AST) -> str | None:
+    """A text of the code, with … for what is filled in; None for anything else."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return re.sub(r"%s", "…", text)
+        case ast.JoinedStr(values=parts):
+            return "".join(template(part) or "…" for part in parts)
+    return None
+
+
+@pytest.fixture(scope="module")
+def templates(repo) -> str:
+    texts = []
+    for path in (repo / "src/oso_dp").rglob("*.py"):
+        texts += [template(node) for node in ast.walk(ast.parse(path.read_text()))]
+    return "\n".join(text for text in texts if text)
+
+
+def test_every_message_is_one_of_the_code(repo: Path, templates) -> None:
+    rows = ROW.findall((repo / "docs/troubleshooting.md").read_text())
+    assert len(rows) > 40
+    assert [row for row in rows if row.replace("\\`", "`") not in templates] == []
+
+
+def test_every_exit_status_is_there(repo: Path) -> None:
+    text = (repo / "docs/troubleshooting.md").read_text()
+    listed = {int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+    known = {getattr(exits, name) for name in ("DONE", "REFUSED", "INTERRUPTED", "UNREAD")}
+    assert listed == known | {1}

@@ -1,0 +1,69 @@
+"""Each column's rule holds up to its limit, and not beyond it."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from oso_dp.results.column_rules import RULES, complaint
+from oso_dp.results.schema import SCHEMAS
+
+LIMITS = [
+    (kind, name, sign, limit)
+    for kind, rules in RULES.items()
+    for name, rule in rules.items()
+    for sign, limit in vars(rule).items()
+    if sign in ("gt", "ge", "lt", "le") and limit is not None
+]
+NUMBERS = [
+    (kind, name)
+    for kind, rules in RULES.items()
+    for name, rule in rules.items()
+    if pa.types.is_floating(SCHEMAS[kind].field(name).type)
+]
+
+
+def said(kind: str, name: str, *values: object) -> str | None:
+    """Of a table that has this column alone."""
+    return complaint(pa.table({name: pa.array(values, SCHEMAS[kind].field(name).type)}), kind)
+
+
+@pytest.mark.parametrize(("kind", "name", "sign", "limit"), LIMITS)
+def test_the_limit_is_where_the_rule_says(kind, name, sign, limit) -> None:
+    whole = pa.types.is_integer(SCHEMAS[kind].field(name).type)
+    above = limit + 1 if whole else np.nextafter(limit, math.inf)
+    below = limit - 1 if whole else np.nextafter(limit, -math.inf)
+    held, broken = {
+        "gt": (above, (limit, below)),
+        "ge": (limit, (below,)),
+        "lt": (below, (limit, above)),
+        "le": (limit, (above,)),
+    }[sign]
+    assert said(kind, name, held) is None
+    for value in broken:
+        assert said(kind, name, held, value, held).startswith("row 2: ")
+        assert name in said(kind, name, value)
+
+
+@pytest.mark.parametrize(("kind", "name"), NUMBERS)
+def test_a_number_is_finite(kind, name) -> None:
+    for value in (math.nan, math.inf, -math.inf):
+        assert said(kind, name, value) is not None
+
+
+def test_what_must_be_a_share_or_above_zero() -> None:
+    """The limits themselves, written down once more."""
+    for name in ("epsilon", "learning_rate", "threshold", "noise_multiplier"):
+        assert said("runs", name, 0.0) is not None
+        assert said("runs", name, 1e-300, 1e300) is None
+    for name in ("delta", "quantile"):
+        assert said("runs", name, 0.0) is not None
+        assert said("runs", name, 1.0) is not None
+        assert said("runs", name, 1e-9, 0.999) is None
+    for name in ("steps", "batch_size", "examples", "epochs", "k"):
+        assert said("runs", name, 0) is not None
+        assert said("runs", name, 1, 10**9) is None
+        assert said("runs", name, 10**9 + 1) is not None
+    assert said("evaluations", "value", -1e-9) is not None
+    assert said("evaluations", "fraction_clipped", -0.2, 1.3) is None

@@ -1,0 +1,159 @@
+"""Small files that claim or unfold to something huge: refused, within little memory."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from oso_dp.analysis.budgets import read_budget
+from oso_dp.analysis.measured import read_facts
+from oso_dp.campaign.priorities import read_priorities
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import is_plan, read_plan
+from oso_dp.study.yaml_file import read_yaml
+
+MEMORY = 100 << 20  # bytes more than before; less than the bombs unfold to
+DEEP = [
+    "[" * 3_000,
+    "[" * 3_000 + "]" * 3_000,
+    '{"a":' * 100_000,
+    '{"cohorts":' * 5_000 + "1" + "}" * 5_000,
+    "- " * 20_000,
+    "a = " + "[" * 100_000,
+    "[[first]]\na = " + "[" * 3_000 + "]" * 3_000,
+    "9" * 100_000,
+    '{"version": ' + "9" * 5_000 + "}",
+    "\ufeff{}",
+]
+
+
+def configuration(text: str) -> None:
+    parse_config(read_yaml(text, "x"), "x")
+
+
+def of_file(read):
+    def from_text(text: str, folder: Path) -> None:
+        (folder / "data.json").write_text(text)
+        read(folder / "data.json")
+
+    return from_text
+
+
+READERS = {
+    "ledger": lambda text, folder: Ledger.from_json(text),
+    "configuration": lambda text, folder: configuration(text),
+    "plan": of_file(read_plan),
+    "budget": of_file(read_budget),
+    "facts": of_file(lambda path: read_facts(path.parent)),
+    "priorities": of_file(lambda path: read_priorities(path, [])),
+}
+
+
+@pytest.mark.parametrize("reader", sorted(READERS))
+@pytest.mark.parametrize("number", range(len(DEEP)))
+def test_nested_without_end(reader, number, tmp_path):
+    with pytest.raises(OsoError):
+        READERS[reader](DEEP[number], tmp_path)
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_is_it_a_plan(text, tmp_path):
+    (tmp_path / "plan.json").write_text(text)
+    assert not is_plan(tmp_path / "plan.json")
+
+
+# Those that could fill the memory are read by a process that has little.
+
+
+def laughs(levels: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    for level in range(1, levels):
+        lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]")
+    return "\n".join(lines) + f"\nname: *a{levels - 1}\nseeds: *a{levels - 1}\n"
+
+
+def merges(levels: int) -> str:
+    lines = ["a0: &a0 {k: v}"]
+    for level in range(1, levels):
+        lines.append(f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}")
+    return "\n".join(lines) + f"\nmethods: *a{levels - 1}\n"
+
+
+def yaml_file(text: str) -> tuple[str, str, bytes]:
+    return ("from oso_dp.study.config import load_config as read", "a.yaml", text.encode())
+
+
+def idx(*sides: int) -> bytes:
+    return bytes([0, 0, 8, len(sides)]) + b"".join(side.to_bytes(4, "big") for side in sides)
+
+
+def npy(shape: str, kind: str = "<f4") -> bytes:
+    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
+
+
+def npz(method: int, **entries: bytes) -> bytes:
+    from io import BytesIO
+
+    whole = {name: npy("(1,)") for name in ("train_inputs", "test_inputs", "train_targets")}
+    whole |= {"test_targets": npy("(1,)"), "provenance": npy("()", "<U2")} | entries
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        for name, content in whole.items():
+            archive.writestr(f"{name}.npy", content)
+    return packed.getvalue()
+
+
+PARSE = "from oso_dp.data.{0} import parse_{0} as parse\ndef read(p): parse(p.read_bytes(), str(p))"
+LOAD = "from oso_dp.data.arrays import load_arrays as read"
+SAY = "from oso_dp.data.arrays import read_provenance as read"
+HUGE = 1 << 27
+BOMBS = {
+    "a billion laughs": lambda: yaml_file(laughs(9)),
+    "merged mappings": lambda: yaml_file(merges(9)),
+    "endless": lambda: yaml_file("a: &a [*a, *a]\nname: *a\n"),
+    "2^31 images": lambda: (PARSE.format("idx"), "a", idx(2**31, 28, 28)),
+    "2^64 images of nothing": lambda: (PARSE.format("idx"), "a", idx(2**32 - 1, 2**32 - 1, 0)),
+    "lines without words": lambda: (PARSE.format("vectors"), "a", b"\n" * (4 << 20)),
+    "2^40 numbers": lambda: (LOAD, "a.npz", npz(0, train_inputs=npy(f"({2**40},)"))),
+    "a long text": lambda: (SAY, "a.npz", npz(0, provenance=npy("()", "<U999999999"))),
+    "packed numbers": lambda: (
+        *(LOAD, "a.npz"),
+        npz(8, train_inputs=npy(f"({HUGE},)", "|i1") + bytes(HUGE)),
+    ),
+    "a packed text": lambda: (
+        *(SAY, "a.npz"),
+        npz(8, provenance=npy("()", f"<U{HUGE // 4}") + bytes(HUGE)),
+    ),
+}
+CHILD = """
+import resource, sys
+from pathlib import Path
+from oso_dp.errors import OsoError
+{reader}
+import numpy, yaml
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + {memory}, used + {memory}))
+try:
+    read(Path(sys.argv[1]))
+except OsoError as error:
+    print("refused:", error)
+"""
+
+
+@pytest.mark.parametrize("bomb", sorted(BOMBS))
+def test_bombs(bomb, tmp_path):
+    reader, name, content = BOMBS[bomb]()
+    (tmp_path / name).write_bytes(content)
+    child = CHILD.format(reader=reader, memory=MEMORY)
+    done = subprocess.run(
+        [sys.executable, "-c", child, tmp_path / name], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("refused: ")
+    assert "MemoryError" not in done.stdout
+    assert done.stdout.count("\n") == 1

@@ -1,0 +1,84 @@
+"""How a command ends: a status and one line, whatever went wrong outside of it."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from oso_dp.errors import Interrupted, OsoError
+from oso_dp.exits import INTERRUPTED, REFUSED, ended
+
+
+def raising(error: BaseException):
+    def command() -> None:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OsoError("x.yaml: seeds:\n  wrong"), "x.yaml: seeds: wrong"),
+        (OSError(errno.ENOSPC, "No space left on device", "a.csv"), "a.csv: No space left on dev"),
+        (OSError(errno.ENOSPC, "No space left on device"), "standard output: No space left on"),
+        (PermissionError(errno.EACCES, "Permission denied", "b"), "b: Permission denied"),
+        (MemoryError(), "out of memory"),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), "torch: not installed for"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(error, said, capsys) -> None:
+    assert ended(raising(error)) == REFUSED
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"oso: error: {said}")
+    assert err.count("\n") == 1
+
+
+def test_a_fault_of_the_program_keeps_its_traceback() -> None:
+    for error in (KeyError("x"), ModuleNotFoundError("No module", name="oso_dp.nothing")):
+        with pytest.raises(type(error)):
+            ended(raising(error))
+
+
+def test_who_wanted_work_to_end_is_told_so(capsys) -> None:
+    assert ended(raising(Interrupted("SIGTERM: stopped at step 3"))) == INTERRUPTED
+    assert capsys.readouterr() == ("", "oso: SIGTERM: stopped at step 3\n")
+
+
+def test_the_status_of_a_command_is_kept(capsys) -> None:
+    assert ended(lambda: None) == 0
+    assert ended(lambda: 1) == 1
+    assert ended(raising(KeyboardInterrupt())) == INTERRUPTED
+    assert capsys.readouterr() == ("", "")
+
+
+SAY = "import sys; from oso_dp.exits import ended; sys.exit(ended(lambda: print({})))"
+
+
+def run(code: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, **options)
+
+
+def test_a_terminal_that_has_no_such_character_is_spared_it() -> None:
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    ran = run(SAY.format("'0.9 ± 0.1, ε = 3'"), stdout=subprocess.PIPE, env=ascii_only)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"0.9 ? 0.1, ? = 3\n", b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_output_that_goes_nowhere_is_said() -> None:
+    with open("/dev/full", "wb") as full:
+        ran = run(SAY.format("1"), stdout=full)
+    said = b"oso: error: standard output: No space left on device\n"
+    assert (ran.returncode, ran.stderr) == (REFUSED, said)
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = run(SAY.format("1"), stdout=writing)
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (141, b"")
