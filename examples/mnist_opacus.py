@@ -33,9 +33,9 @@ def read(folder: Path, part: str) -> TensorDataset:
 
 def network() -> nn.Module:
     return nn.Sequential(
-        *(nn.Conv2d(1, 16, 8, padding=3), nn.ReLU(), nn.MaxPool2d(2, stride=1)),
-        *(nn.Conv2d(16, 32, 4), nn.ReLU(), nn.Flatten()),
-        *(nn.Linear(32 * 23 * 23, 32), nn.ReLU(), nn.Linear(32, 10)),
+        *(nn.Conv2d(1, 16, 8, stride=2, padding=3), nn.ReLU(), nn.MaxPool2d(2, stride=1)),
+        *(nn.Conv2d(16, 32, 4, stride=2), nn.ReLU(), nn.MaxPool2d(2, stride=1), nn.Flatten()),
+        *(nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 10)),
     )
 
 
