@@ -248,6 +248,18 @@ def test_a_closure_is_refused() -> None:
     assert made.optimizer.ledger.step_count == 0
 
 
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_a_scaled_loss_is_refused(unscaled) -> None:
+    made = make()
+    scaler = torch.amp.GradScaler("cpu")
+    inputs, targets = examples(count=3)
+    scaler.scale(made.criterion(made.model(inputs), targets)).backward()
+    if unscaled:
+        scaler.unscale_(made.optimizer)
+    refused(lambda: scaler.step(made.optimizer), "GradScaler: its scale moves")
+    assert made.optimizer.ledger.step_count == 0
+
+
 def test_freezing_after_make_private_is_refused() -> None:
     made = make()
     made.optimizer.params[0].requires_grad_(False)

@@ -1,4 +1,4 @@
-"""The experiments' training as a script with `oso_dp.opacus` does it: Opacus's loader, hooks, noise.
+"""The experiments' training as a script with `oso_dp.opacus` does it: Opacus's loader and hooks.
 
 Which batches and which noise a run has follows from its identity, by torch's global generator.
 """

@@ -92,7 +92,8 @@ def _faults(module: str) -> dict[str, Fault]:
         faults: dict[str, Fault] = importlib.import_module(f"tests.audit.{module}").FAULTS
     except ImportError:
         raise OsoError(
-            f"--faults: there is no tests/audit/{module}.py in {Path.cwd()}; they stand in a checkout"
+            f"--faults: there is no tests/audit/{module}.py in {Path.cwd()}; "
+            "they stand in a checkout"
         ) from None
     return faults
 

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 ONE_RUN = slice(0, 1)
 KEY = "oso_dp"  # in a state_dict
+SCALED = (
+    "GradScaler: its scale moves every example's gradient across the threshold; use bfloat16 "
+    "autocast, which needs none"
+)
 
 
 class SanitizingOptimizer(DPOptimizer):
@@ -42,6 +46,8 @@ class SanitizingOptimizer(DPOptimizer):
     what each group's rate is multiplied by; a scheduler's rates stay as the scheduler has them.
     `ledger`: what was released. `batch_size`: expected, of all workers.
     """
+
+    _step_supports_amp_scaling = True  # so that a GradScaler shows itself, as `grad_scale`
 
     def __init__(
         self,
@@ -184,6 +190,8 @@ class SanitizingOptimizer(DPOptimizer):
             raise OsoError(
                 "optimizer.step: takes no closure, which would see the batch more than once"
             )
+        if hasattr(self, "grad_scale"):
+            raise OsoError(SCALED)
         if not self.pre_step():
             return None
         with self._adapted_rates(), torch.no_grad():
