@@ -49,12 +49,12 @@ def test_a_script_trains(repo: Path, data: Path, name, capsys, monkeypatch) -> N
         main = runpy.run_path(str(repo / "examples" / f"mnist_{name}.py"))["main"]
         torch.manual_seed(0)
         log = data / "log.csv"
-        main([str(data), "--epochs", "2", "--batch-size", "10", "--log", str(log)])
+        main([str(data), "--epochs", "1", "--batch-size", "10", "--log", str(log)])
     said = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in said] == ["epoch 1", "epoch 2"]
+    assert [line.split(":")[0] for line in said] == ["epoch 1"]
     rows = list(csv.DictReader(log.read_text().splitlines()))
     thresholds = {row["threshold"] for row in rows}
-    assert [int(row["step"]) for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert [int(row["step"]) for row in rows] == [1, 2, 3]
     assert (len(thresholds) > 1) == (name == "online")
 
 

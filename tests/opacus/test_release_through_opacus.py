@@ -47,7 +47,7 @@ def released(made: Made, monkeypatch, inputs: Tensor, targets: Tensor) -> dict:
     ],
 )
 def test_each_sum_has_its_noise(method, mode, settings, monkeypatch) -> None:
-    nu, threshold, draws = 0.8, 0.5, 300
+    nu, threshold, draws = 0.8, 0.5, 120
     made = make(method, mode, noise_multiplier=nu, max_grad_norm=threshold, **settings)
     inputs, targets = examples(count=0)
     answers = [released(made, monkeypatch, inputs, targets) for _ in range(draws)]
@@ -60,8 +60,8 @@ def test_each_sum_has_its_noise(method, mode, settings, monkeypatch) -> None:
         query_noise = 2 * 0.1 * made.optimizer.batch_size
         deviation = query_noise * 0.5
     gradient_noise = gradient_noise_multiplier(nu, query_noise)
-    assert float(gradients.std()) == pytest.approx(gradient_noise * threshold, rel=0.03)
-    assert float(second.std()) == pytest.approx(deviation, rel=0.03 if method == "online" else 0.13)
+    assert float(gradients.std()) == pytest.approx(gradient_noise * threshold, rel=0.04)
+    assert float(second.std()) == pytest.approx(deviation, rel=0.04 if method == "online" else 0.2)
     # Fresh for each number of each draw, and for each sum.
     assert gradients.flatten().unique().numel() > 0.99 * gradients.numel()
     if method == "online":
@@ -88,8 +88,10 @@ def test_the_noise_multipliers_cost_nu_together_and_stand_in_both_ledgers(mode) 
     assert count == 1
 
 
-@pytest.mark.parametrize("accountant", ["prv", "rdp"])
-@pytest.mark.parametrize("method", ["online", "fixed_quantile", "auto_s"])
+@pytest.mark.parametrize(
+    ("method", "accountant"),
+    [("online", "prv"), ("online", "rdp"), ("fixed_quantile", "rdp"), ("auto_s", "rdp")],
+)
 def test_the_accountant_has_the_ledgers_epsilon(method, accountant) -> None:
     more = {"count_noise": 0.3} if method == "fixed_quantile" else {}
     made = make(method, accountant=accountant, **more)
@@ -108,8 +110,8 @@ def test_an_example_moves_the_sums_by_their_sensitivities(
 ) -> None:
     """Exactly: of two neighbouring batches, with one clipped example more and less."""
     threshold = 0.5
-    inputs, targets = examples(double=True, count=9)
-    inputs = inputs * torch.logspace(-3, 6, 9, dtype=torch.double)[:, None]
+    inputs, targets = examples(double=True, count=6)
+    inputs = inputs * torch.logspace(-3, 6, 6, dtype=torch.double)[:, None]
     more = {"count_noise": 0.3} if method == "fixed_quantile" else {}
 
     def sums(rows: list[int]) -> tuple[Tensor, Tensor]:
@@ -119,10 +121,10 @@ def test_an_example_moves_the_sums_by_their_sensitivities(
         answers = released(made, monkeypatch, inputs[rows], targets[rows])
         return tuple(answers[key] for key in KEYS[method])
 
-    whole = sums(list(range(9)))
+    whole = sums(list(range(6)))
     clipped = 0
-    for left_out in range(9):
-        rest = sums([row for row in range(9) if row != left_out])
+    for left_out in range(6):
+        rest = sums([row for row in range(6) if row != left_out])
         gradient, other = (float((a - b).norm()) for a, b in zip(whole, rest, strict=True))
         assert gradient <= threshold * (1 + 1e-9)
         assert other <= second * (1 + 1e-9)
