@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from oso_dp.files import atomic_write
-from oso_dp.reporting.figures.canvas import theme
+from oso_dp.reporting.figures.canvas import plain_ticks, theme
 
 FOLDER = Path(__file__).parent
 COLOURS = ["#2F6DB5", "#D9A441", "#3B9C6D", "#B5482F", "#7D5BA6"]
@@ -45,6 +45,8 @@ def draw(rows: list[dict[str, str]]) -> bytes:
                     label=f"{'Online, C_0' if online else 'Opacus, C'} = {start}, ε = {epsilon}",
                 )
             axes.set_yscale(scale)
+            if scale == "log":
+                plain_ticks(axes.yaxis)
             axes.set_xlabel("step")
             axes.set_title(title)
         handles, labels = axes.get_legend_handles_labels()

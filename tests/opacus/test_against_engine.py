@@ -15,7 +15,7 @@ from oso_dp.training.loop import Task, Training
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 
-STEPS, BATCH, RHO, THRESHOLD, QUANTILE = 50, 12, 0.5, 0.3, 0.4
+STEPS, BATCH, RHO, THRESHOLD, QUANTILE = 50, 20, 0.5, 0.3, 0.4
 RUN = Run("a", 0, RHO, THRESHOLD, QUANTILE)
 
 
