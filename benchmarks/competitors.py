@@ -2,7 +2,7 @@
 
 from competitor import Competitor
 from jax_peer import Jax
-from opacus_peer import OpacusGhost, OpacusHooks
+from opacus_peer import OnlineGhost, OnlineHooks, OpacusGhost, OpacusHooks
 from ours import Ours
 from plain_sgd import BFloat16SGD, ChannelsLastSGD, OwnLayersSGD, PlainSGD
 from torch_func_peer import TorchFunc
@@ -18,6 +18,8 @@ PEERS: dict[str, tuple[str, type[Competitor]]] = {
     "sgd_bfloat16": ("PyTorch SGD, bfloat16", BFloat16SGD),
     "opacus_hooks": ("Opacus, hooks", OpacusHooks),
     "opacus_ghost": ("Opacus, ghost", OpacusGhost),
+    "opacus_hooks_online": ("Opacus, hooks, oso Online", OnlineHooks),
+    "opacus_ghost_online": ("Opacus, ghost, oso Online", OnlineGhost),
     "torch_func": ("torch.func, vmap", TorchFunc),
     "jax": ("JAX, vmap + jit", Jax),
 }

@@ -1,6 +1,10 @@
-"""Opacus, as its users run it: `PrivacyEngine.make_private` around the plain loop."""
+"""Opacus, as its users run it: `PrivacyEngine.make_private` around the plain loop.
+
+Beside its own engine ours (`oso_dp.opacus`), in the same loop: what Online costs an Opacus script.
+"""
 
 import warnings
+from typing import Any
 
 from competitor import Setting
 from plain_sgd import PlainSGD
@@ -14,7 +18,6 @@ class OpacusHooks(PlainSGD):
     mode = "hooks"
 
     def __init__(self, setting: Setting, data: Data) -> None:
-        from opacus import PrivacyEngine
         from torch.utils.data import DataLoader, TensorDataset
 
         super().__init__(setting, data)
@@ -25,18 +28,22 @@ class OpacusHooks(PlainSGD):
             # for all competitors.
             warnings.filterwarnings("ignore", message="Secure RNG turned off")
             # Ghost clipping returns a criterion, too, as the third.
-            self.model, self.optimizer, *criterion, _ = PrivacyEngine().make_private(
+            self.model, self.optimizer, *criterion, _ = self.make_private(
                 module=self.model,
                 optimizer=self.optimizer,
                 criterion=self.criterion,
                 data_loader=loader,
                 noise_multiplier=setting.noise_multiplier,
                 max_grad_norm=setting.threshold,
-                poisson_sampling=False,
                 grad_sample_mode=self.mode,
             )
         if criterion:
             (self.criterion,) = criterion
+
+    def make_private(self, **arguments: Any) -> Any:
+        from opacus import PrivacyEngine
+
+        return PrivacyEngine().make_private(**arguments, poisson_sampling=False)
 
     def step(self) -> None:
         with warnings.catch_warnings():
@@ -47,5 +54,20 @@ class OpacusHooks(PlainSGD):
 
 class OpacusGhost(OpacusHooks):
     """Ghost clipping: norms without per-example gradients, and a second backward pass."""
+
+    mode = "ghost"
+
+
+class OnlineHooks(OpacusHooks):
+    """`OpacusHooks` with the engine of oso in place of Opacus's, which asks for two sums."""
+
+    def make_private(self, **arguments: Any) -> Any:
+        from oso_dp.opacus import OnlinePrivacyEngine
+
+        return OnlinePrivacyEngine().make_private(**arguments)
+
+
+class OnlineGhost(OnlineHooks):
+    """The same in ghost mode, where the sums come from kept factors, not from a backward pass."""
 
     mode = "ghost"

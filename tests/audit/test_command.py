@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 from tests.audit.faults import FAULTS
+from tests.audit.opacus_faults import FAULTS as OPACUS_FAULTS
 from typer.testing import CliRunner
 
 from oso_dp.audit import findings
@@ -28,9 +29,9 @@ def oso(monkeypatch):
     def run(found: list[AuditFinding], *arguments: str):
         asked: dict = {}
 
-        def fake(methods, faults, runs, *, seed, workers):
+        def fake(methods, faults, runs, *, seed, workers, mode):
             asked.update(methods=methods, faults=[fault.name for fault in faults])
-            asked.update(runs=runs, seed=seed, workers=workers)
+            asked.update(runs=runs, seed=seed, workers=workers, mode=mode)
             return iter(found)
 
         monkeypatch.setattr(findings, "audit", fake)
@@ -88,7 +89,20 @@ def test_options_reach_the_audit(oso) -> None:
         "runs": 7,
         "seed": 3,
         "workers": 4,
+        "mode": "",
     }
+
+
+def test_the_drop_in_for_opacus_has_its_own_methods_and_faults(oso) -> None:
+    done, asked = oso([finding(None, 0.5)], "--opacus", "ghost", "--faults")
+    assert done.exit_code == 0, done.output
+    assert asked["mode"] == "ghost"
+    assert asked["methods"] == ["online", "fixed_quantile", "auto_s"]
+    assert asked["faults"] == list(OPACUS_FAULTS)
+    refused, asked = oso([finding(None, 0.5)], "--opacus", "fast")
+    assert isinstance(refused.exception, OsoError)
+    assert "allowed are hooks, functorch, ghost" in str(refused.exception)
+    assert asked == {}
 
 
 def test_an_output_that_cannot_be_written_is_found_out_before_the_audit(oso, tmp_path) -> None:

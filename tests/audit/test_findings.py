@@ -91,11 +91,11 @@ def test_the_audit_goes_through_methods_and_the_faults_that_concern_them(monkeyp
     gradient, count = FAULTS["no_gradient_noise"], FAULTS["no_count_noise"]
     methods = ["online", "fixed_quantile"]
     assert list(audit(methods, [gradient, count], runs=5, faulty_runs=4, seed=3)) == [
-        ("online", None, 5, 3),
-        ("online", gradient, 4, 3),
-        ("fixed_quantile", None, 5, 3),
-        ("fixed_quantile", gradient, 4, 3),
-        ("fixed_quantile", count, 4, 3),
+        ("online", None, 5, 3, ""),
+        ("online", gradient, 4, 3, ""),
+        ("fixed_quantile", None, 5, 3, ""),
+        ("fixed_quantile", gradient, 4, 3, ""),
+        ("fixed_quantile", count, 4, 3, ""),
     ]
 
 

@@ -1,14 +1,16 @@
 """The two experiments: one run with thousands of canaries, thousands of runs with one.
 
 Both go through `oso_dp.training.loop.train`, with the mechanism, the gradient code and the method
-as the study uses them, at the noise that `oso_dp.accounting.search` asks for.
+as the study uses them, or through Opacus (`oso_dp.audit.through_opacus`), at the noise that
+`oso_dp.accounting.search` asks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -17,7 +19,8 @@ from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import Search
 from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
 from oso_dp.audit.observe import Observer
-from oso_dp.audit.scores import Score, scores
+from oso_dp.audit.scores import Score, movement, scores
+from oso_dp.audit.seen import Seen
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State, find_method
 from oso_dp.models.one_layer import INPUTS
@@ -25,7 +28,6 @@ from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import train
-from oso_dp.training.outcome import Outcome
 from oso_dp.training.problem import Task
 
 EPSILON, DELTA = 2.0, 1e-5  # what each run may cost
@@ -61,34 +63,47 @@ class Observed:
     outside: list[Score]
 
 
-def one_run(method: str, seed: int) -> Observed:
-    """One training with 4,000 canaries, about half of them present."""
+# From a method's name, B, T, nu, rho, data and run identities to what an auditor sees of the runs.
+Train: TypeAlias = Callable[[str, int, int, float, float, Canaries, Sequence[str]], Seen]
+
+
+def one_run(method: str, seed: int, train: Train | None = None) -> Observed:
+    """One training with 4,000 canaries, about half of them present; by the study unless said."""
     canaries = many_canaries(seed)
-    observer, outcomes = _train(method, ONE_RUN, canaries, [f"audit/{method}/{seed}"])
-    every = scores(observer.seen(), observer.noise, ONE_RUN.sampling.rate)
+    seen = _trained(train, method, ONE_RUN, canaries, [f"audit/{method}/{seed}"])
+    every = scores(seen.answers, seen.noise, ONE_RUN.sampling.rate)
     _check(every)
     return Observed(
-        _claimed(outcomes[0]),
+        epsilon_of([seen.ledger], DELTA),
         [_where(score, canaries.present) for score in every],
         [_where(score, ~canaries.present) for score in every],
     )
 
 
-def many_runs(method: str, runs: int, seed: int) -> Observed:
-    """`runs` trainings with the canary and as many without."""
+def many_runs(method: str, runs: int, seed: int, train: Train | None = None) -> Observed:
+    """`runs` trainings with the canary and as many without; by the study unless said.
+
+    In another's training C may move by what nobody released, so there its movement is a score, too.
+    """
     by_presence: dict[bool, list[Score]] = {}
     for present in (True, False):
         canary = lone_canary(present, MANY_RUNS.examples)
         names = [f"audit/{method}/{seed}/{present}/{run}" for run in range(runs)]
-        seen: list[dict] = []
-        for first in range(0, runs, _TOGETHER):
-            part = names[first : first + _TOGETHER]
-            observer, outcomes = _train(method, MANY_RUNS, canary, part)
-            seen.append(observer.seen())
-        together = {name: np.concatenate([part[name] for part in seen], axis=1) for name in seen[0]}
-        by_presence[present] = scores(together, observer.noise, MANY_RUNS.sampling.rate)
-        _check(by_presence[present])
-    return Observed(_claimed(outcomes[0]), by_presence[True], by_presence[False])
+        seen = [
+            _trained(train, method, MANY_RUNS, canary, names[first : first + _TOGETHER])
+            for first in range(0, runs, _TOGETHER)
+        ]
+        together = {
+            name: np.concatenate([part.answers[name] for part in seen], axis=1)
+            for name in seen[0].answers
+        }
+        every = scores(together, seen[0].noise, MANY_RUNS.sampling.rate)
+        if train is not None:
+            every.append(movement(np.concatenate([part.moves for part in seen])))
+        by_presence[present] = every
+        _check(every)
+    claimed = epsilon_of([seen[0].ledger], DELTA)
+    return Observed(claimed, by_presence[True], by_presence[False])
 
 
 def asked_by(name: str) -> set[str]:
@@ -110,29 +125,40 @@ def noise_multiplier(scene: Scene) -> float:
     return Search(scene.sampling, scene.steps, runs=1).noise_multiplier(EPSILON, DELTA)
 
 
-def _train(
-    name: str, scene: Scene, canaries: Canaries, run_ids: Sequence[str]
-) -> tuple[Observer, list[Outcome]]:
+def _trained(
+    other: Train | None, name: str, scene: Scene, canaries: Canaries, run_ids: Sequence[str]
+) -> Seen:
+    nu = noise_multiplier(scene)
+    train = by_the_study if other is None else other
+    return train(name, scene.batch_size, scene.steps, nu, _LEARNING_RATE, canaries, run_ids)
+
+
+def by_the_study(
+    name: str,
+    batch_size: int,
+    steps: int,
+    noise_multiplier: float,
+    rate: float,
+    canaries: Canaries,
+    run_ids: Sequence[str],
+) -> Seen:
+    """All runs at once, as `oso train` would."""
     method = _method(name)
     task = Task(
         method=method,
         model="linear",
         metric="accuracy",
-        noise_multiplier=noise_multiplier(scene),
-        batch_size=scene.batch_size,
-        steps=scene.steps,
-        evaluate_every=scene.steps,
+        noise_multiplier=noise_multiplier,
+        batch_size=batch_size,
+        steps=steps,
+        evaluate_every=steps,
     )
-    runs = [Run(run_id, 0, _LEARNING_RATE, THRESHOLD, 0.5) for run_id in run_ids]
+    runs = [Run(run_id, 0, rate, THRESHOLD, 0.5) for run_id in run_ids]
     observer = Observer(method, canaries.columns)
     outcomes = train(task, runs, canaries.arrays, watch=observer)
     if any(outcome.status != "finished" for outcome in outcomes):
         raise OsoError(f"audit: a run of {name} diverged; its canaries cannot be followed")
-    return observer, outcomes
-
-
-def _claimed(outcome: Outcome) -> float:
-    return epsilon_of([Ledger.from_json(outcome.ledger)], DELTA)
+    return observer.all_seen(Ledger.from_json(outcomes[0].ledger))
 
 
 def _where(score: Score, mask: np.ndarray) -> Score:

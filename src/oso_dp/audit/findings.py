@@ -14,6 +14,7 @@ import torch
 
 from oso_dp.audit.bounds import auditing, many_runs_bound, one_run_bounds
 from oso_dp.audit.experiments import DELTA, MANY_RUNS, ONE_RUN, asked_by, many_runs, one_run
+from oso_dp.audit.through_opacus import ThroughOpacus
 from oso_dp.errors import OsoError
 from oso_dp.methods import PAPER_METHODS, find_method
 
@@ -55,6 +56,7 @@ class AuditFinding:
     runs: int
     many_runs_steps: int
     seconds: float
+    mode: str = ""  # Opacus's grad_sample_mode, where the drop-in trained
 
     @property
     def exceeded(self) -> bool:
@@ -86,22 +88,26 @@ def audit(
     faulty_runs: int = FAULTY_RUNS,
     seed: int = 0,
     workers: int = 1,
+    mode: str = "",
 ) -> Iterator[AuditFinding]:
     """Each method with right code, then with each fault that concerns it, as they are found.
 
-    With more than one worker, in processes of their own. OsoError for a method without a guarantee
-    or that is not known, and if jax_privacy is not there.
+    With more than one worker, in processes of their own. `mode`: through the drop-in for Opacus in
+    that mode. OsoError for a method without a guarantee or that is not known, and if jax_privacy is
+    not there.
     """
     auditing()
     methods, faults = list(methods), list(faults)
     for method in methods:
         if not find_method(method).private:
             raise OsoError(f"audit: {method} claims no privacy; try {', '.join(private_methods())}")
-    jobs: list[tuple[str, Fault | None, int, int]] = []
+    jobs: list[tuple[str, Fault | None, int, int, str]] = []
     for method in methods:
         asked = asked_by(method)
-        jobs.append((method, None, runs, seed))
-        jobs += [(method, fault, faulty_runs, seed) for fault in faults if fault.query in asked]
+        jobs.append((method, None, runs, seed, mode))
+        jobs += [
+            (method, fault, faulty_runs, seed, mode) for fault in faults if fault.query in asked
+        ]
     if workers == 1:
         yield from (find(*job) for job in jobs)
         return
@@ -115,11 +121,14 @@ def audit(
         yield from pool.map(find, *zip(*jobs, strict=True))
 
 
-def find(method: str, fault: Fault | None, runs: int, seed: int = 0) -> AuditFinding:
+def find(
+    method: str, fault: Fault | None, runs: int, seed: int = 0, mode: str = ""
+) -> AuditFinding:
     """Both experiments on one method, while the fault is planted."""
     began = time.perf_counter()
+    train = ThroughOpacus(mode) if mode else None
     with nullcontext() if fault is None else fault.plant():
-        one, many = one_run(method, seed), many_runs(method, runs, seed)
+        one, many = one_run(method, seed, train), many_runs(method, runs, seed, train)
     plain, gaussian = one_run_bounds(one.inside, one.outside, DELTA)
     return AuditFinding(
         method=method,
@@ -135,4 +144,5 @@ def find(method: str, fault: Fault | None, runs: int, seed: int = 0) -> AuditFin
         runs=runs,
         many_runs_steps=MANY_RUNS.steps,
         seconds=time.perf_counter() - began,
+        mode=mode,
     )

@@ -15,8 +15,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from oso_dp.audit.seen import Seen
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State
+from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.queries import ThresholdQuery
 
 if TYPE_CHECKING:
@@ -46,9 +48,11 @@ class Observer:
         self.method, self.columns = method, columns
         self.noise: dict[str, float] = {}  # nu by the query's name
         self._seen: dict[str, list[Tensor]] = {}
+        self._thresholds: list[Tensor] = []
 
     def __call__(self, state: State, answers: Answers) -> None:
         alone = self.columns.stop - self.columns.start == 1
+        self._thresholds.append(state.threshold.detach().double().cpu())
         for query in self.method.queries(state):
             if query.kind not in FOOTPRINTS or not isinstance(query, ThresholdQuery):
                 raise OsoError(
@@ -67,6 +71,12 @@ class Observer:
         """[R, P] to [R, m]: products with (-1, 1) / sqrt(2) in each canary's column."""
         first, second = total.unflatten(1, (2, -1))[:, :, self.columns].unbind(dim=1)
         return (second - first) / math.sqrt(2)
+
+    def all_seen(self, ledger: Ledger) -> Seen:
+        """After the last step."""
+        logs = torch.stack(self._thresholds).log()
+        moves = logs.diff(dim=0).abs().amax(dim=0) if len(logs) > 1 else torch.zeros_like(logs[0])
+        return Seen(self.seen(), self.noise, moves.numpy(), ledger)
 
     def seen(self) -> dict[str, npt.NDArray[np.float64]]:
         """By the query's name: steps x (runs x canaries)."""

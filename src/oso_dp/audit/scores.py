@@ -25,6 +25,12 @@ class Score:
     cuts: tuple[float, ...]
 
 
+def movement(moves: Values) -> Score:
+    """Of a lone canary's runs: how far C moved in one step. Right code moves it by little, with it
+    and without; norms that nobody sanitized move it all at once."""
+    return Score("movement of C", moves, (0.5,))
+
+
 def scores(seen: Mapping[str, Values], noise: Mapping[str, float], rate: float) -> list[Score]:
     """All scores of K canaries.
 

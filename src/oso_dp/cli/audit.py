@@ -31,6 +31,9 @@ def audit(
     seed: Annotated[int, typer.Option(min=0, help="Another one draws everything anew.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Processes, of one core each.")] = 2,
     output: Annotated[Path | None, typer.Option(help="Write the findings here (CSV).")] = None,
+    opacus: Annotated[
+        str, typer.Option(help="Through the drop-in for Opacus: hooks, functorch or ghost.")
+    ] = "",
 ) -> None:
     """Bound epsilon from below by canaries; exit status 1 if a claim is refuted or a fault unseen.
 
@@ -41,21 +44,25 @@ def audit(
 
     from oso_dp.audit.findings import audit as findings_of
     from oso_dp.audit.findings import private_methods
+    from oso_dp.audit.through_opacus import check_mode, engines
     from oso_dp.files import atomic_write
     from oso_dp.outputs import check_output, is_table
 
     if output is not None:
         # A place that refuses is better found out now.
         check_output(output, "a table of findings", is_table(["method", "fault", "delta"]))
-    planted = _faults() if faults else {}
+    if opacus:
+        check_mode(opacus)
+    planted = _faults("opacus_faults" if opacus else "faults") if faults else {}
     torch.set_num_threads(1)  # small tensors; more threads cost more than they bring
     findings = []
     for finding in findings_of(
-        method or private_methods(),
+        method or (list(engines()) if opacus else private_methods()),
         planted.values(),
         runs,
         seed=seed,
         workers=workers,
+        mode=opacus,
     ):
         findings.append(finding)
         code = planted[finding.fault].says if finding.fault else "right code"
@@ -75,17 +82,18 @@ def audit(
         raise typer.Exit(1)
 
 
-def _faults() -> dict[str, Fault]:
+def _faults(module: str) -> dict[str, Fault]:
     """Those that stand with the project's tests, by name.
 
     The folder stays where modules are looked for: the workers look there, too.
     """
     sys.path.insert(0, str(Path.cwd()))
     try:
-        faults: dict[str, Fault] = importlib.import_module("tests.audit.faults").FAULTS
+        faults: dict[str, Fault] = importlib.import_module(f"tests.audit.{module}").FAULTS
     except ImportError:
         raise OsoError(
-            f"--faults: there is no tests/audit/faults.py in {Path.cwd()}; they stand in a checkout"
+            f"--faults: there is no tests/audit/{module}.py in {Path.cwd()}; "
+            "they stand in a checkout"
         ) from None
     return faults
 

@@ -93,6 +93,12 @@ class Method(ABC):
         [R] for a count; `answers[ClippedGradient, name]` of a query about a group of layers.
         """
 
+    def learn(self, state: State, answers: Answers) -> None:  # noqa: B027
+        """The part of `update` that moves all but theta: C, rho, and what the method remembers.
+
+        By itself where somebody else's optimizer moves theta (`oso_dp.opacus`). By default nothing.
+        """
+
     def fraction_clipped(self, state: State) -> Tensor | None:
         """The sanitized share of clipped examples in the last batch, [R], if the method asks."""
         return None

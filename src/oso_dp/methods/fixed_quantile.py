@@ -51,6 +51,9 @@ class FixedQuantile(Method):
 
     def update(self, state: State, answers: Answers) -> None:
         descend(state, answers[ClippedGradient], self.momentum)
+        self.learn(state, answers)
+
+    def learn(self, state: State, answers: Answers) -> None:
         unclipped = answers[UnclippedCount] + 0.5  # b~: undo the count's centring
         state.memory["unclipped"] = unclipped
         # C moves after its batch was clipped with the old value.

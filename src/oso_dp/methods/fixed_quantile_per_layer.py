@@ -45,9 +45,14 @@ class FixedQuantilePerLayer(FixedQuantile):
     def update(self, state: State, answers: Answers) -> None:
         import torch
 
-        names = [group.name for group in _groups(state)]
-        parts = [answers[ClippedGradient, name] for name in names]
+        parts = [answers[ClippedGradient, group.name] for group in _groups(state)]
         descend(state, torch.cat(parts, dim=1), self.momentum)
+        self.learn(state, answers)
+
+    def learn(self, state: State, answers: Answers) -> None:
+        import torch
+
+        names = [group.name for group in _groups(state)]
         votes = torch.stack([answers[UnclippedCount, name] for name in names], dim=1)
         unclipped = votes + 0.5  # b~ of each layer, [R, layers]
         thresholds = self.moved(_thresholds(state), unclipped - state.quantile[:, None])

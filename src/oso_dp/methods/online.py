@@ -45,8 +45,11 @@ class Online(Method):
         )
 
     def update(self, state: State, answers: Answers) -> None:
+        descend(state, answers[ClippedGradient], self.momentum)  # with rho_t
+        self.learn(state, answers)  # C and rho move afterwards
+
+    def learn(self, state: State, answers: Answers) -> None:
         gradient, direction = answers[ClippedGradient], answers[ClippedDirection]
-        descend(state, gradient, self.momentum)  # with rho_t; C and rho move afterwards
         memory = state.memory
         if "gradient" in memory:  # at t = 1 there is no past step: q~_0 = g~_0 = 0
             self.adapt(state, gradient, memory["gradient"], memory["direction"])

@@ -1,0 +1,63 @@
+"""The figure of docs/opacus.md from mnist_runs.csv: C, the rate's factor, and accuracy, by step.
+
+python docs/opacus/mnist_figure.py
+"""
+
+import csv
+import io
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from oso_dp.files import atomic_write
+from oso_dp.reporting.figures.canvas import plain_ticks, theme
+
+FOLDER = Path(__file__).parent
+COLOURS = ["#2F6DB5", "#D9A441", "#3B9C6D", "#B5482F", "#7D5BA6"]
+PANELS = {
+    "threshold": ("C", "log"),
+    "factor": ("factor of the learning rate", "log"),
+    "accuracy": ("test accuracy", "linear"),
+}
+
+
+def draw(rows: list[dict[str, str]]) -> bytes:
+    """A PNG; plain Opacus's runs are broken lines, epsilon 9 is thin."""
+    runs = list(dict.fromkeys(row["run"] for row in rows))
+    starts = sorted({float(run.split()[2]) for run in runs})
+    with theme():
+        figure = Figure(figsize=(11, 3.8), layout="constrained")
+        FigureCanvasAgg(figure)
+        for axes, (column, (title, scale)) in zip(
+            figure.subplots(1, len(PANELS)), PANELS.items(), strict=True
+        ):
+            for run in runs:
+                script, epsilon, start = run.split()
+                points = [row for row in rows if row["run"] == run and row[column]]
+                online = script == "online"
+                axes.plot(
+                    [int(row["step"]) for row in points],
+                    [float(row[column]) for row in points],
+                    color=COLOURS[starts.index(float(start))],
+                    linestyle="-" if online else "--",
+                    linewidth=1.8 if epsilon == "3" else 0.9,
+                    label=f"{'Online, C_0' if online else 'Opacus, C'} = {start}, ε = {epsilon}",
+                )
+            axes.set_yscale(scale)
+            if scale == "log":
+                plain_ticks(axes.yaxis)
+            axes.set_xlabel("step")
+            axes.set_title(title)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()
+
+
+if __name__ == "__main__":
+    with (FOLDER / "mnist_runs.csv").open(newline="") as file:
+        picture = draw(list(csv.DictReader(file)))
+    with atomic_write(FOLDER / "mnist_runs.png") as file:
+        file.write(picture)

@@ -1,0 +1,212 @@
+"""What is held of a batch's per-example gradients between Opacus's backward pass and the step.
+
+Parameter by parameter: the gradients themselves (`Samples`, what Opacus computes), or the factors
+that they are products of (`OuterProducts`, `Kernels`, `TokenRows`), which ghost mode keeps instead.
+Either way there are norms, and as many weighted sums as are asked for, without another backward
+pass.
+
+Here a value of a single example is seen, as in the rooms `gradients` and `privacy`. All arithmetic
+is in the optimizer's precision (float32 or better), whatever autocast computed in: what arrives is,
+by definition, each example's gradient, and norm and sum must be of the very same one.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import grad as convolutions
+
+from oso_dp.errors import OsoError
+
+
+class Held(ABC):
+    """Of one parameter with p numbers, the gradients of `size` examples."""
+
+    size: int
+
+    @abstractmethod
+    def norms(self) -> Tensor:
+        """[B]"""
+
+    @abstractmethod
+    def sums(self, weights: Tensor) -> Tensor:
+        """sum_i weights[j, i] g_i, for weights [J, B], as [J, p]."""
+
+    @abstractmethod
+    def blank(self, examples: Tensor) -> None:
+        """Make the gradients of these examples (bool [B]) zero, whatever they hold."""
+
+
+class Samples(Held):
+    """Each example's gradient, [B, ...]."""
+
+    def __init__(self, gradients: Tensor, dtype: torch.dtype) -> None:
+        self.size = len(gradients)
+        self.gradients = gradients.to(dtype).reshape(len(gradients), math.prod(gradients.shape[1:]))
+
+    def norms(self) -> Tensor:
+        return torch.linalg.vector_norm(self.gradients, dim=1)
+
+    def sums(self, weights: Tensor) -> Tensor:
+        return weights @ self.gradients
+
+    def blank(self, examples: Tensor) -> None:
+        self.gradients = self.gradients.masked_fill(examples[:, None], 0.0)
+
+
+class Factors(Held):
+    """A gradient as a product of what entered the layer and what came back to its output."""
+
+    def __init__(self, inputs: Tensor, outputs: Tensor) -> None:
+        self.size = len(outputs)
+        self.inputs, self.outputs = inputs, outputs
+
+    def blank(self, examples: Tensor) -> None:
+        self.outputs = _blanked(self.outputs, examples)
+        if self.inputs.is_floating_point():  # zero times infinity would be no number
+            self.inputs = _blanked(self.inputs, examples)
+
+    def _weighted(self, weights: Tensor) -> list[Tensor]:
+        """The outputs times each row of weights [J, B]."""
+        shape = [-1] + [1] * (self.outputs.dim() - 1)
+        return [self.outputs * row.view(shape) for row in weights]
+
+
+class OuterProducts(Factors):
+    """A Linear layer's weight: inputs [B, T, i], outputs' gradients [B, T, o], T places each."""
+
+    def norms(self) -> Tensor:
+        if self.outputs.shape[1] == 1:
+            return self.outputs[:, 0].norm(dim=1) * self.inputs[:, 0].norm(dim=1)
+        # Terms of many places may cancel. In float32 a norm could then be measured as zero, and
+        # the example pass unclipped.
+        outputs, inputs = self.outputs.double(), self.inputs.double()
+        products = (outputs @ outputs.mT) * (inputs @ inputs.mT)
+        return products.sum(dim=(1, 2)).clamp(min=0).sqrt().to(self.outputs.dtype)
+
+    def sums(self, weights: Tensor) -> Tensor:
+        inputs = self.inputs.flatten(0, 1)
+        rows = [weighted.flatten(0, 1).T @ inputs for weighted in self._weighted(weights)]
+        return torch.stack([row.flatten() for row in rows])
+
+
+class Kernels(Factors):
+    """A convolution's kernel: inputs [B, c, ...], outputs' gradients [B, o, ...].
+
+    `norms` are those of the kernels, which were formed once for that. `geometry`: the layer's
+    stride, padding, dilation, groups.
+    """
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        outputs: Tensor,
+        norms: Tensor,
+        shape: Sequence[int],
+        geometry: Mapping[str, Any],
+    ) -> None:
+        super().__init__(inputs, outputs)
+        self._norms, self.shape, self.geometry = norms, tuple(shape), geometry
+
+    def norms(self) -> Tensor:
+        return self._norms
+
+    def sums(self, weights: Tensor) -> Tensor:
+        gradient = getattr(convolutions, f"conv{self.inputs.dim() - 2}d_weight")
+        return torch.stack(
+            [
+                gradient(self.inputs, self.shape, weighted, **self.geometry).flatten()
+                for weighted in self._weighted(weights)
+            ]
+        )
+
+
+class TokenRows(Factors):
+    """An Embedding's table [v, d]: words [B, T] (inputs), their gradients [B, T, d] (outputs)."""
+
+    def __init__(self, inputs: Tensor, outputs: Tensor, words: int, padding: int | None) -> None:
+        if padding is not None:  # it is never learned
+            outputs = outputs.masked_fill((inputs == padding)[..., None], 0.0)
+        super().__init__(inputs, outputs)
+        self.words = words
+
+    def norms(self) -> Tensor:
+        outputs = self.outputs.double()  # as in OuterProducts
+        same = self.inputs[:, :, None] == self.inputs[:, None, :]
+        products = (outputs @ outputs.mT) * same
+        return products.sum(dim=(1, 2)).clamp(min=0).sqrt().to(self.outputs.dtype)
+
+    def sums(self, weights: Tensor) -> Tensor:
+        places, width = self.inputs.flatten(), self.outputs.shape[-1]
+        tables = self.outputs.new_zeros(len(weights), self.words, width)
+        for table, weighted in zip(tables, self._weighted(weights), strict=True):
+            table.index_add_(0, places, weighted.reshape(-1, width))
+        return tables.flatten(1)
+
+
+def _blanked(values: Tensor, examples: Tensor) -> Tensor:
+    return values.masked_fill(examples.view([-1] + [1] * (values.dim() - 1)), 0.0)
+
+
+class HeldGradients:
+    """All parameters' together: what `oso_dp.privacy.mechanism` asks of gradient code, for R = 1.
+
+    `held` by parameter, None for one that no example reached; `sizes`: their numbers p; `dtype`
+    and `device`: those of the sums. OsoError if the layers saw different numbers of examples.
+    """
+
+    def __init__(
+        self,
+        held: Sequence[Held | None],
+        sizes: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        counts = {one.size for one in held if one is not None}
+        if len(counts) > 1:
+            raise OsoError(
+                f"model: its layers see {' and '.join(map(str, sorted(counts)))} examples of one "
+                "batch; row i of each layer's input must be example i's"
+            )
+        self.held, self.sizes, self.dtype, self.device = held, sizes, dtype, device
+        self.size = counts.pop() if counts else 0
+        self._norms = self._measured()
+
+    def _measured(self) -> Tensor:
+        parts = [one.norms().to(self.device) for one in self.held if one is not None]
+        if not parts:
+            return torch.zeros(self.size, dtype=self.dtype, device=self.device)
+        norms = torch.linalg.vector_norm(torch.stack(parts), dim=0)
+        unusable = ~norms.isfinite()
+        if unusable.any():  # such an example contributes nothing, not even zero times NaN
+            for one in self.held:
+                if one is not None:
+                    one.blank(unusable)
+        return norms
+
+    def norms(self) -> Tensor:
+        """[1, B]; not finite for an example that must not contribute."""
+        return self._norms[None]
+
+    def layer_norms(self) -> Mapping[str, Tensor]:
+        raise NotImplementedError("no query of this room is about a group of layers")
+
+    def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
+        """sum_i weights[0, j, i] g_i for weights [1, J, B], as [1, J, P]."""
+        (rows,) = weights
+        parts = [
+            self._zeros(len(rows), size) if one is None else one.sums(rows).to(self.device)
+            for one, size in zip(self.held, self.sizes, strict=True)
+        ]
+        return torch.cat(parts, dim=1)[None]
+
+    def plain_sums(self, present: Tensor) -> Tensor:
+        raise NotImplementedError("no query of this room goes without norms")
+
+    def _zeros(self, rows: int, size: int) -> Tensor:
+        return torch.zeros(rows, size, dtype=self.dtype, device=self.device)

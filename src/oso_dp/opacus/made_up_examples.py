@@ -1,0 +1,155 @@
+"""Whether Opacus's hooks are right about a model: tried on made-up examples, before training.
+
+The counterpart of `oso_dp.gradients.independence`. The clip bounds one example's part in a sum only
+if what the hooks take for its gradient is all of it, and nobody else's. So each example's gradient
+by plain differentiation, alone, is held against what the hooks leave of a batch of three.
+
+Of the real examples only the first one's shape and type are looked at. Where they do not say how
+the model is called (a collate function of its own, inputs that are no tensor), or the model does
+not run on random numbers, nothing is tried.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, default_collate
+
+from oso_dp.errors import OsoError
+from oso_dp.opacus.held_gradients import HeldGradients
+from oso_dp.opacus.model_hooks import held_by, wrapped
+
+EXAMPLES, TOLERANCE, LARGEST = 3, 1e-6, 20_000_000
+WRAPPERS = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
+
+
+def try_model(
+    module: nn.Module, loader: DataLoader, mode: str, batch_first: bool, trained: set[int]
+) -> bool:
+    """OsoError if an example's gradient in a batch is another than alone; False: not tried.
+
+    `trained`: identities of the parameters that the optimizer moves.
+    """
+    if isinstance(module, WRAPPERS):
+        module = module.module
+    if sum(p.numel() for p in module.parameters()) > LARGEST:
+        return False
+    names = {name for name, p in module.named_parameters() if id(p) in trained}
+    devices = [p.device for p in module.parameters() if p.device.type == "cuda"]
+    with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on hooks of a model without inputs that need gradients
+        torch.manual_seed(0)
+        attempt = _attempt(module, loader, batch_first, names)
+        if attempt is None:
+            return False
+        model, inputs, directions, alone = attempt
+        _compare(model, inputs, directions, alone, mode, batch_first, names)
+    return True
+
+
+def _attempt(
+    module: nn.Module, loader: DataLoader, batch_first: bool, names: set[str]
+) -> tuple[nn.Module, Tensor, Tensor, Tensor] | None:
+    """A copy of the model, a batch, what its outputs are multiplied by, gradients alone [B, P]."""
+    dim = 0 if batch_first else 1
+    try:
+        inputs = _inputs(module, loader, dim)
+        if inputs is None:
+            return None
+        model = copy.deepcopy(module).double()
+        for layer in model.modules():
+            if isinstance(layer, _DropoutNd):
+                layer.eval()
+        outputs = model(inputs)
+        again = model(inputs)
+        if not torch.is_tensor(outputs) or outputs.shape[dim] != EXAMPLES:
+            return None
+        if not torch.equal(outputs, again):  # it draws random numbers
+            return None
+        directions = torch.randn_like(outputs)
+        rows = []
+        for place in range(EXAMPLES):
+            one, direction = inputs.narrow(dim, place, 1), directions.narrow(dim, place, 1)
+            model.zero_grad()
+            (model(one) * direction).sum().backward()
+            rows.append(_flat(model, names))
+        model.zero_grad()
+        return model, inputs, directions, torch.stack(rows)
+    except OsoError:
+        raise
+    except Exception:  # whatever a model may do with numbers that mean nothing
+        return None
+
+
+def _inputs(module: nn.Module, loader: DataLoader, dim: int) -> Tensor | None:
+    collate = getattr(loader.collate_fn, "wrapped_collator_fn", loader.collate_fn)
+    first = loader.dataset[0]
+    if collate is not default_collate or not isinstance(first, tuple | list):
+        return None
+    example = first[0] if first else None
+    if not torch.is_tensor(example):
+        return None
+    device = next(module.parameters()).device
+    shape = (EXAMPLES, *example.shape)
+    made = torch.randn(shape, dtype=torch.double) if example.is_floating_point() else None
+    whole = torch.randint(0, 2, shape).to(example.dtype) if made is None else made
+    # Opacus's loader, too, always stacks along the first dimension.
+    return whole.to(device) if dim == 0 else None
+
+
+def _flat(model: nn.Module, names: set[str]) -> Tensor:
+    return torch.cat(
+        [
+            (torch.zeros_like(p) if p.grad is None else p.grad).flatten()
+            for name, p in model.named_parameters()
+            if name in names
+        ]
+    )
+
+
+def _compare(
+    model: nn.Module,
+    inputs: Tensor,
+    directions: Tensor,
+    alone: Tensor,
+    mode: str,
+    batch_first: bool,
+    names: set[str],
+) -> None:
+    trained = [p for name, p in model.named_parameters() if name in names]
+    try:
+        hooked: Any = wrapped(model, mode, batch_first, "sum", wrap_model=False)
+        (model(inputs) * directions).sum().backward()
+        held = [held_by(p) for p in trained]
+    except OsoError:
+        raise
+    except Exception as error:
+        line = " ".join(str(error).split())
+        raise OsoError(f"module: grad_sample_mode {mode!r} fails on it: {line}") from error
+    sizes = [p.numel() for p in trained]
+    together = HeldGradients(held, sizes, torch.double, alone.device)
+    if together.size != EXAMPLES:
+        raise OsoError(
+            f"module: its layers see {together.size} examples where a batch has {EXAMPLES}; row i "
+            "of each layer's input must be example i's"
+        )
+    weights = torch.eye(EXAMPLES, dtype=torch.double, device=alone.device)[None]
+    with torch.no_grad():
+        rows = together.weighted_sums(weights)[0]
+        norms = together.norms()[0]
+    scale = float(alone.abs().max())
+    same = torch.allclose(rows, alone, rtol=TOLERANCE, atol=TOLERANCE * scale)
+    lengths = alone.norm(dim=1)
+    if not same or not torch.allclose(norms, lengths, rtol=TOLERANCE, atol=TOLERANCE * scale):
+        raise OsoError(
+            f"module: in grad_sample_mode {mode!r}, an example's gradient in a batch is another "
+            "than alone; the model mixes examples, or a layer of it is not supported"
+        )
+    hooked.cleanup()

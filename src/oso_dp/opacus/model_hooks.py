@@ -1,0 +1,275 @@
+"""Opacus's wrapped models, as this room needs them in each grad_sample_mode.
+
+Three things differ from Opacus's own. An empty batch leaves gradients of no example, whichever way
+the others' are found (its functorch mode stops there, and so does its attention). In ghost mode a
+layer's inputs and output gradients are kept (`held_gradients`) where Opacus keeps norms alone: then
+two weighted sums need no second and third backward pass. In the other modes that goes for
+Embedding, whose padding Opacus forgets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import torch
+from opacus.grad_sample import (
+    GradSampleHooks,
+    GradSampleHooksFastGradientClipping,
+    GradSampleModule,
+    GradSampleModuleFastGradientClipping,
+)
+from opacus.grad_sample.conv import compute_conv_grad_sample
+from opacus.utils.module_utils import trainable_parameters
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from oso_dp.errors import OsoError
+from oso_dp.opacus.held_gradients import Held, Kernels, OuterProducts, Samples, TokenRows
+
+HOOKS, FUNCTORCH, GHOST = "hooks", "functorch", "ghost"
+MODES = (HOOKS, FUNCTORCH, GHOST)
+Parts = Iterator[tuple[Any, Held]]  # by parameter
+
+
+class PerExampleHooks:
+    """Beside Opacus's hooks. `ruled`: the layers whose factors are kept; others' gradients are."""
+
+    ruled: ClassVar[set[type[nn.Module]]] = {nn.Embedding}
+    batch_first: bool
+    hooks_enabled: bool
+    empty = False  # the batch has no example, and one of zeros stands in for its shapes
+
+    def capture_activations_hook(self, *arguments: Any) -> None:
+        # Opacus's ghost hooks refuse tied parameters here; these are held as in hooks mode.
+        GradSampleHooks.capture_activations_hook(self, *arguments)
+
+    def capture_backprops_hook(
+        self,
+        module: Any,
+        _forward_input: Any,
+        forward_output: Any,
+        loss_reduction: str,
+        batch_first: bool,
+    ) -> None:
+        if not self.hooks_enabled:
+            return
+        outputs = forward_output[0].detach()
+        if self.empty or outputs.shape[0 if batch_first else 1] == 0:
+            self._hold_nobody(module)
+        elif type(module) in self.ruled and batch_first and _has_factors(module):
+            self._hold_factors(module, outputs, loss_reduction)
+        else:
+            arguments = (module, _forward_input, forward_output, loss_reduction, batch_first)
+            GradSampleHooks.capture_backprops_hook(self, *arguments)
+
+    def set_grad_sample_to_none(self) -> None:
+        """What the model's own zero_grad calls."""
+        for parameter in self._module.parameters():  # type: ignore[attr-defined]
+            parameter.grad_sample = parameter.held = None
+
+    def cleanup(self) -> None:
+        for parameter in self._module.parameters():  # type: ignore[attr-defined]
+            if hasattr(parameter, "held"):
+                del parameter.held
+        super().cleanup()  # type: ignore[misc]
+
+    def _hold_nobody(self, module: Any) -> None:
+        module.activations.pop()
+        for _, parameter in trainable_parameters(module):
+            parameter._forward_counter -= 1
+            if parameter._forward_counter == 0:
+                parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
+        _close(module)
+
+    def _hold_factors(self, module: Any, outputs: Tensor, loss_reduction: str) -> None:
+        inputs, outputs = self.rearrange_grad_samples(  # type: ignore[attr-defined]
+            module=module, backprops=outputs, loss_reduction=loss_reduction, batch_first=True
+        )
+        with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
+            for parameter, held in RULES[type(module)](module, inputs[0], outputs):
+                if parameter.requires_grad:
+                    hold(parameter, held)
+        for parameter in module.parameters(recurse=False):
+            if parameter.requires_grad:
+                parameter._forward_counter -= 1
+        _close(module)
+
+
+class WrappedForward(PerExampleHooks):
+    """A wrapped model, which layers cannot stop that fail on a batch of no examples."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        model: nn.Module = self._module  # type: ignore[attr-defined]
+        dim = 0 if self.batch_first else 1
+        self.empty = False
+        try:
+            return model(*args, **kwargs)
+        except RuntimeError:
+            if not _is_empty((args, kwargs), dim):
+                raise
+        forget(model)
+        self.empty = True
+
+        def stand_in(value: Any) -> Any:
+            if not torch.is_tensor(value) or value.dim() <= dim or value.shape[dim] > 0:
+                return value
+            shape = list(value.shape)
+            shape[dim] = 1
+            return value.new_zeros(shape)
+
+        args, kwargs = tree_map(stand_in, (args, kwargs))
+        outputs = model(*args, **kwargs)
+        return tree_map(lambda v: v.narrow(dim, 0, 0) if torch.is_tensor(v) else v, outputs)
+
+
+class SanitizingModule(WrappedForward, GradSampleModule):
+    """A model whose parameters get `grad_sample`."""
+
+
+class SanitizingHooks(PerExampleHooks, GradSampleHooks):
+    """The same, beside a model that is not wrapped."""
+
+
+class GhostModule(WrappedForward, GradSampleModuleFastGradientClipping):
+    """A model whose parameters get `held`, or `grad_sample` where no factors are known."""
+
+
+class GhostHooks(PerExampleHooks, GradSampleHooksFastGradientClipping):
+    """The same, beside a model that is not wrapped."""
+
+
+def wrapped(
+    module: nn.Module, mode: str, batch_first: bool, loss_reduction: str, wrap_model: bool
+) -> SanitizingModule | SanitizingHooks | GhostModule | GhostHooks:
+    """The model with hooks; `mode` is one of MODES."""
+    if mode == GHOST:
+        kind = GhostModule if wrap_model else GhostHooks
+        return kind(module, batch_first=batch_first, loss_reduction=loss_reduction)
+    plain = SanitizingModule if wrap_model else SanitizingHooks
+    functorch = mode == FUNCTORCH
+    return plain(
+        module,
+        batch_first=batch_first,
+        loss_reduction=loss_reduction,
+        force_functorch=functorch,
+    )
+
+
+def hold(parameter: Any, held: Held) -> None:
+    """OsoError if the parameter has gradients of an earlier backward pass in this step."""
+    if getattr(parameter, "held", None) is not None:
+        raise OsoError(TWICE)
+    parameter.held = held
+
+
+def held_by(parameter: nn.Parameter) -> Held | None:
+    """What the last backward pass left at a parameter; None if it did not reach the parameter."""
+    held: Held | None = getattr(parameter, "held", None)
+    samples = getattr(parameter, "grad_sample", None)
+    if isinstance(samples, list) or (held is not None and samples is not None):
+        raise OsoError(TWICE)
+    if hasattr(parameter, "_current_grad_sample"):  # the graph of another batch is still open
+        raise OsoError(OPEN)
+    if held is not None or samples is None:
+        return held
+    return Samples(samples, wide(parameter.dtype))
+
+
+def forget(module: nn.Module) -> None:
+    """Drop all that a batch left at a model, also at layers that its loss did not reach."""
+    for layer in module.modules():
+        for name in ("activations", "max_batch_len"):
+            if hasattr(layer, name):
+                delattr(layer, name)
+    for parameter in module.parameters():
+        parameter.grad_sample = None  # type: ignore[attr-defined]
+        parameter.held = None  # type: ignore[attr-defined]
+        parameter._forward_counter = 0  # type: ignore[attr-defined]
+        if hasattr(parameter, "_current_grad_sample"):
+            del parameter._current_grad_sample
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """In what norms and sums are taken: float32 or better."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+TWICE = (
+    "loss.backward: was called twice in one step, so that one example could count twice; add the "
+    "losses up first, or split the batch with BatchMemoryManager"
+)
+OPEN = (
+    "model: a forward pass in training mode was left without its backward pass; evaluate with "
+    "model.eval() or under torch.no_grad()"
+)
+
+
+def _is_empty(arguments: Any, dim: int) -> bool:
+    tensors = [value for value in tree_leaves(arguments) if torch.is_tensor(value)]
+    return any(value.dim() > dim and value.shape[dim] == 0 for value in tensors)
+
+
+def _close(module: Any) -> None:
+    """After the last of a layer's calls in a batch."""
+    if not module.activations and hasattr(module, "max_batch_len"):
+        del module.max_batch_len
+
+
+def _has_factors(module: Any) -> bool:
+    own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+    if any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in own):
+        return False  # tied: its gradient is a sum of several products
+    if isinstance(module, nn.Embedding):
+        return not (module.scale_grad_by_freq or module.sparse)
+    return not isinstance(getattr(module, "padding", None), str)
+
+
+def _linear(module: nn.Linear, inputs: Tensor, outputs: Tensor) -> Parts:
+    dtype = wide(module.weight.dtype)
+    inputs = inputs.to(dtype).reshape(len(inputs), -1, inputs.shape[-1])
+    outputs = outputs.to(dtype).reshape(len(outputs), -1, outputs.shape[-1])
+    places, numbers = outputs.shape[1], module.weight.numel()
+    # Held are whichever are fewer.
+    if places > 1 and numbers <= places * (inputs.shape[2] + outputs.shape[2]):
+        yield module.weight, Samples(outputs.mT @ inputs, dtype)
+    else:
+        yield module.weight, OuterProducts(inputs, outputs)
+    if module.bias is not None:
+        yield module.bias, Samples(outputs.sum(dim=1), dtype)
+
+
+def _convolution(module: Any, inputs: Tensor, outputs: Tensor) -> Parts:
+    dtype = wide(module.weight.dtype)
+    inputs, outputs = inputs.to(dtype), outputs.to(dtype)
+    samples = compute_conv_grad_sample(module, [inputs], outputs)
+    if module.bias is not None and module.bias.requires_grad:
+        yield module.bias, Samples(samples[module.bias], dtype)
+    if not module.weight.requires_grad:
+        return
+    kernels = Samples(samples[module.weight], dtype)
+    if kernels.gradients.numel() <= inputs.numel() + outputs.numel():
+        yield module.weight, kernels
+        return
+    names = ("stride", "padding", "dilation", "groups")
+    geometry = {name: getattr(module, name) for name in names}
+    shape = module.weight.shape
+    yield module.weight, Kernels(inputs, outputs, kernels.norms(), shape, geometry)
+
+
+def _embedding(module: nn.Embedding, inputs: Tensor, outputs: Tensor) -> Parts:
+    outputs = outputs.to(wide(module.weight.dtype))
+    outputs = outputs.reshape(len(inputs), math.prod(inputs.shape[1:]), outputs.shape[-1])
+    words = inputs.reshape(len(inputs), outputs.shape[1])
+    yield module.weight, TokenRows(words, outputs, module.num_embeddings, module.padding_idx)
+
+
+RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Parts]] = {
+    nn.Linear: _linear,
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
+    nn.Conv3d: _convolution,
+    nn.Embedding: _embedding,
+}
+GhostModule.ruled = GhostHooks.ruled = set(RULES)

@@ -1,0 +1,259 @@
+"""`make_private` with a method of the study: Opacus's PrivacyEngine, and what it returns."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from opacus import PrivacyEngine
+from opacus.accountants.utils import get_noise_multiplier
+from torch import nn
+from torch.utils.data import DataLoader
+
+from oso_dp.errors import OsoError
+from oso_dp.methods import Method, find_method
+from oso_dp.opacus.ghost_criterion import GhostCriterion
+from oso_dp.opacus.made_up_examples import try_model
+from oso_dp.opacus.model_hooks import wrapped
+from oso_dp.opacus.refusals import (
+    check_criterion,
+    check_engine,
+    check_loader,
+    check_modes,
+    check_module,
+    check_number,
+    check_optimizer,
+    checked_settings,
+)
+from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
+
+NO_QUANTILE = float("nan")
+# What `make_private` takes as Opacus's does, beside the objects and the noise; with its defaults.
+DEFAULTS: dict[str, Any] = {
+    "batch_first": True,
+    "loss_reduction": "mean",
+    "poisson_sampling": True,
+    "clipping": "flat",
+    "noise_generator": None,
+    "grad_sample_mode": "hooks",
+    "wrap_model": True,
+    "rand_on_empty": False,
+}
+
+
+class SanitizingEngine(PrivacyEngine):
+    """A PrivacyEngine whose optimizer clips, noises and adapts as a method of the study does.
+
+    `accountant`: prv or rdp. OsoError, one line, for whatever Opacus or the method cannot do.
+    """
+
+    method_name: ClassVar[str]
+    extra: ClassVar[set[str]] = set()  # arguments of make_private beside the method's settings
+
+    def __init__(self, *, accountant: str = "prv", secure_mode: bool = False) -> None:
+        check_engine(accountant, secure_mode)
+        super().__init__(accountant=accountant, secure_mode=secure_mode)
+
+    def make_private(
+        self,
+        *,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        criterion: Any = None,
+        data_loader: DataLoader,
+        noise_multiplier: float,
+        max_grad_norm: float,
+        **arguments: Any,
+    ) -> Any:
+        """Opacus's make_private, with the same arguments and results.
+
+        `noise_multiplier`: nu, of a whole step, all its sums together. `max_grad_norm`: C_0.
+        `arguments`: those of DEFAULTS, and the method's own settings by name.
+        Returns (model, optimizer, loader), in ghost mode (model, optimizer, criterion, loader).
+        """
+        own = {name: value for name, value in arguments.items() if name not in DEFAULTS}
+        shared = DEFAULTS | {name: arguments[name] for name in arguments.keys() & DEFAULTS.keys()}
+        numbers = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
+        check_modes({**shared, **numbers}, self.secure_mode)
+        mode, reduction = shared["grad_sample_mode"], shared["loss_reduction"]
+        check_module(module, mode)
+        check_optimizer(optimizer, module)
+        check_loader(data_loader)
+        check_criterion(criterion, mode, reduction)
+        method, quantile = self._method(own, optimizer)
+        # OsoError where the second sum alone would cost more than a step may.
+        method.split_noise(noise_multiplier, expected_size(data_loader))
+        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        try_model(module, data_loader, mode, shared["batch_first"], trained)
+        made = super().make_private(
+            module=module,
+            optimizer=optimizer,
+            criterion=nn.CrossEntropyLoss(reduction=reduction) if criterion is None else criterion,
+            data_loader=data_loader,
+            **numbers,
+            **shared,
+            method=method,
+            quantile=quantile,
+            sample_rate=1 / len(data_loader),
+        )
+        model, private_optimizer = made[0], made[1]
+        private_optimizer.watch(model._module)
+        model.allow_grad_accumulation()  # the optimizer refuses it, in all modes by one line
+        return made
+
+    def make_private_with_epsilon(
+        self,
+        *,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        criterion: Any = None,
+        data_loader: DataLoader,
+        target_epsilon: float,
+        target_delta: float,
+        epochs: int,
+        max_grad_norm: float,
+        epsilon_tolerance: float = 0.01,
+        **arguments: Any,
+    ) -> Any:
+        """`make_private` with the noise at which so many epochs cost at most `target_epsilon`.
+
+        OsoError, too, if this engine has accounted for steps before: the budget is for all of them.
+        """
+        check_number("target_epsilon", target_epsilon, gt=0)
+        check_number("target_delta", target_delta, gt=0, lt=1)
+        check_number("epochs", epochs, ge=1)
+        check_number("epsilon_tolerance", epsilon_tolerance, gt=0)
+        check_loader(data_loader)
+        if len(self.accountant) > 0:
+            spent = self.accountant.get_epsilon(target_delta)
+            raise OsoError(
+                f"target_epsilon {target_epsilon:g}: this engine's {len(self.accountant)} steps "
+                f"have spent {spent:.3g} already; make an engine for each training"
+            )
+        steps = int(epochs * len(data_loader))
+        try:
+            noise_multiplier = get_noise_multiplier(
+                target_epsilon=target_epsilon,
+                target_delta=target_delta,
+                sample_rate=1 / len(data_loader),
+                steps=steps,
+                accountant=self.accountant.mechanism(),
+                epsilon_tolerance=min(epsilon_tolerance, target_epsilon / 10),
+            )
+        except ValueError as error:
+            raise OsoError(f"target_epsilon {target_epsilon:g}: {error}") from error
+        return self.make_private(
+            module=module,
+            optimizer=optimizer,
+            criterion=criterion,
+            data_loader=data_loader,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=max_grad_norm,
+            **arguments,
+        )
+
+    def _method(
+        self, own: dict[str, Any], optimizer: torch.optim.Optimizer
+    ) -> tuple[Method, float]:
+        """The method with its settings, and gamma (NaN where there is none)."""
+        kind = find_method(self.method_name)
+        return kind(checked_settings(kind.Settings, own, self.extra), 0.0), NO_QUANTILE
+
+    def _prepare_model(self, module: nn.Module, **arguments: Any) -> Any:
+        return wrapped(
+            module,
+            arguments["grad_sample_mode"],
+            arguments["batch_first"],
+            arguments["loss_reduction"],
+            arguments["wrap_model"],
+        )
+
+    def _prepare_data_loader(self, data_loader: DataLoader, **arguments: Any) -> DataLoader:
+        loader = super()._prepare_data_loader(data_loader, **arguments)
+        # Opacus takes int(1 / rate), which rounding makes one too few for some numbers of batches.
+        # Then loader and accountant would have two sampling rates.
+        name = "num_batches" if arguments["distributed"] else "steps"
+        setattr(loader.batch_sampler, name, len(data_loader))
+        return loader
+
+    def _prepare_optimizer(
+        self,
+        *,
+        optimizer: torch.optim.Optimizer,
+        noise_generator: torch.Generator | None = None,
+        clipping: str = "flat",
+        grad_sample_mode: str = "hooks",
+        **arguments: Any,
+    ) -> SanitizingOptimizer:
+        generator = self.secure_rng if self.secure_mode else noise_generator
+        return SanitizingOptimizer(
+            optimizer, generator=generator, secure_mode=self.secure_mode, **arguments
+        )
+
+    def _prepare_criterion(
+        self, *, module: Any, optimizer: Any, criterion: Any, loss_reduction: str, **rest: Any
+    ) -> GhostCriterion:
+        return GhostCriterion(module, optimizer, criterion, loss_reduction)
+
+
+class OnlinePrivacyEngine(SanitizingEngine):
+    """Online (Galli et al. 2024): C, and for SGD the learning rate, tune themselves.
+
+    make_private takes, beside the usual, `threshold_rate` (rho_c), `learning_rate_rate` (rho_r) and
+    `query_noise_ratio` (nu_q / nu). Equation (21) is derived for SGD: with another optimizer, or
+    with weight decay, dampening or Nesterov's momentum, C alone is adapted.
+    """
+
+    method_name = "online"
+
+    def _method(
+        self, own: dict[str, Any], optimizer: torch.optim.Optimizer
+    ) -> tuple[Method, float]:
+        if not moves_by_rate(optimizer):
+            if own.get("learning_rate_rate", 0.0) != 0.0:
+                raise OsoError(
+                    f"learning_rate_rate: equation (21) is not derived for this "
+                    f"{type(optimizer).__name__}; leave it out, and C alone is adapted"
+                )
+            own = {**own, "learning_rate_rate": 0.0}
+        return super()._method(own, optimizer)
+
+
+class FixedQuantilePrivacyEngine(SanitizingEngine):
+    """FixedQuantile (Andrew et al. 2021): C follows the `quantile` of the gradient norms.
+
+    make_private takes, beside the usual, `quantile` (gamma, 0.5), `quantile_rate` (eta_C) and
+    `count_noise` (sigma_b as a share of the expected batch size).
+    """
+
+    method_name = "fixed_quantile"
+    extra: ClassVar[set[str]] = {"quantile"}
+
+    def _method(
+        self, own: dict[str, Any], optimizer: torch.optim.Optimizer
+    ) -> tuple[Method, float]:
+        own = dict(own)
+        quantile = own.pop("quantile", 0.5)
+        check_number("quantile", quantile, gt=0, lt=1)
+        method, _ = super()._method(own, optimizer)
+        return method, float(quantile)
+
+
+class AutoSPrivacyEngine(SanitizingEngine):
+    """AUTO-S (Bu et al. 2023): each gradient is divided by its norm plus `stabiliser`."""
+
+    method_name = "auto_s"
+
+
+def expected_size(loader: DataLoader) -> int:
+    """Of a Poisson batch, of all workers, as Opacus rounds it."""
+    examples: Any = loader.dataset
+    return int(len(examples) / len(loader))
+
+
+def moves_by_rate(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step is rho times the gradient, or its plain momentum: SGD as in Algorithm 1."""
+    plain = ("weight_decay", "dampening", "nesterov")
+    return type(optimizer) is torch.optim.SGD and not any(
+        group[name] for group in optimizer.param_groups for name in plain
+    )

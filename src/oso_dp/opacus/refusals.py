@@ -1,0 +1,199 @@
+"""What `make_private` refuses, each by one line, before anything is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from opacus.grad_sample import AbstractGradSampleModule, GradSampleHooks
+from opacus.optimizers import DPOptimizer
+from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+from opacus.validators.module_validator import ModuleValidator
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from oso_dp.errors import OsoError
+from oso_dp.methods import Settings
+from oso_dp.opacus.model_hooks import FUNCTORCH, GHOST, MODES
+
+ACCOUNTANTS = ("prv", "rdp")
+LIMITS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
+SIGNS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+
+
+def check_engine(accountant: Any, secure_mode: bool) -> None:
+    if accountant not in ACCOUNTANTS:
+        raise OsoError(
+            f"accountant {accountant!r}: not known, or no bound on epsilon; allowed are "
+            f"{', '.join(ACCOUNTANTS)}"
+        )
+    if secure_mode and find_spec("torchcsprng") is None:
+        raise OsoError("secure_mode: needs the package torchcsprng, which is not installed")
+
+
+def check_number(name: str, value: Any, **limits: float) -> None:
+    """OsoError unless `value` is a finite number within `limits` (gt, ge, lt, le)."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    fits = number and math.isfinite(value)
+    if not fits or not all(LIMITS[key](value, limit) for key, limit in limits.items()):
+        allowed = " and ".join(f"{SIGNS[key]} {limit:g}" for key, limit in limits.items())
+        raise OsoError(f"{name} {value!r}: must be a number{' ' if allowed else ''}{allowed}")
+
+
+def checked_settings(kind: type[Settings], values: Mapping[str, Any], more: set[str]) -> Settings:
+    """A method's settings; OsoError for a name or a value that they do not take.
+
+    `more`: names that the engine takes beside them, for the message.
+    """
+    fields = {one.name: one for one in dataclasses.fields(kind)}
+    fields.pop("initial_threshold", None)  # max_grad_norm is that
+    for name, value in values.items():
+        if name not in fields:
+            known = ", ".join(sorted({*fields, *more}))
+            raise OsoError(f"make_private: unknown argument {name!r}; the method's are {known}")
+        check_number(name, value, **fields[name].metadata)
+    return kind(**values)
+
+
+def check_modes(arguments: Mapping[str, Any], secure_mode: bool) -> None:
+    """How `make_private` is asked to work, all but the objects."""
+    mode = arguments["grad_sample_mode"]
+    if mode not in MODES:
+        raise OsoError(f"grad_sample_mode {mode!r}: not possible; allowed are {', '.join(MODES)}")
+    if arguments["clipping"] != "flat":
+        raise OsoError(
+            f"clipping {arguments['clipping']!r}: not possible; the gradient is clipped as one "
+            "vector (flat)"
+        )
+    if arguments["loss_reduction"] not in ("mean", "sum"):
+        raise OsoError(
+            f"loss_reduction {arguments['loss_reduction']!r}: not known; allowed are mean, sum"
+        )
+    if arguments["poisson_sampling"] is not True:
+        raise OsoError(
+            "poisson_sampling=False: no epsilon is known for such batches; to accumulate gradients,"
+            " give the loader the whole batch size, and split batches with BatchMemoryManager"
+        )
+    if arguments["rand_on_empty"] is not False:
+        raise OsoError(
+            "rand_on_empty=True: an invented example would double the sensitivity; empty batches "
+            "need none"
+        )
+    if arguments["noise_generator"] is not None and secure_mode:
+        raise OsoError("noise_generator: not together with secure_mode, whose noise has no seed")
+    check_number("max_grad_norm", arguments["max_grad_norm"], gt=0)
+    check_number("noise_multiplier", arguments["noise_multiplier"], gt=0)
+
+
+def check_module(module: Any, mode: str) -> None:
+    if isinstance(module, AbstractGradSampleModule | GradSampleHooks):
+        raise OsoError("module: is wrapped by Opacus already; give the model itself")
+    if not isinstance(module, nn.Module):
+        raise OsoError(f"module: must be a torch.nn.Module, not {type(module).__name__}")
+    if isinstance(module, FSDPModule | FullyShardedDataParallel):
+        raise OsoError("module: fully sharded models are not possible; allowed are both DDP")
+    if hasattr(module, "autograd_grad_sample_hooks"):
+        raise OsoError("module: has Opacus's hooks already; call cleanup() of the earlier ones")
+    for name, layer in module.named_modules():
+        if problem := _problem(layer, mode):
+            raise OsoError(f"module: layer {name!r} ({type(layer).__name__}): {problem}")
+    errors = [*ModuleValidator.validate(module), *GradSampleHooks.validate(module)]
+    if errors:
+        raise OsoError(f"module: {' '.join(str(errors[0]).split())}")
+
+
+def _problem(layer: nn.Module, mode: str) -> str:
+    if isinstance(layer, _BatchNorm):  # Opacus lets those without weights pass
+        return "mixes the examples of a batch; use GroupNorm"
+    if getattr(layer, "track_running_stats", False):
+        return "keeps statistics of the examples; use track_running_stats=False"
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+        return "max_norm rewrites the rows of a batch's words without noise"
+    if getattr(layer, "padding_mode", "zeros") != "zeros" and mode != FUNCTORCH:
+        return f"padding_mode {layer.padding_mode!r} is taken for zeros; use functorch mode"
+    return ""
+
+
+def check_optimizer(optimizer: Any, module: nn.Module) -> None:
+    if isinstance(optimizer, DPOptimizer):
+        raise OsoError("optimizer: is Opacus's already; give the torch optimizer")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise OsoError(f"optimizer: must be a torch optimizer, not {type(optimizer).__name__}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise OsoError("optimizer LBFGS: needs closures, which would see a batch more than once")
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    if not {id(p) for p in held} <= {id(p) for p in module.parameters()}:
+        raise OsoError("optimizer: has parameters that are not the module's")
+    trained = [p for p in held if p.requires_grad]
+    if not trained:
+        raise OsoError("optimizer: has no parameter that requires a gradient")
+    if len({p.device for p in trained}) > 1:
+        raise OsoError("optimizer: its parameters lie on several devices; allowed is one")
+    if not all(p.is_floating_point() for p in trained):
+        raise OsoError("optimizer: has parameters that are not real numbers")
+
+
+def check_loader(loader: Any) -> None:
+    """OsoError unless Opacus can draw Poisson batches of the loader's examples, and of all."""
+    if not isinstance(loader, DataLoader):
+        raise OsoError(f"data_loader: must be a DataLoader, not {type(loader).__name__}")
+    if isinstance(loader.dataset, IterableDataset):
+        raise OsoError("data_loader: an IterableDataset cannot be sampled; use one with an index")
+    batches = loader.batch_sampler
+    if isinstance(batches, UniformWithReplacementSampler):
+        return  # Poisson already
+    if type(batches) is not BatchSampler:
+        raise OsoError(
+            "data_loader: must have a batch size, and no batch sampler of its own, which Poisson "
+            "sampling would replace"
+        )
+    if len(loader) == 0:
+        raise OsoError("data_loader: has no batches")
+    sampler = batches.sampler
+    known = isinstance(sampler, SequentialSampler | RandomSampler | DistributedSampler)
+    if not known or getattr(sampler, "replacement", False):
+        raise OsoError(
+            f"data_loader: {type(sampler).__name__} would be replaced by Poisson sampling, which "
+            "draws every example with the same probability"
+        )
+
+
+def check_criterion(criterion: Any, mode: str, loss_reduction: str) -> None:
+    """OsoError if the criterion sums where means are said to be, or the other way around."""
+    if criterion is None:
+        return
+    if not callable(criterion):
+        raise OsoError(f"criterion: must be callable, not {type(criterion).__name__}")
+    reduction = getattr(criterion, "reduction", None)
+    if reduction is None and mode == GHOST:
+        raise OsoError(
+            "criterion: has no attribute reduction; ghost mode sets that to 'none', for a loss of "
+            "each example"
+        )
+    if reduction is not None and reduction != loss_reduction:
+        raise OsoError(
+            f"criterion: its reduction {reduction!r} is not loss_reduction {loss_reduction!r}"
+        )
+    if (
+        mode != GHOST
+        and loss_reduction == "mean"
+        and getattr(criterion, "weight", None) is not None
+    ):
+        raise OsoError(
+            "criterion: a mean weighted by class divides by the other examples' weights; use "
+            "reduction 'sum', or ghost mode"
+        )

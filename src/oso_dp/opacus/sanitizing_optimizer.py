@@ -1,0 +1,254 @@
+"""Opacus's optimizer with a method of the study in it: several sums, of which one moves theta.
+
+A step: take the sums that the method asks for, over the logical batch (all of its physical
+batches, see `signal_skip_step`); sanitize them; let the torch optimizer move theta by the sanitized
+gradient, with its own rate times the method's factor; let the method move C and that factor.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from opacus.optimizers import DPOptimizer
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from oso_dp.errors import OsoError
+from oso_dp.methods import Method
+from oso_dp.opacus.held_gradients import HeldGradients
+from oso_dp.opacus.method_driver import MethodDriver
+from oso_dp.opacus.model_hooks import forget, held_by, wide
+from oso_dp.opacus.sanitize import Noise, sanitize
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.mechanism import exact_sums
+from oso_dp.privacy.sampling import PoissonSampling
+
+if TYPE_CHECKING:
+    from oso_dp.privacy.queries import Answers
+
+ONE_RUN = slice(0, 1)
+KEY = "oso_dp"  # in a state_dict
+SCALED = (
+    "GradScaler: its scale moves every example's gradient across the threshold; use bfloat16 "
+    "autocast, which needs none"
+)
+
+
+class SanitizingOptimizer(DPOptimizer):
+    """A torch optimizer behind the study's clipping, noise and adaptation.
+
+    `noise_multiplier`: nu, what a whole step costs; the accountant reads it, and a noise scheduler
+    may move it. `max_grad_norm`: C; to be read only, the method moves it. `learning_rate_factor`:
+    what each group's rate is multiplied by; a scheduler's rates stay as the scheduler has them.
+    `ledger`: what was released. `batch_size`: expected, of all workers.
+    """
+
+    _step_supports_amp_scaling = True  # so that a GradScaler shows itself, as `grad_scale`
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        method: Method,
+        quantile: float,
+        noise_multiplier: float,
+        max_grad_norm: float,
+        expected_batch_size: float,
+        sample_rate: float,
+        distributed: bool,
+        loss_reduction: str = "mean",
+        generator: torch.Generator | None = None,
+        secure_mode: bool = False,
+    ) -> None:
+        super().__init__(
+            optimizer,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=max_grad_norm,
+            expected_batch_size=expected_batch_size,
+            loss_reduction=loss_reduction,
+            generator=generator,
+            secure_mode=secure_mode,
+        )
+        self.distributed = distributed
+        workers = torch.distributed.get_world_size() if distributed else 1
+        self.batch_size = round(expected_batch_size * workers)
+        self.trained = self.params  # in the order of P
+        first = self.trained[0]
+        self.dtype, self.device = wide(first.dtype), first.device
+        self.sizes = [parameter.numel() for parameter in self.trained]
+        self.noise = Noise(generator, secure_mode)
+        self.ledger = Ledger(PoissonSampling(sample_rate))
+        self.model: nn.Module | None = None
+        self._totals: list[Tensor] | None = None
+        self._answers: Answers = {}
+        self.driver = MethodDriver(
+            method,
+            max_grad_norm,
+            quantile,
+            self.batch_size,
+            sum(self.sizes),
+            self.dtype,
+            self.device,
+        )
+
+    def watch(self, model: nn.Module) -> None:
+        """Whose batches these are: what a step leaves unused is dropped there."""
+        self.model = model
+
+    @property
+    def max_grad_norm(self) -> float:
+        return self.driver.threshold
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, value: float) -> None:
+        if hasattr(self, "driver"):
+            raise OsoError("max_grad_norm: the method moves it; it takes no scheduler beside that")
+
+    @property
+    def learning_rate_factor(self) -> float:
+        return self.driver.factor
+
+    @property
+    def accumulated_iterations(self) -> int:
+        """A step is one Poisson batch, in however many pieces."""
+        return 1
+
+    def signal_skip_step(self, do_skip: bool = True) -> None:
+        if do_skip and self.model is not None and _reduces_in_backward(self.model):
+            raise OsoError(
+                "DistributedDataParallel: its workers would wait for each other in pieces of a "
+                "batch; for BatchMemoryManager, wrap the model with Opacus's "
+                "DifferentiallyPrivateDistributedDataParallel"
+            )
+        super().signal_skip_step(do_skip)
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Drop the gradients of a backward pass. Sums of skipped steps stay, for the last one."""
+        for parameter in self.trained:
+            parameter.held = None
+        super().zero_grad(set_to_none)
+
+    def clip_and_accumulate(self) -> None:
+        """Add the sums over this physical batch to those of the logical one."""
+        if [id(p) for p in self.params] != [id(p) for p in self.trained]:
+            raise OsoError(
+                "optimizer: its trained parameters are others than when make_private was called; "
+                "freeze and unfreeze before that"
+            )
+        held = [held_by(parameter) for parameter in self.trained]
+        if all(one is None for one in held):
+            raise OsoError(
+                "optimizer.step: there was no backward pass since the last step; an empty batch "
+                "takes one like any other"
+            )
+        with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+            gradients = HeldGradients(held, self.sizes, self.dtype, self.device)
+            queries = self.driver.queries(self.noise_multiplier)
+            present = torch.ones(1, gradients.size, dtype=torch.bool, device=self.device)
+            sums = exact_sums(queries, ONE_RUN, gradients, present)
+        past = self._totals
+        self._totals = sums if past is None else [a + b for a, b in zip(past, sums, strict=True)]
+        if self.model is not None:
+            forget(self.model)
+
+    def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
+        """Leave the sanitized gradient at the parameters, unless this step is to be skipped."""
+        self.clip_and_accumulate()
+        self._is_last_step_skipped = self._check_skip_next_step()
+        if self._is_last_step_skipped:
+            return False
+        totals, self._totals = self._totals, None
+        assert totals is not None
+        queries = self.driver.queries(self.noise_multiplier)
+        with torch.no_grad():
+            self._answers = sanitize(
+                queries,
+                totals,
+                self.noise_multiplier,
+                self.batch_size,
+                [parameter.shape for parameter in self.trained],
+                self.noise,
+                self.ledger,
+                self._record,
+                self.distributed,
+            )
+            (gradient,) = self._answers[queries[0].key]
+            # A copy: whoever changes p.grad in place must not change what the method remembers.
+            scale = self.batch_size if self.loss_reduction == "sum" else 1
+            parts = (gradient * scale).split(self.sizes)
+            for parameter, part in zip(self.trained, parts, strict=True):
+                parameter.grad = part.view_as(parameter).to(parameter.dtype)
+        return True
+
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """One step, or, where it is to be skipped, the sums of a physical batch."""
+        if closure is not None:
+            raise OsoError(
+                "optimizer.step: takes no closure, which would see the batch more than once"
+            )
+        if hasattr(self, "grad_scale"):
+            raise OsoError(SCALED)
+        if not self.pre_step():
+            return None
+        with self._adapted_rates(), torch.no_grad():
+            outcome = self.original_optimizer.step()
+        with torch.no_grad():
+            self.driver.learn(self._answers)
+            if self.distributed:
+                self.driver.follow_first_worker()
+        return outcome
+
+    def state_dict(self) -> dict[str, Any]:
+        """The torch optimizer's, and under `oso_dp` C, the factor of rho, the last answers."""
+        content = {**self.driver.content(), "ledger": self.ledger.to_json()}
+        return {**self.original_optimizer.state_dict(), KEY: content}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a `state_dict`, with fresh noise; OsoError if it is of something else."""
+        if KEY not in state_dict:
+            raise OsoError(f"state_dict: has no key {KEY!r}; it is of another optimizer")
+        content = state_dict[KEY]
+        ledger = Ledger.from_json(str(content.get("ledger")))
+        if ledger.sampling != self.ledger.sampling:
+            raise OsoError(
+                f"state_dict: was trained at sampling rate {ledger.sampling.rate:g}, not "
+                f"{self.ledger.sampling.rate:g}"
+            )
+        rest = {name: value for name, value in state_dict.items() if name != KEY}
+        before = copy.deepcopy(self.original_optimizer.state_dict())
+        try:
+            self.original_optimizer.load_state_dict(rest)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OsoError(f"state_dict: {type(error).__name__}: {error}") from error
+        try:
+            self.driver.restore(content)
+        except OsoError:
+            self.original_optimizer.load_state_dict(before)
+            raise
+        self.ledger = ledger
+        self._totals = None
+        self.noise.renew(self.device)
+
+    def _record(self) -> None:
+        if self.step_hook is not None:
+            self.step_hook(self)
+
+    @contextmanager
+    def _adapted_rates(self) -> Iterator[None]:
+        factor = self.driver.factor
+        rates = [group["lr"] for group in self.param_groups]
+        try:
+            for group, rate in zip(self.param_groups, rates, strict=True):
+                group["lr"] = rate * factor
+            yield
+        finally:
+            for group, rate in zip(self.param_groups, rates, strict=True):
+                group["lr"] = rate
+
+
+def _reduces_in_backward(model: nn.Module) -> bool:
+    return any(isinstance(part, DistributedDataParallel) for part in model.modules())

@@ -1,0 +1,135 @@
+"""Small private trainings through Opacus, without its notes, for the tests of this room."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from oso_dp.methods import Method, find_method
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # on import, about itself
+    from oso_dp.opacus import AutoSPrivacyEngine, FixedQuantilePrivacyEngine, OnlinePrivacyEngine
+    from oso_dp.opacus.private_engine import SanitizingEngine
+    from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
+
+# The first: that the noise is not cryptographic. The second: a first layer's inputs need no
+# gradient, and its hook is content without.
+QUIET = ("ignore:Secure RNG turned off", "ignore:Full backward hook is firing")
+MODES = ["hooks", "functorch", "ghost"]
+ENGINES: dict[str, type[SanitizingEngine]] = {
+    "online": OnlinePrivacyEngine,
+    "fixed_quantile": FixedQuantilePrivacyEngine,
+    "auto_s": AutoSPrivacyEngine,
+}
+EXAMPLES, BATCH, INPUTS, CLASSES = 120, 12, 6, 3
+
+
+class Recorded:
+    """Stands where the optimizer's noise does: normals of its own, or none; notes what it gave."""
+
+    def __init__(self, normals: Callable[[str, int], Tensor] | None = None) -> None:
+        self.normals = normals
+        self.calls: list[tuple[str, float]] = []
+
+    def __call__(self, name: str, deviation: float, like: Sequence[Tensor]) -> Tensor:
+        self.calls.append((name, deviation))
+        size = sum(reference.numel() for reference in like)
+        if self.normals is None:
+            return like[0].new_zeros(size)
+        return deviation * self.normals(name, size).to(like[0])
+
+    def renew(self, device: torch.device) -> None:
+        pass
+
+
+@dataclass
+class Made:
+    """What make_private returned, and a step."""
+
+    engine: SanitizingEngine
+    model: Any
+    optimizer: SanitizingOptimizer
+    criterion: Any
+    loader: DataLoader
+
+    def backward(self, inputs: Tensor, targets: Tensor) -> None:
+        self.criterion(self.model(inputs), targets).backward()
+
+    def step(self, inputs: Tensor, targets: Tensor) -> None:
+        self.optimizer.zero_grad()
+        self.backward(inputs, targets)
+        self.optimizer.step()
+
+
+def network(double: bool = False) -> nn.Sequential:
+    """Linear layers and one that has no ghost rule."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(INPUTS, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, CLASSES, bias=False)
+    )
+    return model.double() if double else model
+
+
+def examples(double: bool = False, count: int = EXAMPLES, seed: int = 1) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, INPUTS, generator=random, dtype=torch.double)
+    targets = torch.randint(0, CLASSES, (count,), generator=random)
+    return (inputs if double else inputs.float()), targets
+
+
+def loader_of(*tensors: Tensor, batch_size: int = BATCH) -> DataLoader:
+    return DataLoader(TensorDataset(*tensors), batch_size=batch_size)
+
+
+def make(
+    method: str = "online",
+    mode: str = "hooks",
+    model: nn.Module | None = None,
+    loader: DataLoader | None = None,
+    optimizer: Any = None,
+    criterion: Any = None,
+    accountant: str = "rdp",
+    noise: Any = None,
+    **arguments: Any,
+) -> Made:
+    """A private training; `noise` stands in for the optimizer's own. SGD of rate 0.1 by default."""
+    model = network() if model is None else model
+    if loader is None:
+        loader = loader_of(*examples(next(model.parameters()).dtype == torch.double))
+    if optimizer is None:
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    reduction = arguments.get("loss_reduction", "mean")
+    criterion = nn.CrossEntropyLoss(reduction=reduction) if criterion is None else criterion
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine = ENGINES[method](accountant=accountant)
+    made = engine.make_private(
+        module=model,
+        optimizer=optimizer,
+        criterion=criterion,
+        data_loader=loader,
+        grad_sample_mode=mode,
+        **{"noise_multiplier": 1.0, "max_grad_norm": 0.5, **arguments},
+    )
+    private, private_optimizer, *rest = made
+    if noise is not None:
+        private_optimizer.noise = noise
+    if arguments.get("wrap_model") is False:
+        private = model
+    return Made(
+        engine, private, private_optimizer, rest[0] if mode == "ghost" else criterion, rest[-1]
+    )
+
+
+def parameters_of(optimizer: SanitizingOptimizer) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in optimizer.params])
+
+
+def study_method(name: str, momentum: float = 0.0, **settings: float) -> Method:
+    kind = find_method(name)
+    return kind(kind.Settings(**settings), momentum)

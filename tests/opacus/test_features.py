@@ -1,0 +1,356 @@
+"""What stands around a step: pieces of batches, schedulers, optimizers, checkpoints."""
+
+import io
+import warnings
+from itertools import pairwise
+
+import pytest
+import torch
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from tests.opacus.made import (
+    MODES,
+    QUIET,
+    Made,
+    Recorded,
+    examples,
+    loader_of,
+    make,
+    network,
+    parameters_of,
+)
+from torch import Tensor, nn
+
+from oso_dp.errors import OsoError
+
+pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
+METHODS = {"online": {}, "fixed_quantile": {"count_noise": 0.3}, "auto_s": {}}
+
+
+def state_of(made: Made) -> Tensor:
+    values = [made.optimizer.max_grad_norm, made.optimizer.learning_rate_factor]
+    return torch.cat([parameters_of(made.optimizer).double(), torch.tensor(values).double()])
+
+
+def double(method: str = "online", mode: str = "hooks", **arguments) -> Made:
+    more = {**METHODS[method], "noise": Recorded(), **arguments}
+    return make(method, mode, network(double=True), **more)
+
+
+@pytest.mark.parametrize(
+    ("method", "mode"),
+    [*(("online", mode) for mode in MODES), ("fixed_quantile", "hooks"), ("auto_s", "ghost")],
+)
+def test_pieces_of_a_batch_are_one_step(method, mode) -> None:
+    """BatchMemoryManager's pieces of Poisson batches, against the same batches in one piece."""
+    outcomes = []
+    for pieces in (False, True):
+        made = double(method, mode)
+        torch.manual_seed(4)  # the loader's batches
+        if pieces:
+            manager = BatchMemoryManager(
+                data_loader=made.loader, max_physical_batch_size=5, optimizer=made.optimizer
+            )
+            with manager as loader:
+                batches = list(loader)
+                queue = list(made.optimizer._step_skip_queue)
+                assert sum(queue) == len(batches) - 10  # signals of all pieces but the last ones
+                assert any(queue)
+                for batch in batches:
+                    made.step(*batch)
+        else:
+            for batch in made.loader:
+                made.step(*batch)
+        assert made.optimizer.ledger.step_count == 10
+        assert made.engine.accountant.history == [(1.0, 0.1, 10)]
+        outcomes.append(state_of(made))
+    torch.testing.assert_close(*outcomes, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_accumulate_over_pieces_that_the_script_makes(mode) -> None:
+    inputs, targets = examples(double=True, count=12)
+    whole, pieces = double(mode=mode), double(mode=mode)
+    whole.step(inputs, targets)
+    for first, last in pairwise((0, 5, 5, 12)):  # also an empty piece
+        pieces.optimizer.signal_skip_step(do_skip=last < 12)
+        pieces.step(inputs[first:last], targets[first:last])
+    torch.testing.assert_close(state_of(whole), state_of(pieces), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_example_cannot_count_twice_in_a_step(mode) -> None:
+    torch.manual_seed(0)
+    # Of layers with factors alone: others' gradients would give the second pass away.
+    made = make(mode=mode, model=nn.Linear(6, 3))
+    inputs, targets = examples(count=4)
+
+    def twice() -> None:  # ghost mode notices in the second pass, the others in the step
+        made.backward(inputs, targets)
+        made.backward(inputs, targets)
+        made.optimizer.step()
+
+    with pytest.raises(OsoError, match=r"loss.backward: was called twice") as raised:
+        twice()
+    assert "\n" not in str(raised.value)
+    assert made.optimizer.ledger.step_count == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("whose", ["model", "optimizer"])
+def test_a_backward_pass_can_be_dropped(whose, mode) -> None:
+    dropped, plain = double(mode=mode), double(mode=mode)
+    dropped.backward(*examples(double=True, count=4, seed=9))
+    getattr(dropped, whose).zero_grad()
+    for made in (dropped, plain):
+        made.backward(*examples(double=True, count=4))
+        made.optimizer.step()
+    assert torch.equal(state_of(dropped), state_of(plain))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_needs_a_backward_pass_of_its_own(mode) -> None:
+    made = make(mode=mode)
+    with pytest.raises(OsoError, match="there was no backward pass"):
+        made.optimizer.step()
+    made.backward(*examples(count=4))
+    made.optimizer.step()
+    with pytest.raises(OsoError, match="there was no backward pass"):
+        made.optimizer.step()
+    assert made.optimizer.ledger.step_count == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_forward_pass_without_its_backward_pass_is_refused(mode) -> None:
+    """Else the next batch's rows would hold this one's gradients, too."""
+    made = make(mode=mode)
+    made.model(examples(count=4)[0])
+    with pytest.raises(OsoError, match="left without its backward pass"):
+        made.step(*examples(count=4))
+    made = make(mode=mode)
+    with torch.no_grad():
+        made.model(examples(count=4)[0])
+    made.model.eval()
+    made.model(examples(count=4)[0])
+    made.model.train()
+    made.step(*examples(count=4))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_sum_of_losses_means_b_times_their_means(mode) -> None:
+    summed = double(mode=mode, loss_reduction="sum")
+    mean = double(mode=mode)
+    for made in (summed, mean):
+        made.backward(*examples(double=True, count=9))
+        made.optimizer.pre_step()
+    assert summed.optimizer.batch_size == 12
+    for here, there in zip(summed.optimizer.params, mean.optimizer.params, strict=True):
+        torch.testing.assert_close(here.grad, 12 * there.grad)
+
+
+def test_losses_of_ghost_mode_can_be_reckoned_with() -> None:
+    inputs, targets = examples(double=True, count=6)
+    one, other = double(mode="ghost"), double(mode="hooks")
+    loss = one.criterion(one.model(inputs), targets)
+    (0.5 * loss + loss / 2 + loss * 3 - (1 - loss) - (-loss)).backward()
+    one.optimizer.step()
+    (6 * other.criterion(other.model(inputs), targets)).backward()
+    other.optimizer.step()
+    torch.testing.assert_close(state_of(one), state_of(other))
+    assert loss.item() == pytest.approx(float(loss.loss_per_sample.detach().mean()))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_may_stay_unwrapped(mode) -> None:
+    wrapped, bare = double(mode=mode), double(mode=mode, wrap_model=False)
+    for made in (wrapped, bare):
+        for _ in range(3):
+            made.step(*examples(double=True, count=7))
+    assert isinstance(bare.model, nn.Sequential)
+    assert torch.equal(state_of(wrapped), state_of(bare))
+
+
+def test_a_schedulers_rate_is_multiplied_by_the_factor() -> None:
+    """Of a closed formula and of one that changes what stands there; neither sees the factor."""
+    schedules = {
+        "closed": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step)),
+        "chained": lambda o: torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.5),
+    }
+    expected = {"closed": [0.1, 0.05, 0.1 / 3, 0.025], "chained": [0.1, 0.05, 0.025, 0.0125]}
+    for name, schedule in schedules.items():
+        made = double(learning_rate_rate=0.3)
+        scheduler = schedule(made.optimizer)
+        factors = set()
+        for rate in expected[name]:
+            assert made.optimizer.param_groups[0]["lr"] == pytest.approx(rate)
+            before, factor = parameters_of(made.optimizer), made.optimizer.learning_rate_factor
+            made.step(*examples(double=True, count=7))
+            step = parameters_of(made.optimizer) - before
+            gradient = torch.cat([p.grad.flatten() for p in made.optimizer.params])
+            torch.testing.assert_close(step, -rate * factor * gradient)
+            factors.add(factor)
+            scheduler.step()
+        assert len(factors) > 1
+
+
+@pytest.mark.parametrize(
+    ("build", "moves"),
+    [
+        (lambda p: torch.optim.SGD(p, lr=0.1), True),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), True),
+        (lambda p: torch.optim.SGD(p, lr=torch.tensor(0.1)), True),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True), False),
+        (lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01), False),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5), False),
+        (lambda p: torch.optim.Adam(p, lr=0.01), False),
+        (lambda p: torch.optim.AdamW(p, lr=0.01), False),
+        (lambda p: torch.optim.RMSprop(p, lr=0.01), False),
+        (lambda p: torch.optim.Adagrad(p, lr=0.01), False),
+    ],
+)
+def test_the_rate_adapts_where_equation_21_is_derived_and_c_everywhere(build, moves) -> None:
+    model = network()
+    made = make(model=model, optimizer=build(model.parameters()))
+    before = parameters_of(made.optimizer)
+    for _ in range(4):
+        made.step(*examples(count=7))
+    assert (made.optimizer.learning_rate_factor != 1.0) == moves
+    assert made.optimizer.max_grad_norm != 0.5
+    assert not torch.equal(before, parameters_of(made.optimizer))
+    if not moves:
+        plain = network()
+        with pytest.raises(OsoError, match="equation \\(21\\) is not derived"):
+            make(model=plain, optimizer=build(plain.parameters()), learning_rate_rate=0.1)
+
+
+def test_groups_of_parameters_keep_their_own_rates() -> None:
+    model = network(double=True)
+    groups = [{"params": model[0].parameters()}, {"params": model[2:].parameters(), "lr": 0.01}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    made = make(model=model, optimizer=optimizer, noise=Recorded())
+    before = [p.detach().clone() for p in made.optimizer.params]
+    made.step(*examples(double=True, count=7))
+    for place, (old, new) in enumerate(zip(before, made.optimizer.params, strict=True)):
+        torch.testing.assert_close(new - old, -(0.1 if place < 2 else 0.01) * new.grad)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_checkpoint_brings_everything_back(method, mode) -> None:
+    """Opacus's own checkpoint of model, optimizer and accountant, through a file."""
+    inputs, targets = examples(double=True)
+    momentum = 0.9
+
+    def begin() -> Made:
+        model = network(double=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+        more = METHODS[method]
+        return make(method, mode, model, optimizer=optimizer, noise=Recorded(), **more)
+
+    def train(made: Made, steps: range) -> None:
+        for step in steps:
+            made.step(inputs[5 * step : 5 * step + 5], targets[5 * step : 5 * step + 5])
+
+    straight = begin()
+    train(straight, range(10))
+    first, second = begin(), begin()
+    train(first, range(4))
+    file = io.BytesIO()
+    first.engine.save_checkpoint(path=file, module=first.model, optimizer=first.optimizer)
+    file.seek(0)
+    second.engine.load_checkpoint(path=file, module=second.model, optimizer=second.optimizer)
+    assert torch.equal(state_of(first), state_of(second))
+    train(second, range(4, 10))
+    assert torch.equal(state_of(straight), state_of(second))
+    assert second.optimizer.ledger == straight.optimizer.ledger
+    assert second.engine.accountant.history == straight.engine.accountant.history
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda d: d.pop("oso_dp"), "has no key 'oso_dp'"),
+        (lambda d: d["oso_dp"].update(method="auto_s"), "is of method 'auto_s', not 'online'"),
+        (lambda d: d["oso_dp"].pop("threshold"), "key 'oso_dp' is not readable"),
+        (lambda d: d["oso_dp"].update(threshold=torch.tensor([torch.nan])), "must be finite"),
+        (lambda d: d["oso_dp"].update(threshold=torch.tensor([-1.0])), "must be finite"),
+        (lambda d: d["oso_dp"]["memory"].update(gradient=torch.zeros(1, 3)), "have 3 numbers"),
+        (lambda d: d["oso_dp"].update(ledger="{}"), "ledger: not readable"),
+        (lambda d: d.update(param_groups=[]), "state_dict: "),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_refused_and_changes_nothing(spoil, message) -> None:
+    made, other = make(), make()
+    for one, steps in ((made, 3), (other, 5)):
+        for _ in range(steps):
+            one.step(*examples(count=7))
+    content = other.optimizer.state_dict()
+    spoil(content)
+    before = state_of(made)
+    with pytest.raises(OsoError, match=message) as raised:
+        made.optimizer.load_state_dict(content)
+    assert "\n" not in str(raised.value)
+    assert torch.equal(before, state_of(made))
+    assert made.optimizer.ledger.step_count == 3
+
+
+def test_a_checkpoint_at_another_sampling_rate_is_refused() -> None:
+    content = make().optimizer.state_dict()
+    other = make(loader=loader_of(*examples(), batch_size=20))
+    with pytest.raises(OsoError, match=r"sampling rate 0.1, not 0.166"):
+        other.optimizer.load_state_dict(content)
+
+
+def test_clearing_gradients_does_not_clear_what_the_method_remembers() -> None:
+    made = double()
+    made.step(*examples(double=True, count=7))
+    kept = made.optimizer.driver.state.memory["gradient"].clone()
+    made.optimizer.zero_grad(set_to_none=False)
+    assert torch.equal(kept, made.optimizer.driver.state.memory["gradient"])
+    assert float(kept.norm()) > 0
+
+
+@pytest.mark.filterwarnings("ignore:Optimal order is the largest")  # at the search's start
+def test_the_noise_for_an_epsilon_keeps_it() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from oso_dp.opacus import OnlinePrivacyEngine
+
+        engine = OnlinePrivacyEngine(accountant="rdp")
+    model = network()
+    # 93 batches: int(1 / (1 / 93)) is 92.
+    loader = loader_of(*examples(count=186), batch_size=2)
+    _, optimizer, private = engine.make_private_with_epsilon(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=loader,
+        target_epsilon=2.0,
+        target_delta=1e-3,
+        epochs=2,
+        max_grad_norm=1.0,
+        threshold_rate=0.01,
+        epsilon_tolerance=0.1,
+    )
+    assert len(private) == len(loader) == 93
+    assert private.sample_rate == optimizer.ledger.sampling.rate == 1 / 93
+    engine.accountant.history = [(optimizer.noise_multiplier, 1 / 93, 2 * 93)]
+    assert 1.9 < engine.get_epsilon(1e-3) <= 2.0
+    with pytest.raises(OsoError, match=r"target_epsilon 2: this engine's .* steps have spent"):
+        engine.make_private_with_epsilon(
+            module=network(),
+            optimizer=optimizer.original_optimizer,
+            data_loader=loader,
+            target_epsilon=2.0,
+            target_delta=1e-3,
+            epochs=2,
+            max_grad_norm=1.0,
+        )
+
+
+def test_the_global_seed_gives_the_noise_as_in_opacus() -> None:
+    def moved() -> Tensor:
+        made = make()
+        torch.manual_seed(3)
+        made.step(*examples(count=3))
+        return parameters_of(made.optimizer)
+
+    assert torch.equal(moved(), moved())

@@ -1,0 +1,87 @@
+"""Every layer in every mode: the two sums of Online are those of one-at-a-time differentiation."""
+
+import pytest
+import torch
+from tests.opacus.layers import CASES, REFUSED, alone
+from tests.opacus.made import MODES, QUIET, Recorded, loader_of, make
+from torch import nn
+
+from oso_dp.errors import OsoError
+
+pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
+
+COUNT = 6
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", CASES)
+def test_the_sums_are_those_of_each_example_alone(name, mode) -> None:
+    case = CASES[name]
+    inputs, targets = case.examples(COUNT)
+    gradients = alone(case.model(), inputs, targets)
+    norms = gradients.norm(dim=1)
+    threshold = float(norms.median()) * 1.01  # some are clipped, some are not
+    expected = (gradients * (threshold / norms).clamp(max=1.0)[:, None]).sum(dim=0)
+    directions = (gradients / norms[:, None])[norms > threshold].sum(dim=0)
+
+    def run():
+        loader = loader_of(inputs, targets, batch_size=2)
+        return make(
+            mode=mode, model=case.model(), loader=loader, max_grad_norm=threshold, noise=Recorded()
+        )
+
+    if name in REFUSED[mode]:
+        with pytest.raises(OsoError, match=REFUSED[mode][name]):
+            run()
+        return
+    made = run()
+    made.step(*case.examples(0))  # an empty batch first: a step like any other
+    made.optimizer.driver.state.memory.clear()
+    made.step(inputs, targets)
+    memory = made.optimizer.driver.state.memory
+    size = made.optimizer.batch_size
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(memory["gradient"][0] * size, expected, rtol=1e-9, atol=1e-9 * scale)
+    torch.testing.assert_close(memory["direction"][0] * size, directions, rtol=1e-9, atol=1e-9)
+    assert sum(norms > threshold) > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_parameter_without_gradient_has_its_noise_and_a_frozen_one_stays(mode) -> None:
+    case = CASES["unused"]
+    model = case.model()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    loader = loader_of(*case.examples(8), batch_size=4)
+    made = make(mode=mode, model=model, loader=loader)
+    for _ in range(3):
+        made.step(*case.examples(5))
+    moved = {name for name, p in model.named_parameters() if not torch.equal(before[name], p)}
+    assert moved == {name for name in before if not name.startswith("frozen")}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_bfloat16_autocast_keeps_an_example_within_the_threshold(mode) -> None:
+    """Norm and sum are of one and the same gradient, whatever autocast rounded it to."""
+    threshold = 0.05
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+    case = CASES["linear"]
+    inputs, targets = (
+        values.float() if values.dim() > 1 else values for values in case.examples(20)
+    )
+    made = make(
+        mode=mode, model=model, loader=loader_of(inputs, targets), max_grad_norm=threshold,
+        noise=Recorded(), threshold_rate=0.0,
+    )  # fmt: skip
+    for one, target in zip(inputs, targets, strict=True):
+        made.optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = made.criterion(made.model(one[None]), target[None])
+        loss.backward()
+        made.optimizer.step()
+        memory = made.optimizer.driver.state.memory
+        assert memory["gradient"].dtype == torch.float32
+        gradient, direction = (
+            float(memory[key].norm()) * made.optimizer.batch_size for key in memory
+        )
+        assert gradient <= threshold * (1 + 1e-5)
+        assert direction == pytest.approx(1.0, rel=1e-5) or direction == 0.0

@@ -1,0 +1,64 @@
+"""The scripts of examples/: one line apart, and both run."""
+
+import csv
+import gzip
+import runpy
+import warnings
+from difflib import ndiff
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Four small files in MNIST's format."""
+    random = np.random.default_rng(0)
+    for part, count in (("train", 30), ("t10k", 20)):
+        labels = random.integers(0, 10, count, dtype=np.uint8)
+        images = np.zeros((count, 28, 28), np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            image[2 * label : 2 * label + 8] = 255
+        for kind, values, head in (("images-idx3", images, 16), ("labels-idx1", labels, 8)):
+            with gzip.open(tmp_path / f"{part}-{kind}-ubyte.gz", "wb") as file:
+                file.write(bytes(head) + values.tobytes())
+    return tmp_path
+
+
+def test_the_scripts_differ_in_one_line(repo: Path) -> None:
+    plain, online = (
+        (repo / "examples" / f"mnist_{name}.py").read_text().splitlines()
+        for name in ("opacus", "online")
+    )
+    assert len(plain) < 100
+    changed = [line for line in ndiff(plain, online) if line[0] in "+-"]
+    assert changed == [
+        "- from opacus import PrivacyEngine",
+        "+ from oso_dp.opacus import OnlinePrivacyEngine as PrivacyEngine",
+    ]
+
+
+@pytest.mark.parametrize("name", ["opacus", "online"])
+def test_a_script_trains(repo: Path, data: Path, name, capsys, monkeypatch) -> None:
+    for module in ("opacus.privacy_engine", "oso_dp.opacus.private_engine"):  # a long search
+        monkeypatch.setattr(f"{module}.get_noise_multiplier", lambda **arguments: 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        main = runpy.run_path(str(repo / "examples" / f"mnist_{name}.py"))["main"]
+        torch.manual_seed(0)
+        log = data / "log.csv"
+        main([str(data), "--epochs", "1", "--batch-size", "10", "--log", str(log)])
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said] == ["epoch 1"]
+    rows = list(csv.DictReader(log.read_text().splitlines()))
+    thresholds = {row["threshold"] for row in rows}
+    assert [int(row["step"]) for row in rows] == [1, 2, 3]
+    assert (len(thresholds) > 1) == (name == "online")
+
+
+def test_a_folder_without_the_data_is_named(repo: Path, tmp_path: Path) -> None:
+    main = runpy.run_path(str(repo / "examples/mnist_online.py"))["main"]
+    with pytest.raises(SystemExit, match=r"train-images-idx3-ubyte.gz: is not there"):
+        main([str(tmp_path)])
