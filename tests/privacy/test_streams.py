@@ -205,7 +205,7 @@ class TestSystemEntropy:
         )
         halves = [words[:1000].tobytes(), words[1000:].tobytes()]
         monkeypatch.setattr(os, "urandom", lambda count: halves.pop(0))
-        draws = SystemEntropy().normals(["run"], "noise", 1, (1000,))[0]
+        draws = streams._by_inversion(1000)
         assert (draws < -7.9).all()
         assert len(np.unique(draws.astype(np.float32))) > 100
 
@@ -216,10 +216,30 @@ class TestSystemEntropy:
         words = [np.array(each, dtype="<u8") << np.uint64(12) for each in zip(*digits, strict=True)]
         halves = [word.tobytes() for word in words]
         monkeypatch.setattr(os, "urandom", lambda count: halves.pop(0))
-        found = SystemEntropy().normals(["run"], "noise", 1, (len(digits),))[0]
+        found = streams._by_inversion(len(digits))
         tails = [Fraction(2 * (high * 2**52 + low) + 1, 2**106) for high, low in digits]
         assert found == pytest.approx([scipy.stats.norm.ppf(float(tail)) for tail in tails])
         assert list(found) == sorted(found)
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_each_number_is_four_added_and_halved(self, monkeypatch, threads) -> None:
+        """Also beyond a block, by any number of threads, and each of the four is fresh."""
+        drawn: list[np.ndarray] = []
+        real = streams._by_inversion
+
+        def by_inversion(count: int) -> np.ndarray:
+            drawn.append(real(count))
+            return drawn[-1]
+
+        monkeypatch.setattr(streams, "_by_inversion", by_inversion)
+        size = 2 * streams.BLOCK + 5
+        numbers = SystemEntropy().normals(["a", "b"], "noise", 1, (size,), threads)
+        assert sum(map(len, drawn)) == 4 * numbers.size
+        every = np.concatenate(drawn)
+        assert len(np.unique(every)) == every.size
+        assert numbers.sum() == pytest.approx(every.sum() / 2)
+        assert (numbers != 0).all()
+        assert numbers.var() == pytest.approx(1, abs=6 * (2 / numbers.size) ** 0.5)
 
     def test_a_scalar_has_one_number(self) -> None:
         assert SystemEntropy().normals(["run"], "noise", 1, ()).shape == (1,)
