@@ -4,6 +4,7 @@ from books import LEDGER, METHODS, PRICE
 from drop_in import DROP_IN
 from noise import NOISE, SAMPLING
 from other_plans import OTHER_PLANS
+from own_models import OWN_MODELS
 from reach import REACH
 from sensitivity import SENSITIVITY
 from slightly import SLIGHTLY
@@ -12,4 +13,5 @@ FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
     *(*REACH, *OTHER_PLANS, *SLIGHTLY),
     *DROP_IN,
+    *OWN_MODELS,
 ]
