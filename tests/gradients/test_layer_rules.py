@@ -125,13 +125,17 @@ def test_a_bfloat16_gradient_does_not_depend_on_its_company(name) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rule", [SequenceKernels, SequenceFactors])
 @pytest.mark.parametrize("left", [1e-3, 1e-7, 0.0])
-def test_rows_that_cancel_contribute_no_more_than_the_clip(rule, left, bias) -> None:
+@pytest.mark.parametrize(("examples", "length", "width"), [(20, 9, 6), (300, 3, 1)])
+def test_rows_that_cancel_contribute_no_more_than_the_clip(
+    examples, length, width, left, rule, bias
+) -> None:
     """What is left of them may be rounding alone: as a norm of zero it would pass unclipped."""
     torch.manual_seed(0)
-    inputs = torch.randn(20, 1, 6).expand(-1, 9, -1).contiguous()
-    errors = torch.randn(20, 9, 8)
-    errors += (left * torch.randn(20, 1, 8) - errors.double().mean(dim=1, keepdim=True)).float()
-    mine = rule(nn.Linear(6, 8, bias=bias), inputs, errors)
+    inputs = torch.randn(examples, 1, width).expand(-1, length, -1).contiguous()
+    errors = torch.randn(examples, length, width)
+    rest = left * (1 + torch.rand(examples, 1, width))
+    errors += (rest - errors.double().mean(dim=1, keepdim=True)).float()
+    mine = rule(nn.Linear(width, width, bias=bias), inputs, errors)
     weights = 0.3 / mine.norms().clamp(min=1e-12)
     sums = mine.weighted_sums(torch.diag(weights.float())[None])
     lengths = torch.cat([part[0].flatten(1) for part in sums.values()], dim=1).double().norm(dim=1)

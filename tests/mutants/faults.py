@@ -1,6 +1,7 @@
 """Every fault. `python tests/mutants` plants them one by one; the tests of each must fail."""
 
 from books import LEDGER, METHODS, PRICE
+from layer_rules import LAYER_RULES
 from noise import NOISE, SAMPLING
 from other_plans import OTHER_PLANS
 from reach import REACH
@@ -9,5 +10,5 @@ from slightly import SLIGHTLY
 
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
-    *(*REACH, *OTHER_PLANS, *SLIGHTLY),
+    *(*REACH, *OTHER_PLANS, *SLIGHTLY, *LAYER_RULES),
 ]
