@@ -56,7 +56,7 @@ class TextTransformer(nn.Module):
     def forward(self, words: Tensor) -> Tensor:
         present = words != PADDING
         # A row for each example: places that the batch shares would have one gradient for all.
-        places = torch.arange(words.shape[1], device=words.device).expand(words.shape)
+        places = torch.arange(words.shape[1], device=words.device).expand(words.shape).contiguous()
         x = self.words(words) + self.places(places)
         for block in self.blocks:
             x = block(x, present)

@@ -165,7 +165,11 @@ def measure(setting: Setting, texts: Texts, turns: int) -> list[str]:
         lines[name], there = context.Pipe()
         processes.append(context.Process(target=work, args=(there, name, setting, texts)))
         processes[-1].start()
-        lines[name].recv()
+        there.close()  # or nobody would hear that it ended
+        try:
+            lines[name].recv()
+        except EOFError:
+            raise OsoError(f"{name}: its process failed") from None
     seconds: dict[str, list[float]] = {name: [] for name in lines}
     for turn in range(turns):
         for name in lines if turn % 2 == 0 else reversed(lines):  # nobody is always the first
