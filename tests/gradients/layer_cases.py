@@ -97,6 +97,7 @@ CASES = {
     ),
     "lstm": Case(lambda: Remembering(nn.LSTM)),
     "gru": Case(lambda: Remembering(nn.GRU)),
+    "gru, the first layer": Case(lambda: Headed(nn.GRU(WIDTH, WIDTH, batch_first=True))),
 }
 
 
