@@ -6,9 +6,56 @@ Beside its own engine ours (`oso_dp.opacus`), in the same loop: what Online cost
 import warnings
 from typing import Any
 
+import torch
 from competitor import Setting
 from plain_sgd import PlainSGD
+from torch import Tensor, nn
 from workloads import Data
+
+
+def opacus_engine(**arguments: Any) -> Any:
+    """What Opacus's own engine makes of a model; its batches stay as they are."""
+    from opacus import PrivacyEngine
+
+    return PrivacyEngine().make_private(**arguments, poisson_sampling=False)
+
+
+def online_engine(**arguments: Any) -> Any:
+    """What ours makes of it."""
+    from oso_dp.opacus import OnlinePrivacyEngine
+
+    return OnlinePrivacyEngine().make_private(**arguments)
+
+
+def make_private(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    criterion: nn.Module,
+    batch: tuple[Tensor, Tensor],
+    setting: Setting,
+    mode: str,
+    engine: Any = opacus_engine,
+) -> tuple[nn.Module, torch.optim.Optimizer, nn.Module]:
+    """The three as an engine gives them back; `mode`: hooks or ghost."""
+    from torch.utils.data import DataLoader, TensorDataset
+
+    # It takes the expected batch size from the loader: here the batch is all of the data.
+    loader = DataLoader(TensorDataset(*batch), batch_size=setting.batch_size)
+    with warnings.catch_warnings():
+        # It warns that its noise is not drawn from a cryptographic source: right, and the same
+        # for all competitors.
+        warnings.filterwarnings("ignore", message="Secure RNG turned off")
+        # Ghost clipping returns a criterion, too, as the third.
+        model, optimizer, *other, _ = engine(
+            module=model,
+            optimizer=optimizer,
+            criterion=criterion,
+            data_loader=loader,
+            noise_multiplier=setting.noise_multiplier,
+            max_grad_norm=setting.threshold,
+            grad_sample_mode=mode,
+        )
+    return model, optimizer, other[0] if other else criterion
 
 
 class OpacusHooks(PlainSGD):
@@ -16,34 +63,19 @@ class OpacusHooks(PlainSGD):
 
     package = "opacus"
     mode = "hooks"
+    engine = staticmethod(opacus_engine)
 
     def __init__(self, setting: Setting, data: Data) -> None:
-        from torch.utils.data import DataLoader, TensorDataset
-
         super().__init__(setting, data)
-        # It takes the expected batch size from the loader: here the batch is all of the data.
-        loader = DataLoader(TensorDataset(*self.batch), batch_size=setting.batch_size)
-        with warnings.catch_warnings():
-            # It warns that its noise is not drawn from a cryptographic source: right, and the same
-            # for all competitors.
-            warnings.filterwarnings("ignore", message="Secure RNG turned off")
-            # Ghost clipping returns a criterion, too, as the third.
-            self.model, self.optimizer, *criterion, _ = self.make_private(
-                module=self.model,
-                optimizer=self.optimizer,
-                criterion=self.criterion,
-                data_loader=loader,
-                noise_multiplier=setting.noise_multiplier,
-                max_grad_norm=setting.threshold,
-                grad_sample_mode=self.mode,
-            )
-        if criterion:
-            (self.criterion,) = criterion
-
-    def make_private(self, **arguments: Any) -> Any:
-        from opacus import PrivacyEngine
-
-        return PrivacyEngine().make_private(**arguments, poisson_sampling=False)
+        self.model, self.optimizer, self.criterion = make_private(
+            self.model,
+            self.optimizer,
+            self.criterion,
+            self.batch,
+            setting,
+            self.mode,
+            self.engine,
+        )
 
     def step(self) -> None:
         with warnings.catch_warnings():
@@ -61,10 +93,7 @@ class OpacusGhost(OpacusHooks):
 class OnlineHooks(OpacusHooks):
     """`OpacusHooks` with the engine of oso in place of Opacus's, which asks for two sums."""
 
-    def make_private(self, **arguments: Any) -> Any:
-        from oso_dp.opacus import OnlinePrivacyEngine
-
-        return OnlinePrivacyEngine().make_private(**arguments)
+    engine = staticmethod(online_engine)
 
 
 class OnlineGhost(OnlineHooks):

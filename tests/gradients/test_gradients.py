@@ -9,11 +9,12 @@ from torch import nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientCode
-from oso_dp.gradients.conv2d import CHUNK_BYTES, ConvGradients
+from oso_dp.gradients.conv2d import ConvGradients
 from oso_dp.gradients.functional import FunctionalGradients
 from oso_dp.gradients.linear import LinearGradients
 from oso_dp.gradients.registry import rule_for
-from oso_dp.gradients.rules import row_norms, waits
+from oso_dp.gradients.rules import CHUNK_BYTES, row_norms, waits
+from oso_dp.gradients.sequence_linear import SequenceKernels
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 
@@ -172,7 +173,7 @@ def test_batches_larger_than_a_chunk(name: str, monkeypatch: pytest.MonkeyPatch)
     ("layer", "shape", "rule"),
     [
         (nn.Linear(3, 2), (4, 3), LinearGradients),
-        (nn.Linear(3, 2), (4, 5, 3), FunctionalGradients),
+        (nn.Linear(3, 2), (4, 5, 3), SequenceKernels),
         (nn.Conv2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),
         (nn.Conv2d(2, 2, 3, groups=2), (4, 2, 5, 5), FunctionalGradients),
         (nn.ConvTranspose2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),

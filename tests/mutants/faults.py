@@ -2,6 +2,7 @@
 
 from books import LEDGER, METHODS, PRICE
 from drop_in import DROP_IN
+from layer_rules import LAYER_RULES
 from noise import NOISE, SAMPLING
 from other_plans import OTHER_PLANS
 from own_models import OWN_MODELS
@@ -12,6 +13,5 @@ from slightly import SLIGHTLY
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
     *(*REACH, *OTHER_PLANS, *SLIGHTLY),
-    *DROP_IN,
-    *OWN_MODELS,
+    *(*DROP_IN, *OWN_MODELS, *LAYER_RULES),
 ]

@@ -128,8 +128,8 @@ SENSITIVITY = [
     Fault(
         "gradients of the mean loss are clipped",
         "gradients/one_pass.py",
-        "grad(losses.sum(), self._leaves)",
-        "grad(losses.mean(), self._leaves)",
+        "grad(losses.sum(), self._leaves,",
+        "grad(losses.mean(), self._leaves,",
         GRADIENTS,
     ),
     Fault(
@@ -260,8 +260,8 @@ SENSITIVITY = [
     Fault(
         "norms are of the inputs before they are rounded",
         "gradients/one_pass.py",
-        "        inputs = layer.prepared(inputs)\n",
-        "",
+        "part.detach() for part in taken.tensors)",
+        "part.detach() for part in layer.form.taken(layer.layer, given, named).tensors)",
         PRECISION,
     ),
     Fault(

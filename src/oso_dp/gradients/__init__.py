@@ -2,7 +2,8 @@
 
 One forward and one backward pass give each layer's input a_i and the loss's gradient e_i at the
 layer's output, for each example i. From these a rule per kind of layer has the norms and sums:
-`linear` and `conv2d` (transposed ones, too) in closed form, `functional` for any other layer.
+`linear`, `conv2d`, `conv1d` (transposed ones, too), `sequence_linear`, `embedding`, `normalisation`
+in closed form, `functional` for any other layer. `registry` has which, `forms` how one is called.
 `independence` tries, when training starts, whether these are right for the model at hand, and
 `precision` says how products are computed.
 """

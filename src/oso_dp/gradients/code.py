@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.batch import BatchGradients
+from oso_dp.gradients.forms import check_options, find_form
 from oso_dp.gradients.layers import LayerOutputs
 from oso_dp.gradients.one_pass import Pass, calling
 from oso_dp.gradients.portions import MIXES, Portions, norms_of
@@ -49,13 +50,10 @@ class GradientCode:
         self._slices = {
             name: slice(a, b) for name, (a, b) in zip(self.shapes, pairwise(ends), strict=True)
         }
-        self.layers = {
-            name: layer
-            for name, layer in model.named_modules()
-            if next(layer.parameters(recurse=False), None) is not None
-        }
+        self.layers = _layers(model)
         own = {
-            name: dict(layer.named_parameters(recurse=False)) for name, layer in self.layers.items()
+            name: dict(layer.named_parameters(recurse=find_form(layer).whole))
+            for name, layer in self.layers.items()
         }
         self.layer_parameters = {name: list(parameters) for name, parameters in own.items()}
         self.layer_sizes = {
@@ -68,6 +66,7 @@ class GradientCode:
             batch_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
             if batch_norm or getattr(layer, "track_running_stats", False):
                 raise OsoError(f"model: layer {name!r} is a {type(layer).__name__}, which {MIXES}")
+            check_options(name, layer)
         model.requires_grad_(False)  # gradients are taken at the layers' outputs instead
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
@@ -83,7 +82,7 @@ class GradientCode:
         layers = self.layer_outputs(self.views(flat[None]))
         with (
             self.precision.products(flat.device),
-            calling(self.layers, lambda name, inputs: layers[name](inputs)),
+            calling(self.layers, lambda name, *given, **named: layers[name].called(given, named)),
         ):
             outputs = torch.func.functional_call(self.model, views, (inputs,))
         return outputs.to(flat.dtype) if self.precision.low else outputs
@@ -125,7 +124,7 @@ class GradientCode:
 
     def portion(self, device: torch.device) -> int | None:
         """Examples of a run that go through the model at a time; None: all of them."""
-        convolutions = (nn.Conv2d, nn.ConvTranspose2d)
+        convolutions = (nn.Conv1d, nn.ConvTranspose1d, nn.Conv2d, nn.ConvTranspose2d)
         small = device.type == "cpu" and any(
             isinstance(layer, convolutions) for layer in self.layers.values()
         )
@@ -151,6 +150,19 @@ class GradientCode:
             xs, ys = inputs[:, start : start + width], targets[:, start : start + width]
             lack = width - xs.shape[1] if self.precision.low else 0
             yield (_filled(xs, lack), _filled(ys, lack)) if lack else (xs, ys)
+
+
+def _layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The layers with parameters by name; those inside one that is taken whole are part of it."""
+    layers: dict[str, nn.Module] = {}
+    whole: tuple[str, ...] = ()
+    for name, layer in model.named_modules():
+        own = next(layer.parameters(recurse=False), None) is not None
+        if own and not name.startswith(whole):
+            layers[name] = layer
+            if find_form(layer).whole:
+                whole += (f"{name}." if name else "",)
+    return layers
 
 
 def _filled(values: Tensor, lack: int) -> Tensor:

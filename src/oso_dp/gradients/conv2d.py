@@ -13,22 +13,36 @@ parts of a matrix without copying them. A single channel has too little in a row
 is U_i^T that is laid out, whose rows are rows of the image.
 """
 
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, nn
+from torch import Tensor
 
-from oso_dp.gradients.rules import Sums, row_norms
+from oso_dp.gradients.rules import Sums, chunks, row_norms
 
-# Bytes of patches that exist at the same time: on a CPU they stay in the cache.
-CHUNK_BYTES = {"cpu": 3 * 2**19, "cuda": 2**29}
+
+class Convolution(Protocol):
+    """What is asked of a layer; of two dimensions each, down and to the right."""
+
+    @property
+    def kernel_size(self) -> tuple[int, ...]: ...
+    @property
+    def stride(self) -> tuple[int, ...]: ...
+    @property
+    def padding(self) -> str | tuple[int, ...]: ...
+    @property
+    def dilation(self) -> tuple[int, ...]: ...
+    @property
+    def transposed(self) -> bool: ...
+    @property
+    def bias(self) -> Tensor | None: ...
 
 
 class ConvGradients:
     """inputs [N, C, H, W], output gradients [N, O, H', W'] of either kind of layer."""
 
-    def __init__(
-        self, layer: nn.Conv2d | nn.ConvTranspose2d, inputs: Tensor, output_gradients: Tensor
-    ) -> None:
+    def __init__(self, layer: Convolution, inputs: Tensor, output_gradients: Tensor) -> None:
         self.bias = None  # [N, O]
         if layer.bias is not None:
             exact = torch.promote_types(output_gradients.dtype, torch.float32)
@@ -42,11 +56,7 @@ class ConvGradients:
         form = _kernels_by_rows if by_rows else _kernels_by_patches
         seen = layer.kernel_size[1] if by_rows else layer.kernel_size[0] * layer.kernel_size[1]
         patches = small[0, ..., 0].numel() * seen * large.shape[-1] * inputs.element_size()
-        # A power of two, so that portions of 64 have no remainder: a product's shape may decide
-        # how it is rounded, and no example's gradient may depend on how many others there are.
-        chunk = 2 ** max(0, (CHUNK_BYTES[inputs.device.type] // patches).bit_length() - 1)
-        for start in range(0, len(inputs), chunk):
-            part = slice(start, start + chunk)
+        for part in chunks(inputs, patches):
             form(layer, large[part], small[part], self.kernels[part])
 
     def norms(self) -> Tensor:
@@ -74,9 +84,7 @@ class ConvGradients:
         return onto
 
 
-def _kernels_by_rows(
-    layer: nn.Conv2d | nn.ConvTranspose2d, large: Tensor, small: Tensor, kernels: Tensor
-) -> None:
+def _kernels_by_rows(layer: Convolution, large: Tensor, small: Tensor, kernels: Tensor) -> None:
     """Write (U_i^T S_i)^T into kernels, from large [N, H, W, C] and small [N, H', W', O]."""
     padded = _padded(layer, large)
     count, rows, _, channels = padded.shape
@@ -95,9 +103,7 @@ def _kernels_by_rows(
         kernels[:, :, row] = torch.bmm(pixels, seen).view_as(kernels[:, :, row])
 
 
-def _kernels_by_patches(
-    layer: nn.Conv2d | nn.ConvTranspose2d, large: Tensor, small: Tensor, kernels: Tensor
-) -> None:
+def _kernels_by_patches(layer: Convolution, large: Tensor, small: Tensor, kernels: Tensor) -> None:
     """The same for any stride, from whole patches."""
     padded = _padded(layer, large)
     channels = padded.shape[3]
@@ -119,7 +125,7 @@ def _kernels_by_patches(
     kernels.copy_(products.unflatten(2, patch))
 
 
-def _padded(layer: nn.Conv2d | nn.ConvTranspose2d, large: Tensor) -> Tensor:
+def _padded(layer: Convolution, large: Tensor) -> Tensor:
     assert not isinstance(layer.padding, str)  # `rule_for` keeps these away
     vertical, horizontal = layer.padding
     if not (vertical or horizontal):

@@ -3,16 +3,20 @@
 Holds all per-example gradients of the one layer, so it is the rule of last resort.
 """
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from oso_dp.gradients.rules import Sums, row_norms
+from oso_dp.gradients.forms import Taken, find_form
+from oso_dp.gradients.kept import KeptGradients
+
+Outputs = Callable[[dict[str, Tensor], tuple[Tensor, ...]], tuple[Tensor, ...]]
 
 
-class FunctionalGradients:
-    """inputs [R B, ...], output gradients [R B, ...].
+class FunctionalGradients(KeptGradients):
+    """taken: what the layer was called with, tensors [R B, ...]; output gradients [R B, ...].
 
     parameters: the layer's own by name, [R, ...]; fixed: those of layers inside it, likewise.
     """
@@ -20,51 +24,76 @@ class FunctionalGradients:
     def __init__(
         self,
         layer: nn.Module,
-        inputs: Tensor,
-        output_gradients: Tensor,
+        taken: Taken,
+        output_gradients: Sequence[Tensor],
         parameters: Mapping[str, Tensor],
         fixed: Mapping[str, Tensor],
     ) -> None:
+        form = find_form(layer)
         runs = len(next(iter(parameters.values())))
 
-        def per_example(run: int, inputs: Tensor, output_gradients: Tensor) -> dict[str, Tensor]:
+        def per_example(
+            run: int, inputs: tuple[Tensor, ...], output_gradients: tuple[Tensor, ...]
+        ) -> dict[str, Tensor]:
             inside = {name: values[run] for name, values in fixed.items()}
+            own = {name: values[run] for name, values in parameters.items()}
 
-            def pull_back(example: Tensor, output_gradient: Tensor) -> dict[str, Tensor]:
-                def output(parameters: dict[str, Tensor]) -> Tensor:
-                    batch_of_one = (example[None],)
-                    everything = {**inside, **parameters}
-                    return torch.func.functional_call(layer, everything, batch_of_one)[0]
+            def outputs(
+                parameters: dict[str, Tensor], example: tuple[Tensor, ...]
+            ) -> tuple[Tensor, ...]:
+                batch_of_one = taken.of(tuple(part[None] for part in example))
+                everything = {**inside, **parameters}
+                return tuple(part[0] for part in form.call(layer, everything, batch_of_one))
 
-                own = {name: values[run] for name, values in parameters.items()}
-                return torch.func.vjp(output, own)[1](output_gradient)[0]
+            return _of_all(outputs, own, inputs, output_gradients)
 
-            return torch.func.vmap(pull_back)(inputs, output_gradients)
-
-        parts = zip(inputs.chunk(runs), output_gradients.chunk(runs), strict=True)
+        parts = zip(_by_run(taken.tensors, runs), _by_run(output_gradients, runs), strict=True)
         by_run = [per_example(run, *part) for run, part in enumerate(parts)]
-        self.gradients = {name: torch.cat([run[name] for run in by_run]) for name in parameters}
+        super().__init__({name: torch.cat([run[name] for run in by_run]) for name in parameters})
 
-    def norms(self) -> Tensor:
-        parts = [row_norms(gradient) for gradient in self.gradients.values()]
-        return torch.linalg.vector_norm(torch.stack(parts), dim=0)
 
-    def drop(self, bad: Tensor) -> None:
-        self.gradients = {
-            name: gradient.masked_fill(bad.view(-1, *[1] * (gradient.dim() - 1)), 0.0)
-            for name, gradient in self.gradients.items()
-        }
+def _by_run(tensors: Sequence[Tensor], runs: int) -> list[tuple[Tensor, ...]]:
+    return list(zip(*(part.chunk(runs) for part in tensors), strict=True))
 
-    def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
-        runs = len(weights)
-        totals = {
-            name: (weights @ gradient.flatten(1).unflatten(0, (runs, -1))).unflatten(
-                2, gradient.shape[1:]
+
+def _of_all(
+    outputs: Outputs,
+    parameters: dict[str, Tensor],
+    inputs: tuple[Tensor, ...],
+    output_gradients: tuple[Tensor, ...],
+) -> dict[str, Tensor]:
+    """Of all examples at once; one after the other where torch cannot (recurrent layers)."""
+
+    def pull_back(example: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        return torch.func.vjp(lambda own: outputs(own, example), parameters)[1](gradients)[0]
+
+    try:
+        with warnings.catch_warnings():
+            # torch takes some kernels one by one, and says so to whoever could write a better one.
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            return torch.func.vmap(pull_back)(inputs, output_gradients)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # no rule for batches, or control flow that depends on values
+        alone = [
+            _of_one(outputs, parameters, example, gradients)
+            for example, gradients in zip(
+                zip(*inputs, strict=True), zip(*output_gradients, strict=True), strict=True
             )
-            for name, gradient in self.gradients.items()
-        }
-        if onto is None:
-            return totals
-        for name, sums in totals.items():
-            onto[name] += sums
-        return onto
+        ]
+        return {name: torch.stack([one[name] for one in alone]) for name in parameters}
+
+
+def _of_one(
+    outputs: Outputs,
+    parameters: dict[str, Tensor],
+    example: tuple[Tensor, ...],
+    gradients: tuple[Tensor, ...],
+) -> dict[str, Tensor]:
+    """By ordinary differentiation, which every layer knows."""
+    with torch.enable_grad():
+        own = {name: values.detach().requires_grad_(True) for name, values in parameters.items()}
+        results = torch.autograd.grad(
+            outputs(own, example), list(own.values()), gradients, materialize_grads=True
+        )
+    return dict(zip(own, results, strict=True))

@@ -1,18 +1,20 @@
 """The outputs of a layer with parameters, for R runs at once and in a given precision.
 
-Layers with a closed form take factors of the precision; any other is computed as it stands, in the
-parameters' own type.
+Products take factors of the precision; any other layer is computed as it stands, in the parameters'
+own type.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.forms import Taken, find_form
 from oso_dp.gradients.precision import Precision
-from oso_dp.gradients.registry import has_rule
+from oso_dp.gradients.registry import is_product
 
 
 class LayerOutputs:
@@ -37,38 +39,48 @@ class LayerOutputs:
         self.runs, self.dtype = len(first), first.dtype
         self.convolution = type(layer) in (nn.Conv2d, nn.ConvTranspose2d)
         self.channels_last = self.convolution and (not first.is_cuda or precision.low)
+        self.form = find_form(layer)
         self._rounded: dict[str, Tensor] = {}
 
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """inputs [R B, ...] -> outputs [R B, ...], each run's part with that run's parameters."""
-        inputs = self.prepared(inputs)
-        own = self._factors() if self.has_rule(inputs) else self.parameters
-        if type(self.layer) is nn.Linear and inputs.dim() == 2:
-            return _linear(inputs, own["weight"], own.get("bias"))
+    def __call__(self, taken: Taken) -> tuple[Tensor, ...]:
+        """What `taken` gave -> outputs [R B, ...], each run's part with that run's parameters."""
+        own = self._factors() if self._is_product(taken) else self.parameters
+        if type(self.layer) is nn.Linear:
+            return (_linear(taken.tensors[0], own["weight"], own.get("bias")),)
         if self.runs > 1 and self.inside:
             raise OsoError(
                 f"model: {type(self.layer).__name__} has parameters beside layers with parameters; "
                 "such a model can train one run at a time only"
             )
+        by_run = zip(*(part.chunk(self.runs) for part in taken.tensors), strict=True)
         parts = [
-            torch.func.functional_call(
-                self.layer, {key: values[run] for key, values in own.items()}, (part,)
+            self.form.call(
+                self.layer, {key: values[run] for key, values in own.items()}, taken.of(part)
             )
-            for run, part in enumerate(inputs.chunk(self.runs))
+            for run, part in enumerate(by_run)
         ]
-        return parts[0] if self.runs == 1 else torch.cat(parts)
+        return parts[0] if self.runs == 1 else tuple(map(torch.cat, zip(*parts, strict=True)))
 
-    def has_rule(self, inputs: Tensor) -> bool:
-        return has_rule(self.layer, inputs)
+    def called(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        """What the layer itself would return for these arguments."""
+        return self.form.returned(self(self.taken(given, named)))
 
-    def prepared(self, inputs: Tensor) -> Tensor:
-        """The inputs in the type and layout in which the layer takes them."""
-        if not self.has_rule(inputs):
+    def taken(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> Taken:
+        """The call's tensors in the type and layout in which the layer takes them."""
+        taken = self.form.taken(self.layer, given, named)
+        if not self._is_product(taken):
             # Whole numbers, as places in a vocabulary, stay what they are.
-            low = self.precision.low and inputs.is_floating_point()
-            return inputs.to(self.dtype) if low else inputs
-        inputs = self.precision.rounded(inputs)
-        return _channels_last(inputs) if self.channels_last else inputs
+            return taken.of(
+                tuple(
+                    part.to(self.dtype) if self.precision.low and part.is_floating_point() else part
+                    for part in taken.tensors
+                )
+            )
+        inputs = self.precision.rounded(taken.tensors[0])
+        return taken.of((_channels_last(inputs) if self.channels_last else inputs,))
+
+    def _is_product(self, taken: Taken) -> bool:
+        return is_product(self.layer, taken.tensors[0])
 
     def _factors(self) -> Mapping[str, Tensor]:
         """The parameters as factors, rounded once for all passes."""
@@ -80,13 +92,15 @@ class LayerOutputs:
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Each run's layer on its own part: inputs [R B, I], weight [R, O, I], bias [R, O]."""
+    """Each run's layer on its own part: inputs [R B, ..., I], weight [R, O, I], bias [R, O]."""
     if len(weight) == 1:
         return F.linear(inputs, weight[0], None if bias is None else bias[0])
-    parts = inputs.unflatten(0, (len(weight), -1))
+    parts = inputs.flatten(0, -2).unflatten(0, (len(weight), -1))
     if bias is None:
-        return torch.bmm(parts, weight.transpose(1, 2)).flatten(0, 1)
-    return torch.baddbmm(bias[:, None], parts, weight.transpose(1, 2)).flatten(0, 1)
+        outputs = torch.bmm(parts, weight.transpose(1, 2))
+    else:
+        outputs = torch.baddbmm(bias[:, None], parts, weight.transpose(1, 2))
+    return outputs.view(*inputs.shape[:-1], weight.shape[1])
 
 
 def _channels_last(images: Tensor) -> Tensor:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.forms import Taken
 from oso_dp.gradients.functional import FunctionalGradients
 from oso_dp.gradients.layers import LayerOutputs
 from oso_dp.gradients.registry import rule_for
@@ -17,10 +19,8 @@ from oso_dp.gradients.rules import LayerGradients, Loss
 
 
 @contextmanager
-def calling(
-    layers: Mapping[str, nn.Module], call: Callable[[str, Tensor], Tensor]
-) -> Iterator[None]:
-    """While a model runs, these layers of it are called by name through `call`."""
+def calling(layers: Mapping[str, nn.Module], call: Callable[..., Any]) -> Iterator[None]:
+    """While a model runs, these layers of it are called through `call`, by name."""
     try:
         for name, layer in layers.items():
             layer.forward = partial(call, name)
@@ -48,8 +48,8 @@ class Pass:
     ) -> None:
         self.model, self.loss, self.own, self.layers = model, loss, own, layers
         self._leaves: list[Tensor] = []  # the outputs where the graph begins
-        self._outputs: dict[str, tuple[Tensor, int]] = {}  # with their versions; until `_check`
-        self._inputs: dict[str, Tensor] = {}
+        self._outputs: list[tuple[str, Tensor, int]] = []  # with their versions; until `_check`
+        self._inputs: dict[str, Taken] = {}
         self._rules: dict[str, LayerGradients] = {}
 
     def rules(self, inputs: Tensor, targets: Tensor) -> dict[str, LayerGradients]:
@@ -64,14 +64,15 @@ class Pass:
                 f"loss: has shape {list(losses.shape)} for {len(inputs)} examples; must be one each"
             )
         self._check()
-        torch.autograd.grad(losses.sum(), self._leaves)
+        # A layer may return what the model does not use.
+        torch.autograd.grad(losses.sum(), self._leaves, allow_unused=True)
         self._leaves.clear()  # an output, its hook and this pass would keep one another
         self._require(self._rules)
         return {name: self._rules[name] for name in self.layers}
 
     def _check(self) -> None:
         """OsoError if the outputs are not what the layers returned, or a layer was left out."""
-        for name, (output, version) in self._outputs.items():
+        for name, output, version in self._outputs:
             if output._version != version:
                 raise OsoError(
                     f"model: the output of a {type(self.layers[name].layer).__name__} is changed "
@@ -84,25 +85,46 @@ class Pass:
         if missing := self.layers.keys() - used.keys():
             raise OsoError(f"model: layers {sorted(missing)} are not used in the forward pass")
 
-    def _call(self, name: str, inputs: Tensor) -> Tensor:
+    def _call(self, name: str, *given: Any, **named: Any) -> Any:
         layer = self.layers[name]
         if name in self._inputs:
             raise OsoError(f"model: a {type(layer.layer).__name__} is used twice in one pass")
-        inputs = layer.prepared(inputs)
-        self._inputs[name] = inputs.detach()  # the very numbers that the product takes
-        output = layer(inputs)
-        if not output.requires_grad:  # the first layer's: here the graph begins
-            self._leaves.append(output.requires_grad_(True))
-        output.register_hook(partial(self._take, name))
-        self._outputs[name] = output, output._version
-        return output
+        taken = layer.taken(given, named)
+        # The very numbers that the product takes.
+        self._inputs[name] = taken.of(tuple(part.detach() for part in taken.tensors))
+        outputs = layer(taken)
+        if not outputs[0].requires_grad:  # the first layer's: here the graph begins
+            self._leaves += [output.requires_grad_(True) for output in outputs]
+        if len(outputs) == 1:
+            outputs[0].register_hook(lambda gradient: self._take(name, gradient))
+        else:
+            outputs = Together.apply(partial(self._take, name), *outputs)
+        self._outputs += [(name, output, output._version) for output in outputs]
+        return layer.form.returned(outputs)
 
-    def _take(self, name: str, gradient: Tensor) -> None:
-        layer, inputs = self.layers[name], self._inputs.pop(name)
-        rule = rule_for(layer.layer, inputs)
+    def _take(self, name: str, *gradients: Tensor) -> None:
+        layer, taken = self.layers[name], self._inputs.pop(name)
+        rule = rule_for(layer.layer, taken.tensors[0])
         if rule is FunctionalGradients:
             self._rules[name] = FunctionalGradients(
-                layer.layer, inputs, gradient, layer.parameters, layer.inside
+                layer.layer, taken, gradients, layer.parameters, layer.inside
             )
         else:
-            self._rules[name] = rule(layer.layer, inputs, gradient)
+            self._rules[name] = rule(layer.layer, taken.tensors[0], *gradients)
+
+
+class Together(torch.autograd.Function):
+    """A layer's outputs as they are; their gradients are handed to `take` all at once.
+
+    An output that is not used has a gradient of zeros.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, take: Callable[..., None], *outputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.take = take
+        return tuple(output.view_as(output) for output in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.take(*gradients)
+        return (None, *gradients)

@@ -1,6 +1,6 @@
 """What a rule gives for one layer and one batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import torch
@@ -35,6 +35,20 @@ class LayerGradients(Protocol):
 LARGEST_NORM = 1e18
 _SMALL, _LARGE = 1e-12, LARGEST_NORM  # between these, float32 squares lose nothing that matters
 _LONG = 2**14  # float32 sums over longer rows come out too small (1 % at ten million)
+
+
+# Bytes that are laid out at the same time: on a CPU they stay in the cache.
+CHUNK_BYTES = {"cpu": 3 * 2**19, "cuda": 2**29}
+
+
+def chunks(values: Tensor, bytes_each: int) -> Iterator[slice]:
+    """Parts of N examples [N, ...] for each of which so many bytes are laid out.
+
+    A power of two, so that portions of 64 have no remainder: a product's shape may decide how it is
+    rounded, and no example's gradient may depend on how many others there are.
+    """
+    size = 2 ** max(0, (CHUNK_BYTES[values.device.type] // bytes_each).bit_length() - 1)
+    return (slice(start, start + size) for start in range(0, len(values), size))
 
 
 def waits(values: Tensor) -> bool:

@@ -1,0 +1,241 @@
+"""A step of a small transformer on words: ours beside Opacus and plain SGD; and a short training.
+
+    python benchmarks/transformer_steps.py --data FOLDER                  # steps, in turns
+    python benchmarks/transformer_steps.py --data FOLDER --train 400      # and a training
+
+FOLDER holds ag_news/train_partial.csv and test.csv. Each competitor has a process of its own; they
+take turns, so that what runs beside them hits all alike. Printed are medians of the steps and peak
+memory over what was held before the first step. Ours is Online, with its two sums, and is charged
+for drawing its Poisson batches, as in `python benchmarks`; the peers step on a fixed batch.
+"""
+
+import argparse
+import multiprocessing
+import statistics
+import sys
+import time
+import warnings
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from competitor import ExampleLoss, Setting
+from memory import held_bytes, peak_bytes
+from opacus_peer import make_private
+from text_transformer import Texts, fresh_transformer, load_texts
+from torch import Tensor, nn
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.errors import OsoError
+from oso_dp.gradients import BatchGradients, GradientCode, check_independence
+from oso_dp.methods import State, find_method
+from oso_dp.models.losses import correct, cross_entropy
+from oso_dp.privacy.mechanism import Mechanism
+
+DELTA = 1e-5
+
+
+class Peer:
+    """Plain SGD; with `mode`, by Opacus."""
+
+    mode = ""
+
+    def __init__(self, setting: Setting, texts: Texts) -> None:
+        self.batch = (
+            texts.train_words[: setting.batch_size],
+            texts.train_classes[: setting.batch_size],
+        )
+        self.model: nn.Module = fresh_transformer()
+        self.criterion: nn.Module = ExampleLoss("accuracy")
+        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=setting.learning_rate, momentum=setting.momentum
+        )
+        if self.mode:
+            self.model, self.optimizer, self.criterion = make_private(
+                self.model, self.optimizer, self.criterion, self.batch, setting, self.mode
+            )
+
+    def step(self) -> None:
+        inputs, targets = self.batch
+        self.optimizer.zero_grad()
+        with warnings.catch_warnings():
+            # The first layer's inputs need no gradient, and its hook is content without.
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            self.criterion(self.model(inputs), targets).backward()
+        self.optimizer.step()
+
+
+class Hooks(Peer):
+    mode = "hooks"
+
+
+class Ghost(Peer):
+    mode = "ghost"
+
+
+class Ours:
+    """Online for one run: batch, sums, noise, ledger, update."""
+
+    def __init__(self, setting: Setting, texts: Texts) -> None:
+        self.texts = texts
+        model = fresh_transformer()
+        flat = nn.utils.parameters_to_vector(model.parameters()).detach()
+        self.code = GradientCode(model, cross_entropy)
+        method_type = find_method("online")
+        self.method = method_type(method_type.Settings(), momentum=setting.momentum)
+        point = self.method.starting_point({"learning_rate": setting.learning_rate})
+        self.state = State(
+            parameters=flat[None].clone(),
+            learning_rate=torch.tensor([point["learning_rate"]]),
+            threshold=torch.tensor([point["threshold"]]),
+            quantile=torch.tensor([torch.nan]),
+            noise_multiplier=setting.noise_multiplier,
+            batch_size=setting.batch_size,
+            layers=dict(self.code.layer_sizes),
+        )
+        self.mechanism = Mechanism(
+            ["transformer"], len(texts.train_words), setting.batch_size, setting.noise_multiplier
+        )
+        first = texts.train_words[:0], texts.train_classes[:0]
+        check_independence(self.code, flat.double(), *first)
+
+    def step(self) -> None:
+        self.state.step += 1
+        queries = self.method.queries(self.state)
+        answers = self.mechanism.release(slice(0, 1), self.state.step, queries, self._gradients)
+        self.method.update(self.state, answers)
+
+    def score(self) -> tuple[float, float]:
+        """Mean loss and accuracy on the test texts."""
+        with torch.no_grad():
+            outputs = torch.cat(
+                [
+                    self.code.outputs(self.state.parameters[0], part)
+                    for part in self.texts.test_words.split(512)
+                ]
+            )
+        classes = self.texts.test_classes
+        return (
+            float(cross_entropy(outputs, classes).mean()),
+            float(correct(outputs, classes).mean()),
+        )
+
+    def _gradients(self, batches: Tensor) -> BatchGradients:
+        texts = self.texts
+        return self.code(
+            self.state.parameters, texts.train_words[batches], texts.train_classes[batches]
+        )
+
+
+COMPETITORS: dict[str, type[Peer] | type[Ours]] = {
+    "sgd": Peer,
+    "opacus_hooks": Hooks,
+    "opacus_ghost": Ghost,
+    "online": Ours,
+}
+
+
+def work(line: Connection, name: str, setting: Setting, texts: Texts) -> None:
+    """A competitor's process: for each number that comes so many steps; None ends it."""
+    torch.set_num_threads(setting.threads)
+    # What a step loads the first time is not its memory.
+    rehearsal = COMPETITORS[name](Setting("", "", batch_size=8), texts)
+    rehearsal.step()
+    del rehearsal
+    before = held_bytes("cpu")
+    competitor = COMPETITORS[name](setting, texts)
+    competitor.step()
+    line.send("ready")
+    while (count := line.recv()) is not None:
+        seconds = []
+        for _ in range(count):
+            began = time.perf_counter()
+            competitor.step()
+            seconds.append(time.perf_counter() - began)
+        line.send(seconds)
+    line.send(peak_bytes("cpu") - before)
+
+
+def measure(setting: Setting, texts: Texts, turns: int) -> list[str]:
+    """A table: medians and quartiles of the steps' seconds, peak memory."""
+    context = multiprocessing.get_context("spawn")
+    lines, processes = {}, []
+    for name in COMPETITORS:
+        lines[name], there = context.Pipe()
+        processes.append(context.Process(target=work, args=(there, name, setting, texts)))
+        processes[-1].start()
+        there.close()  # or nobody would hear that it ended
+        try:
+            lines[name].recv()
+        except EOFError:
+            raise OsoError(f"{name}: its process failed") from None
+    seconds: dict[str, list[float]] = {name: [] for name in lines}
+    for turn in range(turns):
+        for name in lines if turn % 2 == 0 else reversed(lines):  # nobody is always the first
+            lines[name].send(1)
+            seconds[name] += lines[name].recv()
+    rows = ["| competitor | median s | quartiles | of sgd | peak MiB |", "|---|---|---|---|---|"]
+    plain = statistics.median(seconds["sgd"])
+    for name, line in lines.items():
+        line.send(None)
+        low, middle, high = statistics.quantiles(seconds[name], n=4, method="inclusive")
+        rows.append(
+            f"| {name} | {middle:.3f} | {low:.3f} to {high:.3f} | {middle / plain:.2f} "
+            f"| {line.recv() / 2**20:.0f} |"
+        )
+    for process in processes:
+        process.join()
+    return rows
+
+
+def train(setting: Setting, texts: Texts, steps: int) -> None:
+    """So many steps of Online, with what the test texts say of them."""
+    ours = Ours(setting, texts)
+    for step in range(steps + 1):
+        if step:
+            ours.step()
+        if step % 50 == 0 or step == steps:
+            loss, accuracy = ours.score()
+            print(
+                f"step {step}: test loss {loss:.4f}, accuracy {100 * accuracy:.2f} %, "
+                f"C {ours.state.threshold.item():.3g}, rho {ours.state.learning_rate.item():.3g}",
+                flush=True,
+            )
+    epsilon = epsilon_of(ours.mechanism.ledgers, DELTA)
+    print(f"epsilon {epsilon:.2f} at delta {DELTA:g}, from the ledger of {steps} steps")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--turns", type=int, default=15, help="steps of each; 0: none")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--train", type=int, default=0, metavar="STEPS")
+    parser.add_argument("--learning-rate", type=float, default=1.0)
+    parser.add_argument("--noise-multiplier", type=float, default=0.8)
+    options: Any = parser.parse_args(arguments)
+    setting = Setting(
+        competitor="",
+        model="",
+        threads=options.threads,
+        batch_size=options.batch_size,
+        learning_rate=options.learning_rate,
+        noise_multiplier=options.noise_multiplier,
+    )
+    try:
+        texts = load_texts(options.data)
+        if options.turns:
+            print(*measure(setting, texts, options.turns), sep="\n", flush=True)
+        if options.train:
+            torch.set_num_threads(options.threads)
+            train(setting, texts, options.train)
+    except OsoError as error:
+        print(f"transformer: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,176 @@
+"""Layers beyond the study's: each rule against one-at-a-time differentiation."""
+
+import math
+
+import pytest
+import torch
+from tests.gradients.layer_cases import CASES, WORDS, alone, prepare
+from torch import Tensor, nn
+
+from oso_dp.gradients import check_independence
+from oso_dp.gradients.conv1d import Conv1dGradients
+from oso_dp.gradients.embedding import EmbeddingGradients
+from oso_dp.gradients.functional import FunctionalGradients
+from oso_dp.gradients.normalisation import GroupNormGradients, LayerNormGradients
+from oso_dp.gradients.registry import rule_for
+from oso_dp.gradients.sequence_linear import SequenceFactors, SequenceKernels
+from oso_dp.models.losses import cross_entropy
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+
+BOUND = 1e-5  # by which a contribution may exceed the sensitivity, relatively
+TYPES = {torch.float64: 1e-9, torch.float32: 2e-4}
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "rule"),
+    [
+        (nn.Linear(3, 2), (4, 5, 3), SequenceKernels),
+        (nn.Linear(30, 20), (4, 5, 30), SequenceFactors),
+        (nn.Linear(30, 20), (4, 2, 3, 30), SequenceKernels),
+        (nn.Embedding(3, 2), (4, 5), EmbeddingGradients),
+        (nn.LayerNorm(3), (4, 5, 3), LayerNormGradients),
+        (nn.LayerNorm((5, 3)), (5, 3), FunctionalGradients),
+        (nn.GroupNorm(1, 5), (4, 5, 3), GroupNormGradients),
+        (nn.Conv1d(5, 2, 1), (4, 5, 3), Conv1dGradients),
+        (nn.Conv1d(4, 2, 1, groups=2), (4, 4, 3), FunctionalGradients),
+        (nn.Conv1d(4, 2, 1, padding="same"), (4, 4, 3), FunctionalGradients),
+        (nn.ConvTranspose1d(5, 2, 1), (4, 5, 3), Conv1dGradients),
+        (nn.MultiheadAttention(4, 2, batch_first=True), (4, 5, 4), FunctionalGradients),
+    ],
+)
+def test_each_layer_has_its_rule(layer, shape, rule) -> None:
+    assert rule_for(layer, torch.zeros(shape)) is rule
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("runs", "length"), [(1, 1), (1, 7), (3, 7)])
+@pytest.mark.parametrize("name", CASES)
+def test_norms_and_sums_are_those_of_each_example_alone(name, runs, length, dtype) -> None:
+    given = prepare(name, dtype, runs, length=length)
+    mine = given.code(*given[1:])
+    norms, layer_norms = mine.norms(), mine.layer_norms()
+    weights = torch.rand(runs, 2, 4, dtype=dtype)
+    sums = mine.weighted_sums(weights)
+    right = alone(given)
+    within = {"rtol": TYPES[dtype], "atol": TYPES[dtype] * float(right.norm(dim=2).max())}
+    torch.testing.assert_close(norms.double(), right.norm(dim=2), **within)
+    torch.testing.assert_close(sums.double(), weights.double() @ right, **within)
+    parts = right.split(list(given.code.layer_sizes.values()), dim=2)
+    for of_layer, part in zip(layer_norms.values(), parts, strict=True):
+        torch.testing.assert_close(of_layer.double(), part.norm(dim=2), **within)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_training_may_begin(name) -> None:
+    """The look at independence, on made-up words, too."""
+    given = prepare(name)
+    check_independence(given.code, given.flats[0], given.inputs[0][:0], given.targets[0][:0])
+
+
+def endless(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A loss whose gradient is not finite where the target is 2."""
+    return cross_entropy(outputs, targets) * torch.where(targets == 2, math.inf, 1.0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_example_that_is_not_finite_counts_for_nothing(name) -> None:
+    given = prepare(name, torch.float32, runs=3, loss=endless)
+    weights = torch.rand(3, 2, 4)
+    without = weights.clone()
+    without[1, :, 2] = 0.0
+    expected = given.code(*given[1:]).weighted_sums(without)
+    given.targets[1, 2] = 2
+    mine = given.code(*given[1:])
+    assert mine.norms()[1, 2] == math.inf
+    assert mine.norms().isinf().sum() == 1
+    torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", CASES)
+def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
+    """Of three runs with thresholds of their own: all clipped, half of them, none."""
+    given = prepare(name, torch.float32, runs=3, batch=3, precision=precision)
+    mine = given.code(*given[1:])
+    norms = mine.norms()
+    exact = mine.weighted_sums(torch.eye(3).expand(3, -1, -1)).double().norm(dim=2)
+    torch.testing.assert_close(norms.double(), exact, rtol=BOUND, atol=0.0)
+    thresholds = torch.stack([norms[0].min() / 100, norms[1].median(), norms[2].max() * 100])
+    for query in (ClippedGradient(1.0, thresholds), ClippedDirection(1.0, thresholds)):
+        weights = query.weights(norms, slice(0, 3))
+        lengths = mine.weighted_sums(torch.diag_embed(weights)).double().norm(dim=2)
+        sensitivity = torch.as_tensor(query.sensitivity(slice(0, 3))).expand(3)
+        assert (lengths <= sensitivity[:, None].double() * (1 + BOUND)).all()
+        assert (lengths[0] > sensitivity[0] * (1 - BOUND)).all()  # it is reached
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_bfloat16_gradient_does_not_depend_on_its_company(name) -> None:
+    """To the bit, where it is kept; a sum of factors is rounded, as any float32 sum is."""
+    code, flats, inputs, targets = prepare(name, torch.float32, precision="bfloat16")
+
+    def second(order: list[int]) -> Tensor:
+        weights = torch.eye(len(order))[None, order.index(2)][:, None]
+        return code(flats, inputs[:, order], targets[:, order]).weighted_sums(weights)[0, 0]
+
+    right = second([2])
+    assert right.abs().max() > 0
+    for order in ([3, 2, 1, 0], [0, 0, 2]):
+        if CASES[name].kept:
+            assert torch.equal(second(order), right)
+        else:
+            torch.testing.assert_close(second(order), right, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rule", [SequenceKernels, SequenceFactors])
+@pytest.mark.parametrize("left", [1e-3, 1e-7, 0.0])
+@pytest.mark.parametrize(("examples", "length", "width"), [(20, 9, 6), (300, 3, 1)])
+def test_rows_that_cancel_contribute_no_more_than_the_clip(
+    examples, length, width, left, rule, bias
+) -> None:
+    """What is left of them may be rounding alone: as a norm of zero it would pass unclipped."""
+    torch.manual_seed(0)
+    inputs = torch.randn(examples, 1, width).expand(-1, length, -1).contiguous()
+    errors = torch.randn(examples, length, width)
+    rest = left * (1 + torch.rand(examples, 1, width))
+    errors += (rest - errors.double().mean(dim=1, keepdim=True)).float()
+    mine = rule(nn.Linear(width, width, bias=bias), inputs, errors)
+    weights = 0.3 / mine.norms().clamp(min=1e-12)
+    sums = mine.weighted_sums(torch.diag(weights.float())[None])
+    lengths = torch.cat([part[0].flatten(1) for part in sums.values()], dim=1).double().norm(dim=1)
+    assert lengths.max() <= 0.3 * (1 + BOUND)
+    if left == 1e-3:
+        assert lengths.min() > 0.29  # the bound on rounding is no more than that
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(1e33, 1e-20), (1e-40, 1e30), (1e20, 1e20)])
+def test_a_row_with_a_huge_factor_drops_its_example(inputs: float, outputs: float) -> None:
+    given = torch.ones(2, 3, 4), torch.ones(2, 3, 5)
+    given[0][1, 2], given[1][1, 2] = inputs, outputs
+    norms = SequenceFactors(nn.Linear(4, 5, bias=False), *given).norms()
+    assert norms.tolist() == [pytest.approx(3 * math.sqrt(20)), math.inf]
+
+
+def test_a_tiny_sequence_is_measured() -> None:
+    given = torch.full((2, 3, 4), 1e-25), torch.full((2, 3, 5), 1e-9)
+    norms = SequenceFactors(nn.Linear(4, 5, bias=False), *given).norms()
+    assert norms.tolist() == pytest.approx([3e-34 * math.sqrt(20)] * 2, rel=1e-5, abs=0.0)
+
+
+def test_a_word_that_stands_twice_adds_up_before_its_norm() -> None:
+    layer, words = nn.Embedding(WORDS, 2), torch.tensor([[3, 1, 3], [0, 1, 2], [4, 4, 4]])
+    errors = torch.tensor([[[3.0, 0.0], [0.0, 8.0], [3.0, 0.0]]]).expand(3, -1, -1)
+    rule = EmbeddingGradients(layer, words, errors)
+    assert rule.norms().tolist() == pytest.approx([10.0, math.sqrt(9 + 64 + 9), 10.0])
+    sums = rule.weighted_sums(torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 2.0]]]))["weight"][0]
+    assert sums[0].tolist() == [[0, 0], [0, 8], [0, 0], [6, 0], [0, 0]]
+    assert sums[1].tolist() == [[3, 0], [0, 8], [3, 0], [0, 0], [12, 16]]
+
+
+def test_an_embedding_never_lays_out_a_table_per_example() -> None:
+    """Ten thousand examples of a million words would not fit."""
+    words = torch.randint(1_000_000, (10_000, 2))
+    rule = EmbeddingGradients(nn.Embedding(1_000_000, 1), words, torch.ones(10_000, 2, 1))
+    assert rule.norms().shape == (10_000,)
+    assert rule.weighted_sums(torch.ones(1, 1, 10_000))["weight"].sum() == 20_000
