@@ -76,8 +76,8 @@ OWN_MODELS = [
     Fault(
         "own model: a saved ledger need not agree with its statement",
         "private/trained.py",
-        "if ledger.step_count != statement.steps or spent",
-        "if ledger.step_count < 0 or spent < 0 and spent",
+        "if not statement.describes(ledger):",
+        "if not ledger:",
         SAVED,
     ),
     Fault(

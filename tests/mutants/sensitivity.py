@@ -177,8 +177,8 @@ SENSITIVITY = [
     Fault(
         "models are trained without a look at whether they mix examples",
         "training/loop.py",
-        "        check_independence(exact, first,",
-        "        (exact, first,",
+        "            check_independence(exact, first,",
+        "            dict(",
         LOOP,
     ),
     Fault(

@@ -106,6 +106,29 @@ class Centred(nn.Module):
         return self.layer(inputs - inputs.mean(dim=0))
 
 
+class Counting(nn.Linear):
+    """Its state would leave with it, without noise."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 2)
+        self.register_buffer("total", torch.zeros(1))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.total += inputs.shape[0]
+        return super().forward(inputs)
+
+
+def test_a_loss_that_mixes_by_a_later_class(train, data) -> None:
+    """Made-up targets of 0 and 1 alone would not show it."""
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        many = (targets == 2).sum().clamp(min=1)
+        return nn.functional.cross_entropy(outputs, targets, reduction="none") / many
+
+    message = refusal(train, model=nn.Linear(6, 3), loss=loss)
+    assert "is another in a batch of 7 than alone" in message
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -116,6 +139,7 @@ class Centred(nn.Module):
         (nn.Sequential(nn.Linear(6, 2), nn.BatchNorm1d(2)), "layer '1' is a BatchNorm1d"),
         (nn.Sequential(nn.Linear(6, 2), nn.Dropout()), "layer '1' drops out at random"),
         (Centred(), "model: its output for an example"),
+        (Counting(), "model: changes a buffer of its own while it computes"),
     ],
 )
 def test_model(train, model, message) -> None:
@@ -179,6 +203,10 @@ class TestAfter:
             ({"data": (X, Y), "batch_size": 2}, "after: was trained on 400 examples, these are 9"),
             ({"batch_size": 40}, "after: was trained with batch_size 50; the ledger has"),
             ({"method": "auto_s"}, "after: was trained by 'online', not by 'auto_s'"),
+            (
+                {"randomness": "seeded", "seed": 1},
+                "after: was trained with randomness 'system', which must stay",
+            ),
         ],
     )
     def test_another_training(self, train, earlier, changed, message) -> None:

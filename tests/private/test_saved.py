@@ -69,10 +69,20 @@ def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:
         load_private(path, model)
 
 
-def test_a_statement_that_claims_less_is_refused(saved, model) -> None:
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"epsilon": 0.5},
+        {"epsilon": 99.0},
+        {"delta": 0.5},
+        {"steps": 15},
+        {"sampling_rate": 0.001},
+        {"releases": [["x", 99.0]]},
+    ],
+)
+def test_a_statement_that_claims_another_thing_is_refused(saved, model, claim) -> None:
     made, path = saved
-    claimed = json.loads(made.statement.to_json())
-    claimed["epsilon"] = 0.5
+    claimed = json.loads(made.statement.to_json()) | claim
     changed(path, statement=json.dumps(claimed))
     with pytest.raises(OsoError, match="its ledger says another thing than its statement"):
         load_private(path, model)

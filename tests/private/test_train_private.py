@@ -174,6 +174,26 @@ def test_what_is_left_of_a_budget_is_spent_and_no_more(train) -> None:
     assert first.ledger.step_count == 16
 
 
+def test_no_two_trainings_that_go_on_from_one_share_their_noise(train) -> None:
+    first = train(**SEEDED)
+    branches = [
+        train(after=first, epsilon=9.0, randomness="seeded", seed=seed) for seed in (1, 2, 1)
+    ]
+    one, other, again = (flat(branch.model) for branch in branches)
+    assert not torch.equal(one, other)
+    assert torch.equal(one, again)
+    assert len({branch.run_id for branch in branches} | {first.run_id}) == 3
+
+
+def test_an_error_of_the_users_says_what_was_released(train) -> None:
+    def evaluate(model: nn.Module) -> float:
+        raise KeyError("mistake")
+
+    with pytest.raises(KeyError) as error:
+        train(evaluate=evaluate, evaluate_every=7)
+    assert error.value.__notes__[0].startswith("7 steps were released before;")
+
+
 def test_a_training_that_diverges_says_so_and_gives_no_broken_weights(train, model) -> None:
     made = train(learning_rate=1e38, initial_threshold=1e6)
     assert made.status == "diverged"

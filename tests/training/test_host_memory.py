@@ -84,7 +84,9 @@ def test_an_error_says_itself_whether_it_was_memory(tmp_path, kernel, error, nex
     assert start(tmp_path) == next_time
 
 
-@pytest.mark.parametrize("note", ["", "{", "[]", "null", '{"runs": "x"}', '{"killed": {}}', "\0"])
+@pytest.mark.parametrize(
+    "note", ["", "{", "[]", "null", '{"runs": "x"}', '{"runs": 1.5}', '{"killed": {}}', "\0"]
+)
 def test_a_spoiled_note_limits_nothing(tmp_path, note) -> None:
     (tmp_path / "at-once.json").write_text(note)
     assert start(tmp_path) == 8

@@ -38,27 +38,30 @@ def check_independence(
     inputs: Tensor,
     targets: Tensor,
     tolerance: Tolerance | None = None,
+    classes: int = 2,
 ) -> None:
     """OsoError if the examples' gradients in a batch are not those that each has alone.
 
     flat [P]: gives the parameters' scale, and the precision in which to compute. `tolerance`: by
     default the one of that precision (`TOLERANCES`). inputs, targets [*, ...]: their shapes and
-    types alone are looked at, so they may be empty; whole numbers are made up as 0 and 1.
+    types alone are looked at, so they may be empty; whole numbers are made up as 0 and 1, targets
+    from 0 to below `classes`.
     Compared are, for two sizes of a batch, the norms, whole and by layer, and two weighted sums;
     and the outputs of one example in company that is far larger.
     """
     random = torch.Generator().manual_seed(0)
 
-    def like(given: Tensor, shape: Sequence[int]) -> Tensor:
+    def like(given: Tensor, shape: Sequence[int], below: int = 2) -> Tensor:
         if not given.is_floating_point():
-            return torch.randint(0, 2, tuple(shape), generator=random).to(given)
+            return torch.randint(0, below, tuple(shape), generator=random).to(given)
         made = torch.randn(tuple(shape), generator=random, dtype=torch.float64)
         return made.to(given.device, flat.dtype)
 
     # Off the starting point, where a layer of zeros would hide what stands before it.
     spread = float(flat.std()) if flat.numel() > 1 else 0.0
     flat = flat.detach() + (spread or 0.05) * like(flat, flat.shape)
-    inputs, targets = (like(given, (MANY, *given.shape[1:])) for given in (inputs, targets))
+    inputs = like(inputs, (MANY, *inputs.shape[1:]))
+    targets = like(targets, (MANY, *targets.shape[1:]), classes)
     few = torch.tensor(FEW, device=inputs.device)
     within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
     check_outputs(code, flat, inputs[:3], within.outputs)

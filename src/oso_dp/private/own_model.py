@@ -78,6 +78,7 @@ class OwnModel:
         code = GradientCode(self.recipe(device), _per_example(loss), precision)
         inputs, targets = (part.new_zeros(3, *part.shape[1:]) for part in examples.none())
         weights = self.weights(device)
+        before = [buffer.clone() for buffer in code.model.buffers()]
         try:
             with torch.no_grad():
                 losses = code.loss(code.outputs(weights, inputs), targets)
@@ -95,7 +96,25 @@ class OwnModel:
                 f"loss: gave {gave} for three examples; it must give one loss of each, [3] "
                 "(reduction='none', and a mean over what is one example's)"
             )
+        after = list(code.model.buffers())
+        if not all(torch.equal(one, other) for one, other in zip(before, after, strict=True)):
+            raise OsoError(
+                "model: changes a buffer of its own while it computes, which no noise protects"
+            )
         return code
+
+
+def classes_of(code: GradientCode, weights: Tensor, examples: Examples) -> int:
+    """How many the loss tells apart: K of outputs [B, K], where it takes the target K - 1."""
+    inputs, targets = (part.new_zeros(3, *part.shape[1:]) for part in examples.none())
+    outputs = code.outputs(weights, inputs).detach()
+    if targets.is_floating_point() or targets.dim() != 1 or outputs.dim() != 2:
+        return 2
+    try:
+        code.loss(outputs, targets + outputs.shape[1] - 1)
+    except Exception:  # whatever a loss may do with a target that it does not know
+        return 2
+    return max(2, outputs.shape[1])
 
 
 def _per_example(loss: Any) -> Loss:

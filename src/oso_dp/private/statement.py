@@ -1,8 +1,12 @@
 """What a privately trained model promises, in words and as data."""
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.privacy.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,16 @@ class Statement:
         ]
         return "\n".join(lines)
 
+    def describes(self, ledger: Ledger) -> bool:
+        """Whether all that it says of a ledger is so; epsilon is computed again."""
+        spent = epsilon_of([ledger], self.delta, self.accountant)
+        return (
+            math.isclose(self.epsilon, spent, rel_tol=1e-6, abs_tol=1e-9)
+            and self.steps == ledger.step_count
+            and self.sampling_rate == ledger.sampling.rate
+            and self.releases == last_releases(ledger)
+        )
+
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
@@ -50,6 +64,15 @@ class Statement:
         stored: dict[str, Any] = json.loads(text)
         stored["releases"] = tuple((name, nu) for name, nu in stored["releases"])
         return cls(**stored)
+
+
+def last_releases(ledger: Ledger) -> tuple[tuple[str, float], ...]:
+    """The sums of its last step: name and noise multiplier."""
+    return tuple(
+        (query.name, query.noise_multiplier)
+        for queries, _ in ledger.steps[-1:]
+        for query in queries
+    )
 
 
 _RANDOMNESS = {

@@ -24,9 +24,9 @@ from oso_dp.methods.given import check_number, settings_of
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.private.budget import check_accountant, noise_for
 from oso_dp.private.examples import examples_of
-from oso_dp.private.own_model import Loss, OwnModel
+from oso_dp.private.own_model import Loss, OwnModel, classes_of
 from oso_dp.private.progress_bar import ProgressBar
-from oso_dp.private.statement import NOT_TUNED, Statement
+from oso_dp.private.statement import NOT_TUNED, Statement, last_releases
 from oso_dp.private.trained import History, PrivateModel
 from oso_dp.study.cohort import Run
 from oso_dp.training.evaluate import SplitScore
@@ -112,8 +112,9 @@ def train_private(
         raise OsoError(f"batch_size {size}: must be at most the {len(examples)} examples")
     sampling = PoissonSampling(size / len(examples))
     if after is not None:
-        _check_goes_on(after, method, sampling, len(examples))
-        run = replace(run, run_id=after.run_id)
+        _check_goes_on(after, method, sampling, len(examples), randomness)
+        # Of a seed's streams none is used twice, whatever else is trained on from the same model.
+        run = replace(run, run_id=f"{after.run_id}/{after.ledger.step_count}/{run.run_id}")
     steps = math.ceil(epochs * len(examples) / size)
     spent = None if after is None else after.ledger
     recipe = Recipe(
@@ -128,11 +129,13 @@ def train_private(
         piece=piece,
     )
     history = History() if after is None else after.history.copy()
+    code, first = own.code(loss, examples, recipe.products, place), own.weights(place)
     problem = Problem(
-        own.code(loss, examples, recipe.products, place),
+        code,
         examples,
-        own.weights(place)[None],
+        first[None],
         scores=_scores(own, evaluate),
+        classes=classes_of(code, first, examples),
     )
     training = Training(recipe, [run], problem, _watch(history))
     if after is not None:
@@ -153,11 +156,7 @@ def train_private(
         steps=ledger.step_count,
         planned_steps=recipe.steps,
         method=method,
-        releases=tuple(
-            (query.name, query.noise_multiplier)
-            for queries, _ in ledger.steps[-1:]
-            for query in queries
-        ),
+        releases=last_releases(ledger),
         randomness=randomness,
         tuning=NOT_TUNED,
         versions=f"oso {oso_dp.__version__}, torch {torch.__version__}",
@@ -208,9 +207,14 @@ def _device(name: str) -> torch.device:
 
 
 def _check_goes_on(
-    after: PrivateModel, method: str, sampling: PoissonSampling, examples: int
+    after: PrivateModel, method: str, sampling: PoissonSampling, examples: int, randomness: str
 ) -> None:
     earlier = after.statement
+    if earlier.randomness != randomness:
+        raise OsoError(
+            f"after: was trained with randomness {earlier.randomness!r}, which must stay: a "
+            "statement has one"
+        )
     if after.status == "diverged":
         raise OsoError("after: this training diverged; begin anew")
     if earlier.examples != examples:
@@ -265,6 +269,12 @@ def _train(training: Training, bar: ProgressBar | None) -> str:
             return advance(training, on_progress=on_progress)[0].status
     except Interrupted:
         return "interrupted"
+    except Exception as error:  # of the user's model, loss, data or `evaluate`
+        error.add_note(
+            f"{training.ledger(0).step_count} steps were released before; whoever saw anything of "
+            "them has to count them as spent"
+        )
+        raise
     finally:
         if bar is not None:
             bar.end()

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.private.own_model import OwnModel
@@ -125,8 +124,7 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
         raise OsoError(f"{path}: no model that oso saved, or damaged ({line})") from error
     if shapes != own.shapes:
         raise OsoError(f"{path}: its parameters are not those of this {type(model).__name__}")
-    spent = epsilon_of([ledger], statement.delta, statement.accountant)
-    if ledger.step_count != statement.steps or spent > statement.epsilon * (1 + 1e-6):
+    if not statement.describes(ledger):
         raise OsoError(f"{path}: its ledger says another thing than its statement")
     made = own.with_weights(weights)
     return PrivateModel(made, ledger, statement, history, status, run_id, state)

@@ -8,6 +8,7 @@ killed otherwise goes on with as many as before, and so from its checkpoint.
 
 import json
 import logging
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,7 @@ def _allowed(note: Path, wanted: int) -> int:
         if kernel is not None:
             now, kills = _kills()
             runs //= 2 if kernel == now and kills > killed else 1
-        allowed = max(1, min(runs, wanted))
+        allowed = max(1, min(operator.index(runs), wanted))
     except (OSError, ValueError, TypeError, AttributeError):  # no note of ours: it limits nothing
         return wanted
     if runs < wanted:

@@ -153,7 +153,8 @@ class Training:
         first = self.state.parameters[0].double()
         # A copy, whose buffers then are as exact.
         exact = GradientCode(copy.deepcopy(self.code.model).double(), self.code.loss)
-        check_independence(exact, first, *problem.examples.none())
+        for classes in {2, problem.classes}:
+            check_independence(exact, first, *problem.examples.none(), classes=classes)
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
 

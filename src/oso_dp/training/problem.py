@@ -94,6 +94,7 @@ class Problem:
     first: Tensor
     metric: str = ""
     scores: Callable[[Tensor], Sequence[SplitScore]] = field(default=_no_scores)
+    classes: int = 2  # that targets of whole numbers may have, as far as is known
 
 
 def study_problem(task: Task, runs: Sequence[Run], arrays: Arrays) -> Problem:
