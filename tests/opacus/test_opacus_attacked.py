@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import chain, islice
 
+import numpy as np
 import pytest
 import torch
 from opacus.data_loader import DPDataLoader
@@ -48,6 +49,55 @@ class Places(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.linear(inputs.reshape(-1, 1)).view(len(inputs), -1, 3).mean(dim=1)
+
+
+class Remembering(nn.Module):
+    """Keeps a sum of its examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.seen += inputs.detach().sum(dim=0)
+        return self.linear(inputs)
+
+
+class Drawing(nn.Module):
+    """Drops numbers out, and, if it mixes, subtracts the batch's mean."""
+
+    def __init__(self, mixes: bool = False, own: bool = False) -> None:
+        super().__init__()
+        self.linear, self.mixes = nn.Linear(6, 3), mixes
+        self.generator = np.random.default_rng(0) if own else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        kept = nn.functional.dropout(inputs, 0.1)
+        if self.generator is not None:
+            kept = kept * float(self.generator.random())
+        return self.linear(kept - kept.mean(dim=0) if self.mixes else kept)
+
+
+class InBatch(nn.Module):
+    """Other examples of the batch are what an example is not."""
+
+    reduction = "mean"
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        places = torch.arange(len(outputs))
+        return nn.functional.cross_entropy(outputs @ outputs.T, places, reduction=self.reduction)
+
+
+class ByClass(nn.Module):
+    """Weighs an example by how many of its batch are of its class."""
+
+    reduction = "mean"
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        losses = losses / targets.bincount(minlength=3)[targets]
+        return losses if self.reduction == "none" else losses.mean()
 
 
 def refused(made: Made, run: Callable[[], object], message: str) -> None:
@@ -100,9 +150,34 @@ def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -
     refused(made, lambda: made.step(*examples(count=4)), words)
 
 
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (Remembering, "changes the buffer 'seen'"),
+        (lambda: Drawing(mixes=True), "outputs depend on the other examples"),
+        (lambda: Drawing(own=True), "also after torch.manual_seed"),
+        (Drawing, None),
+    ],
+)
+def test_a_model_that_remembers_or_draws_and_mixes_is_refused(build, message) -> None:
+    if message is None:
+        make(model=build())
+        return
+    with pytest.raises(OsoError, match=message) as raised:
+        make(model=build())
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("criterion", [InBatch, ByClass])
+def test_a_criterion_that_mixes_examples_is_refused(criterion) -> None:
+    made = make(mode="ghost", criterion=criterion())
+    inputs, _ = examples(count=4)
+    refused(made, lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on the oth")
+
+
 def test_parts_of_a_model_are_not_called_without_it() -> None:
     made = make()
-    inputs, targets = examples(count=4)
+    inputs, _ = examples(count=4)
     part = made.model._module[0](inputs).sum()
     part.backward()
     refused(made, made.optimizer.step, "call the model itself")
