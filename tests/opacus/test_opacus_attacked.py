@@ -203,6 +203,16 @@ def test_a_loop_that_is_left_early_leaves_nothing_behind() -> None:
     torch.testing.assert_close(*outcomes, rtol=1e-12, atol=1e-12)
 
 
+def test_a_step_over_two_batches_of_the_loader_is_not_noticed() -> None:
+    """docs/opacus.md says so: whoever makes it noticed must change the page, too."""
+    made = make()
+    inputs, targets = examples(count=1)
+    for skip in (True, False):
+        made.optimizer.signal_skip_step(skip)
+        made.step(inputs, targets)
+    assert made.optimizer.ledger.step_count == 1
+
+
 def test_a_seed_within_the_loop_repeats_neither_noise_nor_batches() -> None:
     made = make()
     noises, batches = [], []
