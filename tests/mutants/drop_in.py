@@ -4,6 +4,7 @@ from fault import Fault
 
 T = "tests/opacus/"
 RELEASE, FEATURES = T + "test_release_through_opacus.py", T + "test_features.py"
+ATTACKED = T + "test_opacus_attacked.py"
 LAYERS, REFUSALS = T + "test_layers_of_each_mode.py", T + "test_opacus_refusals.py"
 
 
@@ -89,8 +90,8 @@ DROP_IN = [
     ),
     in_optimizer(
         "drop-in: the accountant has one step of all",
-        "        if self.step_hook is not None:\n",
-        "        if self.step_hook is not None and self.ledger.step_count == 1:\n",
+        "        if self.account is not None:\n",
+        "        if self.account is not None and self.ledger.step_count == 1:\n",
     ),
     in_optimizer(
         "drop-in: of a batch in pieces the last piece counts",
@@ -155,9 +156,9 @@ DROP_IN = [
     ),
     in_hooks(
         "drop-in: two forward passes' gradients run into one",
-        '    if hasattr(parameter, "_current_grad_sample"):  # the graph',
-        "    if False:  # the graph",
-        FEATURES,
+        '        if any(getattr(parameter, "_forward_counter", 0)',
+        '        if False and any(getattr(parameter, "_forward_counter", 0)',
+        ATTACKED,
     ),
     in_hooks(
         "drop-in: ghost gradients stay those of a mean",
@@ -172,9 +173,28 @@ DROP_IN = [
     Fault(
         "drop-in: loader and accountant have two sampling rates",
         "opacus/private_engine.py",
-        "        setattr(loader.batch_sampler, name, len(data_loader))\n",
-        "",
+        "        announce_batches(loader, len(data_loader))\n",
+        "        announce_batches(loader, int(1 / loader.sample_rate))\n",
         FEATURES,
+    ),
+    Fault(
+        "drop-in: what a loop left in mid-batch goes into the next batch",
+        "opacus/poisson_batches.py",
+        "            self.begin()\n",
+        "            pass\n",
+        ATTACKED,
+    ),
+    in_hooks(
+        "drop-in: places of an example are examples of their own",
+        "        if self.size not in (None, size):\n",
+        "        if False:\n",
+        ATTACKED,
+    ),
+    in_held(
+        "drop-in: norms of long gradients are too small",
+        "        return row_norms(self.gradients)\n",
+        "        return torch.linalg.vector_norm(self.gradients, dim=1).double()\n",
+        ATTACKED,
     ),
     Fault(
         "drop-in: a spent budget is granted again",

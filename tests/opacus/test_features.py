@@ -346,11 +346,13 @@ def test_the_noise_for_an_epsilon_keeps_it() -> None:
         )
 
 
-def test_the_global_seed_gives_the_noise_as_in_opacus() -> None:
-    def moved() -> Tensor:
-        made = make()
-        torch.manual_seed(3)
+def test_the_global_seed_before_make_private_gives_the_noise() -> None:
+    def moved(seed: int) -> Tensor:
+        model = network()
+        torch.manual_seed(seed)
+        made = make(model=model)
         made.step(*examples(count=3))
         return parameters_of(made.optimizer)
 
-    assert torch.equal(moved(), moved())
+    assert torch.equal(moved(3), moved(3))
+    assert not torch.equal(moved(3), moved(4))

@@ -13,6 +13,7 @@ from opacus.utils.fast_gradient_clipping_utils import (
     DPLossFastGradientClipping,
     DPTensorFastGradientClipping,
 )
+from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
 from oso_dp.opacus.model_hooks import held_by
@@ -61,6 +62,8 @@ class GhostLoss(DPTensorFastGradientClipping):
 class GhostCriterion(DPLossFastGradientClipping):
     """The user's criterion, called for a loss per example; OsoError if it returns another shape."""
 
+    tried = False  # whether it mixes examples, with a batch of two or more
+
     def __call__(self, *args: Any, shape: Any = None, **kwargs: Any) -> GhostLoss:
         loss = super().__call__(*args, shape=shape, **kwargs)
         losses: torch.Tensor = loss.loss_per_sample
@@ -69,4 +72,49 @@ class GhostCriterion(DPLossFastGradientClipping):
                 f"criterion: returned losses of shape {tuple(losses.shape)} under reduction='none';"
                 " it must return one loss of each example, [B]"
             )
+        if not self.tried and len(losses) > 1:
+            self.tried = True
+            self._try(args, shape, kwargs, len(losses))
         return GhostLoss(self.module, self.optimizer, losses, self.loss_reduction)
+
+    def _try(self, args: Any, shape: Any, kwargs: Any, size: int) -> None:
+        """OsoError if, of made-up outputs, a loss depends on another example.
+
+        Row i of each tensor must be example i's, as many rows as losses or a multiple of them.
+        """
+        devices = [a.device for a in tree_leaves(args) if torch.is_tensor(a) and a.is_cuda]
+
+        def losses(of: Any) -> torch.Tensor:
+            torch.manual_seed(0)
+            positional, named = of
+            result = super(GhostCriterion, self).__call__(*positional, shape=shape, **named)
+            per_example: torch.Tensor = result.loss_per_sample
+            return per_example
+
+        def made_up(value: Any) -> Any:
+            if not torch.is_tensor(value) or not value.requires_grad:
+                return value
+            return torch.randn_like(value).requires_grad_()
+
+        def alike(value: Any) -> Any:
+            """The first example's rows for all; a scalar or a table stays."""
+            if not torch.is_tensor(value) or value.dim() == 0 or len(value) % size:
+                return value
+            first = value.detach()[: len(value) // size]
+            return torch.cat([first] * size)
+
+        with torch.random.fork_rng(devices=devices), torch.enable_grad():
+            torch.manual_seed(0)
+            of = tree_map(made_up, (args, kwargs))
+            outputs = [v for v in tree_leaves(of) if torch.is_tensor(v) and v.requires_grad]
+            first = losses(of)[0]
+            parts = torch.autograd.grad(first, outputs, allow_unused=True)
+            reaches = any(
+                part[len(part) // size :].count_nonzero() > 0 for part in parts if part is not None
+            )
+            other = losses(tree_map(alike, of))[0]
+        if reaches or not torch.allclose(first, other, rtol=1e-3, atol=1e-6, equal_nan=True):
+            raise OsoError(
+                "criterion: an example's loss depends on the other examples of its batch; ghost "
+                "mode needs one loss of each example alone"
+            )

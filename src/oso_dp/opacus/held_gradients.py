@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import grad as convolutions
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.rules import LARGEST_NORM, row_norms
 
 
 class Held(ABC):
@@ -31,7 +32,7 @@ class Held(ABC):
 
     @abstractmethod
     def norms(self) -> Tensor:
-        """[B]"""
+        """float64 [B]: a float32 norm of a long row is too small, and lets its example through."""
 
     @abstractmethod
     def sums(self, weights: Tensor) -> Tensor:
@@ -50,7 +51,7 @@ class Samples(Held):
         self.gradients = gradients.to(dtype).reshape(len(gradients), math.prod(gradients.shape[1:]))
 
     def norms(self) -> Tensor:
-        return torch.linalg.vector_norm(self.gradients, dim=1)
+        return row_norms(self.gradients)
 
     def sums(self, weights: Tensor) -> Tensor:
         return weights @ self.gradients
@@ -82,12 +83,12 @@ class OuterProducts(Factors):
 
     def norms(self) -> Tensor:
         if self.outputs.shape[1] == 1:
-            return self.outputs[:, 0].norm(dim=1) * self.inputs[:, 0].norm(dim=1)
+            return row_norms(self.outputs[:, 0]) * row_norms(self.inputs[:, 0])
         # Terms of many places may cancel. In float32 a norm could then be measured as zero, and
         # the example pass unclipped.
         outputs, inputs = self.outputs.double(), self.inputs.double()
         products = (outputs @ outputs.mT) * (inputs @ inputs.mT)
-        return products.sum(dim=(1, 2)).clamp(min=0).sqrt().to(self.outputs.dtype)
+        return products.sum(dim=(1, 2)).clamp(min=0).sqrt()
 
     def sums(self, weights: Tensor) -> Tensor:
         inputs = self.inputs.flatten(0, 1)
@@ -139,7 +140,7 @@ class TokenRows(Factors):
         outputs = self.outputs.double()  # as in OuterProducts
         same = self.inputs[:, :, None] == self.inputs[:, None, :]
         products = (outputs @ outputs.mT) * same
-        return products.sum(dim=(1, 2)).clamp(min=0).sqrt().to(self.outputs.dtype)
+        return products.sum(dim=(1, 2)).clamp(min=0).sqrt()
 
     def sums(self, weights: Tensor) -> Tensor:
         places, width = self.inputs.flatten(), self.outputs.shape[-1]
@@ -182,12 +183,13 @@ class HeldGradients:
         if not parts:
             return torch.zeros(self.size, dtype=self.dtype, device=self.device)
         norms = torch.linalg.vector_norm(torch.stack(parts), dim=0)
-        unusable = ~norms.isfinite()
+        norms = norms.masked_fill(~(norms <= LARGEST_NORM), math.inf)
+        unusable = norms == math.inf
         if unusable.any():  # such an example contributes nothing, not even zero times NaN
             for one in self.held:
                 if one is not None:
                     one.blank(unusable)
-        return norms
+        return norms.to(self.dtype)
 
     def norms(self) -> Tensor:
         """[1, B]; not finite for an example that must not contribute."""

@@ -6,7 +6,8 @@ by plain differentiation, alone, is held against what the hooks leave of a batch
 
 Of the real examples only the first one's shape and type are looked at. Where they do not say how
 the model is called (a collate function of its own, inputs that are no tensor), or the model does
-not run on random numbers, nothing is tried.
+not run on random numbers, nothing is tried. Of a model that draws random numbers the gradients are
+not tried, only whether an example's outputs depend on the others.
 """
 
 from __future__ import annotations
@@ -67,11 +68,14 @@ def _attempt(
         for layer in model.modules():
             if isinstance(layer, _DropoutNd):
                 layer.eval()
+        before = [buffer.clone() for buffer in model.buffers()]
         outputs = model(inputs)
+        _refuse_memory(model, before)
         again = model(inputs)
         if not torch.is_tensor(outputs) or outputs.shape[dim] != EXAMPLES:
             return None
         if not torch.equal(outputs, again):  # it draws random numbers
+            _refuse_company(model, inputs, dim)
             return None
         directions = torch.randn_like(outputs)
         rows = []
@@ -86,6 +90,39 @@ def _attempt(
         raise
     except Exception:  # whatever a model may do with numbers that mean nothing
         return None
+
+
+def _refuse_memory(model: nn.Module, before: list[Tensor]) -> None:
+    """OsoError if a forward pass changed a buffer: what examples leave there has no noise."""
+    for (name, buffer), value in zip(model.named_buffers(), before, strict=True):
+        if not torch.equal(buffer, value):
+            raise OsoError(
+                f"module: its forward pass changes the buffer {name!r}, which would keep something "
+                "of the examples without noise"
+            )
+
+
+def _refuse_company(model: nn.Module, inputs: Tensor, dim: int) -> None:
+    """OsoError if the first example's outputs, of equal draws, depend on the other examples."""
+
+    def first(of: Tensor) -> Tensor:
+        torch.manual_seed(1)
+        outputs: Tensor = model(of)
+        return outputs.narrow(dim, 0, 1)
+
+    alone = inputs.narrow(dim, 0, 1)
+    once, again = first(inputs), first(inputs)
+    others = first(torch.cat([alone] * EXAMPLES, dim=dim))
+    if not torch.equal(once, again):
+        raise OsoError(
+            "module: equal inputs give other outputs, also after torch.manual_seed; draw random "
+            "numbers by torch alone, so that the model can be tried"
+        )
+    if not torch.allclose(once, others, rtol=TOLERANCE, atol=TOLERANCE * float(once.abs().max())):
+        raise OsoError(
+            "module: an example's outputs depend on the other examples of its batch; the model "
+            "mixes examples"
+        )
 
 
 def _inputs(module: nn.Module, loader: DataLoader, dim: int) -> Tensor | None:

@@ -23,6 +23,7 @@ from opacus.grad_sample import (
 from opacus.grad_sample.conv import compute_conv_grad_sample
 from opacus.utils.module_utils import trainable_parameters
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
@@ -40,6 +41,43 @@ class PerExampleHooks:
     batch_first: bool
     hooks_enabled: bool
     empty = False  # the batch has no example, and one of zeros stands in for its shapes
+    called = False  # in training mode, since the last step
+    size: int | None = None  # how many examples it was called for, if an input tells
+
+    @property
+    def model(self) -> nn.Module:
+        """The user's, without hooks of its own."""
+        module: nn.Module = self._module  # type: ignore[attr-defined]
+        return module
+
+    def watch_calls(self) -> None:
+        handle = self.model.register_forward_pre_hook(self.before_forward, with_kwargs=True)
+        hooks: Any = self.model.autograd_grad_sample_hooks  # which cleanup removes
+        hooks.append(handle)
+
+    def before_forward(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        """OsoError if two batches would run into one: row i would be of two examples."""
+        training = torch.is_grad_enabled() and any(layer.training for layer in model.modules())
+        if not training or not self.hooks_enabled:
+            return
+        if any(getattr(parameter, "_forward_counter", 0) for parameter in model.parameters()):
+            raise OsoError(OPEN)
+        self.called, self.size = True, _size((args, kwargs), 0 if self.batch_first else 1)
+
+    def check_size(self, size: int) -> None:
+        """OsoError unless so many per-example gradients are those of the last call's examples."""
+        if not self.called:
+            raise OsoError("model: call the model itself, once for each batch, not its parts alone")
+        if self.size not in (None, size):
+            raise OsoError(
+                f"model: its layers see {size} examples where the batch has {self.size}; row i of "
+                "each layer's input must be example i's"
+            )
+
+    def forget(self) -> None:
+        """Drop all that a batch left."""
+        forget(self.model)
+        self.called, self.size = False, None
 
     def capture_activations_hook(self, *arguments: Any) -> None:
         # Opacus's ghost hooks refuse tied parameters here; these are held as in hooks mode.
@@ -121,6 +159,7 @@ class WrappedForward(PerExampleHooks):
 
         args, kwargs = tree_map(stand_in, (args, kwargs))
         outputs = model(*args, **kwargs)
+        self.size = 0
         return tree_map(lambda v: v.narrow(dim, 0, 0) if torch.is_tensor(v) else v, outputs)
 
 
@@ -144,17 +183,15 @@ def wrapped(
     module: nn.Module, mode: str, batch_first: bool, loss_reduction: str, wrap_model: bool
 ) -> SanitizingModule | SanitizingHooks | GhostModule | GhostHooks:
     """The model with hooks; `mode` is one of MODES."""
+    common: dict[str, Any] = {"batch_first": batch_first, "loss_reduction": loss_reduction}
+    made: SanitizingModule | SanitizingHooks | GhostModule | GhostHooks
     if mode == GHOST:
-        kind = GhostModule if wrap_model else GhostHooks
-        return kind(module, batch_first=batch_first, loss_reduction=loss_reduction)
-    plain = SanitizingModule if wrap_model else SanitizingHooks
-    functorch = mode == FUNCTORCH
-    return plain(
-        module,
-        batch_first=batch_first,
-        loss_reduction=loss_reduction,
-        force_functorch=functorch,
-    )
+        made = (GhostModule if wrap_model else GhostHooks)(module, **common)
+    else:
+        plain = SanitizingModule if wrap_model else SanitizingHooks
+        made = plain(module, **common, force_functorch=mode == FUNCTORCH)
+    made.watch_calls()
+    return made
 
 
 def hold(parameter: Any, held: Held) -> None:
@@ -197,18 +234,29 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 TWICE = (
-    "loss.backward: was called twice in one step, so that one example could count twice; add the "
-    "losses up first, or split the batch with BatchMemoryManager"
+    "loss.backward: was called twice in one step, so that one example could count twice; take the "
+    "batch in one call of the model, or split it with BatchMemoryManager"
 )
 OPEN = (
-    "model: a forward pass in training mode was left without its backward pass; evaluate with "
-    "model.eval() or under torch.no_grad()"
+    "model: a forward pass in training mode was left without its backward pass; take a batch in "
+    "one call, or split it with BatchMemoryManager, and evaluate with model.eval() or under "
+    "torch.no_grad()"
 )
 
 
 def _is_empty(arguments: Any, dim: int) -> bool:
     tensors = [value for value in tree_leaves(arguments) if torch.is_tensor(value)]
     return any(value.dim() > dim and value.shape[dim] == 0 for value in tensors)
+
+
+def _size(arguments: Any, dim: int) -> int | None:
+    """Of the batch, by the first tensor."""
+    for value in tree_leaves(arguments, is_leaf=lambda one: isinstance(one, PackedSequence)):
+        if isinstance(value, PackedSequence):
+            return int(value.batch_sizes[0])
+        if torch.is_tensor(value) and value.dim() > dim:
+            return value.shape[dim]
+    return None
 
 
 def _close(module: Any) -> None:

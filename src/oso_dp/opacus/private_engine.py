@@ -15,6 +15,7 @@ from oso_dp.methods import Method, find_method
 from oso_dp.opacus.ghost_criterion import GhostCriterion
 from oso_dp.opacus.made_up_examples import try_model
 from oso_dp.opacus.model_hooks import wrapped
+from oso_dp.opacus.poisson_batches import announce_batches
 from oso_dp.opacus.refusals import (
     check_criterion,
     check_engine,
@@ -25,6 +26,7 @@ from oso_dp.opacus.refusals import (
     check_optimizer,
     checked_settings,
 )
+from oso_dp.opacus.sanitize import seeded_generator
 from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
 
 NO_QUANTILE = float("nan")
@@ -53,6 +55,7 @@ class SanitizingEngine(PrivacyEngine):
     def __init__(self, *, accountant: str = "prv", secure_mode: bool = False) -> None:
         check_engine(accountant, secure_mode)
         super().__init__(accountant=accountant, secure_mode=secure_mode)
+        self.optimizers: list[SanitizingOptimizer] = []
 
     def make_private(
         self,
@@ -97,7 +100,8 @@ class SanitizingEngine(PrivacyEngine):
             sample_rate=1 / len(data_loader),
         )
         model, private_optimizer = made[0], made[1]
-        private_optimizer.watch(model._module)
+        private_optimizer.watch(model, made[-1].batch_sampler)
+        self.optimizers.append(private_optimizer)
         model.allow_grad_accumulation()  # the optimizer refuses it, in all modes by one line
         return made
 
@@ -152,6 +156,18 @@ class SanitizingEngine(PrivacyEngine):
             **arguments,
         )
 
+    def get_epsilon(self, delta: float) -> float:
+        """Of all steps so far; OsoError if some of them are in the optimizers' ledgers alone."""
+        released = sum(optimizer.ledger.step_count for optimizer in self.optimizers)
+        booked = sum(steps for *_, steps in self.accountant.history)
+        if released > booked:
+            raise OsoError(
+                f"get_epsilon: the optimizers' ledgers have {released} steps, the accountant "
+                f"{booked}; load the accountant's state, too (load_checkpoint loads both)"
+            )
+        epsilon: float = super().get_epsilon(delta)
+        return epsilon
+
     def _method(
         self, own: dict[str, Any], optimizer: torch.optim.Optimizer
     ) -> tuple[Method, float]:
@@ -170,10 +186,7 @@ class SanitizingEngine(PrivacyEngine):
 
     def _prepare_data_loader(self, data_loader: DataLoader, **arguments: Any) -> DataLoader:
         loader = super()._prepare_data_loader(data_loader, **arguments)
-        # Opacus takes int(1 / rate), which rounding makes one too few for some numbers of batches.
-        # Then loader and accountant would have two sampling rates.
-        name = "num_batches" if arguments["distributed"] else "steps"
-        setattr(loader.batch_sampler, name, len(data_loader))
+        announce_batches(loader, len(data_loader))
         return loader
 
     def _prepare_optimizer(
@@ -186,6 +199,9 @@ class SanitizingEngine(PrivacyEngine):
         **arguments: Any,
     ) -> SanitizingOptimizer:
         generator = self.secure_rng if self.secure_mode else noise_generator
+        if generator is None:
+            first = next(p for g in optimizer.param_groups for p in g["params"] if p.requires_grad)
+            generator = seeded_generator(first.device)
         return SanitizingOptimizer(
             optimizer, generator=generator, secure_mode=self.secure_mode, **arguments
         )

@@ -1,8 +1,8 @@
 """From exact sums of one logical batch to answers: ledger, noise, division by the expected size.
 
 The counterpart of `oso_dp.privacy.mechanism` for batches that Opacus's loader drew. Noise comes
-from where Opacus takes its own: the generator that the user gave, the global one, or, under
-secure_mode, the system's.
+from the generator that the user gave, from one that the global generator seeds once, or, under
+secure_mode, from the system.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ class Noise:
         if not self.secure_mode:
             self.generator = torch.Generator(device)
             self.generator.seed()
+
+
+def seeded_generator(device: torch.device) -> torch.Generator:
+    """One of its own: whoever sets torch's global seed again later repeats nothing of it."""
+    seed = int(torch.randint(0, 2**63 - 1, ()))
+    return torch.Generator(device).manual_seed(seed)
 
 
 def sanitize(

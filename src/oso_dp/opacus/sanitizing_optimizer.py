@@ -21,7 +21,8 @@ from oso_dp.errors import OsoError
 from oso_dp.methods import Method
 from oso_dp.opacus.held_gradients import HeldGradients
 from oso_dp.opacus.method_driver import MethodDriver
-from oso_dp.opacus.model_hooks import forget, held_by, wide
+from oso_dp.opacus.model_hooks import PerExampleHooks, held_by, wide
+from oso_dp.opacus.poisson_batches import Announced
 from oso_dp.opacus.sanitize import Noise, sanitize
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import exact_sums
@@ -82,7 +83,9 @@ class SanitizingOptimizer(DPOptimizer):
         self.sizes = [parameter.numel() for parameter in self.trained]
         self.noise = Noise(generator, secure_mode)
         self.ledger = Ledger(PoissonSampling(sample_rate))
-        self.model: nn.Module | None = None
+        self.hooks: PerExampleHooks | None = None
+        self.batches: Announced | None = None
+        self.account: Callable[[DPOptimizer], None] | None = None
         self._totals: list[Tensor] | None = None
         self._answers: Answers = {}
         self.driver = MethodDriver(
@@ -95,9 +98,26 @@ class SanitizingOptimizer(DPOptimizer):
             self.device,
         )
 
-    def watch(self, model: nn.Module) -> None:
-        """Whose batches these are: what a step leaves unused is dropped there."""
-        self.model = model
+    def watch(self, hooks: PerExampleHooks, batches: Announced) -> None:
+        """Whose gradients these are, of which batches."""
+        self.hooks, self.batches = hooks, batches
+        batches.begin = self.start_over
+
+    def start_over(self) -> None:
+        """Drop what was left of a logical batch: with the next one, examples could count twice."""
+        self._totals = None
+        self._step_skip_queue.clear()
+        self._is_last_step_skipped = False
+        if self.hooks is not None:
+            self.hooks.forget()
+
+    def attach_step_hook(self, fn: Callable[[DPOptimizer], None]) -> None:
+        """The first one is the accountant's and stays; a later one is called after each step's
+        gradient is sanitized."""
+        if self.account is None:
+            self.account = fn
+        else:
+            self.step_hook = fn
 
     @property
     def max_grad_norm(self) -> float:
@@ -118,7 +138,7 @@ class SanitizingOptimizer(DPOptimizer):
         return 1
 
     def signal_skip_step(self, do_skip: bool = True) -> None:
-        if do_skip and self.model is not None and _reduces_in_backward(self.model):
+        if do_skip and self.hooks is not None and _reduces_in_backward(self.hooks.model):
             raise OsoError(
                 "DistributedDataParallel: its workers would wait for each other in pieces of a "
                 "batch; for BatchMemoryManager, wrap the model with Opacus's "
@@ -147,13 +167,15 @@ class SanitizingOptimizer(DPOptimizer):
             )
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             gradients = HeldGradients(held, self.sizes, self.dtype, self.device)
+            if self.hooks is not None:
+                self.hooks.check_size(gradients.size)
             queries = self.driver.queries(self.noise_multiplier)
             present = torch.ones(1, gradients.size, dtype=torch.bool, device=self.device)
             sums = exact_sums(queries, ONE_RUN, gradients, present)
         past = self._totals
         self._totals = sums if past is None else [a + b for a, b in zip(past, sums, strict=True)]
-        if self.model is not None:
-            forget(self.model)
+        if self.hooks is not None:
+            self.hooks.forget()
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
         """Leave the sanitized gradient at the parameters, unless this step is to be skipped."""
@@ -182,6 +204,9 @@ class SanitizingOptimizer(DPOptimizer):
             parts = (gradient * scale).split(self.sizes)
             for parameter, part in zip(self.trained, parts, strict=True):
                 parameter.grad = part.view_as(parameter).to(parameter.dtype)
+            self._clear_others()
+        if self.step_hook is not None:
+            self.step_hook(self)
         return True
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
@@ -232,10 +257,20 @@ class SanitizingOptimizer(DPOptimizer):
         self.ledger = ledger
         self._totals = None
         self.noise.renew(self.device)
+        if self.batches is not None and not self.secure_mode:
+            self.batches.renew()
 
     def _record(self) -> None:
-        if self.step_hook is not None:
-            self.step_hook(self)
+        if self.account is not None:
+            self.account(self)
+
+    def _clear_others(self) -> None:
+        """What an earlier backward pass left at a parameter that is frozen now is not sanitized."""
+        trained = {id(parameter) for parameter in self.trained}
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in trained:
+                    parameter.grad = None
 
     @contextmanager
     def _adapted_rates(self) -> Iterator[None]:

@@ -1,0 +1,288 @@
+"""What a hostile reading of this room brought to light, each as a test of its own."""
+
+from collections.abc import Callable
+from itertools import chain, islice
+
+import numpy as np
+import pytest
+import torch
+from opacus.data_loader import DPDataLoader
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from tests.opacus.made import (
+    MODES,
+    QUIET,
+    Made,
+    Recorded,
+    examples,
+    loader_of,
+    make,
+    network,
+    parameters_of,
+)
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+from oso_dp.errors import OsoError
+from oso_dp.opacus.poisson_batches import announce_batches
+
+pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
+
+
+class Squares(nn.Module):
+    """One loss of each example, however many outputs it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reduction = "sum"
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = (outputs - targets).flatten(1).square().sum(dim=1)
+        return losses if self.reduction == "none" else losses.sum()
+
+
+class Places(nn.Module):
+    """Takes each number of an example for an example of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.linear(inputs.reshape(-1, 1)).view(len(inputs), -1, 3).mean(dim=1)
+
+
+class Remembering(nn.Module):
+    """Keeps a sum of its examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.seen += inputs.detach().sum(dim=0)
+        return self.linear(inputs)
+
+
+class Drawing(nn.Module):
+    """Drops numbers out, and, if it mixes, subtracts the batch's mean."""
+
+    def __init__(self, mixes: bool = False, own: bool = False) -> None:
+        super().__init__()
+        self.linear, self.mixes = nn.Linear(6, 3), mixes
+        self.generator = np.random.default_rng(0) if own else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        kept = nn.functional.dropout(inputs, 0.1)
+        if self.generator is not None:
+            kept = kept * float(self.generator.random())
+        return self.linear(kept - kept.mean(dim=0) if self.mixes else kept)
+
+
+class InBatch(nn.Module):
+    """Other examples of the batch are what an example is not."""
+
+    reduction = "mean"
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        places = torch.arange(len(outputs))
+        return nn.functional.cross_entropy(outputs @ outputs.T, places, reduction=self.reduction)
+
+
+class ByClass(nn.Module):
+    """Weighs an example by how many of its batch are of its class."""
+
+    reduction = "mean"
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        losses = losses / targets.bincount(minlength=3)[targets]
+        return losses if self.reduction == "none" else losses.mean()
+
+
+def refused(made: Made, run: Callable[[], object], message: str) -> None:
+    with pytest.raises(OsoError, match=message) as raised:
+        run()
+    assert "\n" not in str(raised.value)
+    assert made.optimizer.ledger.step_count == 0
+
+
+@pytest.mark.parametrize("layer", ["linear", "convolution"])
+def test_long_gradients_do_not_exceed_the_sensitivities(layer) -> None:
+    """float32 sums of a million equal squares come out too small, and so would the norm."""
+    model: nn.Module = nn.Linear(1000, 1000, bias=False)
+    shape: tuple[int, ...] = (2, 1000)
+    if layer == "convolution":
+        model, shape = nn.Conv1d(1000, 1000, 1, bias=False), (2, 1000, 1)
+    nn.init.constant_(model.weight, 1e-2)
+    inputs, targets = torch.full(shape, 0.7), torch.zeros(shape)
+    made = make(
+        mode="hooks" if layer == "linear" else "ghost", model=model, criterion=Squares(),
+        loader=loader_of(inputs, targets, batch_size=1), loss_reduction="sum", noise=Recorded(),
+        max_grad_norm=1.0, threshold_rate=0.0,
+    )  # fmt: skip
+    made.step(inputs[:1], targets[:1])
+    for mean in made.optimizer.driver.state.memory.values():
+        total = float(mean.double().norm()) * made.optimizer.batch_size
+        assert total == pytest.approx(1.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("wrap_model", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_losses_of_two_calls_are_not_added_up(mode, wrap_model) -> None:
+    """Row i would be of example i of both calls: its clip would bound neither."""
+    made = make(mode=mode, wrap_model=wrap_model)
+    inputs, targets = examples(count=4)
+
+    def add_up() -> None:
+        loss = made.criterion(made.model(inputs[:2]), targets[:2])
+        (loss + made.criterion(made.model(inputs[2:]), targets[2:])).backward()
+
+    refused(made, add_up, "left without its backward pass; take a batch in one call")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -> None:
+    data = TensorDataset(*examples())
+    loader = DataLoader(data, batch_size=12, collate_fn=lambda rows: default_collate(rows[:]))
+    made = make(mode=mode, model=Places(), loader=loader)
+    words = "see 24 examples where the batch has 4|4 losses for a batch of 24 examples"
+    refused(made, lambda: made.step(*examples(count=4)), words)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (Remembering, "changes the buffer 'seen'"),
+        (lambda: Drawing(mixes=True), "outputs depend on the other examples"),
+        (lambda: Drawing(own=True), "also after torch.manual_seed"),
+        (Drawing, None),
+    ],
+)
+def test_a_model_that_remembers_or_draws_and_mixes_is_refused(build, message) -> None:
+    if message is None:
+        make(model=build())
+        return
+    with pytest.raises(OsoError, match=message) as raised:
+        make(model=build())
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("criterion", [InBatch, ByClass])
+def test_a_criterion_that_mixes_examples_is_refused(criterion) -> None:
+    made = make(mode="ghost", criterion=criterion())
+    inputs, _ = examples(count=4)
+    refused(made, lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on the oth")
+
+
+def test_parts_of_a_model_are_not_called_without_it() -> None:
+    made = make()
+    inputs, _ = examples(count=4)
+    part = made.model._module[0](inputs).sum()
+    part.backward()
+    refused(made, made.optimizer.step, "call the model itself")
+
+
+def test_a_loop_that_is_left_early_leaves_nothing_behind() -> None:
+    """Everybody is in each batch, so that an example that counts twice is one too many."""
+    inputs, targets = examples(double=True, count=12)
+    outcomes = []
+    for pieces_before in (0, 2):
+        made = make(
+            model=network(double=True), loader=loader_of(inputs, targets, batch_size=12),
+            noise=Recorded(),
+        )  # fmt: skip
+        for stop in (pieces_before, None):
+            with BatchMemoryManager(
+                data_loader=made.loader, max_physical_batch_size=4, optimizer=made.optimizer
+            ) as loader:
+                for batch in islice(loader, stop):
+                    made.step(*batch)
+        assert made.optimizer.ledger.step_count == 1
+        outcomes.append(parameters_of(made.optimizer))
+    torch.testing.assert_close(*outcomes, rtol=1e-12, atol=1e-12)
+
+
+def test_a_step_over_two_batches_of_the_loader_is_not_noticed() -> None:
+    """docs/opacus.md says so: whoever makes it noticed must change the page, too."""
+    made = make()
+    inputs, targets = examples(count=1)
+    for skip in (True, False):
+        made.optimizer.signal_skip_step(skip)
+        made.step(inputs, targets)
+    assert made.optimizer.ledger.step_count == 1
+
+
+def test_a_seed_within_the_loop_repeats_neither_noise_nor_batches() -> None:
+    made = make()
+    noises, batches = [], []
+    for _ in range(2):
+        torch.manual_seed(0)
+        batches.append(list(made.loader.batch_sampler))
+        noises.append(made.optimizer.noise("noise", 1.0, [torch.empty(9)]))
+    assert not torch.equal(*noises)
+    assert batches[0] != batches[1]
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+def test_a_resumed_run_has_fresh_batches(seeded) -> None:
+    drawn = []
+    saved = make().optimizer.state_dict()
+    for _ in range(2):
+        torch.manual_seed(0)
+        generator = torch.Generator().manual_seed(5) if seeded else None
+        data = TensorDataset(*examples())
+        made = make(loader=DataLoader(data, batch_size=12, generator=generator))
+        made.optimizer.load_state_dict(saved)
+        torch.manual_seed(0)
+        drawn.append(list(made.loader.batch_sampler))
+    assert drawn[0] != drawn[1]
+
+
+def test_a_frozen_parameter_is_not_moved_by_what_an_earlier_pass_left() -> None:
+    model = network()
+    model(examples(count=3)[0]).sum().backward()
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    made = make(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    made.step(*examples(count=3))
+    assert torch.equal(model[0].weight, before)
+
+
+def test_an_accountant_that_lacks_steps_tells_no_epsilon() -> None:
+    first, second = make(), make()
+    first.step(*examples(count=3))
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    assert first.engine.get_epsilon(1e-5) > 0
+    with pytest.raises(OsoError, match="ledgers have 1 steps, the accountant 0") as raised:
+        second.engine.get_epsilon(1e-5)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_hook_of_the_scripts_does_not_replace_the_accountants() -> None:
+    made = make()
+    seen = []
+    made.optimizer.attach_step_hook(lambda optimizer: seen.append(optimizer.max_grad_norm))
+    made.step(*examples(count=3))
+    assert made.engine.accountant.history == [(1.0, 0.1, 1)]
+    assert seen == [0.5]
+
+
+def test_each_worker_has_all_batches_also_the_empty_ones_and_draws_its_own(monkeypatch) -> None:
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
+    drawn = []
+    for rank in (0, 1):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda *group, rank=rank: rank)
+        loader = DPDataLoader.from_data_loader(loader_of(torch.arange(8.0)[:, None], batch_size=1),
+                                               distributed=True)  # fmt: skip
+        torch.manual_seed(0)
+        batches = announce_batches(loader, 400)
+        drawn.append(list(batches))
+        assert len(drawn[-1]) == len(loader) == 400
+        shares = torch.bincount(torch.tensor([*chain(*drawn[-1])]), minlength=8) / 400
+        assert (shares > 0).sum() == 4
+        assert float(shares[shares > 0].mean()) == pytest.approx(1 / 8, rel=0.2)
+    first, second = ({place for batch in one for place in batch} for one in drawn)
+    assert first.isdisjoint(second)
+    # Equal seeds in both workers must not draw equal places.
+    assert [len(batch) for batch in drawn[0]] != [len(batch) for batch in drawn[1]]
