@@ -186,7 +186,7 @@ DROP_IN = [
     ),
     in_hooks(
         "drop-in: places of an example are examples of their own",
-        "        if self.size not in (None, size):\n",
+        "        if self.example_count not in (None, size):\n",
         "        if False:\n",
         ATTACKED,
     ),

@@ -72,7 +72,8 @@ class GhostCriterion(DPLossFastGradientClipping):
                 f"criterion: returned losses of shape {tuple(losses.shape)} under reduction='none';"
                 " it must return one loss of each example, [B]"
             )
-        if not self.tried and len(losses) > 1:
+        whole = self.module.example_count in (None, len(losses))  # else `backward` says so
+        if whole and not self.tried and len(losses) > 1:
             self.tried = True
             self._try(args, shape, kwargs, len(losses))
         return GhostLoss(self.module, self.optimizer, losses, self.loss_reduction)

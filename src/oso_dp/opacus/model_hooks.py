@@ -41,18 +41,14 @@ class PerExampleHooks:
     batch_first: bool
     hooks_enabled: bool
     empty = False  # the batch has no example, and one of zeros stands in for its shapes
-    called = False  # in training mode, since the last step
-    size: int | None = None  # how many examples it was called for, if an input tells
-
-    @property
-    def model(self) -> nn.Module:
-        """The user's, without hooks of its own."""
-        module: nn.Module = self._module  # type: ignore[attr-defined]
-        return module
+    # A wrapped model shows the user's own attributes, which names here must not hide.
+    _module: nn.Module
+    was_called = False  # in training mode, since the last step
+    example_count: int | None = None  # of that call, if an input tells
 
     def watch_calls(self) -> None:
-        handle = self.model.register_forward_pre_hook(self.before_forward, with_kwargs=True)
-        hooks: Any = self.model.autograd_grad_sample_hooks  # which cleanup removes
+        handle = self._module.register_forward_pre_hook(self.before_forward, with_kwargs=True)
+        hooks: Any = self._module.autograd_grad_sample_hooks  # which cleanup removes
         hooks.append(handle)
 
     def before_forward(self, model: nn.Module, args: Any, kwargs: Any) -> None:
@@ -62,22 +58,23 @@ class PerExampleHooks:
             return
         if any(getattr(parameter, "_forward_counter", 0) for parameter in model.parameters()):
             raise OsoError(OPEN)
-        self.called, self.size = True, _size((args, kwargs), 0 if self.batch_first else 1)
+        self.was_called = True
+        self.example_count = _size((args, kwargs), 0 if self.batch_first else 1)
 
-    def check_size(self, size: int) -> None:
+    def check_count(self, size: int) -> None:
         """OsoError unless so many per-example gradients are those of the last call's examples."""
-        if not self.called:
+        if not self.was_called:
             raise OsoError("model: call the model itself, once for each batch, not its parts alone")
-        if self.size not in (None, size):
+        if self.example_count not in (None, size):
             raise OsoError(
-                f"model: its layers see {size} examples where the batch has {self.size}; row i of "
-                "each layer's input must be example i's"
+                f"model: its layers see {size} examples where the batch has "
+                f"{self.example_count}; row i of each layer's input must be example i's"
             )
 
-    def forget(self) -> None:
+    def forget_batch(self) -> None:
         """Drop all that a batch left."""
-        forget(self.model)
-        self.called, self.size = False, None
+        forget(self._module)
+        self.was_called, self.example_count = False, None
 
     def capture_activations_hook(self, *arguments: Any) -> None:
         # Opacus's ghost hooks refuse tied parameters here; these are held as in hooks mode.
@@ -104,11 +101,11 @@ class PerExampleHooks:
 
     def set_grad_sample_to_none(self) -> None:
         """What the model's own zero_grad calls."""
-        for parameter in self._module.parameters():  # type: ignore[attr-defined]
-            parameter.grad_sample = parameter.held = None
+        for parameter in self._module.parameters():
+            parameter.grad_sample = parameter.held = None  # type: ignore[attr-defined]
 
     def cleanup(self) -> None:
-        for parameter in self._module.parameters():  # type: ignore[attr-defined]
+        for parameter in self._module.parameters():
             if hasattr(parameter, "held"):
                 del parameter.held
         super().cleanup()  # type: ignore[misc]
@@ -139,7 +136,7 @@ class WrappedForward(PerExampleHooks):
     """A wrapped model, which layers cannot stop that fail on a batch of no examples."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        model: nn.Module = self._module  # type: ignore[attr-defined]
+        model = self._module
         dim = 0 if self.batch_first else 1
         self.empty = False
         try:
@@ -159,7 +156,7 @@ class WrappedForward(PerExampleHooks):
 
         args, kwargs = tree_map(stand_in, (args, kwargs))
         outputs = model(*args, **kwargs)
-        self.size = 0
+        self.example_count = 0
         return tree_map(lambda v: v.narrow(dim, 0, 0) if torch.is_tensor(v) else v, outputs)
 
 

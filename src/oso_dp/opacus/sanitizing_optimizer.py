@@ -109,7 +109,7 @@ class SanitizingOptimizer(DPOptimizer):
         self._step_skip_queue.clear()
         self._is_last_step_skipped = False
         if self.hooks is not None:
-            self.hooks.forget()
+            self.hooks.forget_batch()
 
     def attach_step_hook(self, fn: Callable[[DPOptimizer], None]) -> None:
         """The first one is the accountant's and stays; a later one is called after each step's
@@ -138,7 +138,7 @@ class SanitizingOptimizer(DPOptimizer):
         return 1
 
     def signal_skip_step(self, do_skip: bool = True) -> None:
-        if do_skip and self.hooks is not None and _reduces_in_backward(self.hooks.model):
+        if do_skip and self.hooks is not None and _reduces_in_backward(self.hooks._module):
             raise OsoError(
                 "DistributedDataParallel: its workers would wait for each other in pieces of a "
                 "batch; for BatchMemoryManager, wrap the model with Opacus's "
@@ -168,14 +168,14 @@ class SanitizingOptimizer(DPOptimizer):
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             gradients = HeldGradients(held, self.sizes, self.dtype, self.device)
             if self.hooks is not None:
-                self.hooks.check_size(gradients.size)
+                self.hooks.check_count(gradients.size)
             queries = self.driver.queries(self.noise_multiplier)
             present = torch.ones(1, gradients.size, dtype=torch.bool, device=self.device)
             sums = exact_sums(queries, ONE_RUN, gradients, present)
         past = self._totals
         self._totals = sums if past is None else [a + b for a, b in zip(past, sums, strict=True)]
         if self.hooks is not None:
-            self.hooks.forget()
+            self.hooks.forget_batch()
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
         """Leave the sanitized gradient at the parameters, unless this step is to be skipped."""
