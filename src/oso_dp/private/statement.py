@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
 
 
@@ -61,7 +62,7 @@ class Statement:
 
     @classmethod
     def from_json(cls, text: str) -> "Statement":
-        stored: dict[str, Any] = json.loads(text)
+        stored: dict[str, Any] = parse_json(text)
         stored["releases"] = tuple((name, nu) for name, nu in stored["releases"])
         return cls(**stored)
 
