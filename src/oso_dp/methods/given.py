@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from oso_dp.errors import OsoError
@@ -22,15 +22,22 @@ def check_number(name: str, value: Any, **limits: float) -> None:
         raise OsoError(f"{name} {value!r}: must be a number{' ' if allowed else ''}{allowed}")
 
 
-def settings_of(kind: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
+def settings_of(
+    kind: type[Settings],
+    values: Mapping[str, Any],
+    where: str,
+    besides: Collection[str] = (),
+    without: Collection[str] = (),
+) -> Settings:
     """A method's settings; OsoError for a name or a value that they do not take.
 
-    `where`: what was called, for the message.
+    For the message: `where`, what was called, and the arguments that it takes `besides`. `without`:
+    settings that are given otherwise there.
     """
-    fields = {one.name: one for one in dataclasses.fields(kind)}
+    fields = {one.name: one for one in dataclasses.fields(kind) if one.name not in without}
     for name, value in values.items():
         if name not in fields:
-            known = ", ".join(sorted(fields)) or "none"
-            raise OsoError(f"{where}: unknown argument {name!r}; the method's settings are {known}")
+            known = ", ".join(sorted({*fields, *besides})) or "none"
+            raise OsoError(f"{where}: unknown argument {name!r}; the method's are {known}")
         check_number(name, value, **fields[name].metadata)
     return kind(**values)

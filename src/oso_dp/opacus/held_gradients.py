@@ -196,7 +196,7 @@ class HeldGradients:
         return self._norms[None]
 
     def layer_norms(self) -> Mapping[str, Tensor]:
-        raise NotImplementedError("no query of this room is about a group of layers")
+        raise ValueError("no query of this room is about a group of layers")
 
     def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
         """sum_i weights[0, j, i] g_i for weights [1, J, B], as [1, J, P]."""
@@ -208,7 +208,7 @@ class HeldGradients:
         return torch.cat(parts, dim=1)[None]
 
     def plain_sums(self, present: Tensor) -> Tensor:
-        raise NotImplementedError("no query of this room goes without norms")
+        raise ValueError("no query of this room goes without norms")
 
     def _zeros(self, rows: int, size: int) -> Tensor:
         return torch.zeros(rows, size, dtype=self.dtype, device=self.device)

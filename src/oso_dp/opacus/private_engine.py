@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
+from oso_dp.methods.given import check_number, settings_of
 from oso_dp.opacus.ghost_criterion import GhostCriterion
 from oso_dp.opacus.made_up_examples import try_model
 from oso_dp.opacus.model_hooks import wrapped
@@ -22,9 +23,7 @@ from oso_dp.opacus.refusals import (
     check_loader,
     check_modes,
     check_module,
-    check_number,
     check_optimizer,
-    checked_settings,
 )
 from oso_dp.opacus.sanitize import seeded_generator
 from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
@@ -173,7 +172,10 @@ class SanitizingEngine(PrivacyEngine):
     ) -> tuple[Method, float]:
         """The method with its settings, and gamma (NaN where there is none)."""
         kind = find_method(self.method_name)
-        return kind(checked_settings(kind.Settings, own, self.extra), 0.0), NO_QUANTILE
+        # max_grad_norm is the initial threshold.
+        without = ("initial_threshold",)
+        settings = settings_of(kind.Settings, own, "make_private", self.extra, without)
+        return kind(settings, 0.0), NO_QUANTILE
 
     def _prepare_model(self, module: nn.Module, **arguments: Any) -> Any:
         return wrapped(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import operator
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -27,12 +24,10 @@ from torch.utils.data import (
 )
 
 from oso_dp.errors import OsoError
-from oso_dp.methods import Settings
+from oso_dp.methods.given import check_number
 from oso_dp.opacus.model_hooks import FUNCTORCH, GHOST, MODES
 
 ACCOUNTANTS = ("prv", "rdp")
-LIMITS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
-SIGNS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 
 
 def check_engine(accountant: Any, secure_mode: bool) -> None:
@@ -43,30 +38,6 @@ def check_engine(accountant: Any, secure_mode: bool) -> None:
         )
     if secure_mode and find_spec("torchcsprng") is None:
         raise OsoError("secure_mode: needs the package torchcsprng, which is not installed")
-
-
-def check_number(name: str, value: Any, **limits: float) -> None:
-    """OsoError unless `value` is a finite number within `limits` (gt, ge, lt, le)."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    fits = number and math.isfinite(value)
-    if not fits or not all(LIMITS[key](value, limit) for key, limit in limits.items()):
-        allowed = " and ".join(f"{SIGNS[key]} {limit:g}" for key, limit in limits.items())
-        raise OsoError(f"{name} {value!r}: must be a number{' ' if allowed else ''}{allowed}")
-
-
-def checked_settings(kind: type[Settings], values: Mapping[str, Any], more: set[str]) -> Settings:
-    """A method's settings; OsoError for a name or a value that they do not take.
-
-    `more`: names that the engine takes beside them, for the message.
-    """
-    fields = {one.name: one for one in dataclasses.fields(kind)}
-    fields.pop("initial_threshold", None)  # max_grad_norm is that
-    for name, value in values.items():
-        if name not in fields:
-            known = ", ".join(sorted({*fields, *more}))
-            raise OsoError(f"make_private: unknown argument {name!r}; the method's are {known}")
-        check_number(name, value, **fields[name].metadata)
-    return kind(**values)
 
 
 def check_modes(arguments: Mapping[str, Any], secure_mode: bool) -> None:
