@@ -8,15 +8,25 @@ from typing import TYPE_CHECKING, Any
 from oso_dp.errors import OsoError
 
 if TYPE_CHECKING:
-    from oso_dp.private import History, PrivateModel, Statement, load_private, train_private
+    from oso_dp.private import (
+        History,
+        PrivateModel,
+        PrivateSearch,
+        Statement,
+        load_private,
+        search_private,
+        train_private,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
     "History",
     "OsoError",
     "PrivateModel",
+    "PrivateSearch",
     "Statement",
     "load_private",
+    "search_private",
     "train_private",
 ]
 

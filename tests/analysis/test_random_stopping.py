@@ -7,45 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.accounting.draw_chances import probabilities
 
 from oso_dp.accounting.search import SHAPES
-from oso_dp.analysis.random_stopping import chances, generating_function, outcomes
+from oso_dp.analysis.random_stopping import chances, outcomes
 from oso_dp.reporting.tables.search_outcome import outcome_table
 
 STOP = {"selection": "random_stopping"}
 SHAPED = (*SHAPES.values(), 0.5, 3.0)
-
-
-def probabilities(mean, shape, most):
-    """P[K = k] for k = 0 to `most`, from the distribution's own formula (Definition 1)."""
-    if math.isinf(shape):
-        return [math.exp(-mean) * mean**k / math.factorial(k) for k in range(most + 1)]
-    low, high = 1e-12, 1.0
-    for _ in range(200):  # the mean falls with gamma
-        gamma = (low + high) / 2
-        if shape == 0:
-            at = (1 / gamma - 1) / math.log(1 / gamma)
-        else:
-            at = shape * (1 / gamma - 1) / (1 - gamma**shape)
-        low, high = (gamma, high) if at > mean else (low, gamma)
-    if shape == 0:
-        return [0.0] + [(1 - gamma) ** k / (k * math.log(1 / gamma)) for k in range(1, most + 1)]
-    weight, found = 1.0, [0.0]
-    for k in range(1, most + 1):
-        weight *= (1 - gamma) * (k - 1 + shape) / k
-        found.append(weight / (gamma**-shape - 1))
-    return found
-
-
-@pytest.mark.parametrize("shape", SHAPED)
-def test_the_number_of_runs_has_its_distribution_and_mean(shape):
-    chance = probabilities(4.0, shape, 150)
-    assert sum(chance) == pytest.approx(1, abs=1e-6)
-    assert sum(k * p for k, p in enumerate(chance)) == pytest.approx(4, abs=1e-4)
-    made = generating_function(4.0, shape)
-    for x in (0.0, 0.2, 0.7, 1.0):
-        expected = sum(p * x**k for k, p in enumerate(chance))
-        assert made(np.array(x)) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("shape", SHAPED)

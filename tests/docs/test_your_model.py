@@ -1,4 +1,4 @@
-"""The page on one's own model: its lines run as they stand, and its table names every argument."""
+"""The page on one's own model: its lines run as they stand; its tables name every argument."""
 
 import inspect
 import re
@@ -15,7 +15,7 @@ def page(repo) -> str:
 
 def test_its_lines_run_and_what_they_say_is_true(page, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    snippet, search = re.findall(r"```python\n(.*?)```", page, re.S)
     assert len(snippet.strip().splitlines()) <= 16
     names: dict = {}
     exec(snippet, names)
@@ -24,12 +24,23 @@ def test_its_lines_run_and_what_they_say_is_true(page, tmp_path, monkeypatch, ca
     assert 2.99 < trained.epsilon <= 3
     back = oso_dp.load_private("model.oso", names["model"])
     assert back.statement == trained.statement
+    exec(search, names)
+    made = names["search"]
+    assert capsys.readouterr().out == f"{made.point} {made.score} {made.score_std}\n" + (
+        f"{made.best.statement}\n"
+    )
+    assert 0.001 < made.score_std < 0.01
+    assert 2.99 < made.best.epsilon <= 3
 
 
 def test_every_argument_is_there_with_its_default(page) -> None:
-    parameters = inspect.signature(oso_dp.train_private).parameters
+    train, search = (
+        inspect.signature(made).parameters for made in (oso_dp.train_private, oso_dp.search_private)
+    )
+    parameters = {**search, **train}
     named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.*?) \|", page, re.M))))
-    assert named == parameters.keys() - {"model", "settings", "momentum", "seed", "progress"}
-    for name in ("method", "accountant", "randomness", "learning_rate"):
+    besides = {"model", "settings", "training", "momentum", "seed", "progress"}
+    assert named == parameters.keys() - besides
+    for name in ("selection", "shape", "method", "accountant", "randomness", "learning_rate"):
         (row,) = re.findall(rf"^\| `{name}` .*\| `?(.*?)`? \|$", page, re.M)
         assert row == str(parameters[name].default)

@@ -3,11 +3,16 @@
 from fault import Fault, in_streams
 
 T = "tests/private/"
+NOISY = "tests/privacy/test_noisy_share.py"
 TRAIN, REFUSED, SAVED = T + "test_train_private.py", T + "test_refused.py", T + "test_saved.py"
 
 
 def in_train(name: str, old: str, new: str, tests: str = TRAIN) -> Fault:
-    return Fault(name, "private/train.py", old, new, tests)
+    return Fault(name, "private/one_training.py", old, new, tests)
+
+
+def in_search(name: str, old: str, new: str) -> Fault:
+    return Fault(name, "private/private_search.py", old, new, T + "test_search_private.py")
 
 
 OWN_MODELS = [
@@ -30,7 +35,7 @@ OWN_MODELS = [
     Fault(
         "own model: what was spent before does not count",
         "private/budget.py",
-        "return epsilon_of([spent, more], delta, accountant)",
+        "return epsilon_of([*spent, more], delta, accountant)",
         "return epsilon_of([more], delta, accountant)",
         TRAIN,
     ),
@@ -55,18 +60,78 @@ OWN_MODELS = [
     ),
     in_train(
         "own model: its noise has a seed unless told otherwise",
-        "randomness=randomness,\n        precision",
-        'randomness="seeded",\n        precision',
+        "randomness=choices.randomness,\n            precision",
+        'randomness="seeded",\n            precision',
     ),
     in_train(
         "own model: the budget is for each run of another sampling rate",
-        "noise_multiplier=noise_for(sampling, steps,",
-        "noise_multiplier=noise_for(PoissonSampling(sampling.rate / 2), steps,",
+        "        self.sampling = PoissonSampling(self.batch_size / n)",
+        "        self.sampling = PoissonSampling(self.batch_size / n / 2)",
     ),
     in_train(
         "own model: epsilon of the statement is the budget",
-        "epsilon=epsilon_of([ledger], delta, accountant),",
-        "epsilon=epsilon,",
+        "epsilon=paid.epsilon(delta, accountant),",
+        "epsilon=budget.epsilon,",
+    ),
+    in_search(
+        "search: each training gets the noise of one",
+        "        steps *= candidates\n",
+        "",
+    ),
+    in_search(
+        "search: the other trainings are not paid for",
+        "paid = Paid(ended.ledger, others, scores=scores.ledger)",
+        "paid = Paid(ended.ledger, scores=scores.ledger)",
+    ),
+    in_search(
+        "search: random stopping is calibrated for another mean than is drawn",
+        "search = Search(sampling, steps, mean, RANDOM_STOPPING, SHAPES[shape])",
+        "search = Search(sampling, steps, 2, RANDOM_STOPPING, SHAPES[shape])",
+    ),
+    in_search(
+        "search: random stopping trains each candidate once, and no other number",
+        "    count = number_of_runs(mean, shape, words)\n",
+        "    number_of_runs(mean, shape, words)\n    count = len(candidates)\n",
+    ),
+    in_search(
+        "search: the trainings of a seed share one stream",
+        'f"{name}/{number}")(noise, shows)',
+        "name)(noise, shows)",
+    ),
+    Fault(
+        "search: a number of trainings one too small",
+        "accounting/stopping.py",
+        "        runs, ratio = 1, _binomial_ratio(gamma, shape)\n",
+        "        runs, ratio = 0, _binomial_ratio(gamma, shape)\n",
+        "tests/accounting/test_stopping.py",
+    ),
+    Fault(
+        "search: a score's noise is halved twice",
+        "privacy/noisy_share.py",
+        "noise * self.noise_multiplier * _SENSITIVITY",
+        "noise * self.noise_multiplier * _SENSITIVITY**2",
+        NOISY,
+    ),
+    Fault(
+        "search: a score is not held to its range",
+        "privacy/noisy_share.py",
+        ".nan_to_num(nan=0.0).clamp(0, 1)",
+        ".nan_to_num(nan=0.0)",
+        NOISY,
+    ),
+    Fault(
+        "search: only the first score is in the ledger",
+        "privacy/noisy_share.py",
+        "        self.ledger.record(",
+        "        self.ledger.steps or self.ledger.record(",
+        NOISY,
+    ),
+    Fault(
+        "search: a statement leaves the scores' cost out",
+        "private/paid.py",
+        "            return epsilon_of([self.scores], delta, accountant)",
+        "            return 0.0",
+        T + "test_search_private.py",
     ),
     in_train(
         "own model: the first training's state is changed by the second",
@@ -76,8 +141,8 @@ OWN_MODELS = [
     Fault(
         "own model: a saved ledger need not agree with its statement",
         "private/trained.py",
-        "if not statement.describes(ledger):",
-        "if not ledger:",
+        "if not statement.describes(paid):",
+        "if not paid:",
         SAVED,
     ),
     Fault(

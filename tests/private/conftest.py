@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from oso_dp import train_private
+from oso_dp import search_private, train_private
 from oso_dp.private.budget import noise_for
 
 N = 400
@@ -21,9 +21,12 @@ def priced(sampling, steps, epsilon, delta, accountant):
 @pytest.fixture(autouse=True)
 def no_price_is_computed_twice(monkeypatch):
     def price(*asked):
-        return noise_for(*asked) if asked[-1] is not None else priced(*asked[:-1])
+        if any(ledger.steps for ledger in (asked[5] if len(asked) > 5 else ())):
+            return noise_for(*asked)
+        return priced(*asked[:5])
 
     monkeypatch.setattr("oso_dp.private.train.noise_for", price)
+    monkeypatch.setattr("oso_dp.private.private_search.noise_for", price)
 
 
 @pytest.fixture
@@ -38,6 +41,21 @@ def model():
     with torch.random.fork_rng():
         torch.manual_seed(4)
         return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+@pytest.fixture
+def search(model, data):
+    """search_private with what every test would say; all examples in each batch: priced at once."""
+
+    def call(grid=None, **changed):
+        given = {"model": model, "loss": nn.CrossEntropyLoss(reduction="none"), "data": data}
+        usual = {"epsilon": 3.0, "delta": 1e-5, "epochs": 2, "batch_size": N, "progress": False}
+        if "validation" not in changed:
+            usual["score"] = lambda model: 0.5
+        grid = {"learning_rate": [0.1, 0.5, 1.0]} if grid is None else grid
+        return search_private(**{**given, **usual, "grid": grid, **changed})
+
+    return call
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from oso_dp import OsoError, load_private
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.private import trained
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 
@@ -64,7 +66,8 @@ def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:
     made, path = saved
     edited = json.loads(made.ledger.to_json())
     edited["steps"][0]["count"] -= 1
-    changed(path, ledger=json.dumps(edited))
+    paid = json.loads(made.paid.to_json())
+    changed(path, paid=json.dumps({**paid, "ledger": json.dumps(edited)}))
     with pytest.raises(OsoError, match="its ledger says another thing than its statement"):
         load_private(path, model)
 
@@ -85,6 +88,28 @@ def test_a_statement_that_claims_another_thing_is_refused(saved, model, claim) -
     claimed = json.loads(made.statement.to_json()) | claim
     changed(path, statement=json.dumps(claimed))
     with pytest.raises(OsoError, match="its ledger says another thing than its statement"):
+        load_private(path, model)
+
+
+def ledger_of(noise: float, count: int) -> str:
+    return Ledger(PoissonSampling(0.1), [((SumQuery("x", noise),), count)]).to_json()
+
+
+@pytest.mark.parametrize(
+    "paid",
+    [
+        {"scores": ledger_of(1.0, 3)},
+        {"others": [ledger_of(1.0, 3)]},
+        {"stopping": {"mean_runs": 4, "shape": "geometric", "one": ledger_of(90.0, 1)}},
+        {"stopping": {"mean_runs": 4, "shape": "none", "one": ledger_of(0.1, 99)}},
+        {"stopping": {"mean_runs": "4", "shape": "geometric", "one": ledger_of(0.1, 99)}},
+        {"ledger": "{}"},
+    ],
+)
+def test_another_search_than_the_statements_is_refused(saved, model, paid) -> None:
+    made, path = saved
+    changed(path, paid=json.dumps({**json.loads(made.paid.to_json()), **paid}))
+    with pytest.raises(OsoError):
         load_private(path, model)
 
 

@@ -12,17 +12,14 @@ better than what stands here, and varies more.
 """
 
 import math
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
-from scipy.optimize import brentq
 
 from oso_dp import labels
 from oso_dp.accounting.search import SHAPES, Search, shape_paid_for
+from oso_dp.accounting.stopping import Values, generating_function
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL
@@ -43,35 +40,6 @@ COLUMNS = [
     *("seeds", "points", "grid_size", "noise_multiplier"),
     "distribution",  # under random stopping: of K; null where the noise is that of none
 ]
-
-Values = npt.NDArray[np.float64]
-
-
-def generating_function(mean: float, shape: float) -> Callable[[Values], Values]:
-    """x -> E[x^K] on [0, 1] for K with this mean.
-
-    `shape` as in `oso_dp.accounting.search.SHAPES`: the truncated negative binomial's (Papernot and
-    Steinke 2022, Definition 1; K >= 1), or infinity for Poisson, where K = 0 is possible.
-    """
-    if math.isinf(shape):
-        return lambda x: np.exp(mean * (x - 1))
-    gamma = _stopping_probability(mean, shape)
-    if shape == 0:
-        return lambda x: np.log1p((gamma - 1) * x) / math.log(gamma)
-    return lambda x: np.expm1(-shape * np.log1p((gamma - 1) * x)) / (gamma**-shape - 1)
-
-
-@cache
-def _stopping_probability(mean: float, shape: float) -> float:
-    """gamma of the distribution with this mean, above 1."""
-
-    def excess(log_gamma: float) -> float:
-        gamma = math.exp(log_gamma)
-        if shape == 0:
-            return (1 - 1 / gamma) / log_gamma - mean
-        return shape * (1 / gamma - 1) / -math.expm1(shape * log_gamma) - mean
-
-    return math.exp(brentq(excess, math.log(1e-9 / mean), -1e-9, xtol=1e-14))
 
 
 def chances(values: Values, higher_is_better: bool, mean: float, shape: float) -> Values:

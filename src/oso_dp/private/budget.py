@@ -1,10 +1,13 @@
 """The noise that a budget asks for, also for what is left of one."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
+from oso_dp.methods.given import check_number
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -12,9 +15,20 @@ ACCOUNTANTS = ("rdp", "pld")
 _LEAST, _MOST, _TOLERANCE = 0.05, 1e4, 1e-4
 
 
-def check_accountant(name: str) -> None:
-    if name not in ACCOUNTANTS:
-        raise OsoError(f"accountant {name!r}: not known; allowed are {', '.join(ACCOUNTANTS)}")
+@dataclass(frozen=True)
+class Budget:
+    """What a training, or a whole search, may cost; OsoError for a value that is not allowed."""
+
+    epsilon: float
+    delta: float
+    accountant: str = "rdp"
+
+    def __post_init__(self) -> None:
+        check_number("epsilon", self.epsilon, gt=0)
+        check_number("delta", self.delta, gt=0, lt=1)
+        if self.accountant not in ACCOUNTANTS:
+            allowed = ", ".join(ACCOUNTANTS)
+            raise OsoError(f"accountant {self.accountant!r}: not known; allowed are {allowed}")
 
 
 def noise_for(
@@ -23,21 +37,20 @@ def noise_for(
     epsilon: float,
     delta: float,
     accountant: str,
-    spent: Ledger | None = None,
+    spent: Sequence[Ledger] = (),
 ) -> float:
     """The least nu of so many steps that keeps within epsilon at delta, with what was `spent`.
 
     OsoError where no noise does.
     """
-    check_accountant(accountant)
-    if spent is None or not spent.steps:
+    if not any(ledger.steps for ledger in spent):
         return Search(sampling, steps, 1).noise_multiplier(epsilon, delta, accountant)
 
     def cost(nu: float) -> float:
         more = Ledger(sampling, [((SumQuery("step", nu),), steps)])
-        return epsilon_of([spent, more], delta, accountant)
+        return epsilon_of([*spent, more], delta, accountant)
 
-    so_far = epsilon_of([spent], delta, accountant)
+    so_far = epsilon_of(spent, delta, accountant)
     if cost(_MOST) > epsilon:
         raise OsoError(
             f"epsilon {epsilon:g}: {so_far:.4g} of it is spent, at delta {delta:g}; nothing is "

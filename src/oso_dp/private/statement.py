@@ -5,9 +5,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.private.paid import Paid
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class Statement:
     randomness: str
     tuning: str
     versions: str
+    scored: str = ""  # on what a search scored its models
+    validation_examples: int = 0  # private ones, on which they were scored
+    validation_epsilon: float | None = None  # that each of these is protected by, at delta
     unit: str = "one example: one row of the training data"
     neighbouring: str = "data sets that differ by one example added or removed"
 
@@ -40,18 +43,32 @@ class Statement:
             "the weights, thresholds and learning rates after every step.",
             f"Each step: a Poisson batch at sampling rate {self.sampling_rate:.6g} of "
             f"{self.examples} examples; {sums}.",
-            f"Tuning: {self.tuning}",
+            f"Tuning: {self.tuning}{self.scored and f' Scored on {self.scored}.'}",
+            *self._validation(),
             "Public: the number of examples, the model and its first weights, all settings.",
             f"Randomness: {_RANDOMNESS[self.randomness]}",
             self.versions,
         ]
         return "\n".join(lines)
 
-    def describes(self, ledger: Ledger) -> bool:
-        """Whether all that it says of a ledger is so; epsilon is computed again."""
-        spent = epsilon_of([ledger], self.delta, self.accountant)
+    def _validation(self) -> list[str]:
+        if self.validation_epsilon is None:
+            return []
+        return [
+            f"Protected otherwise: the {self.validation_examples} validation examples, of which "
+            f"noisy scores are used: ({self.validation_epsilon:.4g}, {self.delta:g})-differential "
+            "privacy for one of them. Whoever is in both sets has both costs."
+        ]
+
+    def describes(self, paid: Paid) -> bool:
+        """Whether all that it says of what was paid for is so; epsilon is computed again."""
+        ledger = paid.ledger
         return (
-            math.isclose(self.epsilon, spent, rel_tol=1e-6, abs_tol=1e-9)
+            _alike(self.epsilon, paid.epsilon(self.delta, self.accountant))
+            and _alike(
+                self.validation_epsilon, paid.validation_epsilon(self.delta, self.accountant)
+            )
+            and self.tuning == tuning_of(paid)
             and self.steps == ledger.step_count
             and self.sampling_rate == ledger.sampling.rate
             and self.releases == last_releases(ledger)
@@ -76,11 +93,31 @@ def last_releases(ledger: Ledger) -> tuple[tuple[str, float], ...]:
     )
 
 
+def tuning_of(paid: Paid) -> str:
+    """What is to be said of the search that was paid for."""
+    if paid.stopping is not None:
+        return (
+            f"included. The best of a random number of trainings, {paid.stopping.mean_runs} on "
+            f"average ({paid.stopping.shape} distribution); how many there were is not released, "
+            "nor the others. Whoever saw the time that it took knows about how many."
+        )
+    if paid.others:
+        runs = len(paid.others) + 1
+        return f"included. The best of {runs} trainings, all of which are released and paid for."
+    return _NOT_TUNED
+
+
+def _alike(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+
+
 _RANDOMNESS = {
     "system": "the operating system's cryptographic generator; nobody can repeat it.",
     "seeded": "seeded: whoever knows the seed knows the noise. For public data only.",
 }
-NOT_TUNED = (
+_NOT_TUNED = (
     "not included. Whatever was chosen by looking at these data (learning rate, model, number of "
     "epochs) costs more."
 )

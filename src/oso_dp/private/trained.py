@@ -13,13 +13,14 @@ from torch import nn
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.private.own_model import OwnModel
+from oso_dp.private.paid import Paid
 from oso_dp.private.statement import Statement
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_FORMAT = "oso private model 1"
+_FORMAT = "oso private model 2"
 
 
 @dataclass
@@ -67,12 +68,17 @@ class PrivateModel:
     """
 
     model: nn.Module
-    ledger: Ledger
+    paid: Paid
     statement: Statement
     history: History
     status: str
     run_id: str = field(repr=False)
     state: dict[str, Any] = field(repr=False)  # of the training, from which it goes on
+
+    @property
+    def ledger(self) -> Ledger:
+        """Of this model's own training."""
+        return self.paid.ledger
 
     @property
     def epsilon(self) -> float:
@@ -90,7 +96,7 @@ class PrivateModel:
             "statement": self.statement.to_json(),
             "history": vars(self.history),
             "status": self.status,
-            "ledger": self.ledger.to_json(),
+            "paid": self.paid.to_json(),
             "run_id": self.run_id,
             "state": self.state,
             "weights": own.weights(torch.device("cpu")),
@@ -114,7 +120,7 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
         statement = Statement.from_json(content["statement"])
         history = History(**content["history"])
         state, status, run_id = content["state"], str(content["status"]), str(content["run_id"])
-        ledger = Ledger.from_json(content["ledger"])
+        paid = Paid.from_json(content["paid"])
         weights = torch.as_tensor(content["weights"])
         shapes = [(str(name), list(shape)) for name, shape in content["shapes"]]
     except OsoError:
@@ -124,7 +130,7 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
         raise OsoError(f"{path}: no model that oso saved, or damaged ({line})") from error
     if shapes != own.shapes:
         raise OsoError(f"{path}: its parameters are not those of this {type(model).__name__}")
-    if not statement.describes(ledger):
+    if not statement.describes(paid):
         raise OsoError(f"{path}: its ledger says another thing than its statement")
     made = own.with_weights(weights)
-    return PrivateModel(made, ledger, statement, history, status, run_id, state)
+    return PrivateModel(made, paid, statement, history, status, run_id, state)

@@ -1,0 +1,57 @@
+"""The points of a grid, each with all that a training at it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import Any
+
+from oso_dp.errors import OsoError
+from oso_dp.methods import find_method
+from oso_dp.private.choices import Choices
+
+_OF_EVERY_METHOD = ("learning_rate", "threshold", "quantile", "momentum")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One point of the grid."""
+
+    point: dict[str, float]
+    choices: Choices
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:g}" for name, value in self.point.items()) or "one point"
+
+
+def candidates_of(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any]) -> list[Candidate]:
+    """All combinations of the grid's values, in its order, each beside what is `given` for all.
+
+    OsoError for a grid that is none, and for what `Choices` refuses.
+    """
+    ours = {one.name for one in fields(Choices)} - {"settings"}
+    told = {name: value for name, value in given.items() if name in ours}
+    constants = {name: value for name, value in given.items() if name not in ours}
+    kind = find_method(told.get("method", Choices.method))
+    searched = (*_OF_EVERY_METHOD, *(one.name for one in fields(kind.Settings)))
+    if not isinstance(grid, Mapping) or not grid:
+        raise OsoError("grid: must hold lists of values by name, as {'learning_rate': [0.1, 1]}")
+    for name, values in grid.items():
+        if name not in searched:
+            raise OsoError(f"grid: {name!r} cannot be searched; allowed are {', '.join(searched)}")
+        if name in given:
+            raise OsoError(f"grid: {name} is given beside it, too")
+        if not isinstance(values, list | tuple) or not values:
+            raise OsoError(f"grid: {name} must be a list of values")
+        if len(set(map(repr, values))) < len(values):
+            raise OsoError(f"grid: {name} has a value twice")
+    made = []
+    for combination in product(*grid.values()):
+        point = dict(zip(grid, combination, strict=True))
+        mine: dict[str, Any] = {
+            name: value for name, value in point.items() if name in _OF_EVERY_METHOD
+        }
+        rest = {name: value for name, value in point.items() if name not in mine}
+        made.append(Candidate(point, Choices(**told, **mine, settings={**constants, **rest})))
+    return made

@@ -1,0 +1,82 @@
+"""How to train, as somebody chose it: checked before anything else is done."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients import PRECISIONS
+from oso_dp.methods import Method, find_method
+from oso_dp.methods.given import check_number, settings_of
+from oso_dp.study.cohort import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The arguments of `train_private` that are neither what is trained nor its budget.
+
+    OsoError for a value that is not allowed, or that the method lacks.
+    """
+
+    epochs: float = 10
+    batch_size: int | None = None
+    method: str = "online"
+    learning_rate: float = 1.0
+    threshold: float | None = None
+    quantile: float | None = None
+    momentum: float = 0.9
+    randomness: str = "system"
+    seed: int | None = None
+    device: str = "cpu"
+    precision: str = "float32"
+    piece: int | None = None
+    evaluate: Callable[[nn.Module], float] | None = None
+    evaluate_every: int | None = None
+    settings: Mapping[str, float] = field(default_factory=dict)  # the method's constants
+
+    def __post_init__(self) -> None:
+        check_number("epochs", self.epochs, gt=0)
+        check_number("learning_rate", self.learning_rate, gt=0)
+        check_number("momentum", self.momentum, ge=0, lt=1)
+        for name in ("batch_size", "piece", "evaluate_every"):
+            number = getattr(self, name)
+            if number is not None and (type(number) is not int or number < 1):
+                raise OsoError(f"{name} {number!r}: must be a whole number above 0")
+        if self.precision not in PRECISIONS:
+            raise OsoError(f"precision {self.precision!r}: allowed are {', '.join(PRECISIONS)}")
+        if (self.randomness == "seeded") != (self.seed is not None):
+            raise OsoError("seed: goes with randomness='seeded', which goes with a seed")
+        self.run("checked")
+
+    def trained_by(self) -> Method:
+        """The method with its constants."""
+        kind = find_method(self.method)
+        if not kind.private:
+            raise OsoError(f"method {self.method!r}: protects nobody")
+        return kind(settings_of(kind.Settings, self.settings, "train_private"), self.momentum)
+
+    def run(self, run_id: str) -> Run:
+        """A run of these choices that starts at their point."""
+        names = ("learning_rate", "threshold", "quantile")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        for name, value in given.items():
+            check_number(name, value, gt=0, **({"lt": 1} if name == "quantile" else {}))
+        method = self.trained_by()
+        point = method.starting_point(given)
+        for name in method.search:
+            if point.get(name) is None:
+                raise OsoError(f"method {self.method!r}: needs a {name}")
+        rho, threshold = point["learning_rate"], point.get("threshold")
+        return Run(run_id, self.seed or 0, rho, threshold, point.get("quantile"))
+
+    def place(self) -> torch.device:
+        """Where the model trains; OsoError where there is no such device."""
+        try:
+            device = torch.device(self.device)
+        except (RuntimeError, TypeError):
+            raise OsoError(f"device {self.device!r}: not known; allowed are cpu, cuda") from None
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
+        return device

@@ -1,0 +1,229 @@
+"""One training of a user's module with a given noise, by the study's loop."""
+
+from __future__ import annotations
+
+import copy
+import math
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+import oso_dp
+from oso_dp.errors import Interrupted, OsoError
+from oso_dp.interrupts import Interrupts
+from oso_dp.methods import State
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.private.choices import Choices
+from oso_dp.private.own_model import Loss, OwnModel, classes_of
+from oso_dp.private.paid import Paid
+from oso_dp.private.progress_bar import ProgressBar
+from oso_dp.private.statement import Statement, last_releases, tuning_of
+from oso_dp.private.trained import History, PrivateModel
+from oso_dp.training.evaluate import SplitScore
+from oso_dp.training.loop import Training, Watch, advance
+from oso_dp.training.problem import Examples, Problem, Recipe
+
+if TYPE_CHECKING:
+    from oso_dp.privacy.queries import Answers
+    from oso_dp.private.budget import Budget
+
+_USUAL_BATCH = 512
+
+
+@dataclass
+class Ended:
+    """Where a training ended: what was released, and what it cost."""
+
+    model: nn.Module
+    ledger: Ledger
+    history: History
+    status: str
+    run_id: str
+    state: dict[str, Any]
+
+
+class OneTraining:
+    """A module, a loss and examples, and how to train; OsoError for what does not fit together.
+
+    `after`: what an earlier training gave, from which it goes on.
+    """
+
+    def __init__(
+        self,
+        own: OwnModel,
+        loss: Loss,
+        examples: Examples,
+        choices: Choices,
+        run_id: str,
+        after: PrivateModel | None = None,
+    ) -> None:
+        self.own, self.loss, self.examples, self.choices = own, loss, examples, choices
+        n, size = len(examples), choices.batch_size
+        self.batch_size = min(_USUAL_BATCH, n) if size is None else size
+        if self.batch_size > n:
+            raise OsoError(f"batch_size {size}: must be at most the {n} examples")
+        self.sampling = PoissonSampling(self.batch_size / n)
+        self.steps = math.ceil(choices.epochs * n / self.batch_size)
+        self.run, self.after = choices.run(run_id), after
+        if after is not None:
+            _check_goes_on(after, choices, self.sampling, n)
+            # Of a seed's streams none is used twice, whatever else goes on from the same model.
+            run_id = f"{after.run_id}/{after.ledger.step_count}/{run_id}"
+            self.run = replace(self.run, run_id=run_id)
+
+    @property
+    def last_step(self) -> int:
+        """Of this training and of what it goes on from."""
+        return self.steps + (0 if self.after is None else self.after.ledger.step_count)
+
+    def __call__(self, noise_multiplier: float, progress: bool) -> Ended:
+        """Train, with this noise in each step."""
+        choices, place, after = self.choices, self.choices.place(), self.after
+        recipe = Recipe(
+            method=choices.trained_by(),
+            noise_multiplier=noise_multiplier,
+            batch_size=self.batch_size,
+            steps=self.last_step,
+            evaluate_every=choices.evaluate_every or self.steps,
+            device=choices.device,
+            randomness=choices.randomness,
+            precision=choices.precision,
+            piece=choices.piece,
+        )
+        history = History() if after is None else after.history.copy()
+        code = self.own.code(self.loss, self.examples, recipe.products, place)
+        first = self.own.weights(place)
+        problem = Problem(
+            code,
+            self.examples,
+            first[None],
+            scores=_scores(self.own, choices.evaluate),
+            classes=classes_of(code, first, self.examples),
+        )
+        training = Training(recipe, [self.run], problem, _watch(history))
+        if after is not None:
+            try:
+                training.go_on(_state(after, recipe), [copy.deepcopy(after.ledger)])
+            except ValueError as error:
+                raise OsoError(f"after: {error}") from error
+        status = _train(training, ProgressBar(recipe.steps) if progress else None)
+        history.take_scores(training.outcomes[0].evaluations)
+        # Weights that are not finite are nobody's: of a training that diverged, the first ones.
+        weights = (training.state.parameters if training.alive else problem.first)[0]
+        model, state = self.own.with_weights(weights.cpu()), dict(vars(training.state))
+        return Ended(model, training.ledger(0), history, status, self.run.run_id, state)
+
+    def described(
+        self, ended: Ended, budget: Budget, paid: Paid, scored: str = "", validation: int = 0
+    ) -> PrivateModel:
+        """The model with its statement. `paid`: all that stands for, this training first.
+
+        scored: on what a search scored its models; validation: the number of private examples that
+        it scored them on.
+        """
+        delta, accountant = budget.delta, budget.accountant
+        statement = Statement(
+            epsilon=paid.epsilon(delta, accountant),
+            delta=delta,
+            budget=budget.epsilon,
+            accountant=accountant,
+            examples=len(self.examples),
+            sampling_rate=self.sampling.rate,
+            steps=ended.ledger.step_count,
+            planned_steps=self.last_step,
+            method=self.choices.method,
+            releases=last_releases(ended.ledger),
+            randomness=self.choices.randomness,
+            tuning=tuning_of(paid),
+            scored=scored,
+            validation_examples=validation,
+            validation_epsilon=paid.validation_epsilon(delta, accountant),
+            versions=f"oso {oso_dp.__version__}, torch {torch.__version__}",
+        )
+        return PrivateModel(
+            ended.model, paid, statement, ended.history, ended.status, ended.run_id, ended.state
+        )
+
+
+def _check_goes_on(
+    after: PrivateModel, choices: Choices, sampling: PoissonSampling, examples: int
+) -> None:
+    earlier = after.statement
+    if after.paid.stopping is not None:
+        raise OsoError(
+            "after: is the best of a random number of trainings, and further steps have no price "
+            "there; search by composition to train on"
+        )
+    if earlier.randomness != choices.randomness:
+        raise OsoError(
+            f"after: was trained with randomness {earlier.randomness!r}, which must stay: a "
+            "statement has one"
+        )
+    if after.status == "diverged":
+        raise OsoError("after: this training diverged; begin anew")
+    if earlier.examples != examples:
+        raise OsoError(f"after: was trained on {earlier.examples} examples, these are {examples}")
+    if earlier.method != choices.method:
+        raise OsoError(f"after: was trained by {earlier.method!r}, not by {choices.method!r}")
+    if earlier.sampling_rate != sampling.rate:
+        size = round(earlier.sampling_rate * examples)
+        raise OsoError(
+            f"after: was trained with batch_size {size}; the ledger has one sampling rate"
+        )
+
+
+def _state(after: PrivateModel, recipe: Recipe) -> State:
+    """Where the earlier training ended, with the noise of what is to come."""
+    state = State(**copy.deepcopy(after.state))
+    state.noise_multiplier = recipe.noise_multiplier
+    return state
+
+
+def _watch(history: History) -> Watch:
+    def watch(state: State, answers: Answers) -> None:
+        history.step.append(state.step)
+        history.threshold.append(float(state.threshold[0]))
+        history.learning_rate.append(float(state.learning_rate[0]))
+
+    return watch
+
+
+def _scores(
+    own: OwnModel, evaluate: Callable[[nn.Module], float] | None
+) -> Callable[[Tensor], Sequence[SplitScore]]:
+    def scores(weights: Tensor) -> list[SplitScore]:
+        if evaluate is None:
+            return []
+        return [SplitScore("given", float(evaluate(own.with_weights(weights.cpu()))), 0.0)]
+
+    return scores
+
+
+def _train(training: Training, bar: ProgressBar | None) -> str:
+    interrupts = Interrupts(signal.SIGINT)
+
+    def on_progress(step: int) -> None:
+        if bar is not None:
+            bar(step)
+        if interrupts.came and step < training.task.steps:
+            raise Interrupted(interrupts.came)
+
+    try:
+        with interrupts.waiting():
+            return advance(training, on_progress=on_progress)[0].status
+    except Interrupted:
+        return "interrupted"
+    except Exception as error:  # of the user's model, loss, data or `evaluate`
+        error.add_note(
+            f"{training.ledger(0).step_count} steps were released before; whoever saw anything of "
+            "them has to count them as spent"
+        )
+        raise
+    finally:
+        if bar is not None:
+            bar.end()

@@ -1,0 +1,96 @@
+"""All that a model's statement pays for: its own training, and the search that it won."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.search import SHAPES, epsilon_of_stopped
+from oso_dp.errors import OsoError
+from oso_dp.files import parse_json
+from oso_dp.privacy.ledger import Ledger
+
+_MOST = 1 + 1e-6  # rounding
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """A random number of trainings of which only the best is released: its mean and shape.
+
+    `one`: what a candidate may cost at most, whatever became of the one that was released.
+    """
+
+    mean_runs: int
+    shape: str  # a name of `oso_dp.accounting.search.SHAPES`
+    one: Ledger
+
+    def epsilon(self, one: Ledger, delta: float) -> float:
+        """Of all candidates together, each of which costs `one` at most."""
+        return epsilon_of_stopped(one, self.mean_runs, SHAPES[self.shape], delta)
+
+
+@dataclass(frozen=True)
+class Paid:
+    """`ledger`: of the model's own training.
+
+    `others`: of the other trainings of its search, which are released, too (composition).
+    `stopping`: where only the best is. `scores`: of the noisy scores of the validation examples;
+    under random stopping, those of one candidate.
+    """
+
+    ledger: Ledger
+    others: tuple[Ledger, ...] = ()
+    stopping: Stopping | None = None
+    scores: Ledger | None = None
+
+    def ledgers(self) -> list[Ledger]:
+        """Of all trainings that are released."""
+        return [self.ledger, *self.others]
+
+    def epsilon(self, delta: float, accountant: str) -> float:
+        """That each training example is protected by, at delta."""
+        if self.stopping is None:
+            return epsilon_of(self.ledgers(), delta, accountant)
+        return self.stopping.epsilon(self.stopping.one, delta)
+
+    def validation_epsilon(self, delta: float, accountant: str) -> float | None:
+        """That each validation example is protected by, at delta; None: there are none."""
+        if self.scores is None:
+            return None
+        if self.stopping is None:
+            return epsilon_of([self.scores], delta, accountant)
+        return self.stopping.epsilon(self.scores, delta)
+
+    def to_json(self) -> str:
+        stopping = self.stopping
+        return json.dumps(
+            {
+                "ledger": self.ledger.to_json(),
+                "others": [ledger.to_json() for ledger in self.others],
+                "scores": self.scores and self.scores.to_json(),
+                "stopping": stopping and {**vars(stopping), "one": stopping.one.to_json()},
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Paid:
+        """What `to_json` wrote; OsoError for values that no search has."""
+        stored: dict[str, Any] = parse_json(text)
+        stopping, scores = stored["stopping"], stored["scores"]
+        if stopping is not None:
+            stopping = Stopping(**{**stopping, "one": Ledger.from_json(stopping["one"])})
+            if stopping.shape not in SHAPES or type(stopping.mean_runs) is not int:
+                raise OsoError("stopping: not known")
+        ledger = Ledger.from_json(stored["ledger"])
+        if stopping is not None and epsilon_of([ledger], 1e-5) > _MOST * epsilon_of(
+            [stopping.one], 1e-5
+        ):
+            raise OsoError("stopping: its ledger costs more than a candidate may")
+        return cls(
+            ledger,
+            tuple(map(Ledger.from_json, stored["others"])),
+            stopping,
+            None if scores is None else Ledger.from_json(scores),
+        )

@@ -1,0 +1,228 @@
+"""`search_private`: a search over a grid whose whole cost keeps within one budget.
+
+By composition all trainings are released and paid for. By random stopping (Papernot and Steinke
+2022) candidates are drawn at random, a random number of times, and only the best is released.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from torch import nn
+
+from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.stopping import number_of_runs
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, TUNING_ACCOUNTING
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import Randomness, source
+from oso_dp.privacy.subsets import below
+from oso_dp.private.budget import Budget, noise_for
+from oso_dp.private.candidates import Candidate, candidates_of
+from oso_dp.private.examples import examples_of
+from oso_dp.private.one_training import Ended, OneTraining
+from oso_dp.private.own_model import Loss, OwnModel
+from oso_dp.private.paid import Paid, Stopping
+from oso_dp.private.scoring import NoisyScores, PublicScores, Right, Scores, most_likely
+from oso_dp.private.trained import History, PrivateModel
+
+
+@dataclass
+class Tried:
+    """One training of a search by composition, which is released as a whole."""
+
+    point: dict[str, float]  # where it stands in the grid
+    score: float  # -inf for one that diverged, or was interrupted
+    model: nn.Module
+    history: History
+    status: str
+
+
+@dataclass
+class PrivateSearch:
+    """What `search_private` gives; `best.statement` says what the search cost, and whom."""
+
+    best: PrivateModel
+    point: dict[str, float]
+    score: float
+    score_std: float  # of the noise in a score; 0 for scores on public data
+    tried: list[Tried]  # by composition, in the grid's order; empty under random stopping
+
+
+def search_private(
+    model: nn.Module,
+    loss: Loss,
+    data: Any,
+    grid: Mapping[str, Sequence[float]],
+    *,
+    epsilon: float,
+    delta: float,
+    accountant: str = "rdp",
+    score: Callable[[nn.Module], float] | None = None,
+    validation: Any = None,
+    right: Right = most_likely,
+    selection: str = COMPOSITION,
+    mean_runs: int | None = None,
+    shape: str = "logarithmic",
+    progress: bool = True,
+    **training: Any,
+) -> PrivateSearch:
+    """Train copies of `model` at points of `grid`; all of it costs at most (epsilon, delta).
+
+    model, loss, data and `training`: as `train_private` takes them. grid: values by name, of
+    learning_rate, threshold, quantile, momentum, or a constant of the method; all combinations.
+    score: of a copy of a trained model, on data that need no protection; higher is better.
+    validation: else private examples, (inputs, targets) or a data set; none of them may train. A
+    model's score is then the mean over them of `right(outputs, targets)`, a number in [0, 1] for
+    one example at a time (1 where the likeliest class is the target), with noise that protects
+    each of them within epsilon at delta, too.
+    selection: composition, or random_stopping with `mean_runs` trainings on average (the size of
+    the grid) and the `shape` of their number: logarithmic or geometric.
+    Ctrl-C ends a search by composition: what was released is paid for and returned. Under random
+    stopping nothing is released then.
+
+    Raises OsoError, one line, before anything is trained, for whatever does not fit together.
+    """
+    budget = Budget(epsilon, delta, accountant)
+    candidates = candidates_of(grid, training)
+    choices = candidates[0].choices
+    if selection not in TUNING_ACCOUNTING:
+        allowed = ", ".join(TUNING_ACCOUNTING)
+        raise OsoError(f"selection {selection!r}: allowed are {allowed}")
+    if (score is None) == (validation is None):
+        raise OsoError("score, validation: give one of them: public data's score, or private data")
+    stopping = None
+    if selection == RANDOM_STOPPING:
+        stopping = _stopping(mean_runs, len(candidates), shape, accountant)
+    elif mean_runs is not None:
+        raise OsoError("mean_runs: goes with selection='random_stopping'")
+    place = choices.place()
+    examples, own = examples_of(data, place), OwnModel(model)
+    name = uuid4().hex if choices.seed is None else f"search {choices.seed}"
+    first = OneTraining(own, loss, examples, choices, name)
+    randomness = source(choices.randomness)
+    scores: Scores
+    if score is not None:
+        scores = PublicScores(score)
+    else:
+        tested = examples_of(validation, place)
+        noise = _noise(stopping, PoissonSampling(1.0), 1, len(candidates), budget)
+        scores = NoisyScores(tested, right, noise, randomness, place, choices.piece)
+    noise = _noise(stopping, first.sampling, first.steps, len(candidates), budget)
+
+    def train(candidate: Candidate, number: int, shows: bool) -> Ended:
+        return OneTraining(own, loss, examples, candidate.choices, f"{name}/{number}")(noise, shows)
+
+    if stopping is None:
+        runs, every = _all_of(candidates, train, scores, progress)
+    else:
+        mean, law = stopping
+        drawn = _drawn(candidates, mean, SHAPES[law], randomness, name)
+        runs, every = [_best_of(drawn, train, scores)], []
+    candidate, ended, value = max(runs, key=lambda run: run[2])
+    if stopping is None:
+        others = tuple(run[1].ledger for run in runs if run[1] is not ended)
+        paid = Paid(ended.ledger, others, scores=scores.ledger)
+    else:
+        one = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
+        at_most = Stopping(mean, law, one)
+        paid = Paid(ended.ledger, stopping=at_most, scores=scores.ledger_of_one())
+    best = first.described(ended, budget, paid, scores.said, scores.examples)
+    return PrivateSearch(best, candidate.point, value, scores.std, every)
+
+
+Run = tuple[Candidate, Ended, float]
+_NONE = float("-inf")
+
+
+def _all_of(
+    candidates: Sequence[Candidate],
+    train: Callable[[Candidate, int, bool], Ended],
+    scores: Scores,
+    progress: bool,
+) -> tuple[list[Run], list[Tried]]:
+    """Each candidate once; up to where somebody stopped it."""
+    runs: list[Run] = []
+    for number, candidate in enumerate(candidates):
+        if progress:
+            print(f"{number + 1} of {len(candidates)}: {candidate}", file=sys.stderr)
+        ended = train(candidate, number, progress)
+        runs.append((candidate, ended, _NONE))
+        if ended.status == "interrupted":
+            break
+        try:
+            runs[-1] = (candidate, ended, _score(scores, ended))
+        except KeyboardInterrupt:
+            break
+    if progress and len(runs) < len(candidates):
+        print(f"stopped in {len(runs)} of {len(candidates)} trainings", file=sys.stderr)
+    return runs, [
+        Tried(candidate.point, value, ended.model, ended.history, ended.status)
+        for candidate, ended, value in runs
+    ]
+
+
+def _best_of(
+    drawn: Sequence[Candidate], train: Callable[[Candidate, int, bool], Ended], scores: Scores
+) -> Run:
+    """Of equals the first: the draws are independent, so that none is preferred."""
+    best: Run | None = None
+    for number, candidate in enumerate(drawn):
+        ended = train(candidate, number, False)
+        if ended.status == "interrupted":
+            raise KeyboardInterrupt("a search by random stopping was interrupted: nothing of it")
+        value = _score(scores, ended)
+        if best is None or value > best[2]:
+            best = (candidate, ended, value)
+    assert best is not None
+    return best
+
+
+def _score(scores: Scores, ended: Ended) -> float:
+    value = scores(ended) if ended.status == "finished" else _NONE
+    return value if value == value else _NONE  # NaN
+
+
+def _drawn(
+    candidates: Sequence[Candidate], mean: int, shape: float, randomness: Randomness, name: str
+) -> list[Candidate]:
+    """How many and which: a secret of the search, but for the best of them."""
+    words = randomness.words(name, "draws", 0)
+    count = number_of_runs(mean, shape, words)
+    return [candidates[index] for index in below(len(candidates), count, words)]
+
+
+def _stopping(mean: Any, candidates: int, shape: str, accountant: str) -> tuple[int, str]:
+    mean = candidates if mean is None else mean
+    allowed = [name for name in SHAPES if name != "poisson"]
+    if shape not in allowed:
+        raise OsoError(
+            f"shape {shape!r}: allowed are {', '.join(allowed)}; with any other, a search may "
+            "train nothing"
+        )
+    if type(mean) is not int or mean < 2:
+        raise OsoError(f"mean_runs {mean!r}: must be a whole number above 1")
+    if accountant != "rdp":
+        raise OsoError("accountant pld: random stopping is accounted for by rdp only")
+    return mean, shape
+
+
+def _noise(
+    stopping: tuple[int, str] | None,
+    sampling: PoissonSampling,
+    steps: int,
+    candidates: int,
+    budget: Budget,
+) -> float:
+    """nu of each step of each candidate, which keeps all of them within the budget."""
+    if stopping is None:
+        steps *= candidates
+        return noise_for(sampling, steps, budget.epsilon, budget.delta, budget.accountant)
+    mean, shape = stopping
+    search = Search(sampling, steps, mean, RANDOM_STOPPING, SHAPES[shape])
+    return search.noise_multiplier(budget.epsilon, budget.delta)

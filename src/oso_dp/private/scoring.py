@@ -1,0 +1,98 @@
+"""How a search scores its models: on public data, or on private ones with noise."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.noisy_share import NoisyShare
+from oso_dp.privacy.streams import Randomness
+from oso_dp.private.one_training import Ended
+from oso_dp.training.problem import Examples
+
+Right = Callable[[Tensor, Tensor], float | Tensor]
+_AT_A_TIME = 256  # examples, unless told otherwise
+
+
+class Scores(Protocol):
+    """Of models, higher is better. What a statement says of them; their ledger."""
+
+    said: str
+    examples: int  # private ones, 0 if public
+    std: float
+    ledger: Ledger | None
+
+    def __call__(self, ended: Ended) -> float: ...
+
+    def ledger_of_one(self) -> Ledger | None:
+        """What one model's score costs."""
+
+
+class PublicScores:
+    """What the caller's function gives, on data that need no protection."""
+
+    said, examples, std = "data that need no protection", 0, 0.0
+    ledger: Ledger | None = None
+
+    def __init__(self, score: Callable[[nn.Module], float]) -> None:
+        if not callable(score):
+            raise OsoError(f"score: must be callable, not {type(score).__name__}")
+        self.score = score
+
+    def __call__(self, ended: Ended) -> float:
+        return float(self.score(ended.model))
+
+    def ledger_of_one(self) -> Ledger | None:
+        return None
+
+
+class NoisyScores:
+    """The mean of `right` over private examples, with noise."""
+
+    def __init__(
+        self,
+        examples: Examples,
+        right: Right,
+        noise_multiplier: float,
+        randomness: Randomness,
+        place: torch.device,
+        piece: int | None,
+    ) -> None:
+        self.tested, self.right, self.place = examples, right, place
+        self.piece = piece or _AT_A_TIME
+        self.examples = len(examples)
+        self.share = NoisyShare(self.examples, noise_multiplier, randomness)
+        self.std = self.share.std
+        self.ledger: Ledger | None = self.share.ledger
+        self.said = f"the validation examples, with noise of standard deviation {self.std:.2g}"
+
+    def __call__(self, ended: Ended) -> float:
+        return self.share.release(ended.run_id, lambda: self._values(ended.model))
+
+    def ledger_of_one(self) -> Ledger | None:
+        query = SumQuery("score", self.share.noise_multiplier)
+        return Ledger(self.share.ledger.sampling, [((query,), 1)])
+
+    def _values(self, model: nn.Module) -> Tensor:
+        """[n], of one example at a time, so that none can touch another's."""
+        model = copy.deepcopy(model).to(self.place).eval()
+        values = []
+        with torch.no_grad():
+            for start in range(0, self.examples, self.piece):
+                places = torch.arange(start, min(start + self.piece, self.examples))
+                inputs, targets = (part[0] for part in self.tested.batch(places[None]))
+                for index, target in enumerate(targets):
+                    outputs = model(inputs[index : index + 1])
+                    values.append(torch.as_tensor(self.right(outputs, target[None])).reshape(()))
+        return torch.stack(values)
+
+
+def most_likely(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Whether the likeliest class of outputs [1, K] is the target, [1]."""
+    return (outputs.argmax(dim=-1) == targets).double()

@@ -1,0 +1,73 @@
+"""A noisy mean over private examples: its noise, its books, and what one example can do to it."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import SumQuery
+from oso_dp.privacy.noisy_share import NoisyShare
+from oso_dp.privacy.streams import Seeded, SystemEntropy
+
+
+class NoNoise(Seeded):
+    def normals(self, *asked, **more):
+        return super().normals(*asked, **more) * 0
+
+
+@pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
+def test_its_noise_is_half_of_nu_and_fresh_for_every_model(source) -> None:
+    share = NoisyShare(500, 8.0, source)
+    values = torch.rand(500, dtype=torch.float64)
+    errors = [
+        share.release(f"a/{run}", lambda: values) - float(values.mean()) for run in range(3000)
+    ]
+    std = torch.tensor(errors).std().item()
+    assert share.std == 0.5 * 8.0 / 500
+    assert std == pytest.approx(share.std, rel=0.07)  # five standard deviations
+    assert len(set(errors)) == 3000
+    assert abs(sum(errors) / 3000) < 5 * share.std / math.sqrt(3000)
+
+
+def test_every_answer_is_in_the_ledger_and_none_is_given_twice() -> None:
+    share = NoisyShare(50, 2.0, Seeded())
+    for run in range(7):
+        share.release(f"{run}", lambda: torch.ones(50))
+    assert share.ledger.steps == [((SumQuery("score", 2.0),), 7)]
+    assert share.ledger.sampling.rate == 1.0
+    # Seven Gaussian sums on all examples are one of the root of a seventh of the noise.
+    whole = NoisyShare(50, 2.0 / math.sqrt(7), Seeded())
+    whole.release("0", lambda: torch.ones(50))
+    assert epsilon_of([share.ledger], 1e-5) == pytest.approx(epsilon_of([whole.ledger], 1e-5))
+    with pytest.raises(ValueError, match="scored before"):
+        share.release("3", lambda: torch.ones(50))
+    assert share.ledger.step_count == 7
+
+
+def test_other_noise_of_one_name_is_other_noise() -> None:
+    one, other = (
+        NoisyShare(50, nu, Seeded()).release("a", lambda: torch.ones(50)) for nu in (2, 3)
+    )
+    assert (one - 1) / 2 != pytest.approx((other - 1) / 3)
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=9), st.floats(width=32))
+def test_one_example_moves_the_sum_by_its_sensitivity_at_most(values, more) -> None:
+    """Whatever a score is: infinite, no number, far outside of [0, 1]."""
+
+    def total(numbers) -> float:
+        share = NoisyShare(len(numbers), 1.0, NoNoise())
+        return (share.release("a", lambda: torch.tensor(numbers)) - 0.5) * len(numbers)
+
+    assert abs(total([*values, more]) - total(values)) <= 0.5 + 1e-9
+
+
+def test_a_score_per_example_or_none() -> None:
+    with pytest.raises(OsoError, match=r"scores: \[2\] of 3 examples"):
+        NoisyShare(3, 1.0, Seeded()).release("a", lambda: torch.ones(2))
+    with pytest.raises(OsoError, match="must be above 0"):
+        NoisyShare(3, 0.0, Seeded())

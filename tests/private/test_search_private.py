@@ -1,0 +1,271 @@
+"""A search for a user's model: all of it is paid for, by whichever way of choosing."""
+
+import math
+import signal
+
+import pytest
+import torch
+
+from oso_dp import OsoError, load_private
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.tuning import RANDOM_STOPPING
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.private import private_search
+from oso_dp.private.one_training import OneTraining
+
+RANDOM = {"selection": RANDOM_STOPPING}
+SEEDED = {"randomness": "seeded", "seed": 1}
+
+
+def first_rate(made) -> float:
+    """The learning rate with which a training began."""
+    return round(made.history.learning_rate[0], 6)
+
+
+@pytest.fixture
+def other_data(data):
+    random = torch.Generator().manual_seed(9)
+    inputs = torch.randn(300, 6, generator=random)
+    return inputs, (inputs[:, 0] > 0).long()
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_all_trainings_together_cost_the_budget(search, accountant) -> None:
+    made = search({"learning_rate": [0.1, 0.5], "momentum": [0.0, 0.9]}, accountant=accountant)
+    assert len(made.tried) == 4
+    ledgers = made.best.paid.ledgers()
+    assert [ledger.step_count for ledger in ledgers] == [2, 2, 2, 2]
+    assert made.best.epsilon == epsilon_of(ledgers, 1e-5, accountant)
+    assert 2.99 < made.best.epsilon <= 3.0
+    assert "The best of 4 trainings, all of which are released" in str(made.best.statement)
+    assert "not included" not in str(made.best.statement)
+
+
+def test_the_best_by_the_score_is_kept_with_its_point(search) -> None:
+    """Each candidate trains at its own point, and what diverged never wins."""
+    rates = [0.2, 0.4, 1e38]
+    wanted = []
+
+    def score(model) -> float:
+        wanted.append(model)
+        return [0.7, 0.9, 5.0][len(wanted) - 1]
+
+    made = search(
+        {"learning_rate": rates, "threshold": [1e6]},
+        method="fixed_threshold",
+        score=score,
+        momentum=0.0,
+    )
+    assert made.point == {"learning_rate": 0.4, "threshold": 1e6}
+    assert made.score == 0.9
+    assert first_rate(made.best) == 0.4
+    assert [tried.score for tried in made.tried] == [0.7, 0.9, -math.inf]
+    assert [tried.status for tried in made.tried] == ["finished", "finished", "diverged"]
+    assert [tried.point["learning_rate"] for tried in made.tried] == rates
+    for kept, scored in zip(made.best.model.parameters(), wanted[1].parameters(), strict=True):
+        assert torch.equal(kept, scored)
+
+
+def test_a_score_that_is_no_number_never_wins(search) -> None:
+    scores = iter([math.nan, 0.1, math.nan])
+    made = search(score=lambda model: next(scores))
+    assert made.point == {"learning_rate": 0.5}
+
+
+def test_constants_of_the_method_are_searched(search) -> None:
+    made = search({"threshold_rate": [0.0, 0.5]}, learning_rate=0.3, epochs=4)
+    moved = [len(set(tried.history.threshold)) > 1 for tried in made.tried]
+    assert moved == [False, True]
+
+
+def test_noisy_scores_protect_the_validation_examples(search, other_data) -> None:
+    made = search(validation=other_data)
+    statement = made.best.statement
+    scores = made.best.paid.scores
+    assert scores is not None
+    assert scores.step_count == 3
+    assert scores.sampling.rate == 1.0
+    assert statement.validation_epsilon == epsilon_of([scores], 1e-5)
+    assert 2.99 < statement.validation_epsilon <= 3.0
+    assert 2.99 < statement.epsilon <= 3.0
+    nu = scores.releases()[0][0]
+    assert made.score_std == 0.5 * nu / 300
+    for tried in made.tried:
+        right = (tried.model(other_data[0]).argmax(dim=1) == other_data[1]).float().mean()
+        assert tried.score == pytest.approx(float(right), abs=6 * made.score_std)
+        assert tried.score != float(right)
+    assert "the 300 validation examples" in str(statement)
+
+
+def test_an_example_is_scored_alone(search, other_data) -> None:
+    asked = []
+
+    def right(outputs, targets):
+        asked.append((outputs.shape, targets.shape))
+        return 1.0
+
+    made = search({"learning_rate": [0.1]}, validation=other_data, right=right, piece=128)
+    assert asked == [((1, 2), (1,))] * 300
+    assert made.score == pytest.approx(1.0, abs=6 * made.score_std)
+
+
+@pytest.mark.parametrize("shape", ["logarithmic", "geometric"])
+def test_random_stopping_costs_what_its_distribution_costs(search, shape, other_data) -> None:
+    made = search(**RANDOM, mean_runs=4, shape=shape, validation=other_data)
+    statement, paid = made.best.statement, made.best.paid
+    nu = paid.ledger.releases()[0][0]
+    asked = Search(PoissonSampling(1.0), 2, 4, RANDOM_STOPPING, SHAPES[shape])
+    assert statement.epsilon == pytest.approx(asked.epsilon(nu, 1e-5), rel=1e-6)
+    assert 2.99 < statement.epsilon <= 3.0
+    (noise, count), *others = paid.scores.releases()
+    assert (count, others) == (1, [])
+    scored = Search(PoissonSampling(1.0), 1, 4, RANDOM_STOPPING, SHAPES[shape])
+    assert statement.validation_epsilon == pytest.approx(scored.epsilon(noise, 1e-5), rel=1e-6)
+    assert 2.99 < statement.validation_epsilon <= 3.0
+    assert f"4 on average ({shape} distribution)" in str(statement)
+
+
+def spied(monkeypatch) -> list[float]:
+    """The learning rates of all trainings that begin."""
+    began, train = [], OneTraining.__call__
+
+    def spy(self, *given):
+        began.append(self.choices.learning_rate)
+        return train(self, *given)
+
+    monkeypatch.setattr(OneTraining, "__call__", spy)
+    return began
+
+
+def test_random_stopping_draws_anew_and_says_nothing_but_the_best(
+    search, monkeypatch, capsys, tmp_path
+) -> None:
+    """Of 40 drawn trainings the best leaves; what it leaves is the same after 2 of them."""
+    began = spied(monkeypatch)
+    size = {}
+    for count in (2, 40):
+        monkeypatch.setattr(private_search, "number_of_runs", lambda *asked, k=count: k)
+        del began[:]
+        scores = [0.1, 0.9, *[0.2] * 100]
+        made = search(
+            **RANDOM, **SEEDED, score=lambda model, left=scores: left.pop(0), progress=True
+        )
+        assert len(began) == count
+        assert made.tried == []
+        assert first_rate(made.best) == began[1] == made.point["learning_rate"]
+        made.best.save(tmp_path / "model")
+        size[count] = (tmp_path / "model").stat().st_size
+    assert set(began) == {0.1, 0.5, 1.0}
+    assert size[2] == size[40]
+    assert "".join(capsys.readouterr()) == ""
+
+
+def test_equal_draws_are_other_trainings(search, monkeypatch) -> None:
+    """A candidate that is drawn twice is trained twice, with other noise."""
+    monkeypatch.setattr(private_search, "number_of_runs", lambda *asked: 4)
+    made = []
+    search(
+        {"learning_rate": [0.5]},
+        **RANDOM,
+        **SEEDED,
+        mean_runs=4,
+        score=lambda model: made.append(next(model.parameters()).clone()) or 0.0,
+    )
+    assert len(made) == 4
+    assert not any(torch.equal(made[0], other) for other in made[1:])
+
+
+def test_a_seeds_search_repeats_and_the_systems_does_not(search) -> None:
+    def weights(**how):
+        return next(search(**how).best.model.parameters())
+
+    assert torch.equal(weights(**SEEDED), weights(**SEEDED))
+    assert not torch.equal(weights(**SEEDED), weights(randomness="seeded", seed=2))
+    assert not torch.equal(weights(), weights())
+
+
+def test_the_result_is_saved_and_comes_back(search, model, other_data, tmp_path) -> None:
+    for how in ({}, {**RANDOM, "mean_runs": 5}):
+        best = search(validation=other_data, **how).best
+        best.save(tmp_path / "best")
+        back = load_private(tmp_path / "best", model)
+        assert back.statement == best.statement
+        assert back.paid == best.paid
+
+
+def test_training_on_counts_the_whole_search(search, train) -> None:
+    made = search(epsilon=2.0)
+    more = train(after=made.best, batch_size=400, epsilon=3.0)
+    assert more.epsilon == epsilon_of([more.ledger, *made.best.paid.others], 1e-5)
+    assert 2.99 < more.epsilon <= 3.0
+    assert "The best of 3 trainings" in more.statement.tuning
+    with pytest.raises(OsoError, match="after: is the best of a random number of trainings"):
+        train(after=search(**RANDOM).best, batch_size=400, epsilon=9.0)
+
+
+def test_an_interrupted_search_has_paid_for_what_was_released(search, monkeypatch) -> None:
+    calls = []
+
+    def score(model) -> float:
+        calls.append(model)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return 0.3
+
+    made = search(score=score)
+    assert [tried.score for tried in made.tried] == [0.3, -math.inf]
+    assert made.point == {"learning_rate": 0.1}
+    assert made.best.epsilon == epsilon_of(made.best.paid.ledgers(), 1e-5)
+    assert sum(ledger.step_count for ledger in made.best.paid.ledgers()) == 4
+    assert made.best.epsilon < 2.7
+
+
+def test_an_interrupted_search_by_random_stopping_releases_nothing(search) -> None:
+    steps = []
+
+    def evaluate(model) -> float:
+        steps.append(model)
+        signal.raise_signal(signal.SIGINT)
+        return 0.0
+
+    with pytest.raises(KeyboardInterrupt):
+        search(**RANDOM, evaluate=evaluate, evaluate_every=1)
+    assert len(steps) <= 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"grid": {}}, "grid: must hold lists of values by name"),
+        ({"grid": {"rho": [1.0]}}, "grid: 'rho' cannot be searched; allowed are learning_rate"),
+        ({"grid": {"learning_rate": []}}, "grid: learning_rate must be a list of values"),
+        ({"grid": {"learning_rate": 0.1}}, "grid: learning_rate must be a list of values"),
+        ({"grid": {"learning_rate": [0.1, 0.1]}}, "grid: learning_rate has a value twice"),
+        ({"grid": {"learning_rate": [0.1, -1]}}, "learning_rate -1: must be a number above 0"),
+        ({"learning_rate": 0.1}, "grid: learning_rate is given beside it, too"),
+        ({"grid": {"threshold_rate": ["x"]}}, "threshold_rate 'x': must be a number"),
+        ({"method": "fixed_threshold"}, "method 'fixed_threshold': needs a threshold"),
+        ({"epochs": 0}, "epochs 0: must be a number above 0"),
+        ({"colour": 1.0}, "unknown argument 'colour'"),
+        ({"epsilon": 0}, "epsilon 0: must be a number above 0"),
+        ({"epsilon": 1e-9}, "epsilon 1e-09: no noise multiplier"),
+        ({"selection": "luck"}, "selection 'luck': allowed are composition, random_stopping"),
+        ({"score": None}, "score, validation: give one of them"),
+        ({"score": 3}, "score: must be callable, not int"),
+        ({"validation": (torch.zeros(3, 6), torch.zeros(2))}, "data: 3 inputs and 2 targets"),
+        ({"mean_runs": 4}, "mean_runs: goes with selection='random_stopping'"),
+        ({**RANDOM, "mean_runs": 1}, "mean_runs 1: must be a whole number above 1"),
+        ({**RANDOM, "mean_runs": 0}, "mean_runs 0: must be a whole number above 1"),
+        ({**RANDOM, "grid": {"momentum": [0.9]}}, "mean_runs 1: must be a whole number above 1"),
+        ({**RANDOM, "shape": "poisson"}, "shape 'poisson': allowed are logarithmic, geometric"),
+        ({**RANDOM, "accountant": "pld"}, "accountant pld: random stopping is accounted for by"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_before_training(search, monkeypatch, changed, message):
+    began = spied(monkeypatch)
+    with pytest.raises(OsoError) as error:
+        search(**changed)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert began == []
