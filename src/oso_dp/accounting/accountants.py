@@ -12,7 +12,7 @@ import logging
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
@@ -26,7 +26,18 @@ from oso_dp.privacy.sampling import PoissonSampling
 if TYPE_CHECKING:
     from dp_accounting import DpEvent, PrivacyAccountant
 
-_WHOLE_ORDERS = [*range(2, 12), 14, 16, 20, 24, 32, 48, 63]  # some of dp_accounting's own
+    Fresh = Callable[[], PrivacyAccountant]
+
+_WHOLE_ORDERS = [
+    *map(float, range(2, 12)),
+    14.0,
+    16.0,
+    20.0,
+    24.0,
+    32.0,
+    48.0,
+    63.0,
+]  # some of dp_accounting's own
 
 
 def epsilon_of(ledgers: Iterable[Ledger], delta: float, accountant: str = "rdp") -> float:
@@ -56,21 +67,45 @@ def epsilon_of_event(
         return float(fresh_accountant(accountant, sampling).compose(event).get_epsilon(delta))
 
 
-def fresh_accountant(name: str, sampling: PoissonSampling) -> PrivacyAccountant:
+def fresh_accountant(
+    name: str, sampling: PoissonSampling, orders: Sequence[float] | None = None
+) -> PrivacyAccountant:
     """dp_accounting's, rdp or pld, for the neighbouring relation of the sampling scheme.
 
-    rdp_quick: RDP at whole orders only, an upper bound on rdp's epsilon in a twentieth of its time.
+    orders: those that rdp looks at (None: all of its own); fewer give an upper bound on epsilon.
+    rdp_quick: RDP at some whole orders, in a twentieth of its time.
     """
     if name in ("rdp", "rdp_quick"):
         from oso_dp.privacy.dp_events import RdpAccountant
 
-        orders = _WHOLE_ORDERS if name == "rdp_quick" else None
+        orders = _WHOLE_ORDERS if name == "rdp_quick" else orders
         return RdpAccountant(orders, neighboring_relation=sampling.relation)
     if name == "pld":
         from dp_accounting.pld import PLDAccountant
 
         return PLDAccountant(neighboring_relation=sampling.relation)
     raise OsoError(f"accountant {name!r}: not known; allowed are rdp, pld")
+
+
+def orders_around(best: float) -> list[float]:
+    """Of rdp's orders those near the `best` one of rdp_quick's, up to its neighbours on each side.
+
+    Epsilon nearly always falls and then rises with the order; rdp's best is then one of them.
+    """
+    least = max((order for order in _WHOLE_ORDERS[:-1] if order < best), default=0.0)
+    most = min((order for order in _WHOLE_ORDERS[:-1] if order > best), default=math.inf)
+    return [order for order in _rdp_orders() if least <= order <= most]
+
+
+def orders_apart() -> list[float]:
+    """Of rdp's orders some over their whole range, all of which take little time."""
+    return [*_WHOLE_ORDERS, *(order for order in _rdp_orders() if order > _WHOLE_ORDERS[-1])]
+
+
+def _rdp_orders() -> list[float]:
+    from oso_dp.privacy.dp_events import RdpAccountant
+
+    return [float(order) for order in RdpAccountant().orders]
 
 
 def check_delta(delta: float) -> None:
@@ -80,10 +115,10 @@ def check_delta(delta: float) -> None:
 
 
 def _rdp_epsilon(releases: Counter[tuple[PoissonSampling, float]], delta: float) -> float:
-    from oso_dp.privacy.dp_events import RdpAccountant, compute_epsilon
+    from oso_dp.privacy.dp_events import compute_epsilon
 
     check_delta(delta)
-    orders = RdpAccountant().orders
+    orders = _rdp_orders()
     spent = sum(n * _step_rdp(sampling, nu) for (sampling, nu), n in releases.items())
     with quiet():
         return float(compute_epsilon(orders, spent, delta)[0])

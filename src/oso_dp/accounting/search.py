@@ -9,7 +9,6 @@ slowly with the mean number of runs, and nobody knows beforehand how many there 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +17,8 @@ from oso_dp.accounting.accountants import (
     check_delta,
     epsilon_of_event,
     fresh_accountant,
+    orders_apart,
+    orders_around,
     quiet,
 )
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, TUNING_ACCOUNTING
@@ -26,7 +27,9 @@ from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent, PrivacyAccountant
+    from dp_accounting import DpEvent
+
+    from oso_dp.accounting.accountants import Fresh
 
 # The distribution of the number of runs, as a truncated negative binomial's shape.
 SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
@@ -72,9 +75,10 @@ class Search:
             raise OsoError(
                 f"noise multiplier {noise_multiplier:g}: must be {_SMALLEST:g} to {_LARGEST:g}"
             )
+        event = self._event(noise_multiplier)
         if accountant == "pld":
-            self._check_pld(self._cost(noise_multiplier, delta, "rdp"))
-        return self._cost(noise_multiplier, delta, accountant)
+            self._check_pld(epsilon_of_event(self.sampling, event, delta, "rdp"))
+        return epsilon_of_event(self.sampling, event, delta, accountant)
 
     def noise_multiplier(
         self, epsilon: float, delta: float, accountant: str = "rdp", tolerance: float | None = None
@@ -90,46 +94,56 @@ class Search:
         if accountant == "pld":
             self._check_pld(epsilon)
 
-        low, high = self._ends(epsilon, delta, accountant)
         tolerance = tolerance or _TOLERANCE[accountant]
         fresh = partial(fresh_accountant, accountant, self.sampling)
-        return self._calibrated(fresh, epsilon, delta, low, high, tolerance)
-
-    def _ends(self, epsilon: float, delta: float, accountant: str) -> tuple[float, float]:
-        """Noise multipliers between which the least one lies, near each other.
-
-        Each look at an accountant takes its time, and PLD's takes minutes where there is almost no
-        noise. So a bound from above comes from a quicker one that asks for a little more: RDP
-        instead of PLD, RDP at whole orders instead of RDP. OsoError if there is no noise within
-        reach.
-        """
-        low, high = _SMALLEST, _LARGEST
         if accountant != "rdp":
             high = self.noise_multiplier(epsilon, delta, "rdp", 1e-3)
-            while high < _LARGEST and self._cost(high, delta, accountant) > epsilon:
+            while high < _LARGEST and self._cost(fresh, high, delta) > epsilon:
                 high *= 1.1  # it rounds, on the safe side, and may ask for more than RDP
-        else:
-            most, least = (self._cost(nu, delta, "rdp_quick") for nu in (low, high))
-            if least <= epsilon < most:
-                fresh = partial(fresh_accountant, "rdp_quick", self.sampling)
-                high = 1.01 * self._calibrated(fresh, epsilon, delta, low, high, 1e-3)
-        if high < _LARGEST or accountant != "rdp":
+            return self._least(fresh, epsilon, delta, high, tolerance)
+
+        quick = partial(fresh_accountant, "rdp_quick", self.sampling)
+        most, least = (self._cost(quick, nu, delta) for nu in (_SMALLEST, _LARGEST))
+        if not least <= epsilon < most:
+            return self._least(fresh, epsilon, delta, None, tolerance)
+        near = self._calibrated(quick, epsilon, delta, _SMALLEST, _LARGEST, 1e-3)
+        if self.tuning_accounting == COMPOSITION:  # the other way looks at all orders together
+            few = orders_around(self._best_order(quick, near, delta))
+            at_few = partial(fresh_accountant, "rdp", self.sampling, few)
+            nu = self._least(at_few, epsilon, delta, 1.01 * near, tolerance)
+            far = partial(fresh_accountant, "rdp", self.sampling, orders_apart())
+            enough = self._cost(far, 0.99 * nu, delta) <= epsilon
+            if not enough and few[0] < self._best_order(at_few, nu, delta) < few[-1]:
+                return nu
+        return self._least(fresh, epsilon, delta, 1.01 * near, tolerance)
+
+    def _least(
+        self, fresh: Fresh, epsilon: float, delta: float, high: float | None, tolerance: float
+    ) -> float:
+        """The least nu by this accountant, from ends that lie near each other.
+
+        Each look at an accountant takes its time, and PLD's takes minutes where there is almost no
+        noise. So `high`, a noise that is a little more than enough, comes from a quicker one: RDP
+        instead of PLD, RDP at whole orders instead of RDP. OsoError if no noise is within reach.
+        """
+        low = _SMALLEST
+        if high is not None:
             low = min(high, _LARGEST) / 1.1
-            while low > _SMALLEST and self._cost(low, delta, accountant) <= epsilon:
+            while low > _SMALLEST and self._cost(fresh, low, delta) <= epsilon:
                 low /= 1.1
-        low, high = max(low, _SMALLEST), min(high, _LARGEST)
+        low, high = max(low, _SMALLEST), min(high or _LARGEST, _LARGEST)
         if low == _SMALLEST or high == _LARGEST:
-            most, least = (self._cost(nu, delta, accountant) for nu in (low, high))
+            most, least = (self._cost(fresh, nu, delta) for nu in (low, high))
             if not least <= epsilon < most:
                 raise OsoError(
                     f"epsilon {epsilon:g}: no noise multiplier between {_SMALLEST:g} and "
                     f"{_LARGEST:g} meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
                 )
-        return low, high
+        return self._calibrated(fresh, epsilon, delta, low, high, tolerance)
 
     def _calibrated(
         self,
-        fresh: Callable[[], PrivacyAccountant],
+        fresh: Fresh,
         epsilon: float,
         delta: float,
         low: float,
@@ -150,8 +164,15 @@ class Search:
             )
         return math.exp(log_nu)
 
-    def _cost(self, noise_multiplier: float, delta: float, accountant: str) -> float:
-        return epsilon_of_event(self.sampling, self._event(noise_multiplier), delta, accountant)
+    def _cost(self, fresh: Fresh, noise_multiplier: float, delta: float) -> float:
+        with quiet():
+            return float(fresh().compose(self._event(noise_multiplier)).get_epsilon(delta))
+
+    def _best_order(self, fresh: Fresh, noise_multiplier: float, delta: float) -> float:
+        """The Rényi order that gives epsilon."""
+        with quiet():
+            spent = fresh().compose(self._event(noise_multiplier))
+            return float(spent.get_epsilon_and_optimal_order(delta)[1])
 
     def _event(self, noise_multiplier: float) -> DpEvent:
         if self.tuning_accounting == COMPOSITION:
