@@ -26,7 +26,7 @@ class ModelCode(Protocol):
         self, flat: Tensor, inputs: Tensor, targets: Tensor
     ) -> Mapping[str, LayerGradients]: ...
 
-    def portion(self, device: torch.device) -> int | None: ...
+    def portion(self, inputs: Tensor) -> int | None: ...
 
 
 class BatchGradients:
@@ -81,7 +81,7 @@ class BatchGradients:
             return torch.zeros_like(self.flat[run])
         flat = self.flat[run].detach().requires_grad_(True)
         inputs, targets = self.inputs[run], self.targets[run]
-        width = self.code.portion(inputs.device) or len(inputs)
+        width = self.code.portion(inputs) or len(inputs)
         total = torch.zeros_like(self.flat[run])
         for start in range(0, len(inputs), width):
             part = slice(start, start + width)

@@ -26,8 +26,9 @@ from oso_dp.gradients.portions import MIXES, Portions, norms_of
 from oso_dp.gradients.precision import PRECISIONS, Precision
 from oso_dp.gradients.rules import LayerGradients, Loss
 
-# Examples of a run that go through the model at a time.
+# Examples of a run that go through the model at a time; of pictures smaller than MNIST's, more.
 PORTION = {"cpu": 64, "cuda": 256}
+_PICTURE = 28 * 28
 
 
 class GradientCode:
@@ -122,13 +123,16 @@ class GradientCode:
             for name, layer in self.layers.items()
         }
 
-    def portion(self, device: torch.device) -> int | None:
-        """Examples of a run that go through the model at a time; None: all of them."""
+    def portion(self, inputs: Tensor) -> int | None:
+        """Examples of a run that go through the model at a time; None: all. inputs [B, ...]."""
+        device = inputs.device
         convolutions = (nn.Conv1d, nn.ConvTranspose1d, nn.Conv2d, nn.ConvTranspose2d)
         small = device.type == "cpu" and any(
             isinstance(layer, convolutions) for layer in self.layers.values()
         )
-        return PORTION[device.type] if small or self.precision.low else None
+        if self.precision.low:
+            return PORTION[device.type]
+        return PORTION["cpu"] * max(1, _PICTURE // inputs.shape[1:].numel()) if small else None
 
     def _parameters(
         self, name: str, views: Mapping[str, Tensor]
@@ -145,7 +149,7 @@ class GradientCode:
 
     def _portions(self, inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Of every run's batch, [R, width, ...] each; what fills up the last are zeros."""
-        width = self.portion(inputs.device) or inputs.shape[1]
+        width = self.portion(inputs.flatten(0, 1)) or inputs.shape[1]
         for start in range(0, inputs.shape[1], width):
             xs, ys = inputs[:, start : start + width], targets[:, start : start + width]
             lack = width - xs.shape[1] if self.precision.low else 0

@@ -36,7 +36,7 @@ class Evaluator:
     def __init__(self, code: GradientCode, inputs: Tensor, targets: Tensor, metric: str) -> None:
         self.code, self.inputs, self.targets = code, inputs, targets
         self.loss, self.metric = LOSSES[metric], METRICS[metric]
-        self.batch = BATCH_IN_PORTIONS if code.portion(inputs.device) else BATCH
+        self.batch = BATCH_IN_PORTIONS if code.portion(inputs) else BATCH
 
     @torch.inference_mode()
     def __call__(self, flat: Tensor) -> list[SplitScore]:
