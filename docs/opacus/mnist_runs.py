@@ -29,18 +29,23 @@ FOLDER = Path(__file__).parent
 EXAMPLES = FOLDER.parents[1] / "examples"
 TABLE, PROVENANCE = FOLDER / "mnist_runs.csv", FOLDER / "mnist_runs.json"
 COLUMNS = ["run", "step", "threshold", "factor", "accuracy"]
-EPOCHS, BATCH, RATE, SEED, EVERY = 6, 256, 0.5, 0, 39
-# Script, epsilon, and C_0 (of plain Opacus: C).
-RUNS: dict[str, tuple[str, float, float]] = {
-    f"{script} {epsilon} {threshold:g}": (script, epsilon, threshold)
-    for script, epsilon, threshold in [
-        ("online", 3, 0.1),
-        ("opacus", 3, 0.1),
-        ("online", 3, 10.0),
-        ("online", 3, 0.01),
-        ("online", 3, 1.0),
-        ("online", 9, 0.1),
-        ("opacus", 9, 0.1),
+EPOCHS, BATCH, SEED, EVERY = 6, 256, 0, 39
+# Script, epsilon, C_0 (of plain Opacus: C), and rho_0; noise moves the weights by rho_0 times C_0.
+RUNS: dict[str, tuple[str, float, float, float]] = {
+    f"{script} {epsilon} {threshold:g} {rate:g}": (script, epsilon, threshold, rate)
+    for script, epsilon, threshold, rate in [
+        ("online", 3, 0.1, 0.5),
+        ("opacus", 3, 0.1, 0.5),
+        ("online", 3, 10.0, 0.5),
+        ("online", 3, 0.01, 0.5),
+        ("online", 3, 1.0, 0.5),
+        ("online", 9, 0.1, 0.5),
+        ("opacus", 9, 0.1, 0.5),
+        ("online", 3, 10.0, 0.005),
+        ("online", 3, 1.0, 0.05),
+        ("online", 3, 0.01, 5.0),
+        ("opacus", 3, 10.0, 0.005),
+        ("opacus", 3, 1.0, 0.05),
     ]
 }
 
@@ -77,7 +82,7 @@ def watched(kind: Any, factors: list[float], engines: list[Any]) -> Any:
 
 def train(run: str, data: Path) -> tuple[list[list[str]], dict[str, Any]]:
     """The run's rows, and its provenance."""
-    name, epsilon, threshold = RUNS[run]
+    name, epsilon, threshold, rate = RUNS[run]
     script = example(name)
     factors: list[float] = []
     engines: list[Any] = []
@@ -87,7 +92,7 @@ def train(run: str, data: Path) -> tuple[list[list[str]], dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.csv"
         numbers = {"epsilon": epsilon, "epochs": EPOCHS, "batch-size": BATCH}
-        options = numbers | {"threshold": threshold, "rate": RATE, "log": log}
+        options = numbers | {"threshold": threshold, "rate": rate, "log": log}
         script.main([str(data), *(f"--{key}={value}" for key, value in options.items())])
         logged = list(csv.DictReader(log.read_text().splitlines()))
     rows = [
