@@ -169,7 +169,8 @@ def test_a_model_may_stay_unwrapped(mode) -> None:
     assert torch.equal(state_of(wrapped), state_of(bare))
 
 
-def test_a_schedulers_rate_is_multiplied_by_the_factor() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_a_schedulers_rate_is_multiplied_by_the_factor(mode) -> None:
     """Of a closed formula and of one that changes what stands there; neither sees the factor."""
     schedules = {
         "closed": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step)),
@@ -177,7 +178,7 @@ def test_a_schedulers_rate_is_multiplied_by_the_factor() -> None:
     }
     expected = {"closed": [0.1, 0.05, 0.1 / 3, 0.025], "chained": [0.1, 0.05, 0.025, 0.0125]}
     for name, schedule in schedules.items():
-        made = double(learning_rate_rate=0.3)
+        made = double(mode=mode, learning_rate_rate=0.3)
         scheduler = schedule(made.optimizer)
         factors = set()
         for rate in expected[name]:

@@ -150,6 +150,7 @@ def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -
     refused(made, lambda: made.step(*examples(count=4)), words)
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -159,12 +160,12 @@ def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -
         (Drawing, None),
     ],
 )
-def test_a_model_that_remembers_or_draws_and_mixes_is_refused(build, message) -> None:
+def test_a_model_that_remembers_or_draws_and_mixes_is_refused(build, message, mode) -> None:
     if message is None:
-        make(model=build())
+        make(mode=mode, model=build())
         return
     with pytest.raises(OsoError, match=message) as raised:
-        make(model=build())
+        make(mode=mode, model=build())
     assert "\n" not in str(raised.value)
 
 
@@ -183,14 +184,15 @@ def test_parts_of_a_model_are_not_called_without_it() -> None:
     refused(made, made.optimizer.step, "call the model itself")
 
 
-def test_a_loop_that_is_left_early_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_a_loop_that_is_left_early_leaves_nothing_behind(mode) -> None:
     """Everybody is in each batch, so that an example that counts twice is one too many."""
     inputs, targets = examples(double=True, count=12)
     outcomes = []
     for pieces_before in (0, 2):
         made = make(
-            model=network(double=True), loader=loader_of(inputs, targets, batch_size=12),
-            noise=Recorded(),
+            mode=mode, model=network(double=True), noise=Recorded(),
+            loader=loader_of(inputs, targets, batch_size=12),
         )  # fmt: skip
         for stop in (pieces_before, None):
             with BatchMemoryManager(

@@ -248,12 +248,18 @@ def test_a_closure_is_refused() -> None:
     assert made.optimizer.ledger.step_count == 0
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("unscaled", [False, True])
-def test_a_scaled_loss_is_refused(unscaled) -> None:
-    made = make()
+def test_a_scaled_loss_is_refused(unscaled, mode) -> None:
+    made = make(mode=mode)
     scaler = torch.amp.GradScaler("cpu")
     inputs, targets = examples(count=3)
-    scaler.scale(made.criterion(made.model(inputs), targets)).backward()
+    loss = made.criterion(made.model(inputs), targets)
+    if mode == "ghost":  # whose loss is no tensor
+        with pytest.raises(ValueError, match="outputs must be a Tensor"):
+            scaler.scale(loss)
+        return
+    scaler.scale(loss).backward()
     if unscaled:
         scaler.unscale_(made.optimizer)
     refused(lambda: scaler.step(made.optimizer), "GradScaler: its scale moves")

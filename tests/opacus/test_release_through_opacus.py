@@ -213,10 +213,11 @@ def test_sums_that_cost_more_than_a_step_may_are_refused() -> None:
     assert ledger.step_count == 0
 
 
-def test_the_ledgers_multipliers_follow_a_noise_scheduler() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_the_ledgers_multipliers_follow_a_noise_scheduler(mode) -> None:
     from opacus.schedulers import ExponentialNoise
 
-    made = make(query_noise_ratio=2.0)
+    made = make(mode=mode, query_noise_ratio=2.0)
     scheduler = ExponentialNoise(made.optimizer, gamma=0.5)
     made.step(*examples(count=4))
     scheduler.step()

@@ -17,8 +17,10 @@ STEPS, BATCH = 5, 9
 # Wrapper, mode, method, whether pieces of batches are tried.
 CASES = {
     "DPDDP hooks": ("DPDDP", "hooks", "online", True),
-    "DPDDP ghost": ("DPDDP", "ghost", "online", False),
+    "DPDDP functorch": ("DPDDP", "functorch", "online", True),
+    "DPDDP ghost": ("DPDDP", "ghost", "online", True),
     "DPDDP quantile": ("DPDDP", "hooks", "fixed_quantile", False),
+    "DDP hooks": ("DDP", "hooks", "online", False),
     "DDP functorch": ("DDP", "functorch", "online", False),
     "DDP ghost": ("DDP", "ghost", "fixed_quantile", False),
 }
