@@ -21,7 +21,10 @@ def check_affordable(cohorts: Iterable[PlannedCohort]) -> None:
 
     Nothing is checked where dp_accounting is not installed.
     """
-    if find_spec("dp_accounting") is None:  # importing all of it takes a second
+    try:
+        if find_spec("dp_accounting") is None:  # importing all of it would take a second
+            return
+    except ImportError:
         return
     for cohort in cohorts:
         if cohort.epsilon is None or cohort.delta is None:
