@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from oso_dp.errors import OsoError
+from oso_dp.extras import needed_by
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.private.own_model import OwnModel
 from oso_dp.private.statement import Statement
@@ -48,8 +49,12 @@ class History:
         return {name: np.asarray(values) for name, values in vars(self).items()}
 
     def to_pandas(self) -> pd.DataFrame:
-        """A row per step; `score` is missing where it was not asked for."""
-        import pandas as pd
+        """A row per step; `score` is missing where it was not asked for.
+
+        OsoError names the extra that is missing where there is no pandas.
+        """
+        with needed_by("History.to_pandas"):
+            import pandas as pd
 
         steps = pd.DataFrame(
             {name: vars(self)[name] for name in ("step", "threshold", "learning_rate")}
