@@ -44,7 +44,7 @@ FOREIGN := $(shell test -e $(THEIRS) \
 	|| { test -n "$$(ls -A $(VENV) 2>/dev/null)" && ! test -e $(OURS) -o -e $(READY); } && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slurm lint mutants mutation faults versions audit bench step-times precisions account report cosine signs spotcheck paper campaign \
+.PHONY: help setup demo test test-slurm lint mutants mutation faults versions docs audit bench step-times precisions account report cosine signs spotcheck paper campaign \
 	campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
@@ -85,6 +85,9 @@ faults: $(READY) ## Give every reader its long list of spoiled inputs, and store
 
 versions: $(READY) ## Try the package with the lowest and the highest versions it allows (ten minutes, network)
 	$(IN_VENV) python tests/versions
+
+docs: $(READY) ## Make the documentation's site in build/site; a broken link fails
+	$(IN_VENV) mkdocs build --strict
 
 audit: $(READY) ## Attack every private method, and see the attacks find planted faults
 	$(IN_VENV) oso audit --faults

@@ -87,7 +87,8 @@ class End:
     def install(self, *wanted: object) -> None:
         pip = [self.programs / "python", "-m", "pip", "--disable-pip-version-check", "install"]
         named = " ".join(Path(str(one)).name for one in wanted)
-        self.step(f"install {named}", *pip, "--quiet", "-c", self.constraints, *wanted)
+        options = ["--quiet", "--no-compile", "-c", self.constraints]
+        self.step(f"install {named}", *pip, *options, *wanted)
 
     def oso(self, line: str, says: str = "", status: int = 0) -> None:
         program = self.programs / "oso"

@@ -67,24 +67,26 @@ class History:
 class PrivateModel:
     """What `train_private` gives.
 
-    `status`: finished, interrupted (what was released is paid for, and training can go on), or
+    status: finished, interrupted (what was released is paid for, and training can go on), or
     diverged (a weight was no longer finite).
     """
 
-    model: nn.Module
-    ledger: Ledger
-    statement: Statement
-    history: History
+    model: nn.Module  # a copy of the one that was given, with the new weights
+    ledger: Ledger  # what was released, sum by sum
+    statement: Statement  # what is promised, in words and as data
+    history: History  # C and rho of every step, and the scores that were asked for
     status: str
     run_id: str = field(repr=False)
     state: dict[str, Any] = field(repr=False)  # of the training, from which it goes on
 
     @property
     def epsilon(self) -> float:
+        """What was spent, at delta: computed from the ledger, at most the budget."""
         return self.statement.epsilon
 
     @property
     def delta(self) -> float:
+        """The one that was asked for."""
         return self.statement.delta
 
     def save(self, path: str | Path) -> None:
