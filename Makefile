@@ -44,7 +44,7 @@ FOREIGN := $(shell test -e $(THEIRS) \
 	|| { test -n "$$(ls -A $(VENV) 2>/dev/null)" && ! test -e $(OURS) -o -e $(READY); } && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slurm lint mutants mutation faults audit bench step-times precisions account report cosine signs spotcheck paper campaign \
+.PHONY: help setup demo test test-slurm lint mutants mutation faults versions docs audit bench step-times precisions account report cosine signs spotcheck paper campaign \
 	campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
@@ -82,6 +82,12 @@ mutation: $(READY) ## Change the code mechanically, ten minutes long, and see th
 
 faults: $(READY) ## Give every reader its long list of spoiled inputs, and stores every fault (long)
 	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_broken_downloads.py tests/results
+
+versions: $(READY) ## Try the package with the lowest and the highest versions it allows (ten minutes, network)
+	$(IN_VENV) python tests/versions
+
+docs: $(READY) ## Make the documentation's site in build/site; a broken link fails
+	$(IN_VENV) mkdocs build --strict
 
 audit: $(READY) ## Attack every private method, and see the attacks find planted faults
 	$(IN_VENV) oso audit --faults

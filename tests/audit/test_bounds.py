@@ -78,5 +78,5 @@ def test_the_best_score_decides() -> None:
 def test_without_the_library_one_line_says_how_to_get_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "jax_privacy", None)
     monkeypatch.setitem(sys.modules, "jax_privacy.auditing", None)
-    with pytest.raises(OsoError, match=r"pip install 'oso-dp\[audit\]'"):
+    with pytest.raises(OsoError, match=r'needs the extra "audit": pip install "oso-dp\[audit\]"'):
         one_run_bounds([normal(1, 0, 9)], [normal(2, 0, 9)], DELTA)

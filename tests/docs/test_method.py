@@ -18,10 +18,3 @@ def test_each_equation_of_the_algorithm_is_there(repo) -> None:
     for number in (3, 4, 11, 17, 18, 20, 21):
         assert f"({number})" in text
     assert "Proposition 1" in text
-
-
-def test_links_between_pages_lead_somewhere(repo) -> None:
-    pages = [*repo.glob("*.md"), *repo.glob("*/*.md")]
-    for page in pages:
-        for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"

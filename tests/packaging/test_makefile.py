@@ -30,7 +30,7 @@ DOCUMENTED = [
         "account",
     ),
     *("report", "cosine", "signs", "spotcheck", "paper", "clean", "help"),
-    *("step-times", "precisions", "faults", "campaign", "collect"),
+    *("step-times", "precisions", "faults", "versions", "docs", "campaign", "collect"),
     *("campaign-pause", "campaign-resume", "campaign-stop"),
 ]
 

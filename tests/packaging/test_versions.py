@@ -1,11 +1,13 @@
-"""requirements.in, the lock, pyproject.toml and environment.yml name the same versions."""
+"""requirements.in, the lock and environment.yml name the same versions, pyproject.toml ranges."""
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import oso_dp
 
@@ -69,10 +71,27 @@ def conda(environment: dict) -> dict[str, str]:
     return found
 
 
-def test_pyproject_names_the_direct_needs(direct: dict, pyproject: dict) -> None:
+@pytest.fixture(scope="module")
+def ranges(pyproject: dict) -> list[Requirement]:
+    """Everything that the package asks for, with and without its extras, but for its own extras."""
     project = pyproject["project"]
-    extras = project["optional-dependencies"]
-    assert pins([*project["dependencies"], *extras["audit"], *extras["dev"]]) == direct
+    lines = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    return [Requirement(line) for line in lines if not line.startswith(project["name"])]
+
+
+def test_pyproject_names_the_direct_needs_once_each(direct: dict, ranges: list) -> None:
+    assert sorted(requirement.name for requirement in ranges) == sorted(direct)
+
+
+def test_each_pin_lies_within_its_range(direct: dict, ranges: list) -> None:
+    outside = [str(needed) for needed in ranges if direct[needed.name] not in needed.specifier]
+    assert outside == []
+
+
+def test_each_range_has_a_lowest_version_to_try(ranges: list) -> None:
+    for needed in ranges:
+        lowest = [bound.version for bound in needed.specifier if bound.operator == ">="]
+        assert len(lowest) == 1, needed
 
 
 def test_lock_holds_the_direct_needs_but_torch(direct: dict, lock: dict, lock_text: str) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from oso_dp.audit.scores import Score
 from oso_dp.errors import OsoError
+from oso_dp.extras import needed_by
 
 SIGNIFICANCE = 0.05
 GUESSES = 0.03  # share of the canaries that the one-run audit dares to call present
@@ -22,11 +23,11 @@ GUESSES = 0.03  # share of the canaries that the one-run audit dares to call pre
 def auditing() -> Any:
     """jax_privacy.auditing; OsoError says how to get it."""
     try:
-        return importlib.import_module("jax_privacy.auditing")
-    except ImportError as error:
-        raise OsoError(
-            f"audit: jax_privacy cannot be imported ({error}): pip install 'oso-dp[audit]'"
-        ) from error
+        with needed_by("the audit"):
+            module = importlib.import_module("jax_privacy.auditing")
+    except ImportError as error:  # it is there, and something that it asks for is not
+        raise OsoError(f"audit: jax_privacy cannot be imported ({error})") from error
+    return module
 
 
 def one_run_bounds(

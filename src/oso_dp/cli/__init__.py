@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
 from oso_dp.exits import ended
+from oso_dp.extras import needed_by
 
 if TYPE_CHECKING:
     from typer.exceptions import TyperException
@@ -25,7 +26,8 @@ def _command() -> int:
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
-        status: int | None = app(standalone_mode=False)
+        with needed_by(" ".join(["oso", *sys.argv[1:2]])):
+            status: int | None = app(standalone_mode=False)
     except TyperException as error:
         raise OsoError(_said(error)) from None
     except Abort as error:

@@ -46,20 +46,30 @@ def train_private(
 ) -> PrivateModel:
     """Train a copy of `model` so that each example of `data` is protected: (epsilon, delta).
 
+    model: any module whose layers do not mix examples; frozen parameters stay as they are.
     loss: outputs and targets of B examples to B losses, never averaged over them.
     data: (inputs, targets), tensors or arrays with one row per example, or a data set of such
     pairs with a length and an index.
+    epsilon, delta: the budget of this training, with all that an earlier one (`after`) spent.
     epochs, batch_size: ceil(epochs n / batch_size) steps; the batch size is the expected one of
     Poisson sampling (512, or n where there are fewer).
-    method: online, or another of the study's. learning_rate: rho_0. threshold: C, where the method
-    does not choose its own; quantile: gamma, where it follows one. settings: its constants.
+    method: online, or another of the study's.
+    learning_rate: rho_0.
+    threshold: C, where the method does not choose its own.
+    quantile: gamma, where the method follows one.
+    momentum: of the descent, from 0, below 1.
+    settings: the method's constants, by name.
     accountant: rdp, or pld, which needs about 5 % less noise and more time.
     randomness: system (a cryptographic generator), or seeded with a `seed`, for public data only.
+    device: cpu or cuda.
+    precision: float32, tf32 or bfloat16: how products are computed.
     piece: how many examples go through the model at a time, so that a large batch fits into memory.
     evaluate: called with a copy of the model every `evaluate_every` steps and at the end, on data
     that need no protection; its numbers stand in the history.
     after: what an earlier call gave on the same data; its ledger counts, and training goes on from
     it with the noise that what is left of epsilon asks for. C, rho and the momentum go on, too.
+    progress: whether a bar shows how far it is.
+
     Ctrl-C ends it after a step: what was released is paid for and returned.
 
     Raises OsoError, one line, before anything is trained, for whatever does not fit together.

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from oso_dp.errors import OsoError
+from oso_dp.extras import needed_by
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.private.own_model import OwnModel
 from oso_dp.private.paid import Paid
@@ -49,8 +50,12 @@ class History:
         return {name: np.asarray(values) for name, values in vars(self).items()}
 
     def to_pandas(self) -> pd.DataFrame:
-        """A row per step; `score` is missing where it was not asked for."""
-        import pandas as pd
+        """A row per step; `score` is missing where it was not asked for.
+
+        OsoError names the extra that is missing where there is no pandas.
+        """
+        with needed_by("History.to_pandas"):
+            import pandas as pd
 
         steps = pd.DataFrame(
             {name: vars(self)[name] for name in ("step", "threshold", "learning_rate")}
@@ -63,14 +68,14 @@ class History:
 class PrivateModel:
     """What `train_private` gives.
 
-    `status`: finished, interrupted (what was released is paid for, and training can go on), or
+    status: finished, interrupted (what was released is paid for, and training can go on), or
     diverged (a weight was no longer finite).
     """
 
-    model: nn.Module
-    paid: Paid
-    statement: Statement
-    history: History
+    model: nn.Module  # a copy of the one that was given, with the new weights
+    paid: Paid  # all that the statement pays for: this training's ledger, and a search's
+    statement: Statement  # what is promised, in words and as data
+    history: History  # C and rho of every step, and the scores that were asked for
     status: str
     run_id: str = field(repr=False)
     state: dict[str, Any] = field(repr=False)  # of the training, from which it goes on
@@ -82,10 +87,12 @@ class PrivateModel:
 
     @property
     def epsilon(self) -> float:
+        """What was spent, at delta: computed from the ledger, at most the budget."""
         return self.statement.epsilon
 
     @property
     def delta(self) -> float:
+        """The one that was asked for."""
         return self.statement.delta
 
     def save(self, path: str | Path) -> None:
