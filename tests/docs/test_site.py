@@ -49,7 +49,7 @@ def test_every_public_name_has_its_entry_with_its_docstring(site: Path) -> None:
         assert f'id="oso_dp.opacus.{name}"' in drop_in, name
     # An argument of a docstring, and a comment at a field.
     assert "<li><code>loss</code>: outputs and targets of B examples to B losses" in library
-    assert "<p>What was released, sum by sum.</p>" in library
+    assert "<p>What this model's own training released, sum by sum.</p>" in library
 
 
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:

@@ -82,7 +82,7 @@ class PrivateModel:
 
     @property
     def ledger(self) -> Ledger:
-        """Of this model's own training."""
+        """What this model's own training released, sum by sum."""
         return self.paid.ledger
 
     @property
