@@ -8,6 +8,7 @@ from typing import Any
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Statement:
     randomness: str
     tuning: str
     versions: str
-    unit: str = "one example: one row of the training data"
-    neighbouring: str = "data sets that differ by one example added or removed"
+    unit: str = UNIT
+    neighbouring: str = NEIGHBOURING
 
     def __str__(self) -> str:
         sums = ", ".join(f"{name} with noise multiplier {nu:.4g}" for name, nu in self.releases)
@@ -42,7 +43,7 @@ class Statement:
             f"{self.examples} examples; {sums}.",
             f"Tuning: {self.tuning}",
             "Public: the number of examples, the model and its first weights, all settings.",
-            f"Randomness: {_RANDOMNESS[self.randomness]}",
+            f"Randomness: {RANDOMNESS[self.randomness]}",
             self.versions,
         ]
         return "\n".join(lines)
@@ -76,10 +77,6 @@ def last_releases(ledger: Ledger) -> tuple[tuple[str, float], ...]:
     )
 
 
-_RANDOMNESS = {
-    "system": "the operating system's cryptographic generator; nobody can repeat it.",
-    "seeded": "seeded: whoever knows the seed knows the noise. For public data only.",
-}
 NOT_TUNED = (
     "not included. Whatever was chosen by looking at these data (learning rate, model, number of "
     "epochs) costs more."

@@ -24,13 +24,13 @@ from oso_dp.methods.given import check_number, settings_of
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.private.budget import check_accountant, noise_for
 from oso_dp.private.examples import examples_of
-from oso_dp.private.own_model import Loss, OwnModel, classes_of
 from oso_dp.private.progress_bar import ProgressBar
 from oso_dp.private.statement import NOT_TUNED, Statement, last_releases
 from oso_dp.private.trained import History, PrivateModel
 from oso_dp.study.cohort import Run
 from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.loop import Training, Watch, advance
+from oso_dp.training.own_model import Loss, OwnModel, classes_of
 from oso_dp.training.problem import Problem, Recipe
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 
 import oso_dp
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.catalogue import DATASETS
+from oso_dp.data.installed import info_of
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import STREAMS
@@ -22,6 +22,7 @@ from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_asi
 from oso_dp.training.host_memory import as_memory_allows
 from oso_dp.training.loop import course_of, train
 from oso_dp.training.outcome import Course, Outcome
+from oso_dp.training.own_problem import network_of
 from oso_dp.training.problem import Task
 from oso_dp.training.provenance import code_hash, commit, device_name
 
@@ -43,7 +44,7 @@ def task_of(cohort: PlannedCohort, device: str = "cpu") -> Task:
     return Task(
         method=cohort.trained_by(),
         model=cohort.model,
-        metric=DATASETS[cohort.dataset].metric,
+        metric=info_of(cohort.dataset, cohort.model).metric,
         noise_multiplier=cohort.noise_multiplier,
         batch_size=cohort.batch_size,
         steps=cohort.steps,
@@ -53,6 +54,7 @@ def task_of(cohort: PlannedCohort, device: str = "cpu") -> Task:
         device=device,
         randomness=cohort.randomness,
         precision=cohort.precision,
+        network=network_of(cohort),
     )
 
 
