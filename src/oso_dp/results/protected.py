@@ -23,6 +23,15 @@ def budget_runs(said: Mapping[str, Any]) -> int | None:
     return number
 
 
+def shared_budgets(runs: pd.DataFrame) -> dict[str, int]:
+    """Of each data set that is not public, how many runs its epsilon pays for."""
+    rows = runs[protected(runs)].drop_duplicates(["dataset", "settings"])
+    sizes: dict[str, int] = {}
+    for dataset, text in zip(rows["dataset"], rows["settings"], strict=True):
+        sizes[dataset] = max(sizes.get(dataset, 0), budget_runs(parse_json(text)) or 0)
+    return sizes
+
+
 def are_sound(said: Mapping[str, Any]) -> bool:
     """Whether what `settings` say of a user's own data agrees with itself."""
     if not {"public", "budget_runs", "data_version"} & said.keys():
