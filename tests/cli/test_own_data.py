@@ -98,7 +98,10 @@ def test_from_ten_lines_to_the_report(oso, place) -> None:
             {"model": "lambda: nn.Sequential(nn.Dropout(), nn.Linear(4, 2))"},
             "drops out at random",
         ),
-        ({"metric": "'mse'"}, "gives outputs [3, 2] for three examples; with the declared metric"),
+        (
+            {"metric": "'mse'", "model": "lambda: nn.Linear(4, 1)"},
+            "gives outputs [3, 1] for three examples; with the declared metric mse",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_when_it_is_prepared(

@@ -42,9 +42,9 @@ def test_the_noise_is_that_of_all_methods_points_and_seeds_together(offer) -> No
     offer()
     plan = planned()
     assert sum(len(cohort.runs) for cohort in plan.cohorts) == RUNS
-    nu = Search(PoissonSampling(1 / 3), STEPS, RUNS).noise_multiplier(8, 1e-5)
+    search = Search(PoissonSampling(1 / 3), STEPS, RUNS)
     for cohort in plan.cohorts:
-        assert nu <= cohort.noise_multiplier < nu + 2e-5
+        assert 7.99 < search.epsilon(cohort.noise_multiplier, 1e-5) <= 8
         assert (cohort.steps, cohort.budget_runs, cohort.public) == (STEPS, RUNS, False)
 
 
@@ -84,16 +84,14 @@ def test_whatever_adds_runs_adds_noise_to_every_run(offer, change, runs) -> None
 def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
     """As in the paper's study: seeds are free, and every epsilon is a grid's own."""
     offer(public="True")
-    section = {"model": "own", "epsilons": [3, 8], "seconds_per_step": 0.01}
+    section = {"model": "own", "epsilons": [3, 2], "seconds_per_step": 0.01}
     plan = planned(
-        datasets={"patients": section},
-        methods={"online": {}, "fixed_threshold": {}, "no_dp": {}},
-        randomness="seeded",
+        datasets={"patients": section}, methods={"online": {}, "no_dp": {}}, randomness="seeded"
     )
-    online = plan.cohort("patients.online.k2.eps8")
-    assert online.noise_multiplier == pytest.approx(
-        Search(PoissonSampling(1 / 3), STEPS, 2).noise_multiplier(8, 1e-5), abs=2e-5
-    )
+    one_grid = Search(PoissonSampling(1 / 3), STEPS, 2)
+    for epsilon in (3, 2):
+        nu = plan.cohort(f"patients.online.k2.eps{epsilon}").noise_multiplier
+        assert 0.99 * epsilon < one_grid.epsilon(nu, 1e-5) <= epsilon
     assert {cohort.public for cohort in plan.cohorts} == {True}
     assert planned_statements(plan.cohorts) == []
     assert "patients.no_dp.k2.nonprivate" in {cohort.name for cohort in plan.cohorts}
@@ -141,7 +139,9 @@ def test_runs_on_data_that_are_declared_otherwise_are_other_runs(offer, declared
     offer()
     before = set(planned().run_ids())
     offer(**declared)
-    assert before.isdisjoint(planned().run_ids())
+    runs = {run.run_id for cohort in cohorts(parse_config(STUDY, "x")) for run in cohort.runs}
+    assert len(runs) == RUNS
+    assert before.isdisjoint(runs)
 
 
 def test_a_plan_names_what_was_declared_and_is_read_without_the_package(offer, tmp_path) -> None:
@@ -168,11 +168,15 @@ def test_a_plan_with_more_runs_than_are_paid_for_is_refused(offer) -> None:
 def test_noise_of_one_grid_does_not_pay_for_all(offer) -> None:
     """The check before training goes by all runs, whatever the plan says of the noise."""
     offer()
-    one_grid = Search(PoissonSampling(1 / 3), STEPS, 2).noise_multiplier(8, 1e-5)
     cohort = planned().cohorts[0]
     check_affordable([cohort])
+    less = replace(cohort, noise_multiplier=0.8 * cohort.noise_multiplier)
+    assert (
+        Search(PoissonSampling(1 / 3), STEPS, cohort.grid_runs).epsilon(less.noise_multiplier, 1e-5)
+        < 8
+    )
     with pytest.raises(OsoError, match=r"12 runs\); its budget is 8"):
-        check_affordable([replace(cohort, noise_multiplier=one_grid)])
+        check_affordable([less])
 
 
 def test_the_statement_says_what_the_plan_does(offer) -> None:
