@@ -54,7 +54,8 @@ class DataStatement:
                 "Not protected: the test data. Scores on them are stored and shown without noise, "
                 "and the best run is chosen by them: they must be public, or their people agree.",
                 "Not included: what was chosen by looking at the training data before (model, "
-                "grid, number of epochs), and any other study or training of these data.",
+                "grid, number of epochs), and any other study, training or data set with these "
+                "examples.",
                 "Public: the numbers of examples, the shapes, the version, the model and its first "
                 "weights, all settings.",
                 f"Randomness: {RANDOMNESS['system']}",
