@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from tests.offered import offer  # noqa: F401
 from tests.official_data import shared  # noqa: F401
 
 from oso_dp.data.arrays import Arrays

@@ -1,13 +1,16 @@
 """Private learning with Online Sensitivity Optimization (Galli et al., AAAI 2024).
 
-The public names are those of `__all__`. They load torch once one of them is used.
+The public names are those of `__all__`. They load what they need, as torch, once they are used.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
 
 if TYPE_CHECKING:
+    from oso_dp.data.arrays import Arrays
+    from oso_dp.data.installed import DataSet
     from oso_dp.private import (
         History,
         PrivateModel,
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Arrays",
+    "DataSet",
     "History",
     "OsoError",
     "PrivateModel",
@@ -31,9 +36,10 @@ __all__ = [
 ]
 
 
+_ELSEWHERE = {"Arrays": "oso_dp.data.arrays", "DataSet": "oso_dp.data.installed"}
+
+
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        import oso_dp.private
-
-        return getattr(oso_dp.private, name)
+        return getattr(import_module(_ELSEWHERE.get(name, "oso_dp.private")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

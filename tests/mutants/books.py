@@ -154,7 +154,7 @@ PRICE = [
     Fault(
         "the plan pays for the runs that are asked for, not for the grid",
         "study/calibrated.py",
-        "cohort.grid_runs",
+        "cohort.paid_runs",
         "len({run.learning_rate for run in cohort.runs})",
         "tests/study/test_plan.py",
     ),
@@ -203,14 +203,14 @@ PRICE = [
     Fault(
         "runs that are not stored are charged as ended early",
         "analysis/accounts.py",
-        '_whole_run(list(ledgers.values()), int(first["steps"]))',
-        "_whole_run(list(ledgers.values()), min(e.step_count for e in ledgers.values()))",
+        'whole_run(list(ledgers.values()), int(first["steps"]))',
+        "whole_run(list(ledgers.values()), min(e.step_count for e in ledgers.values()))",
         ACCOUNTS,
     ),
     Fault(
         "a run that diverged is charged for the steps it took only",
         "analysis/accounts.py",
-        "_completed(ledgers[run_id], filler)",
+        "completed(ledgers[run_id], filler)",
         "ledgers[run_id]",
         ACCOUNTS,
     ),

@@ -5,6 +5,7 @@ from drop_in import DROP_IN
 from layer_rules import LAYER_RULES
 from noise import NOISE, SAMPLING
 from other_plans import OTHER_PLANS
+from own_data import OWN_DATA
 from own_models import OWN_MODELS
 from reach import REACH
 from sensitivity import SENSITIVITY
@@ -13,5 +14,5 @@ from slightly import SLIGHTLY
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
     *(*REACH, *OTHER_PLANS, *SLIGHTLY),
-    *(*DROP_IN, *OWN_MODELS, *LAYER_RULES),
+    *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

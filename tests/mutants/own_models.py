@@ -147,14 +147,14 @@ OWN_MODELS = [
     ),
     Fault(
         "own model: a loss that averages passes",
-        "private/own_model.py",
+        "training/own_model.py",
         'if reduction != "none":',
         'if reduction == "sum":',
         REFUSED,
     ),
     Fault(
         "own model: frozen layers are trained",
-        "private/own_model.py",
+        "training/own_model.py",
         "                if not parameter.requires_grad:\n",
         "                if False and not parameter.requires_grad:\n",
         TRAIN,

@@ -86,16 +86,16 @@ BOOKS = of_kind(
     ),
     Fault(
         "a budget may be exceeded by one percent",
-        "analysis/accounts.py",
-        "_SLACK = 1 + 1e-9",
-        "_SLACK = 1.01",
+        "analysis/charges.py",
+        "SLACK = 1 + 1e-9",
+        "SLACK = 1.01",
         ACCOUNT,
     ),
     Fault(
         "a budget may be exceeded by a hundred-thousandth",
-        "analysis/accounts.py",
-        "_SLACK = 1 + 1e-9",
-        "_SLACK = 1 + 1e-5",
+        "analysis/charges.py",
+        "SLACK = 1 + 1e-9",
+        "SLACK = 1 + 1e-5",
         ACCOUNT,
     ),
     in_mechanism(

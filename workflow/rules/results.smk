@@ -4,7 +4,9 @@ rule collect:
         runs=[part / "runs.parquet" for part in all_parts()],
         evaluations=[part / "evaluations.parquet" for part in all_parts()],
         plan=BUILD / "plan.json",
-        texts=ancient([f"build/data/{name}" for name in PREPARED if PREPARED[name].preparation]),
+        texts=ancient(
+            [f"build/data/{name}" for name in PREPARED if "words" in PREPARED[name].preparation]
+        ),
     output:
         BUILD / "collected.txt",
     log:

@@ -13,11 +13,14 @@ of which nobody knows it are charged to each grid that they could be part of.
 Under random stopping a search makes N runs on average and releases the best. Its privacy cost is
 that release's, not that of all the rows: they are there so that the search's outcome can be
 computed instead of drawn. Each run is charged as a whole run with the least noise of the stored.
+
+All this is for public data. A user's own data that are not public have one account for all that
+was released of them (`total_accounts`).
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -26,8 +29,10 @@ import pandas as pd
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.analysis.charges import SLACK, GridAccount, completed, whole_run
+from oso_dp.analysis.total_accounts import of_totals, total_accounts
 from oso_dp.errors import OsoError
-from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.row_claims import check_planned, complaint, ledger_of, settings_of
 from oso_dp.study.cohort import Cohort
@@ -49,52 +54,11 @@ _SETTING = [
 ]
 _TERMS = ["grid_runs", "stopping_shape"]  # what the rows do not say of their search
 _CHOICES = "choices"  # whatever else was decided of it, as one text; null where nobody says
-_SLACK = 1 + 1e-9
-
-
-@dataclass(frozen=True)
-class GridAccount:
-    """One grid: what it may cost, and what its ledgers say that it costs."""
-
-    dataset: str
-    method: str
-    k: int
-    epsilon: float  # the budget
-    delta: float
-    runs: int  # N, of the whole grid; under random stopping, on average
-    stored: int  # of the costliest seed
-    seeds: int
-    spent: float  # epsilon by RDP, from the ledgers
-    ledgers: tuple[Ledger, ...]  # N of them: what `spent` was computed from
-    tuning_accounting: str = COMPOSITION
-    # The rows do not say how large their grid is, and the runs that are stored cost no more than
-    # the budget: only the size that was assumed does.
-    unclear: bool = False
-
-    @property
-    def name(self) -> str:
-        cell = f"{self.dataset}.{self.method}.k{self.k}.eps{self.epsilon:g}"
-        return cell if self.tuning_accounting == COMPOSITION else f"{cell}.{self.tuning_accounting}"
-
-    @property
-    def within(self) -> bool:
-        return self.spent <= self.epsilon * _SLACK
-
-    @property
-    def verdict(self) -> str:
-        if self.within:
-            return "within"
-        return "unclear" if self.unclear else "exceeded"
-
-    def spent_by(self, accountant: str) -> float:
-        """The same by another accountant: pld, prv. NaN under random stopping: RDP alone can."""
-        if self.tuning_accounting != COMPOSITION:
-            return math.nan
-        return epsilon_of(self.ledgers, self.delta, accountant)
 
 
 def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
-    """Every private grid of the table `runs`, in its order.
+    """Every private grid of the table `runs`, in its order; then, of each data set that is not
+    public, one account of all its runs, instead of its grids'.
 
     `plans` say how large each grid is, and how a random number of runs is distributed; for runs
     that none holds their column `settings` does. Where that is null, it is the whole grid for the
@@ -113,14 +77,16 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     for row in _records(runs):
         if row["run_id"] in planned:
             check_planned(row, *planned[row["run_id"]])
-    private = runs[runs["epsilon"].notna()]
+    shared = of_totals(runs)
+    private = runs[runs["epsilon"].notna() & ~shared]
     terms = pd.DataFrame(
         [_terms(row, planned.get(row["run_id"], (None,))[0]) for row in _records(private)],
         columns=[*_TERMS, _CHOICES],
         index=private.index,
     )
     groups = private.join(terms).groupby([*_SETTING, *_TERMS], dropna=False, sort=False)
-    return [_account_grid(grid) for _, group in groups for grid in _by_choices(group)]
+    grids = [_account_grid(grid) for _, group in groups for grid in _by_choices(group)]
+    return grids + total_accounts(runs[shared])
 
 
 def _by_choices(group: pd.DataFrame) -> list[pd.DataFrame]:
@@ -198,13 +164,13 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
     ledgers = {row["run_id"]: ledger_of(row) for row in _records(rows)}
     # Points under whatever seed: more than the grid has would be a larger grid, spread over seeds.
     size = max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))
-    filler = _whole_run(list(ledgers.values()), int(first["steps"]))
+    filler = whole_run(list(ledgers.values()), int(first["steps"]))
     stopped = None  # what a search costs whose runs are drawn at random
     if first["selection"] != COMPOSITION:
         stopped = epsilon_of_stopped(filler, size, SHAPES[first["stopping_shape"]], delta)
     charged: list[tuple[float, int, tuple[Ledger, ...]]] = []
     for _, seed in rows.groupby("seed"):
-        stored = [_completed(ledgers[run_id], filler) for run_id in seed["run_id"]]
+        stored = [completed(ledgers[run_id], filler) for run_id in seed["run_id"]]
         whole = (*stored, *[filler] * (size - len(stored)))
         spent = epsilon_of(whole, delta) if stopped is None else stopped
         charged.append((spent, len(stored), whole))
@@ -224,23 +190,8 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         spent=spent,
         ledgers=whole,
         tuning_accounting=first["selection"],
-        unclear=not known and least <= float(first["epsilon"]) * _SLACK,
+        unclear=not known and least <= float(first["epsilon"]) * SLACK,
     )
-
-
-def _whole_run(ledgers: Sequence[Ledger], steps: int) -> Ledger:
-    """What a run that is not stored may have released: all its steps, with the least noise seen."""
-    least = min(nu for ledger in ledgers for nu, _ in ledger.releases())
-    return Ledger(ledgers[0].sampling, [((SumQuery("not_stored", least),), steps)])
-
-
-def _completed(ledger: Ledger, whole: Ledger) -> Ledger:
-    """The ledger with as many steps as a whole run, also where the run diverged before its last."""
-    missing = whole.step_count - ledger.step_count
-    if missing <= 0:
-        return ledger
-    least = min(nu for nu, _ in ledger.releases())
-    return Ledger(ledger.sampling, [*ledger.steps, ((SumQuery("not_run", least),), missing)])
 
 
 def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None, str | None]:

@@ -2,8 +2,8 @@
 
 An optional JSON file gives both for a whole study, also for cohorts that were not run: a list of
 objects with the keys dataset, method, k, epsilon, runs and noise_multiplier, and perhaps delta,
-steps, sampling_rate and query_noise_multiplier (others are ignored). A study's plan is read as
-well: it holds that list under `cohorts`.
+steps, sampling_rate, query_noise_multiplier and budget_runs (others are ignored). A study's plan is
+read as well: it holds that list under `cohorts`.
 """
 
 import math
@@ -21,7 +21,7 @@ from oso_dp.study.plan import Plan, read_plan
 
 GRID = ("dataset", "method", "k", "epsilon")
 KEYS = (*GRID, "runs", "noise_multiplier")
-OPTIONAL = ("delta", "steps", "sampling_rate", "query_noise_multiplier")
+OPTIONAL = ("delta", "steps", "sampling_rate", "query_noise_multiplier", "budget_runs")
 
 
 def read_budget(*paths: Path) -> pd.DataFrame:

@@ -23,7 +23,7 @@ def variants(study: Study) -> pd.DataFrame:
                 "finished": int((group["status"] == "finished").sum()),
                 "diverged": int((group["status"] == "diverged").sum()),
                 "device": ", ".join(sorted(group["device"].dropna().unique())),
-                "wall_seconds": group["wall_seconds"].sum(),
+                "wall_seconds": group["wall_seconds"].sum(min_count=1),
             }
         )
     return ordered(pd.DataFrame(rows))

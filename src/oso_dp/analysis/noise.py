@@ -17,7 +17,7 @@ def noise_multipliers(study: Study) -> pd.DataFrame:
 
     One row per grid, columns dataset, k, epsilon, method, grid_size, noise_multiplier, source
     (budget or rows) and ratio_to_online. From the budget where one is given, else from the rows;
-    NoDP has none.
+    NoDP has none. On data that are not public N is the number of all runs: they share a budget.
     """
     return study.once("noise multipliers", lambda: _noise_multipliers(study))
 
@@ -46,6 +46,8 @@ def _noise_multipliers(study: Study) -> pd.DataFrame:
                     "source": "rows",
                 }
             )
+    for row in rows:
+        row["grid_size"] = study.shared_budgets.get(row["dataset"], row["grid_size"])
     data = ordered(pd.DataFrame(rows, columns=columns))
     online = data[data["method"] == "online"].set_index(["dataset", "k", "epsilon"])
     online = online["noise_multiplier"].to_dict()

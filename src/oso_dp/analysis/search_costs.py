@@ -133,12 +133,12 @@ def search_costs(study: Study) -> pd.DataFrame:
     """One row per data set, number of runs and rule, columns `COLUMNS`.
 
     For a single run, which cannot stop at random, and for every grid of the study. NaN: no noise
-    meets the budget.
+    meets the budget. Without data that are not public, where there is no choice.
     """
     rows = []
     for dataset in labels.dataset_order(_grids(study)["dataset"].unique()):
         at, sizes = setting(study, dataset), grids(study, dataset)
-        if at is None:
+        if at is None or dataset in study.shared_budgets:
             continue
         for runs in sorted({1, *sizes}):
             for rule in RULES:

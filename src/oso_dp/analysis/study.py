@@ -13,6 +13,7 @@ from oso_dp.analysis.checkpoint_rules import checkpoints, choose
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.measured import no_step_times
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
+from oso_dp.results.protected import shared_budgets
 
 Result = TypeVar("Result")
 
@@ -82,6 +83,17 @@ class Study:
     def best_runs(self) -> pd.DataFrame:
         """The runs of every cell's best grid point."""
         return self.values[self.values["point"].isin(self.best["point"])]
+
+    @cached_property
+    def shared_budgets(self) -> dict[str, int]:
+        """Of each data set that is not public, how many runs its one epsilon pays for."""
+        known = self.budget.reindex(columns=["dataset", "budget_runs"]).dropna()
+        sizes = dict(zip(known["dataset"], known["budget_runs"].astype(int), strict=True))
+        return sizes | shared_budgets(self.runs)
+
+    def paid_for(self, dataset: str) -> str:
+        """What an epsilon of this data set is the budget of."""
+        return "whole study" if dataset in self.shared_budgets else "whole grid"
 
     @cached_property
     def datasets(self) -> list[str]:

@@ -20,6 +20,7 @@ from oso_dp.errors import OsoError
 from oso_dp.gradients import find_precision, slow_reason
 from oso_dp.results.other_search import refuse_other_search
 from oso_dp.results.read import is_store
+from oso_dp.results.spent import refuse_spent
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.paper_points import papers_best_runs
 from oso_dp.study.plan import Plan, read_plan
@@ -55,6 +56,8 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     have = default if options.have is None else options.have
     for store in filter(is_store, have):
         refuse_other_search(store, [work.cohort for work in everything])
+        for plan in plans:
+            refuse_spent(store, plan.cohorts)
     parts = Parts(options.results, have)
     control = Control(parts.progress)
 

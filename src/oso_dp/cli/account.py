@@ -24,9 +24,13 @@ def account(
         ),
     ] = False,
 ) -> None:
-    """Recompute each grid's epsilon from its ledgers; fail if one exceeds its budget."""
+    """Recompute each grid's epsilon from its ledgers; fail if one exceeds its budget.
+
+    Data that are not public have one budget for all their runs.
+    """
     from oso_dp.analysis.accounts import account as account_runs
     from oso_dp.analysis.accounts import accounts_table, require_clear, require_within
+    from oso_dp.analysis.data_statement import stored_statements
     from oso_dp.cli.tables import print_table
     from oso_dp.files import atomic_write
     from oso_dp.outputs import check_output, is_table
@@ -40,13 +44,18 @@ def account(
         is_ours = is_table(["grid", "budget", "delta"])
         check_output(output, "a table of accounts", is_ours, paths)
     plans = [read_plan(path) for path in paths]
-    grids = account_runs(read_results(results).runs, *plans)
+    runs = read_results(results).runs
+    grids = account_runs(runs, *plans)
     table = accounts_table(grids, cross_check_all)
     print_table(table.columns, table.itertuples(index=False))
-    print(
-        f"{results}: {len(grids)} private grids. A grid costs what its costliest seed does; its "
-        "runs that are not stored count as the costliest stored one."
-    )
+    count = sum(not grid.total for grid in grids)
+    if count or not grids:
+        print(
+            f"{results}: {count} private grids. A grid costs what its costliest seed does; its "
+            "runs that are not stored count as the costliest stored one."
+        )
+    for statement in stored_statements(runs, grids):
+        print(f"\n{statement}")
     if output is not None:
         with writing(output), atomic_write(output) as file:
             file.write(table.to_csv(index=False).encode())

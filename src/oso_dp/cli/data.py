@@ -20,14 +20,21 @@ def data(
     unknown_words: Annotated[
         str | None, typer.Option(help="Words without a vector: zeros or skipped.")
     ] = None,
+    data_version: Annotated[
+        str | None, typer.Option(help="Of a data set of your own: fail if it is another version.")
+    ] = None,
 ) -> None:
-    """Fetch, verify and normalise one data set."""
-    from oso_dp.data import prepare
+    """Fetch, verify and normalise one data set, or one that an installed package offers."""
+    from oso_dp.data import is_own, prepare
 
     if data_dir is None and os.environ.get("OSO_DATA_DIR"):
         data_dir = Path(os.environ["OSO_DATA_DIR"])
     with _told():
-        made = prepare(dataset, output, data_dir, words, unknown_words)
+        if is_own(dataset, data_version):  # a model that cannot be trained is better known now
+            from oso_dp.training.own_problem import check_own_model
+
+            check_own_model(dataset)
+        made = prepare(dataset, output, data_dir, words, unknown_words, data_version)
     for part, share in made.get("known_words", {}).items():
         print(f"{dataset}: {share:.2%} of the {part} texts' words have a vector")
 

@@ -21,11 +21,16 @@ def plan(
         ),
     ] = None,
 ) -> None:
-    """Say what a study has ahead; with --output, find its cohorts' noise and write the plan."""
+    """Say what a study has ahead; with --output, find its cohorts' noise and write the plan.
+
+    Of data that are not public it says in words what the whole study of them promises.
+    """
+    from oso_dp.analysis.data_statement import planned_statements
     from oso_dp.outputs import check_folder, check_output, is_table
     from oso_dp.results.collect import finished_runs
     from oso_dp.results.lock import writing
     from oso_dp.results.other_search import refuse_other_search
+    from oso_dp.results.spent import refuse_spent
     from oso_dp.study.config import load_config
     from oso_dp.study.expand import cohorts
     from oso_dp.study.plan import is_plan, make_plan, write_plan
@@ -45,9 +50,12 @@ def plan(
         check_folder(Path(study.results), "results")
         check_folder(Path(study.report), "report")
         refuse_other_search(Path(study.results), cohorts(study))
+        refuse_spent(Path(study.results), cohorts(study))
         made = make_plan(study)
         with writing(output):
             write_plan(made, output)
+        for statement in planned_statements(made.cohorts):
+            print(f"{statement}\n")
     if output is not None and prices is not None:
         from oso_dp.analysis.search_costs import write_costs
 

@@ -22,6 +22,7 @@ def train(
     from oso_dp.locks import only_one
     from oso_dp.results.collect import finished_runs
     from oso_dp.results.other_search import refuse_other_search
+    from oso_dp.results.spent import refuse_spent
     from oso_dp.results.write import refuse_loss, write_table
     from oso_dp.study.affordable import check_affordable
     from oso_dp.study.plan import read_plan
@@ -34,6 +35,7 @@ def train(
         raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
     if store is not None:
         refuse_other_search(store, [chosen])
+        refuse_spent(store, [one for one in planned.cohorts if one.dataset == chosen.dataset])
     stored = finished_runs(store) if store is not None else set()
     runs = [run for run in shards[shard] if run.run_id not in stored]
     refuse_loss(output, stored.union(run.run_id for run in shards[shard]))

@@ -2,7 +2,7 @@
 
 Importing this package is cheap; numpy and the fonts are imported when a data set is made.
 To add a data set: one module with a `build` function like those below, one line in `_MODULES`
-and one entry in `catalogue.py`.
+and one entry in `catalogue.py`. A user's own one needs neither: `oso_dp.data.installed`.
 """
 
 from functools import partial
@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oso_dp.data.catalogue import DATASETS, UNKNOWN_WORDS, DatasetInfo, dataset_info
+from oso_dp.data.installed import OWN, info_of, installed_names, load_installed
 from oso_dp.errors import OsoError
 from oso_dp.outputs import check_output
 
 if TYPE_CHECKING:
     from oso_dp.data.arrays import Arrays
 
-__all__ = ["DATASETS", "DatasetInfo", "dataset_info", "prepare"]
+__all__ = ["DATASETS", "DatasetInfo", "dataset_info", "is_own", "prepare"]
 
 
 class Builder(Protocol):
@@ -44,6 +45,7 @@ def prepare(
     data_dir: Path | None = None,
     words: int | None = None,
     unknown_words: str | None = None,
+    data_version: str | None = None,
 ) -> dict:
     """Make one data set's arrays and write them to `output` (see `oso_dp.data.arrays`).
 
@@ -51,13 +53,16 @@ def prepare(
     set; if given it is the only source. Without it, files are downloaded to
     `downloads/<dataset>` beside `output`. A data set that is made on the spot needs neither.
     Of texts, the first `words` words are embedded; words without a vector are `unknown_words`
-    (`oso_dp.data.ag_news`). Returns the provenance that the file holds.
+    (`oso_dp.data.ag_news`). Of a data set that an installed package offers, `data_version` is the
+    one that is wanted; without it, any will do. Returns the provenance that the file holds.
 
-    Raises OsoError for an unknown data set or way of preparing it, a missing or wrong raw file, an
-    output that cannot be written or is some other file; `output` is then as it was.
+    Raises OsoError for an unknown data set or way of preparing it, a missing or wrong raw file,
+    data that are not as declared, an output that cannot be written or is some other file; `output`
+    is then as it was.
     """
-    info = dataset_info(dataset)
-    preparation = _preparation(info, words, unknown_words)
+    own = is_own(dataset, data_version)
+    info = info_of(dataset, OWN) if own else dataset_info(dataset)
+    preparation = _preparation(info, words, unknown_words, data_version)
     output = Path(output)
 
     from oso_dp.data.arrays import is_arrays_file, save_arrays
@@ -67,23 +72,39 @@ def prepare(
     is_ours = partial(is_arrays_file, of=dataset)
     check_output(output, f"a data file of oso for {dataset}", is_ours, option="")
 
-    build: Builder = import_module(_MODULES[dataset]).build
-    cache = output.parent / "downloads" / dataset
-    folder = None if data_dir is None else Path(data_dir)
-    arrays, provenance = build(folder, cache, **preparation)
+    if own:
+        arrays = load_installed(dataset)
+        provenance: dict[str, Any] = {}
+    else:
+        build: Builder = import_module(_MODULES[dataset]).build
+        cache = output.parent / "downloads" / dataset
+        folder = None if data_dir is None else Path(data_dir)
+        arrays, provenance = build(folder, cache, **preparation)
     provenance = {"dataset": dataset, "preparation": preparation, **provenance}
     check_arrays(arrays, info, preparation)
     save_arrays(output, arrays, provenance)
     return provenance
 
 
-def _preparation(info: DatasetInfo, words: int | None, unknown_words: str | None) -> dict[str, Any]:
-    """The choices that a data set of texts leaves; none for others."""
+def is_own(dataset: str, data_version: str | None = None) -> bool:
+    """Whether a data set is a user's own: a version is asked for, or a package offers it."""
+    return data_version is not None or dataset in {*installed_names()} - {*DATASETS}
+
+
+def _preparation(
+    info: DatasetInfo, words: int | None, unknown_words: str | None, data_version: str | None
+) -> dict[str, Any]:
+    """The choices that a data set of texts leaves, a user's own data set's version, else none."""
+    if data_version not in (None, info.version):
+        raise OsoError(
+            f"data set {info.name!r}: version {data_version!r} is wanted, installed is "
+            f"{info.version!r}; write the plan anew"
+        )
     if not info.words:
         if words is not None or unknown_words is not None:
             texts = ", ".join(name for name, other in DATASETS.items() if other.words)
             raise OsoError(f"{info.name} has no words to choose; {texts} have")
-        return {}
+        return {} if info.version is None else {"data_version": info.version}
     chosen = {
         "words": info.words[0] if words is None else words,
         "unknown_words": UNKNOWN_WORDS[0] if unknown_words is None else unknown_words,

@@ -21,6 +21,7 @@ class DatasetInfo:
     (channels first for images); `classes` is the number of different labels; `metric` is what an
     evaluation reports: `accuracy` of the labels, or `mse` per pixel of the input itself. Texts
     can be prepared with several numbers of `words`; the first is the default, and `input_shape`'s.
+    A user's own data set (`oso_dp.data.installed`) has a `version`, and it may not be public.
     """
 
     name: str
@@ -31,6 +32,8 @@ class DatasetInfo:
     metric: str
     classes: int
     words: tuple[int, ...] = ()
+    version: str | None = None
+    public: bool = True
 
     @property
     def input_shapes(self) -> list[tuple[int, ...]]:

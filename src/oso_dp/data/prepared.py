@@ -5,6 +5,7 @@ from typing import Any
 
 from oso_dp.data.arrays import Arrays, load_arrays
 from oso_dp.data.catalogue import DIMENSIONS, DatasetInfo, dataset_info
+from oso_dp.data.installed import OWN, info_of
 from oso_dp.errors import OsoError
 
 
@@ -17,7 +18,9 @@ def load_prepared(path: Path, dataset: str, preparation: dict[str, Any]) -> Arra
     arrays, provenance = load_arrays(path)
     check_provenance(str(path), provenance, dataset, preparation)
     try:
-        check_arrays(arrays, dataset_info(dataset), preparation)
+        own = "data_version" in preparation
+        info = info_of(dataset, OWN) if own else dataset_info(dataset)
+        check_arrays(arrays, info, preparation)
     except OsoError as error:
         raise OsoError(f"{path}: {error}; remove it, and prepare the data set again") from None
     return arrays
@@ -33,7 +36,13 @@ def check_provenance(name: str, provenance: dict[str, Any], dataset: str, want: 
 
 
 def check_arrays(arrays: Arrays, info: DatasetInfo, preparation: dict[str, Any]) -> None:
-    """OsoError unless the arrays are of the catalogue's sizes, and labels and pixels in range."""
+    """OsoError unless the arrays are of the catalogue's sizes, and labels and pixels in range.
+
+    Of a user's own data set: of the declared sizes, and labels below the declared number.
+    """
+    if info.version is not None:
+        _check_own(arrays, info)
+        return
     shape = (preparation["words"] * DIMENSIONS,) if preparation else info.input_shape
     targets = (arrays.train_targets, arrays.test_targets)
     counts = {
@@ -52,3 +61,23 @@ def check_arrays(arrays: Arrays, info: DatasetInfo, preparation: dict[str, Any])
         low, high = float(part.min()), float(part.max())
         if low < 0 or high > 1:
             raise OsoError(f"{info.name}: pixels from {low:g} to {high:g}; must be from 0 to 1")
+
+
+def _check_own(arrays: Arrays, info: DatasetInfo) -> None:
+    sizes = {
+        "examples": (len(arrays.train_targets), info.examples),
+        "test_examples": (len(arrays.test_targets), info.test_examples),
+        "input_shape": (arrays.train_inputs.shape[1:], info.input_shape),
+    }
+    for name, (is_, declared) in sizes.items():
+        if is_ != declared:
+            raise OsoError(f"data set {info.name!r}: {name} is {is_}, declared is {declared}")
+    if info.metric != "accuracy":
+        return
+    for part, targets in {"train": arrays.train_targets, "test": arrays.test_targets}.items():
+        least, most = int(targets.min()), int(targets.max())
+        if least < 0 or most >= info.classes:
+            raise OsoError(
+                f"data set {info.name!r}: {part}_targets from {least} to {most}; with the declared "
+                f"classes {info.classes} they must be 0 to {info.classes - 1}"
+            )

@@ -19,13 +19,13 @@ from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.private.choices import Choices
-from oso_dp.private.own_model import Loss, OwnModel, classes_of
 from oso_dp.private.paid import Paid
 from oso_dp.private.progress_bar import ProgressBar
 from oso_dp.private.statement import Statement, last_releases, tuning_of
 from oso_dp.private.trained import History, PrivateModel
 from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.loop import Training, Watch, advance
+from oso_dp.training.own_model import Loss, OwnModel, classes_of
 from oso_dp.training.problem import Examples, Problem, Recipe
 
 if TYPE_CHECKING:

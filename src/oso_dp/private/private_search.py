@@ -26,10 +26,10 @@ from oso_dp.private.budget import Budget, noise_for
 from oso_dp.private.candidates import Candidate, candidates_of
 from oso_dp.private.examples import examples_of
 from oso_dp.private.one_training import Ended, OneTraining
-from oso_dp.private.own_model import Loss, OwnModel
 from oso_dp.private.paid import Paid, Stopping
 from oso_dp.private.scoring import NoisyScores, PublicScores, Right, Scores, most_likely
 from oso_dp.private.trained import History, PrivateModel
+from oso_dp.training.own_model import Loss, OwnModel
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any
 
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
 from oso_dp.private.paid import Paid
 
 
@@ -30,8 +31,8 @@ class Statement:
     scored: str = ""  # on what a search scored its models
     validation_examples: int = 0  # private ones, on which they were scored
     validation_epsilon: float | None = None  # that each of these is protected by, at delta
-    unit: str = "one example: one row of the training data"
-    neighbouring: str = "data sets that differ by one example added or removed"
+    unit: str = UNIT
+    neighbouring: str = NEIGHBOURING
 
     def __str__(self) -> str:
         sums = ", ".join(f"{name} with noise multiplier {nu:.4g}" for name, nu in self.releases)
@@ -46,7 +47,7 @@ class Statement:
             f"Tuning: {self.tuning}{self.scored and f' Scored on {self.scored}.'}",
             *self._validation(),
             "Public: the number of examples, the model and its first weights, all settings.",
-            f"Randomness: {_RANDOMNESS[self.randomness]}",
+            f"Randomness: {RANDOMNESS[self.randomness]}",
             self.versions,
         ]
         return "\n".join(lines)
@@ -113,10 +114,6 @@ def _alike(one: float | None, other: float | None) -> bool:
     return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
 
 
-_RANDOMNESS = {
-    "system": "the operating system's cryptographic generator; nobody can repeat it.",
-    "seeded": "seeded: whoever knows the seed knows the noise. For public data only.",
-}
 _NOT_TUNED = (
     "not included. Whatever was chosen by looking at these data (learning rate, model, number of "
     "epochs) costs more."

@@ -13,9 +13,9 @@ from oso_dp.private.budget import Budget, noise_for
 from oso_dp.private.choices import Choices
 from oso_dp.private.examples import examples_of
 from oso_dp.private.one_training import OneTraining
-from oso_dp.private.own_model import Loss, OwnModel
 from oso_dp.private.paid import Paid
 from oso_dp.private.trained import PrivateModel
+from oso_dp.training.own_model import Loss, OwnModel
 
 
 def train_private(

@@ -13,10 +13,10 @@ from torch import nn
 from oso_dp.errors import OsoError
 from oso_dp.extras import needed_by
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.private.own_model import OwnModel
 from oso_dp.private.paid import Paid
 from oso_dp.private.statement import Statement
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+from oso_dp.training.own_model import OwnModel
 
 if TYPE_CHECKING:
     import pandas as pd

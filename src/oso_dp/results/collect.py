@@ -17,6 +17,7 @@ import pandas as pd
 from oso_dp.errors import OsoError
 from oso_dp.files import reason
 from oso_dp.locks import only_writer
+from oso_dp.results.protected import protected
 from oso_dp.results.read import (
     PENDING,
     Results,
@@ -50,9 +51,9 @@ def collect(
     A run that the store or another part already holds is counted once. If two differ in what they
     measured, or a run of `expected` (by run_id) is in none of them, OsoError names the run and
     nothing is written. `check` may refuse, too: it is given all runs of the cohorts that would
-    change, by name. Several may collect into one store: each waits for its turn. Of a run that
-    the store holds by half, as where somebody copied only some of its files, a part brings the
-    whole.
+    change, by name, and of data sets that are not public all that there are. Several may collect
+    into one store: each waits for its turn. Of a run that the store holds by half, as where
+    somebody copied only some of its files, a part brings the whole.
     """
     added = [read_results(_part(part)) for part in parts]
     with only_writer(store):
@@ -142,8 +143,10 @@ def _change(
     if not changed and all(stored.values()):
         return
     names = files.str.rsplit(".", n=2).str[0]  # without the hash, the cohort's
+    touched = names.isin(set(names[files.isin(changed)]))
+    of_one_budget = set(merged.runs.loc[touched & protected(merged.runs), "dataset"])
     try:
-        check(merged.runs[names.isin(set(names[files.isin(changed)]))])
+        check(merged.runs[touched | merged.runs["dataset"].isin(of_one_budget)])
     except OsoError as error:
         raise OsoError(f"{store}, with these parts: {error}") from None
     staging = store / STAGING

@@ -17,6 +17,7 @@ from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.results import protected
 from oso_dp.study.cohort import Cohort, Run
 from oso_dp.study.identity import run_id
 
@@ -46,6 +47,10 @@ def complaint(runs: pd.DataFrame) -> str | None:
     for row in runs[["run_id", "settings"]].drop_duplicates("settings").to_dict("records"):
         if pd.notna(row["settings"]) and not _are_settings(row["settings"]):
             return f"run {row['run_id']}: settings {row['settings'][:40]!r}: not what one trains by"
+    alike = ["dataset", "method", "selection", "settings"]
+    for row in runs[["run_id", *alike]].drop_duplicates(alike).to_dict("records"):
+        for text in protected.complaints(row):
+            return f"run {row['run_id']}: {text}"
     for row in runs[["run_id", *_CLAIM]].drop_duplicates(_CLAIM).to_dict("records"):
         for text in _complaints(row):
             return f"run {row['run_id']}: {text}"
@@ -102,6 +107,8 @@ def _are_settings(text: str) -> bool:
     except ValueError:
         return False
     if not isinstance(said, dict) or not isinstance(said.get("settings", {}), dict):
+        return False
+    if not protected.are_sound(said):
         return False
     size, shape = said.get("grid_runs", 1), said.get("stopping_shape")
     return type(size) is int and size > 0 and (shape is None or shape in SHAPES)

@@ -31,12 +31,12 @@ def check_affordable(cohorts: Iterable[PlannedCohort]) -> None:
             continue
         shape = 1.0 if cohort.stopping_shape is None else SHAPES[cohort.stopping_shape]
         sampling = PoissonSampling(cohort.sampling_rate)
-        search = Search(sampling, cohort.steps, cohort.grid_runs, cohort.selection, shape)
+        search = Search(sampling, cohort.steps, cohort.paid_runs, cohort.selection, shape)
         spent = _epsilon(search, cohort.noise_multiplier, cohort.delta)
         if spent > cohort.epsilon * _SLACK:
             raise OsoError(
                 f"{cohort.name}: noise_multiplier {cohort.noise_multiplier:g} would cost epsilon "
-                f"{spent:.4g} (delta {cohort.delta:g}, {cohort.grid_runs} runs); its budget is "
+                f"{spent:.4g} (delta {cohort.delta:g}, {cohort.paid_runs} runs); its budget is "
                 f"{cohort.epsilon:g}: write the plan anew with `oso plan`"
             )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Cohort
@@ -28,15 +29,11 @@ def calibrated_grids(
 ) -> list[CalibratedGrid]:
     """All private cohorts, in the study's order; grids that cost the same are computed once.
 
-    By the study's own way and shape, unless others are given. OsoError names a cohort that has
-    no noise so.
+    By the study's own way and shape, unless others are given. The search of a cohort on data that
+    are not public is that of all runs on them. OsoError names a cohort that has no noise so.
     """
     if shape is None:
         shape = SHAPES[config.stopping_shape]
-
-    @cache
-    def noise_multiplier(search: Search, epsilon: float, delta: float) -> float:
-        return search.noise_multiplier(epsilon, delta, accountant)
 
     grids = []
     for cohort in cohorts(config):
@@ -44,10 +41,19 @@ def calibrated_grids(
             continue
         sampling = PoissonSampling(cohort.sampling_rate)
         way = tuning_accounting or cohort.selection
+        if way != COMPOSITION and not cohort.public:
+            raise OsoError(
+                f"{cohort.name}: {cohort.dataset} is not declared public; allowed is {COMPOSITION}"
+            )
         try:
-            search = Search(sampling, cohort.steps, cohort.grid_runs, way, shape)
+            search = Search(sampling, cohort.steps, cohort.paid_runs, way, shape)
+            nu = _noise_multiplier(search, cohort.epsilon, cohort.delta, accountant)
         except OsoError as error:
             raise OsoError(f"{cohort.name}: {error}") from None
-        nu = noise_multiplier(search, cohort.epsilon, cohort.delta)
         grids.append(CalibratedGrid(cohort, search, nu))
     return grids
+
+
+@cache  # grids of several methods, and of plans that are written anew, cost the same
+def _noise_multiplier(search: Search, epsilon: float, delta: float, accountant: str) -> float:
+    return search.noise_multiplier(epsilon, delta, accountant)

@@ -59,6 +59,9 @@ class Cohort:
     last_layer_nonlinearity: bool
     precision: str  # of products: float32, tf32, bfloat16
     randomness: str  # seeded, system
+    # Of a user's own data set only:
+    data_version: str | None = None  # as it is declared
+    budget_runs: int | None = None  # that its one epsilon pays for; None where it is public
     runs: tuple[Run, ...] = ()
 
     @property
@@ -69,6 +72,26 @@ class Cohort:
     @property
     def private(self) -> bool:
         return self.epsilon is not None
+
+    @property
+    def public(self) -> bool:
+        """Whether its data need no protection."""
+        return self.budget_runs is None
+
+    @property
+    def paid_runs(self) -> int:
+        """How many runs its epsilon pays for: its grid's, or all on data that are not public."""
+        return self.grid_runs if self.budget_runs is None else self.budget_runs
+
+    @property
+    def points(self) -> list[Point]:
+        """Of its runs, each once."""
+        return list(dict.fromkeys(run.point for run in self.runs))
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of its runs, each once."""
+        return list(dict.fromkeys(run.seed for run in self.runs))
 
     @property
     def steps(self) -> int:
@@ -83,7 +106,7 @@ class Cohort:
     @property
     def preparation(self) -> dict[str, Any]:
         """How its data are prepared."""
-        return preparation(self.model, self.unknown_words)
+        return preparation(self.model, self.unknown_words, self.data_version)
 
     @property
     def data_file(self) -> str:
@@ -117,7 +140,9 @@ class Cohort:
 
     def _settings(self) -> dict[str, Any]:
         # Part of a run's identity: two that differ in any of it must not share their noise.
+        own = {"public": self.public, "budget_runs": self.budget_runs}
         return {
+            **({} if self.data_version is None else own),
             "settings": self.method_settings,
             "model": self.model,
             "grid_runs": self.grid_runs,

@@ -24,10 +24,12 @@ from pydantic import (
 )
 
 from oso_dp.accounting.tuning import COMPOSITION
-from oso_dp.data.catalogue import DATASETS, DIMENSIONS
+from oso_dp.data.catalogue import DATASETS, DIMENSIONS, DatasetInfo
+from oso_dp.data.installed import GROUP, OWN, info_of, installed_names
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method, method_names
 from oso_dp.study.identity import STOPPING_SHAPE
+from oso_dp.study.own_data import check_protected
 from oso_dp.study.preparation import WORDS
 from oso_dp.study.yaml_file import read_yaml, text_of
 
@@ -81,8 +83,11 @@ class _Section(BaseModel):
 class DatasetSection(_Section):
     """One data set of the study."""
 
-    model: Literal["cnn", "autoencoder", "bag_of_words", "bag_of_words_25", "small_cnn"]
-    epsilons: list[Epsilon] = Field(min_length=1, description="Budgets, each for a whole grid.")
+    model: Literal["cnn", "autoencoder", "bag_of_words", "bag_of_words_25", "small_cnn", "own"]
+    epsilons: list[Epsilon] = Field(
+        min_length=1,
+        description="Budgets, each for a whole grid; of own data that are not public one, for all.",
+    )
     seconds_per_step: Annotated[Real, Field(gt=0)] = Field(
         description="Measured on 2 CPU cores; for estimates of hours, and a job's time limit."
     )
@@ -161,21 +166,26 @@ class StudyConfig(_Section):
         if os.path.abspath(self.results) == os.path.abspath(self.report):
             raise ValueError(f"report {self.report}: must be another folder than results")
         for name, section in self.datasets.items():
-            if name not in DATASETS:
-                raise ValueError(f"datasets.{name}: not known; allowed are {', '.join(DATASETS)}")
-            if self.batch_size > DATASETS[name].examples:
+            info = self._info(name)
+            if self.batch_size > info.examples:
                 raise ValueError(
-                    f"batch_size {self.batch_size}: must be at most the {DATASETS[name].examples} "
+                    f"batch_size {self.batch_size}: must be at most the {info.examples} "
                     f"examples of {name}"
                 )
-            info = DATASETS[name]
-            prepared = [(shape, info.metric) for shape in info.input_shapes]
-            if MODELS[section.model] not in prepared:
-                fitting = [m for m in MODELS if MODELS[m] in prepared]
-                raise ValueError(
-                    f"datasets.{name}.model {section.model}: does not fit these data; allowed is "
-                    f"{' or '.join(fitting)}"
+            if section.model == OWN:
+                if self.last_layer_nonlinearity:
+                    raise ValueError(
+                        f"last_layer_nonlinearity true: datasets.{name} brings a model of its own"
+                    )
+                check_protected(
+                    info,
+                    section.epsilons,
+                    self.methods,
+                    self.tuning_accounting,
+                    self.randomness,
                 )
+            else:
+                _check_fits(info, section.model)
             if section.loss == "sum" and info.metric != "mse":
                 raise ValueError(f"datasets.{name}.loss sum: only where a model returns images")
             if section.unknown_words != "zeros" and not info.words:
@@ -197,6 +207,23 @@ class StudyConfig(_Section):
             )
         return self
 
+    def info(self, dataset: str) -> DatasetInfo:
+        """What is known of one of the study's data sets before it is there."""
+        return info_of(dataset, self.datasets[dataset].model)
+
+    def _info(self, dataset: str) -> DatasetInfo:
+        """ValueError for a name that stands for nothing."""
+        if self.datasets[dataset].model != OWN and dataset not in DATASETS:
+            offered = ", ".join(sorted({*installed_names()} - {*DATASETS})) or "nothing"
+            raise ValueError(
+                f"datasets.{dataset}: not known; allowed are {', '.join(DATASETS)}, and, with "
+                f"model {OWN}, what installed packages offer in {GROUP}: {offered}"
+            )
+        try:
+            return self.info(dataset)
+        except OsoError as error:
+            raise ValueError(f"datasets.{dataset}: {error}") from None
+
     def method(self, name: str) -> Method:
         """The method with this study's settings; OsoError for a setting that it does not take."""
         method = find_method(name)
@@ -217,6 +244,16 @@ def _settings_model(name: str) -> type[_Section]:
         for one in fields(method.Settings)
     }
     return create_model(name, __base__=_Section, **declared)
+
+
+def _check_fits(info: DatasetInfo, model: str) -> None:
+    prepared = [(shape, info.metric) for shape in info.input_shapes]
+    if MODELS[model] not in prepared:
+        fitting = [m for m in MODELS if MODELS[m] in prepared]
+        raise ValueError(
+            f"datasets.{info.name}.model {model}: does not fit these data; allowed is "
+            f"{' or '.join(fitting)}"
+        )
 
 
 def _no_repeats(name: str, values: list[Any]) -> None:
@@ -275,6 +312,8 @@ def _first_line(error: ValidationError, prefix: str = "") -> str:
 def json_schema() -> dict[str, Any]:
     """The JSON schema of a configuration, with the names that this version knows."""
     schema = StudyConfig.model_json_schema()
-    schema["properties"]["datasets"]["propertyNames"] = {"enum": sorted(DATASETS)}
+    own = {"pattern": "^[a-z][a-z0-9_]*$", "description": f"With model: {OWN}, see {GROUP}."}
+    names = [{"enum": sorted(DATASETS)}, own]
+    schema["properties"]["datasets"]["propertyNames"] = {"anyOf": names}
     schema["properties"]["methods"]["propertyNames"] = {"enum": method_names()}
     return schema

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
-from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Cohort, Point
 from oso_dp.study.grid import candidates
 from oso_dp.study.identity import POINT
+from oso_dp.study.own_data import with_one_budget
 from oso_dp.study.paper_points import nearest_to_papers_best
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def cohorts(config: StudyConfig) -> list[Cohort]:
     every = [cohort for cohort in _all_cohorts(config) if cohort.runs]
     if config.points == "paper_best":
         _refuse_what_is_left_out(config, every)
+    every = with_one_budget(every, map(config.info, config.datasets))
     for cohort in every:
         if len({run.run_id for run in cohort.runs}) != len(cohort.runs):
             raise OsoError(
@@ -63,7 +64,7 @@ def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
 
 
 def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float | None) -> Cohort:
-    method, section = config.method(name), config.datasets[dataset]
+    method, section, info = config.method(name), config.datasets[dataset], config.info(dataset)
     grid = candidates(method.search, config.grid, k)
     # A search without privacy costs none: its runs serve studies of either accounting.
     stopping = method.private and config.tuning_accounting == RANDOM_STOPPING
@@ -79,7 +80,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         selection=config.tuning_accounting if stopping else COMPOSITION,
         stopping_shape=config.stopping_shape if stopping else None,
         grid_runs=len(grid),
-        examples=DATASETS[dataset].examples,
+        examples=info.examples,
         batch_size=config.batch_size,
         epochs=config.epochs,
         evaluate_every=config.evaluate_every,
@@ -88,6 +89,7 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         last_layer_nonlinearity=config.last_layer_nonlinearity,
         precision=section.precision,
         randomness=config.randomness,
+        data_version=info.version,
     )
     try:
         _ = cohort.settings  # two searches that differ in what it does not hold would look alike

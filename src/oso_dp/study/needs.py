@@ -7,7 +7,7 @@ want of time need not: it goes on where its checkpoint was.
 import math
 from collections.abc import Sequence
 
-from oso_dp.data.catalogue import DATASETS
+from oso_dp.data.installed import OWN
 from oso_dp.study.cohort import Cohort, Run
 from oso_dp.study.config import MODELS, StudyConfig
 from oso_dp.study.workload import seconds
@@ -22,8 +22,9 @@ _START = 10  # minutes
 
 def memory_mb(config: StudyConfig, cohort: Cohort, attempt: int = 1) -> int:
     """Megabytes (2 ** 20 bytes) of main memory."""
-    info = DATASETS[cohort.dataset]
-    numbers = math.prod(MODELS[cohort.model][0]) * (info.examples + info.test_examples)
+    info = config.info(cohort.dataset)
+    shape = info.input_shape if cohort.model == OWN else MODELS[cohort.model][0]
+    numbers = math.prod(shape) * (info.examples + info.test_examples)
     arrays = math.ceil(_OF_ARRAYS * 4 * numbers / 2**20)
     return attempt * (_PROGRAM + arrays + _ON_A_GPU * gpus(config))
 

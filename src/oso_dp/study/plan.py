@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_name, parse_json
 from oso_dp.study.cohort import Cohort, PlannedCohort
+from oso_dp.study.own_data import check_one_budget
 
 if TYPE_CHECKING:
     from oso_dp.study.config import StudyConfig
@@ -29,6 +30,8 @@ STORED_PLAN = "plan.json"  # in a results store
 PLAN_VERSION = 3  # 3: cohorts with all that decides their runs, no configuration
 
 _FACTS = tuple(field.name for field in fields(Cohort) if field.name not in ("runs", "grid_runs"))
+# Facts that stand in a plan only where there is such a value.
+_RARE = ("data_version", "budget_runs")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Plan:
                 raise OsoError(f"{name} {value!r}: must be a whole number from 1")
         if self.device not in ("cpu", "cuda"):
             raise OsoError(f"device {self.device!r}: allowed are cpu, cuda")
+        check_one_budget(self.cohorts)
 
     def run_ids(self) -> list[str]:
         return [run.run_id for cohort in self.cohorts for run in cohort.runs]
@@ -64,7 +68,8 @@ class Plan:
 def make_plan(config: StudyConfig) -> Plan:
     """Each cohort with the least noise that keeps its whole search within its epsilon.
 
-    OsoError if there is none.
+    On data that are not public: that keeps all searches and seeds together within it. OsoError if
+    there is none.
     """
     from oso_dp.study.calibrated import calibrated_grids
 
@@ -166,17 +171,22 @@ def plans_of(store: Path, named: Sequence[Path] | None = None) -> list[Path]:
 def _entry(cohort: PlannedCohort) -> dict[str, Any]:
     entry = {
         "name": cohort.name,
-        **{name: getattr(cohort, name) for name in _FACTS},
+        **{name: getattr(cohort, name) for name in _FACTS if _has(cohort, name)},
+        **({} if cohort.data_version is None else {"public": cohort.public}),
         "runs": cohort.grid_runs,
         "steps": cohort.steps,
         "sampling_rate": cohort.sampling_rate,
         "noise_multiplier": cohort.noise_multiplier if cohort.private else None,
         "query_noise_multiplier": cohort.query_noise_multiplier,
-        "points": list(dict.fromkeys(run.point for run in cohort.runs)),
-        "seeds": list(dict.fromkeys(run.seed for run in cohort.runs)),
+        "points": cohort.points,
+        "seeds": cohort.seeds,
         "run_ids": _digest([run.run_id for run in cohort.runs]),
     }
     return entry | {"digest": _digest(entry)}
+
+
+def _has(cohort: Cohort, name: str) -> bool:
+    return name not in _RARE or getattr(cohort, name) is not None
 
 
 def _cohort(path: Path, entry: dict[str, Any]) -> PlannedCohort:
@@ -184,7 +194,7 @@ def _cohort(path: Path, entry: dict[str, Any]) -> PlannedCohort:
     stated = entry.pop("digest")
     if _digest(entry) != stated:
         raise OsoError(f"{path}: {name} was changed after it was planned; write it anew")
-    facts = {fact: entry[fact] for fact in _FACTS}
+    facts = {fact: entry[fact] for fact in _FACTS if fact in entry or fact not in _RARE}
     nu = 0.0 if entry["noise_multiplier"] is None else entry["noise_multiplier"]
     try:
         bare = PlannedCohort(**facts, grid_runs=entry["runs"], noise_multiplier=nu)

@@ -1,7 +1,8 @@
 """How a model wants its data prepared, and what the prepared file is called.
 
 Images are prepared in one way. Of texts, the model decides how many words it reads, and the
-configuration what becomes of a word without a vector (see `oso_dp.data.prepare`).
+configuration what becomes of a word without a vector (see `oso_dp.data.prepare`). A user's own data
+are as their package gives them, in the version that it declares.
 """
 
 from typing import Any
@@ -12,12 +13,15 @@ from oso_dp.data.catalogue import DATASETS, UNKNOWN_WORDS
 WORDS = {"bag_of_words": 15, "bag_of_words_25": 25}
 
 
-def preparation(model: str, unknown_words: str) -> dict[str, Any]:
+def preparation(model: str, unknown_words: str, data_version: str | None = None) -> dict[str, Any]:
     """What `oso data` is to be told; empty for images."""
+    if data_version is not None:
+        return {"data_version": data_version}
     return {"words": WORDS[model], "unknown_words": unknown_words} if model in WORDS else {}
 
 
 def file_name(dataset: str, prepared: dict[str, Any]) -> str:
     """The prepared file, without .npz: the data set's name, and what is not the default."""
-    usual = (*DATASETS[dataset].words[:1], UNKNOWN_WORDS[0])
+    words = DATASETS[dataset].words if dataset in DATASETS else ()
+    usual = (*words[:1], UNKNOWN_WORDS[0])
     return "-".join([dataset, *(str(value) for value in prepared.values() if value not in usual)])

@@ -28,7 +28,8 @@ from oso_dp.privacy.streams import source
 from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
 from oso_dp.training.outcome import Course, Outcome
-from oso_dp.training.problem import Problem, Recipe, Task, study_problem
+from oso_dp.training.own_problem import problem_of
+from oso_dp.training.problem import Problem, Recipe, Task
 from oso_dp.training.restored import check_alike
 
 if TYPE_CHECKING:
@@ -305,8 +306,8 @@ def study_training(
     arrays: Arrays,
     watch: Watch = lambda state, answers: None,
 ) -> Training:
-    """Of the study's networks, on its data sets."""
-    return Training(task, runs, study_problem(task, runs, arrays), watch)
+    """Of the study's data sets, with its networks or a user's own."""
+    return Training(task, runs, problem_of(task, runs, arrays), watch)
 
 
 @cache

@@ -1,7 +1,7 @@
 """What is trained: a model's gradient code, the examples, the first weights, and public scores.
 
 `study_problem` makes it of a study's names; whoever brings a model and examples of their own makes
-it of those.
+it of those (`oso_dp.training.own_problem`, for one).
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.gradients import GradientCode, Precision, find_precision
@@ -44,12 +44,16 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Recipe):
-    """A recipe and, by their names, the study's model and loss."""
+    """A recipe and, by their names, the study's model and loss.
+
+    `network`: makes a user's own model, instead of the one that is named.
+    """
 
     model: str
     metric: str
     last_layer_nonlinearity: bool = False
     loss: str = "mean"  # over the pixels of an image: mean or sum
+    network: Callable[[], nn.Module] | None = None
 
 
 class Examples(Protocol):
@@ -116,11 +120,17 @@ def initial_parameters(task: Task, seed: int) -> Tensor:
 
     All methods start a seed from the same weights, so that they are compared like with like.
     """
+    return torch.nn.utils.parameters_to_vector(fresh_model(task, seed).parameters()).detach()
+
+
+def fresh_model(task: Task, seed: int) -> nn.Module:
+    """The task's model with the weights of this seed."""
     number = int(stream(f"seed {seed}", f"weights of {task.model}", 0).integers(2**32))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(number)
-        model = build_model(task.model, task.last_layer_nonlinearity)
-    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+        if task.network is not None:
+            return task.network()
+        return build_model(task.model, task.last_layer_nonlinearity)
 
 
 def examples_on_device(

@@ -35,7 +35,8 @@ def beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
         k,
         "beyond",
         f"{where}: methods that the paper does not compare, with Online and FixedThreshold for "
-        "reference; best on test over the budget of the whole grid. The table has each N. "
+        f"reference; best on test over the budget of the {study.paid_for(dataset)}. The table has "
+        "each N. "
         + " ".join(
             filter(
                 None,

@@ -44,7 +44,8 @@ def metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
     name = f"figure_{table.figure:02d}" if table else f"metric_over_epsilon_{dataset}_k{k}"
     title = f"{short}, k = {k}" if ours else f"{short}, k = {k}: the paper's values, none of ours"
     caption = (
-        f"{short}, k = {k}: best on test over the budget of the whole grid. {better} is better. "
+        f"{short}, k = {k}: best on test over the budget of the {study.paid_for(dataset)}. "
+        f"{better} is better. "
     )
     if dataset in DATASETS and (note := labels.epochs_note(cells["epochs"])):
         caption += f"{note} "

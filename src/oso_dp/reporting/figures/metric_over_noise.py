@@ -18,7 +18,8 @@ PLACE = 70
 
 
 def plans(study: Study) -> Iterator[PicturePlan]:
-    for dataset in labels.dataset_order(noise_multipliers(study)["dataset"].unique()):
+    noise = noise_multipliers(study)
+    for dataset in labels.dataset_order(set(noise["dataset"]) - {*study.shared_budgets}):
         yield noise_plan(study, dataset)
 
 

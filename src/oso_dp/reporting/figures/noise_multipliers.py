@@ -19,7 +19,7 @@ PLACE = 60
 
 def plans(study: Study) -> Iterator[PicturePlan]:
     noise = noise_multipliers(study)
-    for dataset in labels.dataset_order(noise["dataset"].unique()):
+    for dataset in labels.dataset_order(set(noise["dataset"]) - {*study.shared_budgets}):
         yield _noise_plan(study, dataset, noise[noise["dataset"] == dataset])
 
 

@@ -110,10 +110,13 @@ def draw_adapted(steps: pd.DataFrame, column: str, title: str, methods: list[str
 
 
 def draw_curves(steps: pd.DataFrame, metric: str, title: str, methods: list[str]) -> Figure | None:
-    """The test metric over steps, in the printed unit, a panel per epsilon; NoDP in each."""
+    """The test metric over steps, in the printed unit, a panel per epsilon; NoDP in each.
+
+    None where no run was evaluated twice.
+    """
     rows = steps[np.isfinite(steps["value"])]
     rows = rows.assign(value=rows["value"] * labels.scale(metric))
-    if rows.empty:
+    if not rows.groupby("run_id")["step"].nunique().gt(1).any():
         return None
     free = rows[rows["epsilon"].isna()]
     epsilons = sorted(rows["epsilon"].dropna().unique())

@@ -170,7 +170,7 @@ def coverage(cells: list[pd.DataFrame]) -> list[str]:
 def noise_cost(study: Study) -> list[str]:
     """The largest ratio to Online's noise multiplier on the data sets that were run."""
     noise = noise_multipliers(study)
-    noise = noise[noise["dataset"].isin(study.datasets)]
+    noise = noise[noise["dataset"].isin({*study.datasets} - {*study.shared_budgets})]
     dear = noise.dropna(subset="ratio_to_online")
     dear = dear[dear["method"] != "online"]
     if dear.empty:

@@ -36,6 +36,7 @@ def provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
         values = sorted(runs[column].dropna().unique())
         text = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
         pairs.append((label, text or labels.NOTHING))
-    total = runs["wall_seconds"].sum()
-    pairs.append(("runs", f"{len(runs):,}, {labels.duration(total)} in sum"))
+    total = runs["wall_seconds"].sum(min_count=1)
+    time_taken = "" if labels.missing(total) else f", {labels.duration(total)} in sum"
+    pairs.append(("runs", f"{len(runs):,}{time_taken}"))
     return pairs

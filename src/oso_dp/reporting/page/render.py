@@ -9,6 +9,7 @@ import jinja2
 
 from oso_dp import labels
 from oso_dp.analysis import evidence, verdicts
+from oso_dp.analysis.data_statement import stored_statements
 from oso_dp.analysis.verdict_matrix import verdict_matrix
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.figures.picture import Picture
@@ -83,6 +84,11 @@ def render(
             value_rule=verdicts.VALUE_RULE,
             point_rule=verdicts.POINT_RULE,
             statement=statement(sources.accounts),
+            promises=[
+                str(promise).splitlines()
+                for promise in stored_statements(study.runs, sources.accounts)
+            ],
+            only_shared={*study.datasets} <= {*study.shared_budgets},
             rules_sentence=rules_sentence(study),
             datasets=[labels.dataset_label(d) for d in study.datasets],
             noise_pictures=[p for p in pictures if p.kind == "noise"],

@@ -7,6 +7,7 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.analysis.accounts import GridAccount, accounts_table
 from oso_dp.analysis.row_order import ordered
+from oso_dp.analysis.total_accounts import ALL
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
 
@@ -34,7 +35,8 @@ def accounting_table(accounts: Sequence[GridAccount]) -> Table:
         "(another library) are tighter checks, for the costliest grid of each data set unless it "
         "exceeds its budget.",
         "Runs of a grid that are not stored are charged like whole runs with the least noise of "
-        "those that are. Seeds repeat a grid and are not charged.",
+        "those that are. Seeds repeat a grid and are not charged. Of data that are not public all "
+        "methods, grids and seeds are charged, in one line.",
     )
     title = "Epsilon of each grid, from its ledgers"
     return Table("accounting", title, data, pd.DataFrame(rows, columns=headings), notes)
@@ -51,7 +53,7 @@ def _shown(row: pd.Series) -> dict[str, str]:
     cells = (
         labels.dataset_short(row["dataset"]),
         labels.method_label(row["method"]),
-        str(row["k"]),
+        ALL if row["method"] == ALL else str(row["k"]),
         labels.epsilon_text(row["budget"]),
         labels.delta_text(row["delta"]),
         str(row["runs"]),
@@ -67,6 +69,20 @@ def statement(accounts: Sequence[GridAccount]) -> str:
     """Whether the ledgers keep the budgets, as a sentence."""
     if not accounts:
         return "No run here is private: there is no ledger to account for."
+    totals = [_total_sentence(account) for account in accounts if account.total]
+    grids = [account for account in accounts if not account.total]
+    return " ".join([*totals, *([_grids_sentences(grids)] if grids else [])])
+
+
+def _total_sentence(account: GridAccount) -> str:
+    verdict = "within its budget" if account.within else "ABOVE its budget: do not rely on it"
+    return (
+        f"All {account.runs} runs on {account.dataset} together, of every method, grid point and "
+        f"seed, cost ε = {account.spent:.4f} of {account.epsilon:g} by RDP, {verdict}."
+    )
+
+
+def _grids_sentences(accounts: Sequence[GridAccount]) -> str:
     exceeded = [grid.name for grid in accounts if grid.verdict == "exceeded"]
     count = len(accounts)
     every = "The one grid was" if count == 1 else f"All {count} grids were"

@@ -30,5 +30,10 @@ def noise_table(study: Study) -> Table:
     notes = ["The budget covers all N runs of a grid: more candidates, more noise in each."]
     if ((data["source"] == "rows") & ~data["dataset"].isin(DATASETS)).any():
         notes.append("Where neither the paper nor a budget file gives N, it counts the points run.")
+    if shared := [labels.dataset_short(name) for name in study.shared_budgets]:
+        notes.append(
+            f"Of {', '.join(shared)} the budget covers the runs of all methods, grids and seeds: N "
+            "counts them all, and all have the same noise."
+        )
     title = "What a grid's size costs in noise"
     return Table("noise_multipliers", title, data, rows, (*notes,))

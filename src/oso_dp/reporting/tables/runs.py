@@ -36,5 +36,9 @@ def runs_table(study: Study) -> Table:
             "time": [labels.duration(v) for v in data["wall_seconds"]],
         }
     )
-    note = "Time is summed over runs; runs that share a device overlap."
-    return Table("runs", "What was run", data, rows, (note,))
+    notes = ["Time is summed over runs; runs that share a device overlap."]
+    if study.shared_budgets:
+        notes.append(
+            "Times of runs on data that are not public are not kept: they tell of the data."
+        )
+    return Table("runs", "What was run", data, rows, (*notes,))

@@ -58,7 +58,8 @@ def data_table(study: Study) -> Table:
 def _counted(study: Study, dataset: str) -> dict[str, int]:
     info = DATASETS.get(dataset)
     if info is None:
-        return {}
+        rows = study.runs.loc[study.runs["dataset"] == dataset, ["examples", "batch_size"]]
+        return {name: int(column.mode()[0]) for name, column in rows.items()}
     model = next(name for name, fits in MODELS.items() if fits == (info.input_shape, info.metric))
     used = study.runs.loc[study.runs["dataset"] == dataset, "batch_size"]
     usual = StudyConfig.model_fields["batch_size"].default

@@ -46,6 +46,11 @@ class OwnModel:
         """Of the parameters that are trained, in the order of the weights."""
         return [(name, list(p.shape)) for name, p in self.trained.items()]
 
+    @property
+    def frozen(self) -> dict[str, Tensor]:
+        """The parameters that are not trained."""
+        return {name: p for name, p in self.model.named_parameters() if not p.requires_grad}
+
     def weights(self, device: torch.device) -> Tensor:
         """Those that training begins with, float32 [P]; public."""
         parts = [p.detach().flatten().float() for p in self.trained.values()]

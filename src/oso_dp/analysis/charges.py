@@ -1,0 +1,74 @@
+"""What is charged to a budget: an account, and what of a ledger counts towards it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.privacy.ledger import Ledger, SumQuery
+
+SLACK = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class GridAccount:
+    """One grid: what it may cost, and what its ledgers say that it costs.
+
+    Or, if `total`, all that was released of one data set that is not public: `method` and `k` are
+    then those of no grid.
+    """
+
+    dataset: str
+    method: str
+    k: int
+    epsilon: float  # the budget
+    delta: float
+    runs: int  # N, of the whole grid; under random stopping, on average
+    stored: int  # of the costliest seed
+    seeds: int
+    spent: float  # epsilon by RDP, from the ledgers
+    ledgers: tuple[Ledger, ...]  # N of them: what `spent` was computed from
+    tuning_accounting: str = COMPOSITION
+    # The rows do not say how large their grid is, and the runs that are stored cost no more than
+    # the budget: only the size that was assumed does.
+    unclear: bool = False
+    total: bool = False
+
+    @property
+    def name(self) -> str:
+        if self.total:
+            return f"{self.dataset}.total.eps{self.epsilon:g}"
+        cell = f"{self.dataset}.{self.method}.k{self.k}.eps{self.epsilon:g}"
+        return cell if self.tuning_accounting == COMPOSITION else f"{cell}.{self.tuning_accounting}"
+
+    @property
+    def within(self) -> bool:
+        return self.spent <= self.epsilon * SLACK
+
+    @property
+    def verdict(self) -> str:
+        if self.within:
+            return "within"
+        return "unclear" if self.unclear else "exceeded"
+
+    def spent_by(self, accountant: str) -> float:
+        """The same by another accountant: pld, prv. NaN under random stopping: RDP alone can."""
+        if self.tuning_accounting != COMPOSITION:
+            return math.nan
+        return epsilon_of(self.ledgers, self.delta, accountant)
+
+
+def whole_run(ledgers: Sequence[Ledger], steps: int) -> Ledger:
+    """What a run that is not stored may have released: all its steps, with the least noise seen."""
+    least = min(nu for ledger in ledgers for nu, _ in ledger.releases())
+    return Ledger(ledgers[0].sampling, [((SumQuery("not_stored", least),), steps)])
+
+
+def completed(ledger: Ledger, whole: Ledger) -> Ledger:
+    """The ledger with as many steps as a whole run, also where the run diverged before its last."""
+    missing = whole.step_count - ledger.step_count
+    if missing <= 0:
+        return ledger
+    least = min(nu for nu, _ in ledger.releases())
+    return Ledger(ledger.sampling, [*ledger.steps, ((SumQuery("not_run", least),), missing)])

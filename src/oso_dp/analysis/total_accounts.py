@@ -1,0 +1,88 @@
+"""What is stored of data that are not public costs one epsilon: all methods, grids and seeds.
+
+Runs of one study share their noise, which was computed for `budget_runs` of them: as many are
+charged, also those that are not stored, or more where more are stored. Several studies of a data
+set add up.
+"""
+
+from typing import Any
+
+import pandas as pd
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.analysis.charges import GridAccount, completed, whole_run
+from oso_dp.files import parse_json
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.results.protected import budget_runs, protected
+from oso_dp.results.row_claims import ledger_of, settings_of
+
+# Runs that differ in any of it were not of one study.
+_STUDY = [
+    *("noise_multiplier", "epsilon", "delta", "examples", "batch_size", "epochs"),
+    *("budget_runs", "data_version"),
+]
+
+
+def of_totals(runs: pd.DataFrame) -> pd.Series:
+    """Of each row of the table `runs` whether it counts towards its data set's total.
+
+    Rows of which nobody knows more are charged to the total, if their data set has one.
+    """
+    own = protected(runs)
+    unknown = runs["settings"].isna() & runs["dataset"].isin(set(runs.loc[own, "dataset"]))
+    return own | unknown
+
+
+def total_accounts(runs: pd.DataFrame) -> list[GridAccount]:
+    """One account per data set; runs: those `of_totals`.
+
+    Budget and delta are the smallest that a row names. OsoError for a row whose identity is not
+    that of its values.
+    """
+    return [_total(str(name), rows) for name, rows in runs.groupby("dataset", sort=False)]
+
+
+def _total(dataset: str, rows: pd.DataFrame) -> GridAccount:
+    said = [_said(row) for row in _records(rows)]
+    rows = rows.join(pd.DataFrame(said, index=rows.index))
+    charged: list[Ledger] = []
+    for _, study in rows.groupby(_STUDY, dropna=False, sort=False):
+        charged += _charged(study)
+    delta = float(rows["delta"].min())
+    return GridAccount(
+        dataset=dataset,
+        method=ALL,
+        k=0,
+        epsilon=float(rows["epsilon"].min()),
+        delta=delta,
+        runs=len(charged),
+        stored=len(rows),
+        seeds=rows["seed"].nunique(),
+        spent=epsilon_of(charged, delta),
+        ledgers=tuple(charged),
+        total=True,
+    )
+
+
+ALL = "all"  # instead of a method's name
+
+
+def _charged(study: pd.DataFrame) -> list[Ledger]:
+    """Whole runs, as many as the study's noise was computed for, or as there are."""
+    ledgers = [ledger_of(row) for row in _records(study)]
+    filler = whole_run(ledgers, int(study["steps"].iloc[0]))
+    size = max(int(study["budget_runs"].iloc[0]), len(ledgers))
+    return [
+        *(completed(ledger, filler) for ledger in ledgers),
+        *[filler] * (size - len(ledgers)),
+    ]
+
+
+def _said(row: dict[str, Any]) -> dict[str, Any]:
+    settings_of(row)  # which refuses a row whose identity does not cover what it says
+    said = {} if pd.isna(row["settings"]) else parse_json(row["settings"])
+    return {"budget_runs": budget_runs(said) or 0, "data_version": said.get("data_version") or ""}
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return list(frame.to_dict("records"))

@@ -1,0 +1,158 @@
+"""Stored runs on data that are not public: one account for all, whoever leaves something out."""
+
+import json
+
+import pandas as pd
+import pytest
+from tests.planned_rows import rows_of
+from tests.study.test_own_data import RUNS, planned
+
+from oso_dp.analysis.accounts import account, require_within
+from oso_dp.analysis.data_statement import stored_statements
+from oso_dp.errors import OsoError
+from oso_dp.results.collect import collect
+from oso_dp.results.row_claims import complaint
+from oso_dp.results.spent import refuse_spent
+from oso_dp.results.write import write_table
+
+
+@pytest.fixture
+def plan(offer):
+    offer()
+    return planned()
+
+
+def table(*plans) -> pd.DataFrame:
+    return pd.DataFrame([row for plan in plans for row in rows_of(plan)["runs"]])
+
+
+def test_all_runs_are_one_account_within_the_budget(plan) -> None:
+    for plans in ([], [plan]):
+        (total,) = account(table(plan), *plans)
+        assert (total.dataset, total.runs, total.stored, total.seeds) == ("patients", 12, 12, 2)
+        assert total.name == "patients.total.eps8"
+        assert 7.99 < total.spent <= 8
+        require_within([total])
+
+
+def test_runs_that_are_not_stored_are_charged(plan) -> None:
+    """A store of one method, or of one seed, says no less than the whole would."""
+    runs = table(plan)
+    (whole,) = account(runs)
+    for part in (runs[runs["method"] == "online"], runs[runs["seed"] == 1]):
+        (total,) = account(part)
+        assert total.spent == whole.spent
+        assert (total.runs, total.stored) == (RUNS, len(part))
+
+
+def test_two_studies_of_one_data_set_add_up(plan) -> None:
+    other = planned(epochs=3)
+    (total,) = account(table(plan, other))
+    assert total.runs == 2 * RUNS
+    with pytest.raises(OsoError, match=r"patients.total.eps8: its ledgers cost epsilon 1\d\.\d+"):
+        require_within([total])
+
+
+def test_a_later_version_of_the_data_is_the_same_peoples(plan, offer) -> None:
+    offer(version="'2'")
+    with pytest.raises(OsoError, match=r"patients\.total"):
+        require_within(account(table(plan, planned())))
+
+
+def test_the_smallest_epsilon_and_delta_count(plan) -> None:
+    section = {"model": "own", "epsilons": [20], "seconds_per_step": 0.01}
+    other = planned(datasets={"patients": section}, delta=1e-4)
+    (total,) = account(table(plan, other))
+    assert (total.epsilon, total.delta) == (8, 1e-5)
+
+
+def test_a_run_with_less_noise_than_planned_shows(plan) -> None:
+    runs = table(plan)
+    row = runs.iloc[0]
+    runs.loc[0, "ledger"] = row["ledger"].replace(str(row["noise_multiplier"]), "0.5")
+    with pytest.raises(OsoError, match=r"noise multiplier 0\.5"):
+        account(runs)
+    runs.loc[0, "noise_multiplier"] = 0.5
+    with pytest.raises(OsoError, match=r"patients\.total"):
+        require_within(account(runs))
+
+
+def test_rows_that_say_nothing_of_themselves_are_charged_to_the_total(plan) -> None:
+    more = table(planned(epochs=3)).assign(settings=None)
+    (total,) = account(pd.concat([table(plan), more], ignore_index=True))
+    assert total.runs == 2 * RUNS
+    assert not total.within
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"public": True}, "not what one trains by"),
+        ({"budget_runs": 0}, "not what one trains by"),
+        ({"budget_runs": "12"}, "not what one trains by"),
+        ({"data_version": None}, "not what one trains by"),
+        ({"public": True, "budget_runs": None}, "its identity is not that of its values"),
+        ({"budget_runs": 2}, "its identity is not that of its values"),
+        ({"data_version": "2"}, "its identity is not that of its values"),
+        ({"randomness": "seeded"}, "randomness seeded, but the data of patients"),
+    ],
+)
+def test_settings_cannot_be_turned(plan, change, message) -> None:
+    runs = table(plan)
+    runs["settings"] = [json.dumps(json.loads(text) | change) for text in runs["settings"]]
+    with pytest.raises(OsoError, match=message):
+        account(runs)
+
+
+def test_a_row_without_privacy_is_refused(plan) -> None:
+    runs = table(plan)
+    runs.loc[0, ["method", "epsilon", "delta", "noise_multiplier"]] = ["no_dp", None, None, None]
+    assert "method no_dp protects nobody" in str(complaint(runs))
+    runs = table(plan).assign(selection="random_stopping")
+    assert "selection random_stopping, but the data" in str(complaint(runs))
+
+
+def part(folder, plan, *cohorts):
+    for kind, rows in rows_of(plan).items():
+        mine = {run.run_id for one in cohorts or plan.cohorts for run in one.runs}
+        write_table(folder / f"{kind}.parquet", kind, [r for r in rows if r["run_id"] in mine])
+    return folder
+
+
+def test_a_store_with_another_study_is_refused_before_training(plan, tmp_path) -> None:
+    store = tmp_path / "store"
+    refuse_spent(store, plan.cohorts)
+    collect([part(tmp_path / "part", plan, plan.cohorts[0])], store)
+    refuse_spent(store, plan.cohorts)  # its own runs, of which some are there
+    with pytest.raises(OsoError, match="holds 4 runs on patients that are not of this study"):
+        refuse_spent(store, planned(seeds=[0, 1, 2]).cohorts)
+
+
+def test_a_collection_looks_at_all_that_the_store_has_of_the_data_set(plan, tmp_path) -> None:
+    """Also at cohorts of other names than those that are added."""
+
+    def check(runs) -> None:
+        require_within(account(runs))
+
+    other = planned(epochs=3)
+    collect([part(tmp_path / "a", plan, plan.cohorts[0])], tmp_path / "store", check=check)
+    with pytest.raises(OsoError, match=r"patients\.total"):
+        collect([part(tmp_path / "b", other, other.cohorts[1])], tmp_path / "store", check=check)
+
+
+def test_the_statement_of_stored_runs_is_computed_from_them(plan) -> None:
+    runs = table(plan)
+    accounts = account(runs)
+    (statement,) = stored_statements(runs, accounts)
+    assert statement.epsilon == accounts[0].spent
+    assert (statement.runs, statement.stored) == (12, 12)
+    assert statement.methods == {"online": 4, "fixed_threshold": 8}
+    assert "of which 12 are stored" in str(statement)
+
+
+def test_public_data_of_ones_own_have_an_account_for_each_grid(offer) -> None:
+    offer(public="True")
+    plan = planned(randomness="seeded")
+    accounts = account(table(plan))
+    assert [one.name for one in accounts] == [cohort.name for cohort in plan.cohorts]
+    assert stored_statements(table(plan), accounts) == []

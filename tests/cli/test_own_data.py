@@ -1,0 +1,140 @@
+"""A data set of a user's own through every command, and what stops it before it is trained on."""
+
+import pandas as pd
+import pytest
+
+from oso_dp.results.read import read_results
+
+STUDY = """\
+name: own
+results: store
+report: report
+datasets:
+  patients: {model: own, epsilons: [8], seconds_per_step: 0.01}
+methods: {online: {}, fixed_threshold: {}}
+granularities: [2]
+seeds: [0, 1]
+batch_size: 20
+epochs: 2
+evaluate_every: 3
+randomness: system
+"""
+NAMES = ["patients.online.k2.eps8", "patients.fixed_threshold.k2.eps8"]
+
+
+@pytest.fixture
+def place(offer, tmp_path, monkeypatch):
+    offer()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    return tmp_path
+
+
+def planned(oso):
+    done = oso("plan", "--config", "study.yaml", "--output", "plan.json")
+    assert done[0] == 0
+    return done[1]
+
+
+def prepare(oso):
+    return oso("data", "patients", "--data-version", "1", "--output", "data.npz")
+
+
+def train(oso, cohort):
+    where = ["--data", "data.npz", "--output", f"parts/{cohort}", "--store", "store"]
+    return oso("train", "--plan", "plan.json", "--cohort", cohort, *where)
+
+
+def refused(outcome, part) -> None:
+    status, _, error = outcome
+    assert (status, error.count("\n")) == (2, 1)
+    assert part in error
+
+
+def test_from_ten_lines_to_the_report(oso, place) -> None:
+    assert len(STUDY.splitlines()) <= 13
+    said = planned(oso)
+    assert "patients, version 1: (8, 1e-05)-differential privacy" in said
+    assert "Composed: 12 runs: every method, grid point and seed" in said
+    assert prepare(oso)[0] == 0
+    for cohort in NAMES:
+        assert train(oso, cohort)[0] == 0
+    parts = [f"parts/{cohort}" for cohort in NAMES]
+    assert oso("collect", *parts, "--store", "store", "--plan", "plan.json")[0] == 0
+    runs = read_results(place / "store").runs
+    assert len(runs) == 12
+    assert runs["wall_seconds"].isna().all()  # times tell of the data
+    status, table, _ = oso("account", "store", "--output", "accounts.csv")
+    assert status == 0
+    assert "Composed: 12 runs, of which 12 are stored" in table
+    accounts = pd.read_csv("accounts.csv")
+    assert accounts[["grid", "runs", "stored"]].values.tolist() == [["patients.total.eps8", 12, 12]]
+    assert 7.99 < accounts["rdp"][0] <= 8
+    assert oso("report", "store", "--output", "report", "--plan", "plan.json")[0] == 0
+    page = (place / "report/index.html").read_text()
+    for part in ("What is promised", "patients, version 1", "Not protected: the test data"):
+        assert part in page
+    assert oso("summary", "store")[0] == 0
+    # The study's own noise does not count what another one of these data has cost.
+    (place / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0, 1, 2]"))
+    again = oso("plan", "--config", "study.yaml", "--output", "plan.json")
+    refused(again, "holds 12 runs on patients that are not of this study")
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"version": "'2'"}, "version '1' is wanted, installed is '2'"),
+        ({"examples": "50"}, "examples is 60, declared is 50"),
+        ({"model": "lambda: 1 / 0"}, "model() failed (ZeroDivisionError"),
+        ({"model": "lambda: 3"}, "model: must be a torch.nn.Module, not int"),
+        ({"model": "lambda: nn.Linear(5, 2)"}, "model: fails on three examples of shape [4]"),
+        ({"model": "lambda: nn.Linear(4, 3)"}, "gives outputs [3, 3] for three examples"),
+        (
+            {"model": "lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))"},
+            "is a BatchNorm1d",
+        ),
+        (
+            {"model": "lambda: nn.Sequential(nn.Dropout(), nn.Linear(4, 2))"},
+            "drops out at random",
+        ),
+        (
+            {"metric": "'mse'", "model": "lambda: nn.Linear(4, 1)"},
+            "gives outputs [3, 1] for three examples; with the declared metric mse",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_when_it_is_prepared(
+    offer, oso, place, declared, message
+) -> None:
+    offer(**declared)
+    refused(prepare(oso), message)
+    assert not (place / "data.npz").exists()
+
+
+@pytest.mark.parametrize("declared", [{"version": "'2'"}, {"examples": "50"}, {"public": "True"}])
+def test_what_is_declared_otherwise_since_the_plan_is_not_trained_on(
+    offer, oso, place, declared
+) -> None:
+    planned(oso)
+    assert prepare(oso)[0] == 0
+    offer(**declared)
+    refused(train(oso, NAMES[0]), "patients")
+    assert not (place / "parts").exists() or not list(place.rglob("runs.parquet"))
+
+
+def test_weights_that_are_not_trained_have_to_be_the_same_in_every_run(offer, oso, place) -> None:
+    """The evaluation and a resumed job would else go on with another model."""
+    layers = "nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2))"
+    offer(model=f"lambda: {layers}")
+    planned(oso)
+    assert prepare(oso)[0] == 0
+    refused(train(oso, NAMES[0]), "0.weight is not trained, and is another one at each call")
+
+
+def test_probes_look_at_public_data_only(oso, place) -> None:
+    planned(oso)
+    assert prepare(oso)[0] == 0
+    for command in ("cosine", "signs"):
+        where = ["--cohort", NAMES[0], "--data", "data.npz", "--output", "out.csv"]
+        refused(oso(command, "--plan", "plan.json", *where), "for data that need protection")

@@ -1,0 +1,122 @@
+"""A user's own data set: offered by an installed package, and held to what it declares."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import oso_dp
+from oso_dp.data import prepare
+from oso_dp.data.arrays import load_arrays
+from oso_dp.data.installed import info_of, installed, installed_names
+from oso_dp.data.prepared import load_prepared
+from oso_dp.errors import OsoError
+
+KNOWN = {"data_version": "1"}
+
+
+def test_a_package_offers_a_data_set_under_its_name(offer) -> None:
+    offer()
+    assert "patients" in installed_names()
+    info = info_of("patients", "own")
+    assert (info.name, info.examples, info.version, info.public) == ("patients", 60, "1", False)
+
+
+def test_it_is_prepared_and_read_back(offer, tmp_path) -> None:
+    offer()
+    made = prepare("patients", tmp_path / "x.npz")
+    assert made == {"dataset": "patients", "preparation": KNOWN}
+    arrays = load_prepared(tmp_path / "x.npz", "patients", KNOWN)
+    assert arrays.digest == installed("patients").load().digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"examples": "61"}, "examples is 60, declared is 61"),
+        ({"test_examples": "21"}, "test_examples is 20, declared is 21"),
+        ({"input_shape": "(2, 2)"}, r"input_shape is \(4,\), declared is \(2, 2\)"),
+        ({"classes": "1"}, "train_targets from 0 to 1; with the declared classes 1"),
+        ({"load": "lambda: arrays(y=y - 1)"}, "train_targets from -1 to 0"),
+        ({"load": "lambda: arrays(y=y[:70])"}, "test_inputs has 20 examples and test_targets 10"),
+        ({"load": "lambda: arrays(x=x + [0, 0, 0, np.nan])"}, "float64"),
+        ({"load": "lambda: arrays(x=x * np.float32('nan'))"}, "values that are not finite"),
+        ({"load": "lambda: 3"}, "gave a int, not oso_dp.Arrays"),
+        ({"load": "lambda: 1 / 0"}, r"load\(\) failed \(ZeroDivisionError: division by zero\)"),
+        ({"examples": "0"}, "examples 0: must be a whole number from 1"),
+        ({"examples": "60.0"}, "examples 60.0: must be a whole number"),
+        ({"public": "'no'"}, "public 'no': allowed are True, False"),
+        ({"version": "1"}, "version 1: must be a text"),
+        ({"version": "'1/2'"}, "version '1/2'"),
+        ({"metric": "'auc'"}, "metric 'auc': allowed are accuracy, mse"),
+        ({"input_shape": "4"}, "input_shape 4: must be the shape"),
+        ({"model": "None"}, "model: must be a function"),
+        ({"colour": "1"}, "cannot be loaded"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_leaves_no_file(
+    offer, tmp_path, changes, message
+) -> None:
+    offer(**changes)
+    with pytest.raises(OsoError, match=message) as raised:
+        prepare("patients", tmp_path / "x.npz")
+    assert "data set 'patients'" in str(raised.value)
+    assert not (tmp_path / "x.npz").exists()
+
+
+def test_another_version_than_planned_is_refused(offer, tmp_path) -> None:
+    offer(version="'2'")
+    with pytest.raises(OsoError, match="version '1' is wanted, installed is '2'"):
+        prepare("patients", tmp_path / "x.npz", data_version="1")
+
+
+def test_a_file_of_an_earlier_version_is_not_read(offer, tmp_path) -> None:
+    offer()
+    prepare("patients", tmp_path / "x.npz")
+    offer(version="'2'")
+    with pytest.raises(OsoError, match=r"prepared with \{'data_version': '1'\}"):
+        load_prepared(tmp_path / "x.npz", "patients", {"data_version": "2"})
+
+
+def test_names_that_stand_for_something_else_are_refused(offer, tmp_path) -> None:
+    offer("mnist")
+    with pytest.raises(OsoError, match="is the study's own"):
+        info_of("mnist", "own")
+    with pytest.raises(OsoError, match="no installed package offers it"):
+        info_of("clients", "own")
+    offer("../x")
+    with pytest.raises(OsoError, match="must be a name of small letters"):
+        info_of("../x", "own")
+    offer(source="data_set = 3\n")
+    with pytest.raises(OsoError, match=r"is a int, not an oso_dp\.DataSet"):
+        info_of("patients", "own")
+
+
+def test_one_name_that_two_packages_offer_is_refused(offer, monkeypatch) -> None:
+    first = offer()
+    offer()
+    monkeypatch.setattr(sys, "path", [str(first), *sys.path])
+    with pytest.raises(OsoError, match="installed twice"):
+        info_of("patients", "own")
+
+
+def test_importing_the_public_name_needs_no_torch() -> None:
+    assert oso_dp.DataSet.__module__ == "oso_dp.data.installed"
+
+
+def test_arrays_are_stored_as_they_were_given(offer, tmp_path) -> None:
+    """No scaling, no clipping to [0, 1]: what is computed of protected data would be a release."""
+    offer(load="lambda: arrays(x=1000 * x)")
+    prepare("patients", tmp_path / "x.npz")
+    arrays, _ = load_arrays(tmp_path / "x.npz")
+    assert np.abs(arrays.train_inputs).max() > 100
+
+
+def test_a_declaration_cannot_be_changed(offer) -> None:
+    offer()
+    data_set = installed("patients")
+    with pytest.raises(AttributeError):
+        data_set.public = True
+    with pytest.raises(OsoError, match="examples -1"):
+        replace(data_set, examples=-1)

@@ -1,0 +1,208 @@
+"""Data that are not public: all methods, grids and seeds in one epsilon; what cannot be asked."""
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.search import Search
+from oso_dp.analysis.data_statement import planned_statements
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.affordable import check_affordable
+from oso_dp.study.calibrated import calibrated_grids
+from oso_dp.study.config import parse_config
+from oso_dp.study.expand import cohorts
+from oso_dp.study.needs import memory_mb
+from oso_dp.study.own_data import check_one_budget
+from oso_dp.study.plan import Plan, make_plan, read_plan, write_plan
+
+STUDY: dict[str, Any] = {
+    "name": "test",
+    "datasets": {"patients": {"model": "own", "epsilons": [8], "seconds_per_step": 0.01}},
+    "methods": {"online": {}, "fixed_threshold": {}},
+    "granularities": [2],
+    "seeds": [0, 1],
+    "batch_size": 20,
+    "epochs": 2,
+    "randomness": "system",
+}
+RUNS = (2 + 4) * 2  # of Online's grid and FixedThreshold's, under two seeds
+STEPS = 6
+
+
+def planned(**changes: Any) -> Plan:
+    return make_plan(parse_config({**deepcopy(STUDY), **changes}, "x"))
+
+
+def test_the_noise_is_that_of_all_methods_points_and_seeds_together(offer) -> None:
+    offer()
+    plan = planned()
+    assert sum(len(cohort.runs) for cohort in plan.cohorts) == RUNS
+    search = Search(PoissonSampling(1 / 3), STEPS, RUNS)
+    for cohort in plan.cohorts:
+        assert 7.99 < search.epsilon(cohort.noise_multiplier, 1e-5) <= 8
+        assert (cohort.steps, cohort.budget_runs, cohort.public) == (STEPS, RUNS, False)
+
+
+def test_ledgers_of_all_runs_keep_the_one_epsilon_and_use_it(offer) -> None:
+    offer()
+    ledgers = [
+        Ledger(
+            PoissonSampling(cohort.sampling_rate),
+            [((SumQuery("clipped_gradient", cohort.noise_multiplier),), cohort.steps)],
+        )
+        for cohort in planned().cohorts
+        for _ in cohort.runs
+    ]
+    assert 7.99 < epsilon_of(ledgers, 1e-5) <= 8
+    assert epsilon_of([*ledgers, ledgers[0]], 1e-5) > 8
+
+
+@pytest.mark.parametrize(
+    ("change", "runs"),
+    [
+        ({"seeds": [0, 1, 2]}, 18),
+        ({"granularities": [2, 3]}, 12 + (3 + 9) * 2),
+        ({"methods": {"online": {}, "fixed_threshold": {}, "adam_wosm": {}}}, 16),
+        ({"methods": {"online": {}}}, 4),
+    ],
+)
+def test_whatever_adds_runs_adds_noise_to_every_run(offer, change, runs) -> None:
+    offer()
+    noise = {cohort.noise_multiplier for cohort in planned().cohorts}
+    changed = planned(**change)
+    assert {cohort.budget_runs for cohort in changed.cohorts} == {runs}
+    more = {cohort.noise_multiplier for cohort in changed.cohorts}
+    assert len(noise) == len(more) == 1
+    assert (min(more) > min(noise)) == (runs > RUNS)
+
+
+def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
+    """As in the paper's study: seeds are free, and every epsilon is a grid's own."""
+    offer(public="True")
+    section = {"model": "own", "epsilons": [3, 2], "seconds_per_step": 0.01}
+    plan = planned(
+        datasets={"patients": section}, methods={"online": {}, "no_dp": {}}, randomness="seeded"
+    )
+    one_grid = Search(PoissonSampling(1 / 3), STEPS, 2)
+    for epsilon in (3, 2):
+        nu = plan.cohort(f"patients.online.k2.eps{epsilon}").noise_multiplier
+        assert 0.99 * epsilon < one_grid.epsilon(nu, 1e-5) <= epsilon
+    assert {cohort.public for cohort in plan.cohorts} == {True}
+    assert planned_statements(plan.cohorts) == []
+    assert "patients.no_dp.k2.nonprivate" in {cohort.name for cohort in plan.cohorts}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": {"online": {}, "no_dp": {}}}, "methods.no_dp: protects nobody, and"),
+        ({"randomness": "seeded"}, "randomness seeded: .* allowed is system"),
+        ({"selection": "random_stopping"}, "selection random_stopping: .* allowed is composition"),
+        ({"epsilons": [3, 8]}, r"patients.epsilons \[3.0, 8.0\]: .* allowed is one"),
+        ({"last_layer_nonlinearity": True}, "last_layer_nonlinearity true"),
+        ({"select": "paper_best"}, "patients: the paper has no best point"),
+        ({"batch_size": 61}, "batch_size 61: must be at most the 60 examples"),
+        ({"epsilons": [1e-9]}, r"patients.online.k2.eps1e-09: epsilon 1e-09: no noise multiplier"),
+        ({"model": "small_cnn"}, "datasets.patients: not known; .*with model own, .*: patients"),
+    ],
+)
+def test_what_cannot_be_asked_of_protected_data_is_one_line(offer, change, message) -> None:
+    offer()
+    values = deepcopy(STUDY)
+    section = values["datasets"]["patients"]
+    for key, value in change.items():
+        (section if key in section else values)[key] = value
+    with pytest.raises(OsoError, match=message) as raised:
+        make_plan(parse_config(values, "x"))
+    assert "\n" not in str(raised.value)
+
+
+def test_other_accounting_is_not_even_priced(offer) -> None:
+    offer()
+    with pytest.raises(OsoError, match="not declared public; allowed is composition"):
+        calibrated_grids(parse_config(STUDY, "x"), tuning_accounting="random_stopping")
+
+
+def test_a_model_of_ones_own_needs_a_package_that_offers_it(offer) -> None:
+    offer("others")
+    with pytest.raises(OsoError, match=r"no installed package offers it .*\(offered: others\)"):
+        parse_config(STUDY, "x")
+
+
+@pytest.mark.parametrize("declared", [{"version": "'2'"}, {"public": "True"}, {"examples": "59"}])
+def test_runs_on_data_that_are_declared_otherwise_are_other_runs(offer, declared) -> None:
+    offer()
+    before = set(planned().run_ids())
+    offer(**declared)
+    runs = {run.run_id for cohort in cohorts(parse_config(STUDY, "x")) for run in cohort.runs}
+    assert len(runs) == RUNS
+    assert before.isdisjoint(runs)
+
+
+def test_a_plan_names_what_was_declared_and_is_read_without_the_package(offer, tmp_path) -> None:
+    offer()
+    plan = planned()
+    write_plan(plan, tmp_path / "plan.json")
+    text = (tmp_path / "plan.json").read_text()
+    for fact in ('"data_version": "1"', '"public": false', '"examples": 60', '"budget_runs": 12'):
+        assert fact in text
+    offer("others")
+    assert read_plan(tmp_path / "plan.json") == plan
+
+
+def test_a_plan_with_more_runs_than_are_paid_for_is_refused(offer) -> None:
+    offer()
+    plan = planned()
+    more = [one.with_runs(one.points, [0, 1, 2]) for one in plan.cohorts]
+    with pytest.raises(OsoError, match="18 runs on patients, its epsilon pays for 12"):
+        replace(plan, cohorts=tuple(more))
+    with pytest.raises(OsoError, match="pays for 12"):
+        check_one_budget([*plan.cohorts, plan.cohorts[0]])
+
+
+def test_noise_of_one_grid_does_not_pay_for_all(offer) -> None:
+    """The check before training goes by all runs, whatever the plan says of the noise."""
+    offer()
+    cohort = planned().cohorts[0]
+    check_affordable([cohort])
+    less = replace(cohort, noise_multiplier=0.8 * cohort.noise_multiplier)
+    assert (
+        Search(PoissonSampling(1 / 3), STEPS, cohort.grid_runs).epsilon(less.noise_multiplier, 1e-5)
+        < 8
+    )
+    with pytest.raises(OsoError, match=r"12 runs\); its budget is 8"):
+        check_affordable([less])
+
+
+def test_the_statement_says_what_the_plan_does(offer) -> None:
+    offer()
+    (statement,) = planned_statements(planned().cohorts)
+    assert 7.99 < statement.epsilon <= 8
+    assert statement.methods == {"online": 4, "fixed_threshold": 8}
+    text = str(statement)
+    for part in ("patients, version 1", "budget is epsilon 8", "12 runs", "of 60 examples"):
+        assert part in text
+    assert "Not protected: the test data" in text
+
+
+def test_two_data_sets_have_a_budget_each(offer) -> None:
+    """A public one beside it neither pays nor is paid for."""
+    offer()
+    section = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 0.01}
+    plan = planned(datasets={**STUDY["datasets"], "glyphs": section})
+    by_name = {(c.dataset, c.budget_runs) for c in plan.cohorts}
+    assert by_name == {("patients", RUNS), ("glyphs", None)}
+
+
+def test_a_job_asks_for_the_memory_of_its_arrays(offer) -> None:
+    offer()
+    small = parse_config(STUDY, "x")
+    least = memory_mb(small, cohorts(small)[0])
+    offer(examples="10**6", input_shape="(100,)")
+    large = parse_config(STUDY, "x")
+    assert memory_mb(large, cohorts(large)[0]) - least == pytest.approx(2 * 4 * 100, rel=0.1)
