@@ -47,9 +47,9 @@ class Tried:
 class PrivateSearch:
     """What `search_private` gives; `best.statement` says what the search cost, and whom."""
 
-    best: PrivateModel
-    point: dict[str, float]
-    score: float
+    best: PrivateModel  # the one with the highest score, and the whole search's statement
+    point: dict[str, float]  # where it stands in the grid
+    score: float  # its own
     score_std: float  # of the noise in a score; 0 for scores on public data
     tried: list[Tried]  # by composition, in the grid's order; empty under random stopping
 
@@ -74,15 +74,23 @@ def search_private(
 ) -> PrivateSearch:
     """Train copies of `model` at points of `grid`; all of it costs at most (epsilon, delta).
 
-    model, loss, data and `training`: as `train_private` takes them. grid: values by name, of
-    learning_rate, threshold, quantile, momentum, or a constant of the method; all combinations.
+    model, loss, data: as `train_private` takes them.
+    grid: values by name, of learning_rate, threshold, quantile, momentum, or a constant of the
+    method; all combinations.
+    epsilon, delta: the budget of the whole search.
+    accountant: rdp, or pld by composition.
     score: of a copy of a trained model, on data that need no protection; higher is better.
     validation: else private examples, (inputs, targets) or a data set; none of them may train. A
-    model's score is then the mean over them of `right(outputs, targets)`, a number in [0, 1] for
-    one example at a time (1 where the likeliest class is the target), with noise that protects
-    each of them within epsilon at delta, too.
-    selection: composition, or random_stopping with `mean_runs` trainings on average (the size of
-    the grid) and the `shape` of their number: logarithmic or geometric.
+    model's score is the mean of `right` over them, with noise that protects each of them within
+    epsilon at delta, too.
+    right: of the outputs and the target of one example, [1, ...] each, a number in [0, 1]; 1 where
+    the likeliest class is the target, unless told otherwise.
+    selection: composition, or random_stopping.
+    mean_runs: under random stopping, how many trainings there are on average (the grid's size).
+    shape: under random stopping, of the distribution of their number: logarithmic or geometric.
+    progress: whether lines show how far it is; under random stopping none do.
+    training: further arguments of `train_private`.
+
     Ctrl-C ends a search by composition: what was released is paid for and returned. Under random
     stopping nothing is released then.
 
