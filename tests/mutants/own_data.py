@@ -25,8 +25,8 @@ def in_config(name: str, old: str, new: str) -> Fault:
 OWN_DATA = [
     in_budget(
         "seeds are free",
-        "        totals[cohort.dataset] += len(cohort.runs)\n",
-        "        totals[cohort.dataset] += len(cohort.points)\n",
+        "update(run.run_id for run in cohort.runs)",
+        "update(f'{cohort.name} {point}' for point in cohort.points)",
     ),
     in_budget(
         "one method's grid is left out of the composition",
@@ -58,8 +58,13 @@ OWN_DATA = [
     ),
     in_budget(
         "a plan may hold more runs than are paid for",
-        "if totals[cohort.dataset] > (cohort.budget_runs or 0):",
-        "if len(cohort.runs) > (cohort.budget_runs or 0):",
+        "if totals[cohort.dataset] > cohort.budget_runs:",
+        "if len(cohort.runs) > cohort.budget_runs:",
+    ),
+    in_budget(
+        "a plan may hold runs without noise, or with a seed",
+        'if not cohort.private or cohort.randomness != "system":',
+        'if not cohort.private and cohort.randomness != "system":',
     ),
     in_cohort(
         "noise is calibrated to each grid instead of the total",

@@ -159,10 +159,22 @@ def test_a_plan_with_more_runs_than_are_paid_for_is_refused(offer) -> None:
     offer()
     plan = planned()
     more = [one.with_runs(one.points, [0, 1, 2]) for one in plan.cohorts]
-    with pytest.raises(OsoError, match="18 runs on patients, its epsilon pays for 12"):
+    with pytest.raises(OsoError, match="18 runs on patients are planned, its epsilon pays for 12"):
         replace(plan, cohorts=tuple(more))
-    with pytest.raises(OsoError, match="pays for 12"):
-        check_one_budget([*plan.cohorts, plan.cohorts[0]])
+    check_one_budget([*plan.cohorts, *planned().cohorts])  # the same runs, trained once
+    with pytest.raises(OsoError, match="24 runs on patients are planned"):
+        check_one_budget([*plan.cohorts, *planned(epochs=3).cohorts])
+
+
+def test_a_plan_without_noise_or_with_a_seed_is_refused(offer) -> None:
+    """Made by whoever goes round the configuration."""
+    offer()
+    plan = planned()
+    seeded = replace(plan.cohorts[0], randomness="seeded")
+    free = replace(plan.cohorts[0], method="no_dp", epsilon=None, delta=None, noise_multiplier=0.0)
+    for cohort in (seeded, free):
+        with pytest.raises(OsoError, match="patients is not declared public"):
+            replace(plan, cohorts=(cohort,))
 
 
 def test_noise_of_one_grid_does_not_pay_for_all(offer) -> None:

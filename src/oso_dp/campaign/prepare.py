@@ -22,6 +22,7 @@ from oso_dp.results.other_search import refuse_other_search
 from oso_dp.results.read import is_store
 from oso_dp.results.spent import refuse_spent
 from oso_dp.study.cohort import Cohort
+from oso_dp.study.own_data import check_one_budget
 from oso_dp.study.paper_points import papers_best_runs
 from oso_dp.study.plan import Plan, read_plan
 from oso_dp.training.provenance import device_name
@@ -35,6 +36,7 @@ SMALL_AT_ONCE = {"bag_of_words": 8, "bag_of_words_25": 8}
 def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Campaign, Control]:
     """The campaign, with its first line said; its deadline counts from now, without pauses."""
     plans = [read_plan(path) for path in options.plan]
+    check_one_budget([cohort for plan in plans for cohort in plan.cohorts])
     _check_randomness(plans)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise OsoError("--device cuda: no CUDA device is visible here; allowed is cpu")

@@ -7,7 +7,6 @@ seed. They are composed into one epsilon.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -63,21 +62,30 @@ def with_one_budget(cohorts: Sequence[Cohort], infos: Iterable[DatasetInfo]) -> 
 
 
 def check_one_budget(cohorts: Sequence[Cohort]) -> None:
-    """OsoError unless each epsilon that is for all runs on a data set pays for so many."""
+    """OsoError unless each epsilon that is for all runs on a data set pays for so many.
+
+    cohorts: of one plan, or of all that are trained together. On such data every run has noise, and
+    no noise a seed.
+    """
     totals = runs_by_dataset(cohorts)
     for cohort in cohorts:
-        if cohort.public:
+        if cohort.budget_runs is None:
             continue
-        if totals[cohort.dataset] > (cohort.budget_runs or 0):
+        if not cohort.private or cohort.randomness != "system":
             raise OsoError(
-                f"{cohort.name}: the plan has {totals[cohort.dataset]} runs on {cohort.dataset}, "
-                f"its epsilon pays for {cohort.budget_runs}: write the plan anew with `oso plan`"
+                f"{cohort.name}: epsilon {cohort.epsilon}, randomness {cohort.randomness}: "
+                f"{cohort.dataset} is not declared public"
+            )
+        if totals[cohort.dataset] > cohort.budget_runs:
+            raise OsoError(
+                f"{cohort.name}: {totals[cohort.dataset]} runs on {cohort.dataset} are planned, "
+                f"its epsilon pays for {cohort.budget_runs}: plan them together, with `oso plan`"
             )
 
 
-def runs_by_dataset(cohorts: Iterable[Cohort]) -> Counter[str]:
+def runs_by_dataset(cohorts: Iterable[Cohort]) -> dict[str, int]:
     """How many runs of these cohorts train on each data set: all methods, points and seeds."""
-    totals: Counter[str] = Counter()
+    runs: dict[str, set[str]] = {}
     for cohort in cohorts:
-        totals[cohort.dataset] += len(cohort.runs)
-    return totals
+        runs.setdefault(cohort.dataset, set()).update(run.run_id for run in cohort.runs)
+    return {dataset: len(run_ids) for dataset, run_ids in runs.items()}
