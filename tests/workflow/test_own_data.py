@@ -33,7 +33,7 @@ def test_each_job_finds_the_package_and_the_runs_share_one_epsilon(
         command = [str(Path(sys.executable).parent / "snakemake"), "--cores", "2"]
         where = ["--snakefile", str(repo / "Snakefile"), "--directory", str(tmp_path)]
         done = subprocess.run(
-            [*command, *where, "--configfile", str(tmp_path / "study.yaml"), *arguments],
+            [*command, *arguments, *where, "--configfile", str(tmp_path / "study.yaml")],
             capture_output=True,
             text=True,
         )
