@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from oso_dp.accounting.search import Search
 from oso_dp.data.installed import installed
 
 SOURCE = """\
@@ -36,6 +38,9 @@ data_set = oso_dp.DataSet(**(dict(
 
 Offer = Callable[..., Path]
 
+# One search costs seconds, and has one answer; its tests plan it again and again.
+_priced = cache(Search.noise_multiplier)
+
 
 @pytest.fixture
 def offer(tmp_path_factory, monkeypatch) -> Iterator[Offer]:
@@ -44,6 +49,7 @@ def offer(tmp_path_factory, monkeypatch) -> Iterator[Offer]:
     name: of the entry point. Returns the folder that is on the path.
     """
     before = list(sys.path)
+    monkeypatch.setattr(Search, "noise_multiplier", lambda *asked: _priced(*asked))
 
     def make(name: str = "patients", source: str = SOURCE, **changes: str) -> Path:
         folder: Path = tmp_path_factory.mktemp("offered")

@@ -92,10 +92,9 @@ SECOND_PLAN = of_kind(
     Fault(
         "a second budget of one search is met by the first one's noise",
         "study/calibrated.py",
-        "            nu = _noise_multiplier(search, cohort.epsilon, cohort.delta, accountant)\n",
+        "            nu = noise_multiplier(search, cohort.epsilon, cohort.delta)\n",
         "            same = [grid.noise_multiplier for grid in grids if grid.search == search]\n"
-        "            nu = (same or [_noise_multiplier(search, cohort.epsilon, cohort.delta,"
-        " accountant)])[0]\n",
+        "            nu = (same or [noise_multiplier(search, cohort.epsilon, cohort.delta)])[0]\n",
         "tests/study/test_plan.py tests/study/test_calibrated.py",
     ),
 )

@@ -35,6 +35,10 @@ def calibrated_grids(
     if shape is None:
         shape = SHAPES[config.stopping_shape]
 
+    @cache
+    def noise_multiplier(search: Search, epsilon: float, delta: float) -> float:
+        return search.noise_multiplier(epsilon, delta, accountant)
+
     grids = []
     for cohort in cohorts(config):
         if cohort.epsilon is None or cohort.delta is None:
@@ -47,13 +51,8 @@ def calibrated_grids(
             )
         try:
             search = Search(sampling, cohort.steps, cohort.paid_runs, way, shape)
-            nu = _noise_multiplier(search, cohort.epsilon, cohort.delta, accountant)
+            nu = noise_multiplier(search, cohort.epsilon, cohort.delta)
         except OsoError as error:
             raise OsoError(f"{cohort.name}: {error}") from None
         grids.append(CalibratedGrid(cohort, search, nu))
     return grids
-
-
-@cache  # grids of several methods, and of plans that are written anew, cost the same
-def _noise_multiplier(search: Search, epsilon: float, delta: float, accountant: str) -> float:
-    return search.noise_multiplier(epsilon, delta, accountant)
