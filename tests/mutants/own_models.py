@@ -4,6 +4,7 @@ from fault import Fault, in_streams
 
 T = "tests/private/"
 NOISY = "tests/privacy/test_noisy_share.py"
+BOOKS = T + "test_search_books.py"
 TRAIN, REFUSED, SAVED = T + "test_train_private.py", T + "test_refused.py", T + "test_saved.py"
 
 
@@ -11,8 +12,12 @@ def in_train(name: str, old: str, new: str, tests: str = TRAIN) -> Fault:
     return Fault(name, "private/one_training.py", old, new, tests)
 
 
-def in_search(name: str, old: str, new: str) -> Fault:
-    return Fault(name, "private/private_search.py", old, new, T + "test_search_private.py")
+def in_search(name: str, old: str, new: str, tests: str = T + "test_search_private.py") -> Fault:
+    return Fault(name, "private/private_search.py", old, new, tests)
+
+
+def in_paid(name: str, old: str, new: str) -> Fault:
+    return Fault(name, "private/paid.py", old, new, BOOKS)
 
 
 OWN_MODELS = [
@@ -98,6 +103,63 @@ OWN_MODELS = [
         'f"{name}/{number}")(noise, shows)',
         "name)(noise, shows)",
     ),
+    in_search(
+        "search: the best's name is its place among the trainings",
+        "        ended = replace(ended, run_id=name)  #",
+        "        #",
+    ),
+    in_search(
+        "search: more or fewer trainings are drawn than the price's distribution has",
+        "_drawn(candidates, mean, SHAPES[law], randomness, name)",
+        "_drawn(candidates, mean, 1.0, randomness, name)",
+        BOOKS,
+    ),
+    in_search(
+        "search: what a search draws follows from its name",
+        "randomness = source(choices.randomness)",
+        'randomness = source("seeded")',
+        BOOKS,
+    ),
+    in_search(
+        "search: candidates take turns instead of being drawn",
+        "for index in below(len(candidates), count, words)",
+        "for index in (at % len(candidates) for at in range(count))",
+        BOOKS,
+    ),
+    in_search(
+        "search: random stopping costs what the best alone would at most",
+        '        one = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])\n',
+        "        one = ended.ledger\n",
+        BOOKS,
+    ),
+    in_train(
+        "search: Ctrl-C in a training's last step is forgotten",
+        "return status, interrupts.came is not None",
+        "return status, False",
+        BOOKS,
+    ),
+    in_paid(
+        "search: a saved best may have come from more steps than a candidate has",
+        "        and ledger.step_count <= steps\n",
+        "",
+    ),
+    in_paid(
+        "search: a saved best may have come from larger batches than a candidate has",
+        "        and ledger.sampling == most.sampling\n",
+        "",
+    ),
+    in_paid(
+        "search: saved scores may claim to be of a sample of the examples",
+        "scores.sampling.rate != 1:",
+        "scores.sampling.rate > 1:",
+    ),
+    Fault(
+        "search: a score leaves with digits that show its noise",
+        "privacy/noisy_share.py",
+        "_SENSITIVITY).float()",
+        "_SENSITIVITY)",
+        NOISY,
+    ),
     Fault(
         "search: a number of trainings one too small",
         "accounting/stopping.py",
@@ -141,7 +203,7 @@ OWN_MODELS = [
     Fault(
         "own model: a saved ledger need not agree with its statement",
         "private/trained.py",
-        "if not statement.describes(paid):",
+        "if not agree:",
         "if not paid:",
         SAVED,
     ),

@@ -81,6 +81,9 @@ def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:
         {"steps": 15},
         {"sampling_rate": 0.001},
         {"releases": [["x", 99.0]]},
+        {"validation_examples": 300},
+        {"unit": "one person: all rows of theirs"},
+        {"neighbouring": "data sets that differ by anything"},
     ],
 )
 def test_a_statement_that_claims_another_thing_is_refused(saved, model, claim) -> None:

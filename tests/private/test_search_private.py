@@ -15,6 +15,7 @@ from oso_dp.private import private_search
 from oso_dp.private.one_training import OneTraining
 
 RANDOM = {"selection": RANDOM_STOPPING}
+PRIVATE = {"validation": (torch.zeros(3, 6), torch.zeros(3).long())}
 SEEDED = {"randomness": "seeded", "seed": 1}
 
 
@@ -106,7 +107,7 @@ def test_an_example_is_scored_alone(search, other_data) -> None:
         return 1.0
 
     made = search({"learning_rate": [0.1]}, validation=other_data, right=right, piece=128)
-    assert asked == [((1, 2), (1,))] * 300
+    assert asked == [((1, 2), (1,))] * (1 + 300)  # the first is made up
     assert made.score == pytest.approx(1.0, abs=6 * made.score_std)
 
 
@@ -143,21 +144,23 @@ def test_random_stopping_draws_anew_and_says_nothing_but_the_best(
 ) -> None:
     """Of 40 drawn trainings the best leaves; what it leaves is the same after 2 of them."""
     began = spied(monkeypatch)
-    size = {}
+    size, left = {}, []
     for count in (2, 40):
         monkeypatch.setattr(private_search, "number_of_runs", lambda *asked, k=count: k)
         del began[:]
-        scores = [0.1, 0.9, *[0.2] * 100]
+        scores = [*[0.2] * (count - 1), 0.9]  # the last is the best: its place is a secret, too
         made = search(
             **RANDOM, **SEEDED, score=lambda model, left=scores: left.pop(0), progress=True
         )
         assert len(began) == count
         assert made.tried == []
-        assert first_rate(made.best) == began[1] == made.point["learning_rate"]
+        assert first_rate(made.best) == began[-1] == made.point["learning_rate"]
+        left.append(made.best.run_id)
         made.best.save(tmp_path / "model")
         size[count] = (tmp_path / "model").stat().st_size
     assert set(began) == {0.1, 0.5, 1.0}
     assert size[2] == size[40]
+    assert left[0] == left[1]
     assert "".join(capsys.readouterr()) == ""
 
 
@@ -239,6 +242,25 @@ def test_an_interrupted_search_by_random_stopping_releases_nothing(search) -> No
     [
         ({"grid": {}}, "grid: must hold lists of values by name"),
         ({"grid": {"rho": [1.0]}}, "grid: 'rho' cannot be searched; allowed are learning_rate"),
+        ({"grid": {"threshold": [0.1, 1.0]}}, "grid: 'threshold' cannot be searched; allowed"),
+        (
+            {"grid": {"momentum": [0.0, 0.9]}, "method": "adam_wosm", "threshold": 1.0},
+            "grid: 'momentum' cannot be searched; allowed are threshold, learning_rate",
+        ),
+        ({"grid": {"learning_rate": [10**400]}}, "must be a number above 0"),
+        (
+            {
+                "grid": {"count_noise": [0.05, 1e-9]},
+                "method": "fixed_quantile",
+                "quantile": 0.5,
+            },
+            "must be greater than the step's noise multiplier",
+        ),
+        ({"after": None}, "unknown argument 'after'"),
+        ({"validation": (torch.zeros(3, 5), torch.zeros(3).long())}, "an example of shape [5]"),
+        ({"validation": (torch.zeros(3, 6), torch.zeros(3))}, "right: by default it counts"),
+        ({**PRIVATE, "right": lambda outputs, targets: outputs}, "right: gave [1, 2] for one ex"),
+        ({**PRIVATE, "right": lambda outputs, targets: None}, "the model or right fails on an"),
         ({"grid": {"learning_rate": []}}, "grid: learning_rate must be a list of values"),
         ({"grid": {"learning_rate": 0.1}}, "grid: learning_rate must be a list of values"),
         ({"grid": {"learning_rate": [0.1, 0.1]}}, "grid: learning_rate has a value twice"),

@@ -199,10 +199,9 @@ def epsilon_of_stopped(one: Ledger, mean_runs: int, shape: float, delta: float) 
     """Epsilon at delta of a search by random stopping none of whose candidates costs more than one.
 
     By RDP. Which candidate is drawn does not depend on the data, so that a draw costs at most what
-    the costliest candidate does. OsoError for a mean of one run: see `Search`.
+    the costliest candidate does. OsoError for a mean or a shape that `Search` refuses.
     """
-    if mean_runs == 1:
-        raise OsoError("runs 1: random stopping needs a mean of more than one run")
+    Search(one.sampling, 1, mean_runs, RANDOM_STOPPING, shape)
     return epsilon_of_event(one.sampling, _stopped(one.event(), mean_runs, shape), delta, "rdp")
 
 

@@ -1,8 +1,8 @@
 """A method's settings as a program gives them, held to their limits."""
 
 import dataclasses
-import math
 import operator
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -16,7 +16,7 @@ _SAID = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 def check_number(name: str, value: Any, **limits: float) -> None:
     """OsoError unless `value` is a finite number within `limits` (gt, ge, lt, le)."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    fits = number and math.isfinite(value)
+    fits = number and abs(value) <= sys.float_info.max  # of a whole number of any length, too
     if not fits or not all(_HOLDS[key](value, limit) for key, limit in limits.items()):
         allowed = " and ".join(f"{_SAID[key]} {limit:g}" for key, limit in limits.items())
         raise OsoError(f"{name} {value!r}: must be a number{' ' if allowed else ''}{allowed}")

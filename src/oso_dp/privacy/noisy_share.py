@@ -36,7 +36,8 @@ class NoisyShare:
     def release(self, run_id: str, values_of: Callable[[], Tensor]) -> float:
         """The mean of `values_of()`, [n], with noise; once for each run.
 
-        A value outside of [0, 1] counts as the nearer end, one that is no number as 0.
+        A value outside of [0, 1] counts as the nearer end, one that is no number as 0. The noised
+        sum is rounded to float32, as those of trainings are.
         """
         if run_id in self._asked:
             raise ValueError(f"run {run_id} was scored before: its noise must not be used twice")
@@ -48,5 +49,6 @@ class NoisyShare:
         total = (values.nan_to_num(nan=0.0).clamp(0, 1) - 0.5).sum()
         purpose = f"noise/score/{self.noise_multiplier:.7g}"
         noise = torch.from_numpy(self.randomness.normals([run_id], purpose, 1, (1,)))[0, 0]
-        noisy = total.cpu() + noise * self.noise_multiplier * _SENSITIVITY
+        # The last digits of a float64 would show which noise was possible.
+        noisy = (total.cpu() + noise * self.noise_multiplier * _SENSITIVITY).float()
         return float(noisy) / self.examples + 0.5

@@ -11,8 +11,6 @@ from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.private.choices import Choices
 
-_OF_EVERY_METHOD = ("learning_rate", "threshold", "quantile", "momentum")
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -34,7 +32,9 @@ def candidates_of(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any])
     told = {name: value for name, value in given.items() if name in ours}
     constants = {name: value for name, value in given.items() if name not in ours}
     kind = find_method(told.get("method", Choices.method))
-    searched = (*_OF_EVERY_METHOD, *(one.name for one in fields(kind.Settings)))
+    # What a method sets by itself would make points that are one and the same.
+    of_runs = [*kind.search, *(["momentum"] if kind(kind.Settings(), 0.0).uses_momentum else [])]
+    searched = list(dict.fromkeys([*of_runs, *(one.name for one in fields(kind.Settings))]))
     if not isinstance(grid, Mapping) or not grid:
         raise OsoError("grid: must hold lists of values by name, as {'learning_rate': [0.1, 1]}")
     for name, values in grid.items():
@@ -49,9 +49,7 @@ def candidates_of(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any])
     made = []
     for combination in product(*grid.values()):
         point = dict(zip(grid, combination, strict=True))
-        mine: dict[str, Any] = {
-            name: value for name, value in point.items() if name in _OF_EVERY_METHOD
-        }
+        mine: dict[str, Any] = {name: value for name, value in point.items() if name in of_runs}
         rest = {name: value for name, value in point.items() if name not in mine}
         made.append(Candidate(point, Choices(**told, **mine, settings={**constants, **rest})))
     return made

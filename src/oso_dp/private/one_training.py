@@ -45,6 +45,7 @@ class Ended:
     status: str
     run_id: str
     state: dict[str, Any]
+    stopped: bool  # whether Ctrl-C came, also in the last step, which it cannot interrupt
 
 
 class OneTraining:
@@ -111,12 +112,12 @@ class OneTraining:
                 training.go_on(_state(after, recipe), [copy.deepcopy(after.ledger)])
             except ValueError as error:
                 raise OsoError(f"after: {error}") from error
-        status = _train(training, ProgressBar(recipe.steps) if progress else None)
+        status, stopped = _train(training, ProgressBar(recipe.steps) if progress else None)
         history.take_scores(training.outcomes[0].evaluations)
         # Weights that are not finite are nobody's: of a training that diverged, the first ones.
         weights = (training.state.parameters if training.alive else problem.first)[0]
         model, state = self.own.with_weights(weights.cpu()), dict(vars(training.state))
-        return Ended(model, training.ledger(0), history, status, self.run.run_id, state)
+        return Ended(model, training.ledger(0), history, status, self.run.run_id, state, stopped)
 
     def described(
         self, ended: Ended, budget: Budget, paid: Paid, scored: str = "", validation: int = 0
@@ -204,7 +205,8 @@ def _scores(
     return scores
 
 
-def _train(training: Training, bar: ProgressBar | None) -> str:
+def _train(training: Training, bar: ProgressBar | None) -> tuple[str, bool]:
+    """How it ended, and whether Ctrl-C came."""
     interrupts = Interrupts(signal.SIGINT)
 
     def on_progress(step: int) -> None:
@@ -215,9 +217,10 @@ def _train(training: Training, bar: ProgressBar | None) -> str:
 
     try:
         with interrupts.waiting():
-            return advance(training, on_progress=on_progress)[0].status
+            status = advance(training, on_progress=on_progress)[0].status
+        return status, interrupts.came is not None
     except Interrupted:
-        return "interrupted"
+        return "interrupted", True
     except Exception as error:  # of the user's model, loss, data or `evaluate`
         error.add_note(
             f"{training.ledger(0).step_count} steps were released before; whoever saw anything of "

@@ -12,7 +12,8 @@ from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
 
-_MOST = 1 + 1e-6  # rounding
+_ROUNDED = 1 - 1e-6
+STOPPING_SHAPES = [name for name in SHAPES if name != "poisson"]  # with that, K may be 0
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Stopping:
     """
 
     mean_runs: int
-    shape: str  # a name of `oso_dp.accounting.search.SHAPES`
+    shape: str  # one of STOPPING_SHAPES
     one: Ledger
 
     def epsilon(self, one: Ledger, delta: float) -> float:
@@ -81,16 +82,27 @@ class Paid:
         stopping, scores = stored["stopping"], stored["scores"]
         if stopping is not None:
             stopping = Stopping(**{**stopping, "one": Ledger.from_json(stopping["one"])})
-            if stopping.shape not in SHAPES or type(stopping.mean_runs) is not int:
+            if stopping.shape not in STOPPING_SHAPES or type(stopping.mean_runs) is not int:
                 raise OsoError("stopping: not known")
         ledger = Ledger.from_json(stored["ledger"])
-        if stopping is not None and epsilon_of([ledger], 1e-5) > _MOST * epsilon_of(
-            [stopping.one], 1e-5
-        ):
-            raise OsoError("stopping: its ledger costs more than a candidate may")
-        return cls(
-            ledger,
-            tuple(map(Ledger.from_json, stored["others"])),
-            stopping,
-            None if scores is None else Ledger.from_json(scores),
-        )
+        others = tuple(map(Ledger.from_json, stored["others"]))
+        if stopping is not None and (others or not _within(ledger, stopping.one)):
+            raise OsoError("stopping: its ledgers hold more than a candidate may release")
+        scores = None if scores is None else Ledger.from_json(scores)
+        if scores is not None and scores.sampling.rate != 1:
+            raise OsoError("scores: are on all validation examples, and not on a part of them")
+        return cls(ledger, others, stopping, scores)
+
+
+def _within(ledger: Ledger, most: Ledger) -> bool:
+    """Whether this is at most so many steps of the same batches, none with less noise.
+
+    An epsilon at one delta would not tell: that of a search rests on all Rényi orders.
+    """
+    (least, steps), *more = most.releases() or [(0.0, 0)]
+    return (
+        not more
+        and ledger.sampling == most.sampling
+        and ledger.step_count <= steps
+        and all(nu >= least * _ROUNDED for nu, _ in ledger.releases())
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +26,7 @@ from oso_dp.private.budget import Budget, noise_for
 from oso_dp.private.candidates import Candidate, candidates_of
 from oso_dp.private.examples import examples_of
 from oso_dp.private.one_training import Ended, OneTraining
-from oso_dp.private.paid import Paid, Stopping
+from oso_dp.private.paid import STOPPING_SHAPES, Paid, Stopping
 from oso_dp.private.scoring import NoisyScores, PublicScores, Right, Scores, most_likely
 from oso_dp.private.trained import History, PrivateModel
 from oso_dp.training.own_model import Loss, OwnModel
@@ -75,8 +75,8 @@ def search_private(
     """Train copies of `model` at points of `grid`; all of it costs at most (epsilon, delta).
 
     model, loss, data: as `train_private` takes them.
-    grid: values by name, of learning_rate, threshold, quantile, momentum, or a constant of the
-    method; all combinations.
+    grid: values by name, of what the method searches (as learning_rate), momentum, or a constant
+    of the method; all combinations.
     epsilon, delta: the budget of the whole search.
     accountant: rdp, or pld by composition.
     score: of a copy of a trained model, on data that need no protection; higher is better.
@@ -121,7 +121,10 @@ def search_private(
         tested = examples_of(validation, place)
         noise = _noise(stopping, PoissonSampling(1.0), 1, len(candidates), budget)
         scores = NoisyScores(tested, right, noise, randomness, place, choices.piece)
+        scores.check(own.model)
     noise = _noise(stopping, first.sampling, first.steps, len(candidates), budget)
+    for candidate in candidates:  # a method may need more than this noise for its second sum
+        candidate.choices.trained_by().split_noise(noise, first.batch_size)
 
     def train(candidate: Candidate, number: int, shows: bool) -> Ended:
         return OneTraining(own, loss, examples, candidate.choices, f"{name}/{number}")(noise, shows)
@@ -137,6 +140,7 @@ def search_private(
         others = tuple(run[1].ledger for run in runs if run[1] is not ended)
         paid = Paid(ended.ledger, others, scores=scores.ledger)
     else:
+        ended = replace(ended, run_id=name)  # its number would tell how many there were at least
         one = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
         at_most = Stopping(mean, law, one)
         paid = Paid(ended.ledger, stopping=at_most, scores=scores.ledger_of_one())
@@ -159,14 +163,24 @@ def _all_of(
     for number, candidate in enumerate(candidates):
         if progress:
             print(f"{number + 1} of {len(candidates)}: {candidate}", file=sys.stderr)
-        ended = train(candidate, number, progress)
-        runs.append((candidate, ended, _NONE))
-        if ended.status == "interrupted":
-            break
         try:
+            ended = train(candidate, number, progress)
+            runs.append((candidate, ended, _NONE))
+            if ended.stopped:
+                break
             runs[-1] = (candidate, ended, _score(scores, ended))
         except KeyboardInterrupt:
+            if len(runs) <= number:  # in a training: what it released is in no ledger here
+                raise
             break
+        except Exception as error:  # of the user's model, loss, data, score or `evaluate`
+            if runs:
+                steps = sum(run[1].ledger.step_count for run in runs)
+                error.add_note(
+                    f"{steps} steps of {len(runs)} trainings of this search were released before; "
+                    "whoever saw anything of them has to count them as spent, too"
+                )
+            raise
     if progress and len(runs) < len(candidates):
         print(f"stopped in {len(runs)} of {len(candidates)} trainings", file=sys.stderr)
     return runs, [
@@ -181,10 +195,19 @@ def _best_of(
     """Of equals the first: the draws are independent, so that none is preferred."""
     best: Run | None = None
     for number, candidate in enumerate(drawn):
-        ended = train(candidate, number, False)
-        if ended.status == "interrupted":
-            raise KeyboardInterrupt("a search by random stopping was interrupted: nothing of it")
-        value = _score(scores, ended)
+        try:
+            ended = train(candidate, number, False)
+            if ended.stopped:
+                raise KeyboardInterrupt(
+                    "a search by random stopping ended: nothing of it is released"
+                )
+            value = _score(scores, ended)
+        except Exception as error:  # how many there were before stays a secret
+            error.add_note(
+                "nothing of a search by random stopping is released; whoever saw anything of its "
+                "trainings has to count every one of them as spent"
+            )
+            raise
         if best is None or value > best[2]:
             best = (candidate, ended, value)
     assert best is not None
@@ -207,11 +230,10 @@ def _drawn(
 
 def _stopping(mean: Any, candidates: int, shape: str, accountant: str) -> tuple[int, str]:
     mean = candidates if mean is None else mean
-    allowed = [name for name in SHAPES if name != "poisson"]
-    if shape not in allowed:
+    if shape not in STOPPING_SHAPES:
         raise OsoError(
-            f"shape {shape!r}: allowed are {', '.join(allowed)}; with any other, a search may "
-            "train nothing"
+            f"shape {shape!r}: allowed are {', '.join(STOPPING_SHAPES)}; with any other, a search "
+            "may train nothing"
         )
     if type(mean) is not int or mean < 2:
         raise OsoError(f"mean_runs {mean!r}: must be a whole number above 1")

@@ -79,6 +79,28 @@ class NoisyScores:
         query = SumQuery("score", self.share.noise_multiplier)
         return Ledger(self.share.ledger.sampling, [((query,), 1)])
 
+    def check(self, model: nn.Module) -> None:
+        """OsoError where the model does not take a made-up example, or `right` gives no score."""
+        inputs, targets = (part.new_zeros(1, *part.shape[1:]) for part in self.tested.none())
+        model = copy.deepcopy(model).to(self.place).eval()
+        try:
+            with torch.no_grad():
+                self._value(model, inputs, targets)
+        except OsoError:
+            raise
+        except Exception as error:  # whatever a model or `right` may do with another shape
+            line = " ".join(str(error).split())
+            raise OsoError(
+                f"validation: the model or right fails on an example of shape "
+                f"{list(inputs.shape[1:])}, target of shape {list(targets.shape[1:])}: {line}"
+            ) from error
+
+    def _value(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        value = torch.as_tensor(self.right(model(inputs), targets))
+        if value.numel() != 1:
+            raise OsoError(f"right: gave {list(value.shape)} for one example; it must be a number")
+        return value.double().reshape(())
+
     def _values(self, model: nn.Module) -> Tensor:
         """[n], of one example at a time, so that none can touch another's."""
         model = copy.deepcopy(model).to(self.place).eval()
@@ -87,12 +109,17 @@ class NoisyScores:
             for start in range(0, self.examples, self.piece):
                 places = torch.arange(start, min(start + self.piece, self.examples))
                 inputs, targets = (part[0] for part in self.tested.batch(places[None]))
-                for index, target in enumerate(targets):
-                    outputs = model(inputs[index : index + 1])
-                    values.append(torch.as_tensor(self.right(outputs, target[None])).reshape(()))
+                for at in range(len(targets)):
+                    values.append(self._value(model, inputs[at : at + 1], targets[at : at + 1]))
         return torch.stack(values)
 
 
 def most_likely(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether the likeliest class of outputs [1, K] is the target, [1]."""
+    """Whether the likeliest class of outputs [1, K] is the target, [1]; OsoError for other ones."""
+    classes = outputs.dim() == 2 and outputs.shape[1] > 1
+    if not classes or targets.dim() != 1 or targets.is_floating_point():
+        raise OsoError(
+            f"right: by default it counts classes, of outputs [1, K] and a whole target; these are "
+            f"{list(outputs.shape)} and {list(targets.shape)} ({targets.dtype})"
+        )
     return (outputs.argmax(dim=-1) == targets).double()

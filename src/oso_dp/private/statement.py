@@ -62,7 +62,7 @@ class Statement:
         ]
 
     def describes(self, paid: Paid) -> bool:
-        """Whether all that it says of what was paid for is so; epsilon is computed again."""
+        """Whether what it says was paid for, and for whom, is so; epsilon is computed again."""
         ledger = paid.ledger
         return (
             _alike(self.epsilon, paid.epsilon(self.delta, self.accountant))
@@ -73,6 +73,8 @@ class Statement:
             and self.steps == ledger.step_count
             and self.sampling_rate == ledger.sampling.rate
             and self.releases == last_releases(ledger)
+            and (self.validation_examples > 0) == (paid.scores is not None)
+            and (self.unit, self.neighbouring) == (Statement.unit, Statement.neighbouring)
         )
 
     def to_json(self) -> str:

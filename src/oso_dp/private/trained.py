@@ -130,14 +130,16 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
         paid = Paid.from_json(content["paid"])
         weights = torch.as_tensor(content["weights"])
         shapes = [(str(name), list(shape)) for name, shape in content["shapes"]]
-    except OsoError:
-        raise
+        agree = statement.describes(paid)
+    except OsoError as error:
+        line = str(error)
+        raise OsoError(line if line.startswith(f"{path}: ") else f"{path}: {line}") from error
     except Exception as error:  # a damaged file fails in too many ways to list
         line = " ".join(str(error).split())
         raise OsoError(f"{path}: no model that oso saved, or damaged ({line})") from error
     if shapes != own.shapes:
         raise OsoError(f"{path}: its parameters are not those of this {type(model).__name__}")
-    if not statement.describes(paid):
+    if not agree:
         raise OsoError(f"{path}: its ledger says another thing than its statement")
     made = own.with_weights(weights)
     return PrivateModel(made, paid, statement, history, status, run_id, state)

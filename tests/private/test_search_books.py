@@ -1,0 +1,174 @@
+"""What a search says that it cost, where somebody stops it, breaks it, or edits what it saved."""
+
+import dataclasses
+import json
+import math
+import signal
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from oso_dp import OsoError
+from oso_dp.accounting.search import SHAPES
+from oso_dp.accounting.tuning import RANDOM_STOPPING
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import Seeded, SystemEntropy
+from oso_dp.private import private_search
+from oso_dp.private.paid import Paid
+
+RANDOM = {"selection": RANDOM_STOPPING}
+
+
+def failing_at(count: int):
+    """A user's function that gives 0.5, and fails when it is called for this time."""
+    calls = []
+
+    def function(model) -> float:
+        calls.append(model)
+        if len(calls) == count:
+            raise KeyError("mistake")
+        return 0.5
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("mistake", "steps"), [({"score": failing_at(3)}, [6]), ({"evaluate": failing_at(3)}, [2, 4])]
+)
+def test_an_error_says_what_all_trainings_released_before(search, mistake, steps) -> None:
+    """In the third of three trainings of two steps: all six are somewhere."""
+    with pytest.raises(KeyError) as error:
+        search(**mistake)
+    assert [int(note.split()[0]) for note in error.value.__notes__] == steps
+
+
+@pytest.mark.parametrize("place", [1, 5])
+def test_an_error_under_random_stopping_does_not_say_how_many_there_were(
+    search, monkeypatch, place
+) -> None:
+    monkeypatch.setattr(private_search, "number_of_runs", lambda *asked: 7)
+    with pytest.raises(KeyError) as error:
+        search(**RANDOM, evaluate=failing_at(place))
+    first, second = error.value.__notes__
+    assert first.startswith("2 steps were released before")
+    assert "every one of them" in second
+
+
+@pytest.mark.parametrize("how", [{}, RANDOM])
+def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, how) -> None:
+    """A step cannot be interrupted; the next training does not begin."""
+    monkeypatch.setattr(private_search, "number_of_runs", lambda *asked: 3)
+    ends = []
+
+    def evaluate(model) -> float:
+        ends.append(model)
+        signal.raise_signal(signal.SIGINT)
+        return 0.0
+
+    if how:
+        with pytest.raises(KeyboardInterrupt):
+            search(**how, evaluate=evaluate)
+    else:
+        made = search(evaluate=evaluate)
+        assert [(tried.status, tried.score) for tried in made.tried] == [("finished", -math.inf)]
+        assert made.best.ledger.step_count == 2
+    assert len(ends) == 1
+
+
+def test_every_number_of_a_grid_is_the_trainings_own(search) -> None:
+    """Also one that a method keeps among its constants."""
+    grid = {"learning_rate": [0.1, 0.5], "threshold": [1.0, 2.0]}
+    made = search(grid, method="adam_wosm")
+    for tried in made.tried:
+        began = {name: getattr(tried.history, name)[0] for name in grid}
+        assert began == pytest.approx(tried.point)
+
+
+ONE = Ledger(PoissonSampling(0.1), [((SumQuery("step", 2.0),), 20)])
+
+
+def ledger(rate: float = 0.1, noise: float = 2.0, count: int = 20) -> str:
+    return Ledger(PoissonSampling(rate), [((SumQuery("x", noise),), count)]).to_json()
+
+
+def paid(**changed) -> Paid:
+    """Of a file that says this of a search by random stopping."""
+    stopping = {"mean_runs": 4, "shape": "geometric", "one": ONE.to_json()}
+    stopping |= {name: changed.pop(name) for name in list(changed) if name in stopping}
+    scores = ledger(rate=1.0, count=1)
+    usual = {"ledger": ledger(), "others": [], "scores": scores, "stopping": stopping}
+    return Paid.from_json(json.dumps({**usual, **changed}))
+
+
+def test_what_a_candidate_released_may_be_less_than_was_paid_for() -> None:
+    assert paid().stopping.one == ONE
+    for less in (ledger(count=3), ledger(noise=2.5), ledger(noise=2.0 * (1 - 1e-9))):
+        assert paid(ledger=less).epsilon(1e-5, "rdp") == paid().epsilon(1e-5, "rdp")
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"ledger": ledger(noise=1.99)},
+        {"ledger": ledger(count=21)},
+        {"ledger": ledger(rate=0.11)},
+        {"ledger": ledger(rate=0.05)},  # cheaper at one delta, and of another kind
+        {"one": Ledger(PoissonSampling(0.1)).to_json()},
+        {"one": dataclasses.replace(ONE, steps=ONE.steps * 2).to_json()},
+        {"others": [ledger()]},  # nobody would pay for them
+        {"scores": ledger(rate=0.01, count=1)},
+        {"shape": "poisson"},
+        {"mean_runs": 1},
+        {"mean_runs": 0},
+        {"mean_runs": -3},
+        {"mean_runs": 10**400},
+        {"mean_runs": True},
+    ],
+)
+def test_what_no_search_releases_has_no_price(claim) -> None:
+    with pytest.raises(OsoError):
+        paid(**claim).epsilon(1e-5, "rdp")
+
+
+@pytest.mark.parametrize(("mean", "shape"), [(4, "logarithmic"), (6, "geometric")])
+def test_the_number_of_trainings_is_drawn_as_it_was_paid_for(
+    search, monkeypatch, mean, shape
+) -> None:
+    asked = []
+    monkeypatch.setattr(private_search, "number_of_runs", lambda *how: asked.append(how) or 1)
+    stopping = search(**RANDOM, mean_runs=mean, shape=shape).best.paid.stopping
+    assert [how[:2] for how in asked] == [(mean, SHAPES[shape])]
+    assert (stopping.mean_runs, stopping.shape) == (mean, shape)
+
+
+@pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
+def test_each_draw_is_of_any_candidate_whatever_came_before(monkeypatch, source) -> None:
+    """Its price is that of independent draws: no turns, nothing left out, nothing put back."""
+    monkeypatch.setattr(private_search, "number_of_runs", lambda *how: 4500)
+    drawn = private_search._drawn(["a", "b", "c"], 9, 0.0, source, "a search")
+    pairs = Counter(pairwise(drawn))
+    assert len(pairs) == 9
+    assert all(abs(count - 500) < 5 * math.sqrt(500) for count in pairs.values())
+
+
+def test_a_best_that_ended_early_does_not_make_the_others_cheaper(search) -> None:
+    """How many steps the others took is not released, and they may have taken all."""
+    grid = {"learning_rate": [1e38, 2e38]}
+    best = search(grid, **RANDOM, method="fixed_threshold", threshold=1e6).best
+    assert (best.status, best.ledger.step_count) == ("diverged", 1)
+    assert 2.99 < best.epsilon <= 3.0
+
+
+def test_without_a_seed_nothing_of_a_search_can_be_computed_again(
+    search, data, monkeypatch
+) -> None:
+    """Neither the number of trainings, nor the scores' noise: a name leaves with the best."""
+
+    def refuse(*asked, **more):
+        raise AssertionError("drawn from a name")
+
+    for method in ("words", "normals"):
+        monkeypatch.setattr(Seeded, method, refuse)
+    search(**RANDOM, mean_runs=2, validation=data)
