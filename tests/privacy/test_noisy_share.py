@@ -29,7 +29,7 @@ def test_its_noise_is_half_of_nu_and_fresh_for_every_model(source) -> None:
     std = torch.tensor(errors).std().item()
     assert share.std == 0.5 * 8.0 / 500
     assert std == pytest.approx(share.std, rel=0.07)  # five standard deviations
-    assert len(set(errors)) == 3000
+    assert len(set(errors)) > 2990  # rounded to float32, a few may be alike
     assert abs(sum(errors) / 3000) < 5 * share.std / math.sqrt(3000)
 
 
