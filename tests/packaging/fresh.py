@@ -26,7 +26,10 @@ def built(kind: str, source: Path, folder: Path) -> Path:
 def unpacked(sdist: Path, folder: Path) -> Path:
     """The one folder that it holds."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+        # Python from 3.11.4 on asks for a filter, and others have none.
+        archive.extractall(
+            folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
+        )
     (inside,) = folder.iterdir()
     return inside
 
