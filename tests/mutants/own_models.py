@@ -4,7 +4,7 @@ from fault import Fault, in_streams
 
 T = "tests/private/"
 NOISY = "tests/privacy/test_noisy_share.py"
-BOOKS = T + "test_search_books.py"
+BOOKS, SAID = T + "test_search_books.py", T + "test_search_said.py"
 TRAIN, REFUSED, SAVED = T + "test_train_private.py", T + "test_refused.py", T + "test_saved.py"
 
 
@@ -152,6 +152,27 @@ OWN_MODELS = [
         "search: saved scores may claim to be of a sample of the examples",
         "scores.sampling.rate != 1:",
         "scores.sampling.rate > 1:",
+    ),
+    Fault(
+        "search: going on, the validation examples' cost is forgotten",
+        "private/train.py",
+        "paid = replace(spent, ledger=ended.ledger)",
+        "paid = replace(spent, ledger=ended.ledger, scores=None)",
+        SAID,
+    ),
+    Fault(
+        "search: the statement says the training's epsilon of the validation examples",
+        "private/statement.py",
+        "noisy scores are used: ({self.validation_epsilon:.4g}",
+        "noisy scores are used: ({self.epsilon:.4g}",
+        SAID,
+    ),
+    Fault(
+        "search: a saved statement may say another epsilon of the validation examples",
+        "private/statement.py",
+        "self.validation_epsilon, paid.validation_epsilon(self.delta, self.accountant)",
+        "None, None",
+        SAID,
     ),
     Fault(
         "search: a score leaves with digits that show its noise",

@@ -79,3 +79,10 @@ def test_an_answer_has_no_more_digits_than_float32() -> None:
     for run in range(9):
         noisy = share.release(f"{run}", lambda: torch.full((1,), 0.3)) - 0.5
         assert noisy == pytest.approx(torch.tensor(noisy).float().item(), rel=1e-15)
+
+
+def test_what_is_no_score_counts_as_none_or_all() -> None:
+    given = {math.nan: 0.0, -math.inf: 0.0, math.inf: 1.0, 7.0: 1.0, 0.25: 0.25}
+    for value, counts in given.items():
+        share = NoisyShare(1, 1.0, NoNoise())
+        assert share.release("a", lambda one=value: torch.tensor([one])) == counts

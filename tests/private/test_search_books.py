@@ -79,8 +79,10 @@ def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, ho
 
 def test_every_number_of_a_grid_is_the_trainings_own(search) -> None:
     """Also one that a method keeps among its constants."""
-    grid = {"learning_rate": [0.1, 0.5], "threshold": [1.0, 2.0]}
+    grid = {"threshold": [1.0, 2.0], "learning_rate": [0.1, 0.5]}
     made = search(grid, method="adam_wosm")
+    points = [(tried.point["threshold"], tried.point["learning_rate"]) for tried in made.tried]
+    assert points == [(1.0, 0.1), (1.0, 0.5), (2.0, 0.1), (2.0, 0.5)]
     for tried in made.tried:
         began = {name: getattr(tried.history, name)[0] for name in grid}
         assert began == pytest.approx(tried.point)

@@ -1,0 +1,75 @@
+"""What a search's statement and numbers say, and that they stay with the model."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+MODES = []
+
+
+class Noting(nn.Tanh):
+    """Keeps in which mode it was last asked, the tests' eye on copies of a model."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        MODES[:] = [self.training]
+        return super().forward(inputs)
+
+
+@pytest.fixture
+def scored(search, data):
+    """On private examples; composition."""
+    return search(validation=(data[0][:90], data[1][:90]), epsilon=2.0)
+
+
+def test_what_the_validation_examples_paid_stays_when_training_goes_on(scored, train) -> None:
+    best = scored.best
+    more = train(after=best, batch_size=400, epsilon=3.0)
+    assert more.paid.scores == best.paid.scores
+    for name in ("validation_epsilon", "validation_examples", "scored"):
+        assert getattr(more.statement, name) == getattr(best.statement, name)
+    assert 1.99 < more.statement.validation_epsilon <= 2.0
+    assert more.statement.planned_steps == more.ledger.step_count == 2 + 16 // 8
+
+
+def test_each_number_in_words_is_its_own(scored) -> None:
+    statement = replace(scored.best.statement, epsilon=1.25, validation_epsilon=1.75)
+    text = str(statement)
+    assert text.startswith("(1.25, 1e-05)-differential privacy")
+    assert "the 90 validation examples, of which noisy scores are used: (1.75, 1e-05)" in text
+    assert f"noise of standard deviation {scored.score_std:.2g}." in text
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"validation_epsilon": 0.5},
+        {"validation_epsilon": None},
+        {"validation_examples": 0},
+        {"tuning": "included. One training."},
+    ],
+)
+def test_a_statement_must_say_what_the_search_cost(scored, claim) -> None:
+    best = scored.best
+    assert best.statement.describes(best.paid)
+    assert not replace(best.statement, **claim).describes(best.paid)
+
+
+def test_public_scores_have_no_noise(search) -> None:
+    made = search({"learning_rate": [0.1]}, initial_threshold=0.7)
+    assert (made.score, made.score_std) == (0.5, 0.0)
+    assert made.tried[0].history.threshold[0] == pytest.approx(0.7)  # given beside the grid
+
+
+def test_a_model_is_scored_at_rest_and_returned_as_it_was(search, data) -> None:
+    modes = set()
+
+    def right(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+        modes.update(MODES)
+        return 1.0
+
+    model = nn.Sequential(nn.Linear(6, 4), Noting(), nn.Linear(4, 2))
+    made = search({"learning_rate": [0.1]}, model=model, validation=data, right=right)
+    assert modes == {False}
+    assert made.best.model.training
