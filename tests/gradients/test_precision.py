@@ -6,12 +6,11 @@ from tests.gradients.one_run import OneRun
 from tests.gradients.test_gradients import MODELS
 from torch import nn
 
-from oso_dp.gradients import PRECISIONS, GradientCode, slow_reason
+from oso_dp.gradients import PRECISIONS, GradientCode
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
 from oso_dp.training.loop import train
 
-CPU = torch.device("cpu")
 HERE = ["float32", "bfloat16"]  # those of a CPU
 BOUND = 1e-5  # by which a contribution may exceed the sensitivity, relatively
 
@@ -64,9 +63,6 @@ def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
 @pytest.mark.parametrize("name", ["cnn", "autoencoder", "bag_of_words", "small_cnn"])
 def test_sums_over_neighbours_differ_by_the_sensitivity_at_most(name, size, precision) -> None:
     """Also where one example more makes one more portion, and moves others to other places."""
-    long = size == 129 and name in ("cnn", "autoencoder")
-    if long and slow_reason(PRECISIONS[precision], CPU):
-        pytest.skip("takes a minute on a CPU without instructions for bfloat16")
     code, flats, inputs, targets = prepare(name, precision, batch=size)
     flat, inputs, targets = flats[0], inputs[0], targets[0]
     whole = OneRun(code, flat, inputs, targets)
