@@ -80,10 +80,11 @@ def pairs(choice: Choice, stored: pd.DataFrame) -> list[Pair]:
         for name, settings in config.methods.items()
         if choice.methods is None or name in choice.methods
     }
+    section = config.datasets[choice.dataset].model_copy(update={"epsilons": [EPSILON]})
     plan = make_plan(
         config.model_copy(
             update={
-                "datasets": {choice.dataset: config.datasets[choice.dataset]},
+                "datasets": {choice.dataset: section},
                 "methods": methods,
                 "granularities": [choice.k],
                 "seeds": list(range(choice.seeds)),
@@ -92,8 +93,6 @@ def pairs(choice: Choice, stored: pd.DataFrame) -> list[Pair]:
     )
     found = []
     for cohort in plan.cohorts:
-        if cohort.epsilon not in (EPSILON, None):
-            continue
         points = list(dict.fromkeys(run.point for run in cohort.runs))
         values = {
             point: stored.reindex([run.run_id for run in cohort.runs if run.point == point])
