@@ -21,10 +21,12 @@ from rows import Row, add_ratios, read_rows, text_table, write_rows
 
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, make_folder
+from oso_dp.spinning import spin_briefly
 
 
 def main(arguments: list[str]) -> int:
     """Status 0; 2 with one line on standard error for a user's mistake."""
+    spin_briefly()  # every competitor alike
     try:
         options = parse(arguments, __doc__ or "")
         if options.read:

@@ -117,12 +117,11 @@ def _kernels_by_patches(layer: Convolution, large: Tensor, small: Tensor, kernel
     if channels == 1:
         shape, strides = (count, *patch, height, width), (example, *in_patch, *of_pixel)
         patches = padded.as_strided(shape, strides, start).reshape(count, -1, height * width)
-        products = torch.bmm(patches, pixels).transpose(1, 2)
+        kernels.copy_(torch.bmm(patches, pixels).transpose(1, 2).unflatten(2, patch))
     else:
         shape, strides = (count, height, width, *patch), (example, *of_pixel, *in_patch)
         patches = padded.as_strided(shape, strides, start).reshape(count, height * width, -1)
-        products = torch.bmm(pixels.transpose(1, 2), patches)
-    kernels.copy_(products.unflatten(2, patch))
+        torch.bmm(pixels.transpose(1, 2), patches, out=kernels.flatten(2))
 
 
 def _padded(layer: Convolution, large: Tensor) -> Tensor:
