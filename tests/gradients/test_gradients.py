@@ -268,6 +268,19 @@ def test_norms_of_long_rows_are_not_too_small() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("length", [0, 1, 7, 2**14, 2**14 + 3])
+def test_norms_hold_where_squares_leave_float32(length: int, dtype: torch.dtype) -> None:
+    """Of one sign among zeros: tiny, huge or not finite numbers; and rows of zeros alone."""
+    numbers = [0.0, -0.0, 1e-30, -1e-30, 1e-13, -1e-44, 1.0, -1e25, math.inf, -math.inf, math.nan]
+    rows = torch.zeros(2 * len(numbers), length, dtype=dtype)
+    for row, number in enumerate(numbers):
+        rows[2 * row, length // 2 :] = number  # among zeros, if it is a long row
+        rows[2 * row + 1, -1:] = number
+    expected = torch.linalg.vector_norm(rows.double(), dim=1)
+    torch.testing.assert_close(row_norms(rows), expected, rtol=1e-5, atol=0.0, equal_nan=True)
+
+
 def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:
     """Summed before the noise, it would make the answer infinite, and the run stop."""
     code = GradientCode(nn.Sequential(nn.Linear(3, 3)), cross_entropy)

@@ -121,8 +121,15 @@ SENSITIVITY = [
     Fault(
         "norms underflow to zero",
         "gradients/rules.py",
-        "    if odd.any():\n",
+        "    if odd.any() and rows.shape[1]:\n",
         "    if False:\n",
+        GRADIENTS,
+    ),
+    Fault(
+        "a gradient of small negative numbers and zeros counts as zero",
+        "gradients/rules.py",
+        "odd &= (rows.amax(dim=1) != 0) | (rows.amin(dim=1) != 0)",
+        "odd &= rows.amax(dim=1) != 0",
         GRADIENTS,
     ),
     Fault(

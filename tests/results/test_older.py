@@ -44,8 +44,14 @@ def test_settings_are_the_defaults_where_these_give_the_rows_identity(repo) -> N
     """The planned runs of a whole study, as rows without `settings`: all come back."""
     import pandas as pd
 
-    planned = cohorts(load_config(repo / "config/paper.yaml"))
-    planned += cohorts(load_config(repo / "config/stopping.yaml"))
+    planned = []
+    for name in ("paper", "stopping"):
+        config = load_config(repo / f"config/{name}.yaml")
+        then = {
+            key: section.model_copy(update={"precision": "float32"})
+            for key, section in config.datasets.items()
+        }
+        planned += cohorts(config.model_copy(update={"datasets": then}))
     names = ["dataset", "method", "k", "epsilon", "delta", "selection", "momentum"]
     names += ["examples", "batch_size", "epochs"]
     rows = [

@@ -70,6 +70,8 @@ def row_norms(values: Tensor) -> Tensor:
     exact = torch.float32 if rows.dtype.itemsize < 4 else None  # squares and sums of short numbers
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=exact).double()
     odd = ~((norms > _SMALL) & (norms < _LARGE))
-    if odd.any():
+    if odd.any() and rows.shape[1]:
+        # Where all are zero, as behind a dead unit, nothing is lost.
+        odd &= (rows.amax(dim=1) != 0) | (rows.amin(dim=1) != 0)
         norms[odd] = torch.linalg.vector_norm(rows[odd].double(), dim=1)
     return norms
