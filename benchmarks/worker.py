@@ -73,7 +73,12 @@ class Worker:
         return {"seconds": first, "version": self.competitor.version()}
 
     def turn(self, seconds: float) -> dict[str, Any]:
-        """Take steps for about `seconds`, at least one; the seconds of each."""
+        """Take steps for about `seconds`, at least one; the seconds of each.
+
+        The first one is not among them: while the others had their turns, the system may have taken
+        back the memory that a step leaves free.
+        """
+        self._take(1)
         end = time.perf_counter() + seconds
         times = [self._take(self.chunk)]
         while time.perf_counter() < end:
