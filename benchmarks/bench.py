@@ -1,6 +1,6 @@
 """Time and memory of a training step, ours and others', side by side on the device at hand.
 
-    make bench                                             # the whole, a quarter of an hour on 2 cores
+    make bench                                             # the whole, 17 minutes on 2 cores
     python benchmarks --models cnn --competitors sgd online --runs 1 --seconds 10
     python benchmarks --read benchmarks/results/cpu.csv    # table, estimate and figure once more
 

@@ -2,14 +2,17 @@
 
     python benchmarks/transformer_steps.py --data FOLDER                  # steps, in turns
     python benchmarks/transformer_steps.py --data FOLDER --train 400      # and a training
+    python benchmarks/transformer_steps.py --data FOLDER --output benchmarks/results/transformer.csv
 
 FOLDER holds ag_news/train_partial.csv and test.csv. Each competitor has a process of its own; they
 take turns, so that what runs beside them hits all alike. Printed are medians of the steps and peak
-memory over what was held before the first step. Ours is Online, with its two sums, and is charged
-for drawing its Poisson batches, as in `python benchmarks`; the peers step on a fixed batch.
+memory over what was held before the first step; `--output` keeps them. Ours is Online, with its two
+sums, and is charged for drawing its Poisson batches, as in `python benchmarks`; the peers step on a fixed batch.
 """
 
 import argparse
+import csv
+import io
 import multiprocessing
 import statistics
 import sys
@@ -28,10 +31,13 @@ from torch import Tensor, nn
 
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write
 from oso_dp.gradients import BatchGradients, GradientCode, check_independence
 from oso_dp.methods import State, find_method
 from oso_dp.models.losses import correct, cross_entropy
 from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.spinning import spin_briefly
+from oso_dp.training.provenance import commit, device_name
 
 DELTA = 1e-5
 
@@ -157,8 +163,9 @@ def work(line: Connection, name: str, setting: Setting, texts: Texts) -> None:
     line.send(peak_bytes("cpu") - before)
 
 
-def measure(setting: Setting, texts: Texts, turns: int) -> list[str]:
-    """A table: medians and quartiles of the steps' seconds, peak memory."""
+def measure(setting: Setting, texts: Texts, turns: int) -> list[dict[str, Any]]:
+    """A row for each: median and quartiles of its steps' seconds, peak memory, and where."""
+    spin_briefly()  # the processes inherit it
     context = multiprocessing.get_context("spawn")
     lines, processes = {}, []
     for name in COMPETITORS:
@@ -175,18 +182,50 @@ def measure(setting: Setting, texts: Texts, turns: int) -> list[str]:
         for name in lines if turn % 2 == 0 else reversed(lines):  # nobody is always the first
             lines[name].send(1)
             seconds[name] += lines[name].recv()
-    rows = ["| competitor | median s | quartiles | of sgd | peak MiB |", "|---|---|---|---|---|"]
+    rows = []
     plain = statistics.median(seconds["sgd"])
     for name, line in lines.items():
         line.send(None)
         low, middle, high = statistics.quantiles(seconds[name], n=4, method="inclusive")
         rows.append(
-            f"| {name} | {middle:.3f} | {low:.3f} to {high:.3f} | {middle / plain:.2f} "
-            f"| {line.recv() / 2**20:.0f} |"
+            {
+                "competitor": name,
+                "seconds_per_step": round(middle, 4),
+                "lower_quartile": round(low, 4),
+                "upper_quartile": round(high, 4),
+                "times_sgd": round(middle / plain, 2),
+                "peak_mib": round(line.recv() / 2**20),
+                "steps": turns,
+                "batch_size": setting.batch_size,
+                "threads": setting.threads,
+                "device": device_name("cpu"),
+                "torch_version": torch.__version__.partition("+")[0],
+                "commit": commit() or "",
+            }
         )
     for process in processes:
         process.join()
     return rows
+
+
+def shown(rows: list[dict[str, Any]]) -> list[str]:
+    """The rows as a table to print."""
+    lines = ["| competitor | median s | quartiles | of sgd | peak MiB |", "|---|---|---|---|---|"]
+    return lines + [
+        f"| {row['competitor']} | {row['seconds_per_step']:.3f} "
+        f"| {row['lower_quartile']:.3f} to {row['upper_quartile']:.3f} | {row['times_sgd']:.2f} "
+        f"| {row['peak_mib']} |"
+        for row in rows
+    ]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with atomic_write(path) as file:
+        file.write(text.getvalue().encode())
 
 
 def train(setting: Setting, texts: Texts, steps: int) -> None:
@@ -215,6 +254,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--train", type=int, default=0, metavar="STEPS")
     parser.add_argument("--learning-rate", type=float, default=1.0)
     parser.add_argument("--noise-multiplier", type=float, default=0.8)
+    parser.add_argument("--output", type=Path, metavar="CSV", help="keep the table's rows")
     options: Any = parser.parse_args(arguments)
     setting = Setting(
         competitor="",
@@ -227,7 +267,10 @@ def main(arguments: list[str]) -> int:
     try:
         texts = load_texts(options.data)
         if options.turns:
-            print(*measure(setting, texts, options.turns), sep="\n", flush=True)
+            rows = measure(setting, texts, options.turns)
+            print(*shown(rows), sep="\n", flush=True)
+            if options.output:
+                write(options.output, rows)
         if options.train:
             torch.set_num_threads(options.threads)
             train(setting, texts, options.train)
