@@ -7,7 +7,8 @@
 FOLDER holds ag_news/train_partial.csv and test.csv. Each competitor has a process of its own; they
 take turns, so that what runs beside them hits all alike. Printed are medians of the steps and peak
 memory over what was held before the first step; `--output` keeps them. Ours is Online, with its two
-sums, and is charged for drawing its Poisson batches, as in `python benchmarks`; the peers step on a fixed batch.
+sums, and is charged for drawing its Poisson batches, as in `python benchmarks`; the peers step on a
+fixed batch.
 """
 
 import argparse
