@@ -121,7 +121,7 @@ def _kernels_by_patches(layer: Convolution, large: Tensor, small: Tensor, kernel
     else:
         shape, strides = (count, height, width, *patch), (example, *of_pixel, *in_patch)
         patches = padded.as_strided(shape, strides, start).reshape(count, height * width, -1)
-        torch.bmm(pixels.transpose(1, 2), patches, out=kernels.flatten(2))
+        torch.bmm(pixels.transpose(1, 2), patches, out=kernels.view(count, kernels.shape[1], -1))
 
 
 def _padded(layer: Convolution, large: Tensor) -> Tensor:
