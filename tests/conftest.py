@@ -12,7 +12,7 @@ from tests.offered import offer  # noqa: F401
 from tests.official_data import shared  # noqa: F401
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.gradients import batch, rules
+from oso_dp.gradients import batch, linear, rules
 from oso_dp.methods import find_method
 from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.streams import Seeded
@@ -68,7 +68,7 @@ def device(request, monkeypatch) -> torch.device:
         if not torch.cuda.is_available():
             pytest.skip("no CUDA device is visible here")
         return torch.device("cuda")
-    for module in (rules, batch):
+    for module in (rules, batch, linear):
         monkeypatch.setattr(module, "waits", lambda values: True)
     seeded = property(lambda self: isinstance(self.randomness, Seeded), lambda self, value: None)
     monkeypatch.setattr(RandomNumbers, "_on_device", seeded, raising=False)

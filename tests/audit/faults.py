@@ -6,8 +6,8 @@ ledger stays as the faulty code writes it: the claim is what such code would hav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -19,9 +19,10 @@ from torch import Tensor
 from oso_dp.audit.canaries import THRESHOLD
 from oso_dp.audit.findings import Fault
 from oso_dp.gradients import BatchGradients
+from oso_dp.privacy import mechanism
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Query
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery, Query
 from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded
@@ -30,8 +31,14 @@ from oso_dp.privacy.streams import Seeded
 def _no_noise(name: str) -> AbstractContextManager[Any]:
     right = Mechanism._add_noise
 
-    def add_noise(self: Mechanism, total: Tensor, query: Query, runs: slice, step: int) -> Tensor:
-        return total if query.name == name else right(self, total, query, runs, step)
+    def add_noise(
+        self: Mechanism, totals: Sequence[Tensor], queries: Sequence[Query], *rest: Any
+    ) -> list[Tensor]:
+        noised = right(self, totals, queries, *rest)
+        return [
+            total if query.name == name else one
+            for total, one, query in zip(totals, noised, queries, strict=True)
+        ]
 
     return patch.object(Mechanism, "_add_noise", add_noise)
 
@@ -39,47 +46,58 @@ def _no_noise(name: str) -> AbstractContextManager[Any]:
 def _noise_of_the_mean() -> AbstractContextManager[Any]:
     right = Mechanism._add_noise
 
-    def add_noise(self: Mechanism, total: Tensor, query: Query, runs: slice, step: int) -> Tensor:
-        return total + (right(self, total, query, runs, step) - total) / self.batch_size
+    def add_noise(self: Mechanism, totals: Sequence[Tensor], *rest: Any) -> list[Tensor]:
+        noised = zip(totals, right(self, totals, *rest), strict=True)
+        return [total + (one - total) / self.batch_size for total, one in noised]
 
     return patch.object(Mechanism, "_add_noise", add_noise)
 
 
 def _same_noise() -> AbstractContextManager[Any]:
-    right = Seeded.normals
+    right = Seeded.fill
 
-    def normals(self: Seeded, run_ids: Sequence[str], purpose: str, step: int, *rest: Any) -> Any:
-        return right(self, run_ids, purpose, 1, *rest)
+    def fill(self: Seeded, out: np.ndarray, run_id: str, purpose: str, step: int, *at: int) -> None:
+        right(self, out, run_id, purpose, 1, *at)
 
-    return patch.object(Seeded, "normals", normals)
+    return patch.object(Seeded, "fill", fill)
 
 
 def _shared_noise() -> AbstractContextManager[Any]:
-    right = Seeded.normals
+    right = Seeded.fill
 
-    def normals(self: Seeded, run_ids: Sequence[str], purpose: str, *rest: Any) -> Any:
-        return right(self, run_ids, "noise", *rest)
+    def fill(self: Seeded, out: np.ndarray, run_id: str, purpose: str, *rest: int) -> None:
+        right(self, out, run_id, "noise", *rest)
 
-    return patch.object(Seeded, "normals", normals)
+    return patch.object(Seeded, "fill", fill)
 
 
 def _one_number() -> AbstractContextManager[Any]:
-    right = Seeded.normals
+    right = Seeded.fill
 
-    def normals(
-        self: Seeded, run_ids: Sequence[str], purpose: str, step: int, shape: tuple, threads: int
-    ) -> np.ndarray:
-        each = right(self, run_ids, purpose, step, (), threads)
-        return np.stack([np.full(shape, one) for one in each])
+    def fill(self: Seeded, out: np.ndarray, *whose: Any) -> None:
+        right(self, out, *whose)
+        out[:] = out[0]
 
-    return patch.object(Seeded, "normals", normals)
+    return patch.object(Seeded, "fill", fill)
 
 
-def _no_clip(kind: type[ClippedGradient] | type[ClippedDirection]) -> AbstractContextManager[Any]:
+def _no_clip() -> AbstractContextManager[Any]:
+    def parts(self: Query, norms: Tensor, runs: slice) -> tuple[Tensor, Tensor]:
+        return norms.isfinite().to(norms.dtype), torch.zeros_like(norms)
+
+    return patch.object(ClippingQuery, "parts", parts)
+
+
+@contextmanager
+def _no_direction_clip() -> Iterator[None]:
     def weights(self: Query, norms: Tensor, runs: slice) -> Tensor:
         return norms.isfinite().to(norms.dtype)
 
-    return patch.object(kind, "weights", weights)
+    with (
+        patch.object(ClippedDirection, "weights", weights),
+        patch.object(mechanism, "made_of_same_parts", lambda queries: []),
+    ):
+        yield
 
 
 def _unscaled_noise() -> AbstractContextManager[Any]:
@@ -150,11 +168,11 @@ _EVERY = (
         partial(_no_noise, "unclipped_count"),
         "unclipped_count",
     ),
-    Fault("no_clip", "gradients not clipped", partial(_no_clip, ClippedGradient)),
+    Fault("no_clip", "gradients not clipped", _no_clip),
     Fault(
         "no_direction_clip",
         "the direction's gradients not brought to norm 1",
-        partial(_no_clip, ClippedDirection),
+        _no_direction_clip,
         "clipped_direction",
     ),
     Fault("unscaled_noise", "noise not scaled with C", _unscaled_noise),

@@ -18,7 +18,7 @@ from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
 from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded
@@ -28,6 +28,7 @@ PLACES = (
     Mechanism,
     ClippedDirection,
     ClippedGradient,
+    ClippingQuery,
     Seeded,
     BatchGradients,
     RandomNumbers,

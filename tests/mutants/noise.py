@@ -14,28 +14,28 @@ from fault import (
 NOISE = [
     in_mechanism(
         "noise is not scaled with the sensitivity",
-        "noise *= query.noise_multiplier * _columns(query.sensitivity(runs), noise.dim())",
-        "noise *= query.noise_multiplier",
+        "query.noise_multiplier * query.sensitivity(runs)",
+        "query.noise_multiplier",
     ),
     in_mechanism(
         "noise is drawn for the mean, not for the sum",
-        "noise.add_(total)",
-        "(noise / self.batch_size).add_(total)",
+        "answers[place] = total",
+        "answers[place] = totals[place] + (total - totals[place]) / self.batch_size",
     ),
     in_mechanism(
         "no noise at all",
-        "        if query.noise_multiplier == 0:\n",
-        "        if True:\n",
+        "if query.noise_multiplier > 0]",
+        "if False]",
     ),
     in_mechanism(
         "the second query gets no noise",
-        "        if query.noise_multiplier == 0:\n",
-        '        if query.noise_multiplier == 0 or query.kind == "clipped_direction":\n',
+        "if query.noise_multiplier > 0]",
+        'if query.noise_multiplier > 0 and query.kind != "clipped_direction"]',
     ),
     in_mechanism(
         "scalars get no noise",
-        "        if query.noise_multiplier == 0:\n",
-        "        if query.noise_multiplier == 0 or query.scalar:\n",
+        "if query.noise_multiplier > 0]",
+        "if query.noise_multiplier > 0 and not query.scalar]",
     ),
     in_mechanism(
         "one noise stream for all queries",
@@ -55,24 +55,50 @@ NOISE = [
     ),
     in_mechanism(
         "the same noise in each step",
-        "normals(self.run_ids[runs], purpose, step,",
-        "normals(self.run_ids[runs], purpose, 1,",
+        "noised(\n            self.run_ids[runs],\n            step,\n",
+        "noised(\n            self.run_ids[runs],\n            1,\n",
     ),
     in_mechanism(
         "the same noise in each run",
-        "normals(self.run_ids[runs], purpose,",
-        "normals([self.run_ids[0]] * len(self.run_ids[runs]), purpose,",
+        "noised(\n            self.run_ids[runs],\n",
+        "noised(\n            [self.run_ids[0]] * len(self.run_ids[runs]),\n",
     ).of("company"),
-    in_mechanism(
+    in_random_numbers(
         "one number as the noise of all coordinates",
-        "purpose, step, total.shape[1:])",
-        "purpose, step, ()).view(-1, *[1] * (total.dim() - 1)).expand(total.shape).clone()",
+        "            numbers += part\n",
+        "            numbers[:] = numbers[0]\n            numbers += part\n",
+        MECHANISM,
     ),
     in_random_numbers(
         "one run's noise for all, drawn on the host",
-        "self.randomness.normals(run_ids, purpose,",
-        "self.randomness.normals(run_ids[:1] * len(run_ids), purpose,",
+        "fill(numbers, run_ids[run], purpose,",
+        "fill(numbers, run_ids[0], purpose,",
     ).of("company"),
+    in_random_numbers(
+        "one run's deviation for all, on the host",
+        "deviations[number][run]",
+        "deviations[number][0]",
+    ).of("company"),
+    in_random_numbers(
+        "one run's deviation for all, on an accelerator",
+        "numbers *= one.deviation[:, None]",
+        "numbers *= one.deviation[0]",
+    ).of("company"),
+    in_random_numbers(
+        "the sums of a step share the first one's stream",
+        "purpose = noise[number].purpose",
+        "purpose = noise[0].purpose",
+    ),
+    in_random_numbers(
+        "the sums of a step share the first one's deviation",
+        "deviations[number][run]",
+        "deviations[0][run]",
+    ),
+    in_random_numbers(
+        "noise is rounded before it is added, on an accelerator",
+        "numbers.add_(rows).to(total.dtype)",
+        "(numbers.to(total.dtype) + rows)",
+    ),
     Fault(
         "one run's noise for all, drawn on an accelerator",
         "privacy/philox.py",
@@ -109,14 +135,14 @@ NOISE = [
     ),
     in_streams(
         "uniform noise of the right deviation",
-        "np.random.Generator(bits).standard_normal(out=part)",
-        "part[:] = 3.4641 * (np.random.Generator(bits).random(part.shape) - 0.5)",
+        "np.random.Generator(bits).standard_normal(out=out)",
+        "out[:] = 3.4641 * (np.random.Generator(bits).random(out.shape) - 0.5)",
         MECHANISM,
     ),
     in_streams(
         "noise with the digits of float32",
-        "np.random.Generator(bits).standard_normal(out=part)",
-        "part[:] = np.random.Generator(bits).standard_normal(part.shape, dtype=np.float32)",
+        "np.random.Generator(bits).standard_normal(out=out)",
+        "out[:] = np.random.Generator(bits).standard_normal(out.shape, dtype=np.float32)",
     ),
     in_streams(
         "the streams' keys have 64 bits",
@@ -125,33 +151,39 @@ NOISE = [
     ),
     in_streams(
         "the blocks of a vector share a key",
-        "Key(run_ids[row], purpose, step, block).bits()",
-        "Key(run_ids[row], purpose, step, 0).bits()",
+        "Key(run_id, purpose, step, block).bits()",
+        "Key(run_id, purpose, step, 0).bits()",
     ).of("late"),
     in_streams(
         "a block's key is used again in a later step",
-        "Key(run_ids[row], purpose, step, block).bits()",
-        "Key(run_ids[row], purpose, step % 1000, block).bits()",
+        "Key(run_id, purpose, step, block).bits()",
+        "Key(run_id, purpose, step % 1000, block).bits()",
     ).of("late"),
     in_streams(
         "a step's next block is the next step's first",
-        "Key(run_ids[row], purpose, step, block).bits()",
-        "Key(run_ids[row], purpose, step + block, 0).bits()",
+        "Key(run_id, purpose, step, block).bits()",
+        "Key(run_id, purpose, step + block, 0).bits()",
     ).of("late"),
     in_streams(
         "runs side by side share their blocks",
-        "Key(run_ids[row], purpose, step, block).bits()",
-        "Key(run_ids[0], purpose, step, block).bits()",
+        "self.fill(rows[row, place], run_ids[row], purpose,",
+        "self.fill(rows[row, place], run_ids[0], purpose,",
     ).of("company"),
     in_streams(
         "step and block run into each other",
         "\\x00{step}\\x00{block}",
         "\\x00{step}{block}",
     ).of("late"),
-    in_streams(
+    in_random_numbers(
         "every second block stays what the memory held",
-        "for block in blocks]",
-        "for block in blocks if block % 2 == 0]",
+        "for block in blocks(rows.shape[1])",
+        "for block in blocks(rows.shape[1])[::2]",
+        P + "test_long_runs.py",
+    ).of("late"),
+    in_streams(
+        "a vector's last block is left out",
+        "starts = range(0, size, BLOCK)",
+        "starts = range(0, max(1, size - BLOCK + 1), BLOCK)",
     ).of("late"),
     in_streams(
         "the scheme changes and its number does not",
@@ -201,10 +233,11 @@ NOISE = [
         'f"{run_id}{purpose}\\x00{step}',
         P + "test_streams.py",
     ),
-    in_mechanism(
+    in_random_numbers(
         "noise is added in float32",
-        "noise.add_(total).to(total.dtype)",
-        "noise.to(total.dtype) + total",
+        "            numbers += part\n            noised[number][run, place] = numbers\n",
+        "            noised[number][run, place] = numbers.astype(part.dtype) + part\n",
+        MECHANISM,
     ),
     in_mechanism(
         "noise of nearby multipliers is the same",
@@ -234,7 +267,7 @@ SAMPLING = [
     ).of("company"),
     in_mechanism(
         "what pads a batch has weight",
-        ".masked_fill(~present, 0.0)",
+        ".masked_fill(~present, torch.inf)",
         "",
     ).of("company"),
     in_random_numbers(
@@ -301,8 +334,8 @@ SAMPLING = [
     ),
     in_mechanism(
         "sums are divided by the realised batch size",
-        "self._add_noise(total, query, runs, step) / self.batch_size",
-        "self._add_noise(total, query, runs, step) / max(1, indices.shape[1])",
+        "query.key: total / self.batch_size",
+        "query.key: total / max(1, indices.shape[1])",
     ),
     Fault(
         "sampling is priced at half its rate",

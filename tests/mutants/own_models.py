@@ -28,14 +28,8 @@ OWN_MODELS = [
     ),
     in_streams(
         "the system's noise adds one number to itself",
-        "            for _ in range(_SUMMED):\n                part += _by_inversion(len(part))\n",
-        "            part += _SUMMED**0.5 * _by_inversion(len(part))\n"
-        "            part *= _SUMMED**0.5\n",
-    ),
-    in_streams(
-        "the system's noise leaves an incomplete block without any",
-        "for start in range(0, len(flat), BLOCK)]",
-        "for start in range(0, max(1, len(flat) - BLOCK + 1), BLOCK)]",
+        "        for _ in range(_SUMMED):\n            out += _by_inversion(len(out))\n",
+        "        out += _SUMMED**0.5 * _by_inversion(len(out))\n        out *= _SUMMED**0.5\n",
     ),
     Fault(
         "own model: what was spent before does not count",

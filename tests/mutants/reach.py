@@ -58,10 +58,11 @@ COMPANY = of_kind(
     ),
     in_mechanism(
         "an empty batch beside others gets no noise",
-        "        return noise.add_(total).to(total.dtype)\n",
-        "        nothing = (total == 0).reshape(len(total), -1).all(dim=1)\n"
-        "        noise[nothing & (len(total) > 1)] = 0.0\n"
-        "        return noise.add_(total).to(total.dtype)\n",
+        "            answers[place] = total\n",
+        "            exact = totals[place]\n"
+        "            nothing = (exact == 0).reshape(len(total), -1).all(dim=1)\n"
+        "            total[nothing & (len(total) > 1)] = 0.0\n"
+        "            answers[place] = total\n",
         MANY,
     ),
     in_mechanism(
@@ -73,15 +74,15 @@ COMPANY = of_kind(
     Fault(
         "the bias of several runs is weighted as the first one's",
         "gradients/linear.py",
-        'onto["bias"] = weights @ errors',
-        'onto["bias"] = weights[:1] @ errors',
+        'onto["bias"].baddbmm_(weights, errors, beta=beta)',
+        'onto["bias"].baddbmm_(weights[:1].expand_as(weights), errors, beta=beta)',
         SEVERAL_RUNS,
     ),
     Fault(
         "norms underflow to zero beyond sixty-four examples",
         "gradients/rules.py",
-        "    if odd.any() and rows.shape[1]:\n",
-        "    if odd[:64].any() and rows.shape[1]:\n",
+        "(end.item() for end in norms.aminmax())",
+        "(end.item() for end in norms[:64].aminmax())",
         f"{G}test_gradients.py {SEVERAL_RUNS}",
     ),
     Fault(
@@ -104,8 +105,8 @@ LATE = of_kind(
     "late",
     in_mechanism(
         "no noise after step 1,024",
-        "        if query.noise_multiplier == 0:\n",
-        "        if query.noise_multiplier == 0 or step > 1024:\n",
+        "if query.noise_multiplier > 0]",
+        "if query.noise_multiplier > 0 and step <= 1024]",
         LONG,
     ),
     in_mechanism(
@@ -148,8 +149,8 @@ LATE = of_kind(
     ),
     in_streams(
         "a long vector's noise ends after 2^16 numbers",
-        "blocks = range(-(-rows.shape[1] // BLOCK))",
-        "blocks = range(min(4, -(-rows.shape[1] // BLOCK)))",
+        "starts = range(0, size, BLOCK)",
+        "starts = range(0, min(size, 4 * BLOCK), BLOCK)",
         LONG,
     ),
     in_streams(

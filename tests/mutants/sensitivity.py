@@ -8,27 +8,79 @@ from fault import (
     PRECISION,
     QUERIES,
     Fault,
+    G,
     P,
     in_mechanism,
     in_queries,
 )
 
+PARTS = P + "test_clipping_parts.py"
+
 SENSITIVITY = [
     in_queries(
         "gradients are not clipped",
-        "threshold / norms.clamp(min=threshold)",
-        "threshold / threshold.clamp(min=threshold) + 0 * norms",
+        "(finite & (norms <= threshold)).to",
+        "finite.to",
     ),
     in_queries(
         "clipped to the largest norm of the batch",
-        "weights = threshold / norms.clamp(min=threshold)",
-        "weights = norms.max() / norms.clamp(min=norms.max())",
+        "threshold, finite = self._threshold(runs), norms.isfinite()",
+        "threshold, finite = norms.max().expand(len(norms), 1), norms.isfinite()",
     ),
     in_queries(
         "clipped with twice the threshold",
-        "weights = threshold / norms.clamp(min=threshold)",
-        "weights = 2 * threshold / norms.clamp(min=2 * threshold)",
+        "threshold, finite = self._threshold(runs), norms.isfinite()",
+        "threshold, finite = 2 * self._threshold(runs), norms.isfinite()",
     ),
+    in_queries(
+        "a clipped gradient has twice the length",
+        "short.addcmul(self._threshold(runs), units)",
+        "short.addcmul(2 * self._threshold(runs), units)",
+    ),
+    in_queries(
+        "an example at the threshold is in both parts",
+        "finite & (norms > threshold)",
+        "finite & (norms >= threshold)",
+        PARTS,
+    ),
+    in_queries(
+        "C over a norm is rounded to less digits than it needs",
+        " & (threshold * units >= _SMALLEST_WEIGHT)",
+        "",
+    ),
+    in_queries(
+        "queries of two thresholds are made of one threshold's parts",
+        "query.threshold is clipping[0].threshold",
+        "True",
+        PARTS,
+    ),
+    in_queries(
+        "every run's unit vectors are scaled by the first one's threshold",
+        "short.addcmul(self._threshold(runs), units)",
+        "short.addcmul(self._threshold(runs)[:1], units)",
+        PARTS,
+    ).of("company"),
+    Fault(
+        "of a batch in portions the last one's sums alone remain",
+        "gradients/linear.py",
+        "addmm_((weight * error).T, of_input, beta=beta)",
+        "addmm_((weight * error).T, of_input, beta=0)",
+        G + "test_sums_apart.py",
+    ),
+    Fault(
+        "a sum leaves out the examples of small weight",
+        "gradients/linear.py",
+        "own = weight[:, 0].nonzero()",
+        "own = (weight[:, 0] > 1e-3).nonzero()",
+        G + "test_sums_apart.py",
+    ),
+    Fault(
+        "several runs have the first one's sums",
+        "gradients/linear.py",
+        "parts = weights[run, number, :, None], errors[run], inputs[run]",
+        "parts = weights[run, number, :, None], errors[0], inputs[run]",
+        G + "test_sums_apart.py",
+    ).of("company"),
     in_mechanism(
         "an incomplete piece of a batch is left out",
         "range(0, max(1, indices.shape[1]), piece)",
@@ -58,14 +110,14 @@ SENSITIVITY = [
     ),
     in_queries(
         "the direction counts unclipped examples, too",
-        "clipped = norms.isfinite() & (norms > self._threshold(runs))",
-        "clipped = norms.isfinite()",
+        "        return units\n",
+        "        return short + units\n",
         QUERIES,
     ),
     in_queries(
         "the direction is not normalised",
-        "_usable(norms.reciprocal(), clipped)",
-        "_usable(norms * 0 + 1, clipped)",
+        "units = norms.reciprocal()",
+        "units = norms * 0 + 1",
     ),
     in_queries(
         "the count is not centred",
@@ -121,8 +173,8 @@ SENSITIVITY = [
     Fault(
         "norms underflow to zero",
         "gradients/rules.py",
-        "    if odd.any() and rows.shape[1]:\n",
-        "    if False:\n",
+        "    if not (low > _SMALL and high < _LARGE):",
+        "    if False:",
         GRADIENTS,
     ),
     Fault(
@@ -281,8 +333,8 @@ SENSITIVITY = [
     Fault(
         "what fills up a portion counts",
         "gradients/portions.py",
-        "        if filled := self._norms.shape[1] - size:",
-        "        if filled := 0:",
+        "        self.filled = self._norms.shape[1] - size\n        if self.filled:",
+        "        self.filled = self._norms.shape[1] - size\n        if False:",
         PRECISION,
     ),
 ]

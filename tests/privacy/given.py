@@ -8,7 +8,7 @@ from torch import Tensor
 
 from oso_dp.privacy.mechanism import Mechanism, exact_sums
 from oso_dp.privacy.queries import Query
-from oso_dp.privacy.random_numbers import RandomNumbers
+from oso_dp.privacy.random_numbers import Noise, RandomNumbers
 
 
 class Given:
@@ -43,6 +43,16 @@ def batch_of(random_numbers: RandomNumbers, run_id: str, step: int) -> Tensor:
     """The indices of one run's batch, [B], without what pads it."""
     indices, present = random_numbers.batches([run_id], step)
     return indices[0][present[0]]
+
+
+def normals_of(
+    random_numbers: RandomNumbers, run_ids: Sequence[str], purpose: str, step: int, *shape: int
+) -> Tensor:
+    """What it adds to zeros for a deviation of 1, float64 [R, *shape]."""
+    zeros = torch.zeros(len(run_ids), *shape, dtype=torch.float64)
+    noise = Noise(purpose, torch.ones(len(run_ids)))
+    (noised,) = random_numbers.noised(run_ids, step, [zeros], [noise])
+    return noised
 
 
 def sums_of_one(queries: Sequence[Query], gradients: Any) -> list[Tensor]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from tests.privacy.given import Given, batch_of
+from tests.privacy.given import Given, batch_of, normals_of
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy.mechanism import Mechanism
@@ -45,7 +45,7 @@ def correlations(values: np.ndarray) -> np.ndarray:
 
 def test_a_million_numbers_of_noise_are_a_million_draws(draws: RandomNumbers) -> None:
     """A network's parameters, in one sum: no number comes twice, nor depends on another's."""
-    drawn = draws.normals(["a"], "noise/x", 7, (MANY,))[0].numpy()
+    drawn = normals_of(draws, ["a"], "noise/x", 7, MANY)[0].numpy()
     assert drawn.shape == (MANY,)
     assert len(np.unique(drawn)) >= MANY - 2
     for values in (drawn, drawn**2, np.sign(drawn)):
@@ -64,7 +64,7 @@ def test_a_million_examples_take_part_independently(draws: RandomNumbers) -> Non
 
 
 def test_no_two_steps_have_a_number_in_common(draws: RandomNumbers) -> None:
-    noise = [draws.normals(["a", "b"], "noise/x", step, (3,)).flatten() for step in STEPS]
+    noise = [normals_of(draws, ["a", "b"], "noise/x", step, 3).flatten() for step in STEPS]
     assert len(torch.cat(noise).unique()) == 6 * len(STEPS)
 
 
@@ -82,7 +82,7 @@ def test_no_two_steps_have_a_batch_in_common(draws: RandomNumbers) -> None:
 @pytest.mark.parametrize("steps", [(50, 51), (1024, 1025), (1172, 1173), (3000, 3001)])
 def test_following_steps_are_not_alike(steps, draws: RandomNumbers) -> None:
     """Nor shifted copies: a step that moved on by one place would be."""
-    first, second = (draws.normals(["a"], "noise/x", step, (20_000,))[0] for step in steps)
+    first, second = (normals_of(draws, ["a"], "noise/x", step, 20_000)[0] for step in steps)
     for shift in (0, 1, 2, 4, -1, -2, -4):
         moved = second.roll(shift)
         assert abs(torch.corrcoef(torch.stack([first, moved]))[0, 1]) < 0.04

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.privacy.given import batch_of
+from tests.privacy.given import batch_of, normals_of
 
 from oso_dp.privacy.random_numbers import BLOCK, RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
@@ -68,10 +68,10 @@ def test_a_batch_is_as_long_in_company_as_alone(draws: RandomNumbers) -> None:
 
 
 def test_noise_together_is_each_runs_own(draws: RandomNumbers) -> None:
-    together = draws.normals(RUNS, "noise", 5, (4, 3))
+    together = normals_of(draws, RUNS, "noise", 5, 4, 3)
     assert together.shape == (3, 4, 3)
-    assert torch.equal(together[1], draws.normals(["b"], "noise", 5, (4, 3))[0])
-    assert draws.normals(RUNS, "noise", 5, ()).shape == (3,)
+    assert torch.equal(together[1], normals_of(draws, ["b"], "noise", 5, 4, 3)[0])
+    assert normals_of(draws, RUNS, "noise", 5).shape == (3,)
 
 
 def test_only_seeded_streams_are_drawn_elsewhere() -> None:

@@ -4,6 +4,7 @@ import os
 import random
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 from tests.privacy.given import always_empty
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy import streams
+from oso_dp.privacy import random_numbers, streams
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 from oso_dp.privacy.streams import BLOCK, Seeded, SystemEntropy, source, stream
@@ -42,11 +43,11 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
     """3,000 steps of two runs and two queries, three blocks each, by one thread and by two."""
     monkeypatch.setattr(streams, "BLOCK", 8)
     drawn: list[np.ndarray] = []
-    draw = Seeded.normals
+    fill = Seeded.fill
 
-    def kept(self: Seeded, *arguments: object) -> np.ndarray:
-        drawn.append(draw(self, *arguments[:4], 1 + len(drawn) % 2).copy())  # type: ignore[arg-type]
-        return drawn[-1].copy()
+    def kept(self: Seeded, out: np.ndarray, *arguments: Any) -> None:
+        fill(self, out, *arguments)
+        drawn.append(out.copy())
 
     class Nothing:
         def norms(self) -> torch.Tensor:
@@ -55,7 +56,9 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
         def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
             return torch.zeros(2, 2, 20)
 
-    monkeypatch.setattr(Seeded, "normals", kept)
+    monkeypatch.setattr(Seeded, "fill", kept)
+    monkeypatch.setattr(random_numbers, "NOISE_BLOCK", 8)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1 + len(drawn) % 2)
     mechanism = always_empty(Mechanism(["a", "b"], examples=10**6, batch_size=1))
     queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
     for step in range(1, 3001):

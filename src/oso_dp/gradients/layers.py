@@ -52,7 +52,10 @@ class LayerOutputs:
                 f"model: {type(self.layer).__name__} has parameters beside layers with parameters; "
                 "such a model can train one run at a time only"
             )
-        by_run = zip(*(part.chunk(self.runs) for part in taken.tensors), strict=True)
+        by_run: list[tuple[Tensor, ...]] = [taken.tensors]
+        if self.runs > 1:  # else a part's gradient would be copied into the whole's
+            chunks = (part.chunk(self.runs) for part in taken.tensors)
+            by_run = list(zip(*chunks, strict=True))
         parts = [
             self.form.call(
                 self.layer, {key: values[run] for key, values in own.items()}, taken.of(part)

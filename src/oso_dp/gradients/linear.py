@@ -1,9 +1,12 @@
 """Linear layers: the gradient is an outer product e_i a_i^T, so nothing per example is formed."""
 
+from collections.abc import Sequence
+from itertools import product
+
 import torch
 from torch import Tensor, nn
 
-from oso_dp.gradients.rules import LARGEST_NORM, Sums, row_norms
+from oso_dp.gradients.rules import LARGEST_NORM, Sums, row_norms, waits
 
 
 class LinearGradients:
@@ -29,20 +32,46 @@ class LinearGradients:
     def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
         """All sums of a run in one matrix product: [J O, B] x [B, I].
 
-        Neither a weighted error nor a product is rounded to less than the weights have.
+        Neither a weighted error nor a product is rounded to less than the weights have. Where no
+        example is in two sums, each sum's product is of its own examples, which costs as much as a
+        single sum.
         """
         runs, sums, _ = weights.shape
         errors = self.output_gradients.unflatten(0, (runs, -1)).to(weights.dtype)  # [R, B, O]
         inputs = self.inputs.unflatten(0, (runs, -1)).to(weights.dtype)  # [R, B, I]
+        sizes = runs, sums, errors.shape[2], inputs.shape[2]
+        beta = 1  # what is there already is added to
+        if onto is None:
+            beta, onto = 0, {"weight": weights.new_empty(sizes)}
+            if self.has_bias:
+                onto["bias"] = weights.new_empty(sizes[:3])
+        if self.has_bias:
+            onto["bias"].baddbmm_(weights, errors, beta=beta)
+        if sums > 1 and sizes[2] * sizes[3] >= _LARGE and not waits(weights) and apart(weights):
+            for run, number in product(range(runs), range(sums)):
+                parts = weights[run, number, :, None], errors[run], inputs[run]
+                weight, error, of_input = _with_weight(*parts)
+                onto["weight"][run, number].addmm_((weight * error).T, of_input, beta=beta)
+            return onto
         columns = weights.transpose(1, 2).contiguous()  # or the next lies so that `flatten` copies
         weighted = columns[..., None] * errors[:, :, None]  # [R, B, J, O]
         rows = weighted.flatten(2).transpose(1, 2)  # [R, J O, B]
-        if onto is None:
-            onto = {"weight": (rows @ inputs).unflatten(1, (sums, -1))}
-            if self.has_bias:
-                onto["bias"] = weights @ errors
-            return onto
-        onto["weight"].view(runs, -1, inputs.shape[2]).baddbmm_(rows, inputs)
-        if self.has_bias:
-            onto["bias"].baddbmm_(weights, errors)
+        onto["weight"].view(runs, -1, sizes[3]).baddbmm_(rows, inputs, beta=beta)
         return onto
+
+
+_LARGE = 2**15  # weights: of a smaller layer, all products cost less than to look who is where
+_MOST = 0.75  # of the examples: to lay them out costs more than the others' zeros
+
+
+def apart(weights: Tensor) -> bool:
+    """Whether no example of a run has weight in two sums, [R, J, B]."""
+    return int(weights.count_nonzero(dim=1).max()) <= 1
+
+
+def _with_weight(weight: Tensor, *values: Tensor) -> Sequence[Tensor]:
+    """The rows of each whose weight, [B, 1], is not zero; all, if most have weight."""
+    own = weight[:, 0].nonzero().flatten()
+    if len(own) > _MOST * len(weight):
+        return weight, *values
+    return [rows.index_select(0, own) for rows in (weight, *values)]

@@ -24,23 +24,29 @@ class Portions:
     ) -> None:
         self.rules, self.runs, self.size = rules, runs, size
         self.widths = [len(part) // runs for part in norms]
-        self._norms = torch.cat([part.unflatten(0, (runs, -1)) for part in norms], dim=1)
-        if filled := self._norms.shape[1] - size:  # zero times infinity is not zero
-            self._drop(F.pad(self._norms.new_zeros(runs, size), (0, filled), value=1.0) > 0)
+        by_run = [part.view(runs, -1) for part in norms]
+        self._norms = torch.cat(by_run, dim=1) if len(by_run) > 1 else by_run[0]
+        self.filled = self._norms.shape[1] - size
+        if self.filled:  # zero times infinity is not zero
+            self._drop(F.pad(self._norms.new_zeros(runs, size), (0, self.filled), value=1.0) > 0)
 
     def norms(self) -> Tensor:
         return self._norms[:, : self.size].flatten()
 
     def drop(self, bad: Tensor) -> None:
         bad = bad.view(self.runs, self.size)
-        self._drop(F.pad(bad, (0, self._norms.shape[1] - self.size)))
+        self._drop(self._with_filled(bad))
 
     def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
-        weights = F.pad(weights, (0, self._norms.shape[1] - self.size))
-        for rule, part in zip(self.rules, weights.split(self.widths, dim=2), strict=True):
+        parts = self._with_filled(weights).split(self.widths, dim=2)
+        for rule, part in zip(self.rules, parts, strict=True):
             onto = rule.weighted_sums(part, onto)
         assert onto is not None
         return onto
+
+    def _with_filled(self, values: Tensor) -> Tensor:
+        """[..., B] with zeros for what fills up the last portion."""
+        return F.pad(values, (0, self.filled)) if self.filled else values
 
     def _drop(self, bad: Tensor) -> None:
         for rule, part in zip(self.rules, bad.split(self.widths, dim=1), strict=True):

@@ -38,7 +38,7 @@ _LONG = 2**14  # float32 sums over longer rows come out too small (1 % at ten mi
 
 
 # Bytes that are laid out at the same time: on a CPU they stay in the cache.
-CHUNK_BYTES = {"cpu": 3 * 2**19, "cuda": 2**29}
+CHUNK_BYTES = {"cpu": 2**22, "cuda": 2**29}
 
 
 def chunks(values: Tensor, bytes_each: int) -> Iterator[slice]:
@@ -69,8 +69,11 @@ def row_norms(values: Tensor) -> Tensor:
         return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     exact = torch.float32 if rows.dtype.itemsize < 4 else None  # squares and sums of short numbers
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=exact).double()
-    odd = ~((norms > _SMALL) & (norms < _LARGE))
-    if odd.any() and rows.shape[1]:
+    if norms.numel() == 0 or not rows.shape[1]:
+        return norms
+    low, high = (end.item() for end in norms.aminmax())
+    if not (low > _SMALL and high < _LARGE):  # also where one is no number
+        odd = ~((norms > _SMALL) & (norms < _LARGE))
         # Where all are zero, as behind a dead unit, nothing is lost.
         odd &= (rows.amax(dim=1) != 0) | (rows.amin(dim=1) != 0)
         norms[odd] = torch.linalg.vector_norm(rows[odd].double(), dim=1)

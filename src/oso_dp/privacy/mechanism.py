@@ -19,8 +19,8 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.groups import Group
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_split import combined_noise_multiplier
-from oso_dp.privacy.queries import QUERIES, Query
-from oso_dp.privacy.random_numbers import RandomNumbers
+from oso_dp.privacy.queries import QUERIES, Query, made_of_same_parts
+from oso_dp.privacy.random_numbers import Noise, RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Randomness, Seeded
 
@@ -123,9 +123,9 @@ class Mechanism:
         sums = next(parts)
         for part in parts:
             sums = [total.add_(more) for total, more in zip(sums, part, strict=True)]
+        noised = self._add_noise(sums, queries, runs, step)
         return {
-            query.key: self._add_noise(total, query, runs, step) / self.batch_size
-            for query, total in zip(queries, sums, strict=True)
+            query.key: total / self.batch_size for query, total in zip(queries, noised, strict=True)
         }
 
     def keep(self, runs: Sequence[int]) -> None:
@@ -158,21 +158,29 @@ class Mechanism:
                 f"{together:g} together; the budget of a step asks for {self.noise_multiplier:g}"
             )
 
-    def _add_noise(self, total: Tensor, query: Query, runs: slice, step: int) -> Tensor:
-        if query.noise_multiplier == 0:
-            return total
-        # The multiplier is part of the purpose: two answers that differ in it alone would give the
-        # exact sum away. Seven digits, because the last ones differ between machines.
-        purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
-        noise = self.random_numbers.normals(self.run_ids[runs], purpose, step, total.shape[1:])
-        noise *= query.noise_multiplier * _columns(query.sensitivity(runs), noise.dim())
-        # Added in float64: a sum of two float32 numbers would show which noise was possible.
-        return noise.add_(total).to(total.dtype)
+    def _add_noise(
+        self, totals: Sequence[Tensor], queries: Sequence[Query], runs: slice, step: int
+    ) -> list[Tensor]:
+        """All sums of a step get their noise together; those that ask for none stay exact."""
+        noisy = [place for place, query in enumerate(queries) if query.noise_multiplier > 0]
+        answers = list(totals)
+        noised = self.random_numbers.noised(
+            self.run_ids[runs],
+            step,
+            [totals[place] for place in noisy],
+            [_noise_for(queries[place], runs, totals[place]) for place in noisy],
+        )
+        for place, total in zip(noisy, noised, strict=True):
+            answers[place] = total
+        return answers
 
 
-def _columns(values: float | Tensor, dims: int) -> float | Tensor:
-    """One value per run, [R], to be multiplied with [R, ...] of so many dimensions."""
-    return values.view(-1, *[1] * (dims - 1)) if isinstance(values, Tensor) else values
+def _noise_for(query: Query, runs: slice, total: Tensor) -> Noise:
+    # The multiplier is part of the purpose: two answers that differ in it alone would give the
+    # exact sum away. Seven digits, because the last ones differ between machines.
+    purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
+    deviation = query.noise_multiplier * query.sensitivity(runs)
+    return Noise(purpose, torch.as_tensor(deviation, device=total.device).expand(len(total)))
 
 
 def exact_sums(
@@ -184,19 +192,33 @@ def exact_sums(
     """
     if not any(query.needs_norms for query in queries):
         return [gradients.plain_sums(present) for _ in queries]
-    weights = [
-        query.weights(_norms(query.group, gradients), runs).masked_fill(~present, 0.0)
-        for query in queries
-    ]
-    sums = {i: weights[i].sum(dim=1) for i, query in enumerate(queries) if query.scalar}
+    sums: dict[str, Tensor] = {}
     for group in dict.fromkeys(query.group for query in queries):
-        vectors = [i for i, q in enumerate(queries) if q.group == group and not q.scalar]
-        if vectors:
-            stacked = torch.stack([weights[i] for i in vectors], dim=1)
+        norms = _norms(group, gradients).masked_fill(~present, torch.inf)
+        members = [query for query in queries if query.group == group]
+        scalars = [query for query in members if query.scalar]
+        sums |= {query.name: query.weights(norms, runs).sum(dim=1) for query in scalars}
+        if vectors := [query for query in members if not query.scalar]:
             layers = None if group is None else group.layers
-            of_group = gradients.weighted_sums(stacked, layers).unbind(dim=1)
-            sums.update(zip(vectors, of_group, strict=True))
-    return [sums[i] for i in range(len(queries))]
+            sums |= _vector_sums(vectors, runs, norms, layers, gradients)
+    return [sums[query.name] for query in queries]
+
+
+def _vector_sums(
+    queries: Sequence[Query],
+    runs: slice,
+    norms: Tensor,
+    layers: Sequence[str] | None,
+    gradients: PerExampleGradients,
+) -> dict[str, Tensor]:
+    """By the query's name, [R, P] or [R, P_g] of these layers, in one pass."""
+    alike = made_of_same_parts(queries) if len(queries) > 1 else []
+    weights = alike[0].parts(norms, runs) if alike else [q.weights(norms, runs) for q in queries]
+    sums = gradients.weighted_sums(torch.stack([*weights], dim=1), layers).unbind(dim=1)
+    if alike:
+        short, units = sums
+        return {query.name: query.combined(short, units, runs) for query in alike}
+    return {query.name: total for query, total in zip(queries, sums, strict=True)}
 
 
 def _norms(group: Group | None, gradients: PerExampleGradients) -> Tensor:

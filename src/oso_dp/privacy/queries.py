@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from oso_dp.errors import OsoError
 
 if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -83,23 +83,49 @@ class ThresholdQuery(Query):
         return self.threshold[runs, None].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)
 
 
-@dataclass(frozen=True)
-class ClippedGradient(ThresholdQuery):
-    """The sum of gradients clipped to norm C (Galli et al., equation 4)."""
-
-    kind = "clipped_gradient"
+class BoundedGradient(ThresholdQuery):
+    """A sum to which nobody adds more than C."""
 
     def sensitivity(self, runs: slice) -> Tensor:
         return self._threshold(runs)[:, 0]
 
+
+class ClippingQuery(ThresholdQuery):
+    """A sum made of two: of the gradients up to C, and of the unit vectors of those beyond it.
+
+    Each example is in one of the two only. So several such queries of one threshold cost as much as
+    a single one (`made_of_same_parts`).
+    """
+
+    @abstractmethod
+    def combined(self, short: Tensor, units: Tensor, runs: slice) -> Tensor:
+        """The query's sums from those of the parts, each [R, ...]; or its weights from theirs."""
+
+    def parts(self, norms: Tensor, runs: slice) -> tuple[Tensor, Tensor]:
+        """Weights in the sum of gradients up to C and in that of unit vectors, each [R, B]."""
+        threshold, finite = self._threshold(runs), norms.isfinite()
+        short = (finite & (norms <= threshold)).to(norms.dtype)
+        units = norms.reciprocal()
+        # C / n must have all its digits, too.
+        long = finite & (norms > threshold) & (threshold * units >= _SMALLEST_WEIGHT)
+        return short, _usable(units, long)
+
     def weights(self, norms: Tensor, runs: slice) -> Tensor:
-        threshold = self._threshold(runs)
-        weights = threshold / norms.clamp(min=threshold)  # min(1, C / n), without dividing by 0
-        return _usable(weights, norms.isfinite())
+        return self.combined(*self.parts(norms, runs), runs)
 
 
 @dataclass(frozen=True)
-class AutomaticGradient(ClippedGradient):
+class ClippedGradient(ClippingQuery, BoundedGradient):
+    """The sum of gradients clipped to norm C, by min(1, C / n) (Galli et al., equation 4)."""
+
+    kind = "clipped_gradient"
+
+    def combined(self, short: Tensor, units: Tensor, runs: slice) -> Tensor:
+        return short.addcmul(self._threshold(runs), units)
+
+
+@dataclass(frozen=True)
+class AutomaticGradient(BoundedGradient):
     """The sum of gradients scaled by C / (n + gamma): AUTO-S (Bu et al. 2023).
 
     gamma (`stabiliser`) is above 0, so that n / (n + gamma) < 1: nobody adds more than C. It tends
@@ -142,7 +168,7 @@ class AdaptiveGradient(AutomaticGradient):
 
 
 @dataclass(frozen=True)
-class ClippedDirection(ThresholdQuery):
+class ClippedDirection(ClippingQuery):
     """The sum of unit gradients over the clipped examples: d(clipped sum)/dC (equation 11)."""
 
     kind = "clipped_direction"
@@ -150,9 +176,8 @@ class ClippedDirection(ThresholdQuery):
     def sensitivity(self, runs: slice) -> float:
         return 1.0
 
-    def weights(self, norms: Tensor, runs: slice) -> Tensor:
-        clipped = norms.isfinite() & (norms > self._threshold(runs))
-        return _usable(norms.reciprocal(), clipped)
+    def combined(self, short: Tensor, units: Tensor, runs: slice) -> Tensor:
+        return units
 
 
 @dataclass(frozen=True)
@@ -173,6 +198,13 @@ class UnclippedCount(ThresholdQuery):
         return votes.masked_fill(~norms.isfinite(), 0.0)
 
 
+def made_of_same_parts(queries: Sequence[Query]) -> list[ClippingQuery]:
+    """These queries, if all are made of the same two sums; else none."""
+    clipping = [query for query in queries if isinstance(query, ClippingQuery)]
+    same = all(query.threshold is clipping[0].threshold for query in clipping)
+    return clipping if same and len(clipping) == len(queries) else []
+
+
 def _usable(weights: Tensor, where: Tensor) -> Tensor:
     return weights.masked_fill(~where | (weights < _SMALLEST_WEIGHT), 0.0)
 
@@ -189,7 +221,7 @@ class PlainGradient(Query):
         return math.inf
 
     def weights(self, norms: Tensor, runs: slice) -> Tensor:
-        return norms.new_ones(norms.shape)
+        return norms.isfinite().to(norms.dtype)
 
 
 QUERIES = (

@@ -6,6 +6,7 @@ is the host's.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,11 +14,21 @@ from torch import Tensor
 
 from oso_dp.privacy import philox
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import Randomness, Seeded
+from oso_dp.privacy.streams import BLOCK as NOISE_BLOCK
+from oso_dp.privacy.streams import Randomness, Seeded, blocks
+from oso_dp.privacy.threads import share
 
 # Batches are padded to a multiple of this, so that few shapes occur: what is freed by one step then
 # fits the next. With every size different, the heap of a long run on a CPU grew fivefold.
 BLOCK = 64
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a sum gets: from which stream, and each run's standard deviation, [R]."""
+
+    purpose: str
+    deviation: Tensor
 
 
 class RandomNumbers:
@@ -51,14 +62,53 @@ class RandomNumbers:
             indices[row, : len(batch)], present[row, : len(batch)] = batch, True
         return torch.from_numpy(indices).to(self.device), torch.from_numpy(present).to(self.device)
 
-    def normals(
-        self, run_ids: Sequence[str], purpose: str, step: int, shape: tuple[int, ...]
-    ) -> Tensor:
-        """Standard normal numbers, float64 [R, *shape]."""
-        if self._on_device:
-            count = int(np.prod(shape))
-            drawn = philox.normals(run_ids, purpose, step, count, self.device)
-            return drawn.view(len(run_ids), *shape)
-        threads = torch.get_num_threads()
-        numbers = self.randomness.normals(run_ids, purpose, step, tuple(shape), threads)
-        return torch.from_numpy(numbers).to(self.device)
+    def noised(
+        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[Noise]
+    ) -> list[Tensor]:
+        """Each total, [R, ...], plus fresh noise, in the total's type.
+
+        Added in float64: a sum of two float32 numbers would show which noise was possible.
+        """
+        add = self._on_device_noised if self._on_device else self._on_host_noised
+        return add(run_ids, step, totals, noise)
+
+    def _on_host_noised(
+        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[Noise]
+    ) -> list[Tensor]:
+        """A block of one run's total after the other, while the block is in the cache."""
+        exact = [total.cpu().reshape(len(run_ids), -1).numpy() for total in totals]
+        noised = [np.empty_like(rows) for rows in exact]
+        deviations = [one.deviation.tolist() for one in noise]
+
+        def add(number: int, run: int, block: int, place: slice) -> None:
+            part = exact[number][run, place]
+            numbers = np.empty(len(part))
+            purpose = noise[number].purpose
+            self.randomness.fill(numbers, run_ids[run], purpose, step, block)
+            numbers *= deviations[number][run]
+            numbers += part
+            noised[number][run, place] = numbers
+
+        jobs = [
+            (number, run, *block)
+            for number, rows in enumerate(exact)
+            for run in range(len(run_ids))
+            for block in blocks(rows.shape[1])
+        ]
+        much = sum(rows.size for rows in exact) > NOISE_BLOCK
+        share(add, jobs, torch.get_num_threads() if much else 1)
+        return [
+            torch.from_numpy(rows).view(total.shape).to(total.device)
+            for rows, total in zip(noised, totals, strict=True)
+        ]
+
+    def _on_device_noised(
+        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[Noise]
+    ) -> list[Tensor]:
+        noised = []
+        for total, one in zip(totals, noise, strict=True):
+            rows = total.reshape(len(run_ids), -1)
+            numbers = philox.normals(run_ids, one.purpose, step, rows.shape[1], self.device)
+            numbers *= one.deviation[:, None]
+            noised.append(numbers.add_(rows).to(total.dtype).view(total.shape))
+        return noised

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
@@ -43,11 +44,16 @@ STREAMS = 2
 BLOCK = 2**14  # normal numbers with one key; 130 kB, so that a block fits a core's cache
 
 
-class Randomness(Protocol):
+class Randomness(ABC):
     """A source of random numbers for runs, a purpose and a step."""
 
+    @abstractmethod
     def words(self, run_id: str, purpose: str, step: int) -> Words:
         """A source of random words that goes on where it stopped."""
+
+    @abstractmethod
+    def fill(self, out: np.ndarray, run_id: str, purpose: str, step: int, block: int) -> None:
+        """Write a vector's block of this number, standard normal, into out, float64 [<= BLOCK]."""
 
     def normals(
         self,
@@ -58,68 +64,51 @@ class Randomness(Protocol):
         threads: int = 1,
     ) -> np.ndarray:
         """Standard normal, float64 [R, *shape], by so many threads at most."""
+        numbers = np.empty((len(run_ids), *shape))
+        rows = numbers.reshape(len(run_ids), -1)
+
+        def fill(row: int, block: int, place: slice) -> None:
+            self.fill(rows[row, place], run_ids[row], purpose, step, block)
+
+        jobs = [(row, *block) for row in range(len(rows)) for block in blocks(rows.shape[1])]
+        share(fill, jobs, threads if rows.size > BLOCK else 1)
+        return numbers
 
 
-class Seeded:
+def blocks(size: int) -> list[tuple[int, slice]]:
+    """The number and the place of each block of a vector of this size."""
+    starts = range(0, size, BLOCK)
+    return [(number, slice(start, start + BLOCK)) for number, start in enumerate(starts)]
+
+
+class Seeded(Randomness):
     """The same numbers each time they are asked for, by any number of threads."""
 
     def words(self, run_id: str, purpose: str, step: int) -> Words:
         return Key(run_id, purpose, step, 0).bits().random_raw
 
-    def normals(
-        self,
-        run_ids: Sequence[str],
-        purpose: str,
-        step: int,
-        shape: tuple[int, ...],
-        threads: int = 1,
-    ) -> np.ndarray:
-        numbers = np.empty((len(run_ids), *shape))
-        rows = numbers.reshape(len(run_ids), -1)
-
-        def fill(row: int, block: int) -> None:
-            bits = Key(run_ids[row], purpose, step, block).bits()
-            part = rows[row, block * BLOCK : (block + 1) * BLOCK]
-            np.random.Generator(bits).standard_normal(out=part)
-
-        blocks = range(-(-rows.shape[1] // BLOCK))
-        jobs = [(row, block) for row in range(len(rows)) for block in blocks]
-        share(fill, jobs, threads if rows.size > BLOCK else 1)
-        return numbers
+    def fill(self, out: np.ndarray, run_id: str, purpose: str, step: int, block: int) -> None:
+        bits = Key(run_id, purpose, step, block).bits()
+        np.random.Generator(bits).standard_normal(out=out)
 
 
-class SystemEntropy:
+class SystemEntropy(Randomness):
     """Fresh numbers, from os.urandom; the arguments but the sizes are not used."""
 
     def words(self, run_id: str, purpose: str, step: int) -> Words:
         return _system_words
 
-    def normals(
-        self,
-        run_ids: Sequence[str],
-        purpose: str,
-        step: int,
-        shape: tuple[int, ...],
-        threads: int = 1,
-    ) -> np.ndarray:
+    def fill(self, out: np.ndarray, run_id: str, purpose: str, step: int, block: int) -> None:
         """Each the sum of four independent normal numbers, halved.
 
         A noised sum's lowest bits may tell which numbers a generator can give; whoever wants to
         undo one number then has to search through four at once (Holohan and Braghin, Secure Random
         Sampling in Differential Privacy, ESORICS 2021).
         """
-        numbers = np.zeros((len(run_ids), *shape))
-        flat = numbers.reshape(-1)
-
-        def fill(start: int) -> None:
-            part = flat[start : start + BLOCK]
-            for _ in range(_SUMMED):
-                part += _by_inversion(len(part))
-            part /= _SUMMED**0.5
-
-        starts = [(start,) for start in range(0, len(flat), BLOCK)]
-        share(fill, starts, threads)
-        return numbers
+        out[:] = 0.0
+        for _ in range(_SUMMED):
+            out += _by_inversion(len(out))
+        out /= _SUMMED**0.5
 
 
 _SUMMED = 4  # its root is exact
