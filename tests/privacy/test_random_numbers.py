@@ -3,8 +3,10 @@
 import pytest
 import torch
 from tests.privacy.given import batch_of, normals_of
+from torch import Tensor
 
-from oso_dp.privacy.random_numbers import BLOCK, RandomNumbers
+from oso_dp.privacy import philox
+from oso_dp.privacy.random_numbers import BLOCK, NOISE_BLOCK, Noise, RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded, SystemEntropy
 
@@ -72,6 +74,39 @@ def test_noise_together_is_each_runs_own(draws: RandomNumbers) -> None:
     assert together.shape == (3, 4, 3)
     assert torch.equal(together[1], normals_of(draws, ["b"], "noise", 5, 4, 3)[0])
     assert normals_of(draws, RUNS, "noise", 5).shape == (3,)
+
+
+def deviates(draws: RandomNumbers, run_id: str, purpose: str, step: int, size: int) -> Tensor:
+    """The stream's own numbers, float64 [size]."""
+    if draws._on_device:
+        return philox.normals([run_id], purpose, step, size, draws.device)[0]
+    return torch.from_numpy(draws.randomness.normals([run_id], purpose, step, (size,))[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_each_sum_of_each_run_gets_its_own_noise(draws, dtype, threads, monkeypatch) -> None:
+    """Of a step with three sums: each from its stream, at its deviation, rounded once."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    generator = torch.Generator().manual_seed(1)
+    sizes = {"noise/first": 2 * NOISE_BLOCK + 5, "noise/second": 7, "noise/count": 0}
+    totals = [
+        torch.randn(3, *([size] if size else []), generator=generator, dtype=torch.float64).to(
+            dtype
+        )
+        for size in sizes.values()
+    ]
+    before = [total.clone() for total in totals]
+    deviations = [torch.tensor([0.5, 3.0, 1e4]), torch.tensor([7.0, 0.1, 2.0]), torch.ones(3) / 3]
+    noise = [Noise(*each) for each in zip(sizes, deviations, strict=True)]
+    noised = draws.noised(RUNS, 9, totals, noise)
+    assert all(map(torch.equal, totals, before))
+    for total, one, size, answer in zip(totals, noise, sizes.values(), noised, strict=True):
+        assert (answer.dtype, answer.shape) == (dtype, total.shape)
+        for run, run_id in enumerate(RUNS):
+            added = deviates(draws, run_id, one.purpose, 9, size or 1)
+            exact = added * float(one.deviation[run]) + total[run].double()
+            assert torch.equal(answer[run].flatten(), exact.to(dtype))
 
 
 def test_only_seeded_streams_are_drawn_elsewhere() -> None:

@@ -72,6 +72,26 @@ def test_data(train, data, message) -> None:
 
 
 @pytest.mark.parametrize(
+    "scored_on", [(X, Y[:8]), (np.full((9, 6), np.nan), Y), Stream(), Of(), Of(X[0], X[0]), 42]
+)
+def test_validation_data_are_called_so(search, scored_on) -> None:
+    assert refusal(search, validation=scored_on).startswith("validation: ")
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "message"),
+    [
+        ("online", {"threshold": 0.5}, "threshold: method 'online' takes none; it takes learning"),
+        ("online", {"quantile": 0.5}, "quantile: method 'online' takes none; it takes learning"),
+        ("auto_s", {"threshold": 0.5}, "threshold: method 'auto_s' takes none"),
+        ("fixed_quantile", {"threshold": 0.5, "quantile": 0.5}, "threshold: method 'fixed_qua"),
+    ],
+)
+def test_what_a_method_sets_by_itself(train, method, given, message) -> None:
+    assert message in refusal(train, method=method, batch_size=5, **given)
+
+
+@pytest.mark.parametrize(
     ("loss", "message"),
     [
         (nn.CrossEntropyLoss(), "loss: its reduction is 'mean'"),
@@ -171,7 +191,7 @@ def test_model(train, model, message) -> None:
         ({"method": "no_dp"}, "method 'no_dp': protects nobody"),
         ({"method": "fixed_threshold"}, "method 'fixed_threshold': needs a threshold"),
         (
-            {"method": "fixed_quantile", "threshold": 1.0},
+            {"method": "fixed_quantile"},
             "fixed_quantile: a run must begin with a quantile",
         ),
         ({"method": "fixed_quantile", "quantile": 2}, "quantile 2: must be a number above 0 and"),

@@ -224,6 +224,38 @@ def test_an_interrupted_search_has_paid_for_what_was_released(search, monkeypatc
     assert made.best.epsilon < 2.7
 
 
+def test_a_training_that_is_broken_off_counts_as_if_it_had_ended(search, monkeypatch) -> None:
+    """Another Ctrl-C leaves no ledger of it; what came before is not lost."""
+    right, began = OneTraining.__call__, []
+
+    def broken(self, *given):
+        began.append(self)
+        ended = right(self, *given)
+        if len(began) == 3:
+            raise KeyboardInterrupt
+        return ended
+
+    monkeypatch.setattr(OneTraining, "__call__", broken)
+    made = search()
+    assert len(made.tried) == 2
+    *released, lost = made.best.paid.ledgers()
+    assert len(released) == 2
+    assert lost.step_count == released[0].step_count
+    (noise,) = {query.noise_multiplier for queries, _ in lost.steps for query in queries}
+    apart = [1 / query.noise_multiplier**2 for query in released[0].steps[0][0]]
+    assert 1 / noise**2 == pytest.approx(sum(apart))
+    assert made.best.epsilon == epsilon_of(made.best.paid.ledgers(), 1e-5)
+
+
+def test_the_first_training_that_is_broken_off_ends_the_search(search, monkeypatch) -> None:
+    def broken(self, *given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(OneTraining, "__call__", broken)
+    with pytest.raises(KeyboardInterrupt):
+        search()
+
+
 def test_an_interrupted_search_by_random_stopping_releases_nothing(search) -> None:
     steps = []
 
@@ -275,7 +307,7 @@ def test_an_interrupted_search_by_random_stopping_releases_nothing(search) -> No
         ({"selection": "luck"}, "selection 'luck': allowed are composition, random_stopping"),
         ({"score": None}, "score, validation: give one of them"),
         ({"score": 3}, "score: must be callable, not int"),
-        ({"validation": (torch.zeros(3, 6), torch.zeros(2))}, "data: 3 inputs and 2 targets"),
+        ({"validation": (torch.zeros(3, 6), torch.zeros(2))}, "validation: 3 inputs and 2 targets"),
         ({"mean_runs": 4}, "mean_runs: goes with selection='random_stopping'"),
         ({**RANDOM, "mean_runs": 1}, "mean_runs 1: must be a whole number above 1"),
         ({**RANDOM, "mean_runs": 0}, "mean_runs 0: must be a whole number above 1"),

@@ -47,7 +47,7 @@ def test_it_learns_within_its_budget_and_leaves_the_users_model_alone(train, mod
     [("online", "rdp"), ("auto_s", "rdp"), ("fixed_quantile", "rdp"), ("online", "pld")],
 )
 def test_the_noise_is_what_the_budget_asks_for(train, method, accountant) -> None:
-    extra = {"quantile": 0.5, "threshold": 1.0} if method == "fixed_quantile" else {}
+    extra = {"quantile": 0.5} if method == "fixed_quantile" else {}
     whole = {"epsilon": 1.0, "epochs": 4, "batch_size": 400}  # all examples, priced in no time
     made = train(method=method, accountant=accountant, **whole, **extra)
     by_rdp, nu = (
@@ -60,6 +60,21 @@ def test_the_noise_is_what_the_budget_asks_for(train, method, accountant) -> Non
     assert (nu < 0.95 * by_rdp) == (accountant == "pld")
     assert made.epsilon == pytest.approx(1.0, rel=2e-3)
     assert made.epsilon <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "begins"),
+    [
+        ("fixed_threshold_preset", {"threshold": 0.7}, {"threshold": 0.7, "learning_rate": 1.0}),
+        ("adam_wosm", {"threshold": 0.7, "learning_rate": 0.2}, {"learning_rate": 0.2}),
+        ("online", {"learning_rate": 0.3, "initial_threshold": 0.6}, {"threshold": 0.6}),
+    ],
+)
+def test_a_training_begins_where_it_was_told(train, method, given, begins) -> None:
+    """Also where a method holds the value among its constants."""
+    made = train(method=method, batch_size=400, **given)
+    for name, value in begins.items():
+        assert getattr(made.history, name)[0] == pytest.approx(value, rel=1e-2)
 
 
 def test_nothing_repeats_unless_a_seed_is_given(train) -> None:

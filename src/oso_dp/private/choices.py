@@ -1,7 +1,7 @@
 """How to train, as somebody chose it: checked before anything else is done."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import nn
@@ -11,6 +11,8 @@ from oso_dp.gradients import PRECISIONS
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.given import check_number, settings_of
 from oso_dp.study.cohort import Run
+
+_USUAL = {"learning_rate": 1.0}  # where nothing is said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +25,7 @@ class Choices:
     epochs: float = 10
     batch_size: int | None = None
     method: str = "online"
-    learning_rate: float = 1.0
+    learning_rate: float | None = None
     threshold: float | None = None
     quantile: float | None = None
     momentum: float = 0.9
@@ -38,7 +40,6 @@ class Choices:
 
     def __post_init__(self) -> None:
         check_number("epochs", self.epochs, gt=0)
-        check_number("learning_rate", self.learning_rate, gt=0)
         check_number("momentum", self.momentum, ge=0, lt=1)
         for name in ("batch_size", "piece", "evaluate_every"):
             number = getattr(self, name)
@@ -55,21 +56,36 @@ class Choices:
         kind = find_method(self.method)
         if not kind.private:
             raise OsoError(f"method {self.method!r}: protects nobody")
-        return kind(settings_of(kind.Settings, self.settings, "train_private"), self.momentum)
+        constants = {one.name for one in fields(kind.Settings)} - set(kind.search)
+        own = {name: value for name, value in self._given().items() if name in constants}
+        settings = settings_of(kind.Settings, {**self.settings, **own}, "train_private")
+        return kind(settings, self.momentum)
 
     def run(self, run_id: str) -> Run:
         """A run of these choices that starts at their point."""
-        names = ("learning_rate", "threshold", "quantile")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        for name, value in given.items():
-            check_number(name, value, gt=0, **({"lt": 1} if name == "quantile" else {}))
         method = self.trained_by()
-        point = method.starting_point(given)
+        usual = {name: value for name, value in _USUAL.items() if name in method.search}
+        searched = {**usual, **self._given()}
+        for name, value in self._given().items():
+            check_number(name, value, gt=0, **({"lt": 1} if name == "quantile" else {}))
+            if name not in method.search:
+                del searched[name]
+                if not hasattr(method.settings, name):
+                    raise OsoError(
+                        f"{name}: method {self.method!r} takes none; it takes "
+                        f"{', '.join(method.search)} and its constants"
+                    )
+        point = method.starting_point(searched)
         for name in method.search:
             if point.get(name) is None:
                 raise OsoError(f"method {self.method!r}: needs a {name}")
         rho, threshold = point["learning_rate"], point.get("threshold")
         return Run(run_id, self.seed or 0, rho, threshold, point.get("quantile"))
+
+    def _given(self) -> dict[str, float]:
+        """Starting values that were said; a method may have one of these names as a constant."""
+        names = ("learning_rate", "threshold", "quantile")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def place(self) -> torch.device:
         """Where the model trains; OsoError where there is no such device."""

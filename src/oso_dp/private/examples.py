@@ -12,32 +12,37 @@ from oso_dp.errors import OsoError
 from oso_dp.training.problem import Examples, TensorExamples
 
 
-def examples_of(data: Any, device: torch.device) -> Examples:
+def examples_of(data: Any, device: torch.device, argument: str = "data") -> Examples:
     """(inputs [n, ...], targets [n, ...]) as tensors or arrays, or a data set of such pairs.
 
     Decimal numbers become float32, whole ones int64. OsoError, in one line, for data that cannot be
     trained on; of a data set that is no TensorDataset only the first example is looked at.
+    argument: what the caller calls the data.
     """
     if isinstance(data, TensorDataset):
         data = data.tensors
     if isinstance(data, IterableDataset):
-        raise OsoError("data: an IterableDataset cannot be sampled; give one with an index")
+        raise OsoError(f"{argument}: an IterableDataset cannot be sampled; give one with an index")
     if isinstance(data, tuple | list):
         if len(data) != 2:
-            raise OsoError(f"data: must be inputs and targets, not {len(data)} things")
-        inputs, targets = map(_numbers, _NAMES, data)
+            raise OsoError(f"{argument}: must be inputs and targets, not {len(data)} things")
+        inputs, targets = (
+            _numbers(argument, name, values) for name, values in zip(_NAMES, data, strict=True)
+        )
         if len(inputs) != len(targets):
-            raise OsoError(f"data: {len(inputs)} inputs and {len(targets)} targets")
+            raise OsoError(f"{argument}: {len(inputs)} inputs and {len(targets)} targets")
         for name, values in zip(_NAMES, (inputs, targets), strict=True):
             if values.is_floating_point() and not values.isfinite().all():
-                raise OsoError(f"data: {name} hold values that are not finite (NaN or infinite)")
+                raise OsoError(
+                    f"{argument}: {name} hold values that are not finite (NaN or infinite)"
+                )
         return TensorExamples(inputs.to(device), targets.to(device))
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         if len(data) == 0:
-            raise OsoError("data: there are no examples")
-        return DatasetExamples(data, device)
+            raise OsoError(f"{argument}: there are no examples")
+        return DatasetExamples(data, device, argument)
     raise OsoError(
-        f"data: must be (inputs, targets) or a data set with a length and an index, not "
+        f"{argument}: must be (inputs, targets) or a data set with a length and an index, not "
         f"{type(data).__name__}"
     )
 
@@ -48,9 +53,9 @@ _NAMES = ("inputs", "targets")
 class DatasetExamples:
     """Examples that are fetched when a batch has them; each a pair of an input and a target."""
 
-    def __init__(self, dataset: Dataset[Any], device: torch.device) -> None:
+    def __init__(self, dataset: Dataset[Any], device: torch.device, argument: str = "data") -> None:
         self.dataset: Any = dataset
-        self.device = device
+        self.device, self.argument = device, argument
         self.empty = tuple(part[:0] for part in self._fetch([0]))
 
     def __len__(self) -> int:
@@ -78,30 +83,36 @@ class DatasetExamples:
         try:
             return torch.stack(inputs).to(self.device), torch.stack(targets).to(self.device)
         except RuntimeError as error:
-            raise OsoError("data: examples of different shapes; all must have one shape") from error
+            raise OsoError(
+                f"{self.argument}: examples of different shapes; all must have one shape"
+            ) from error
 
     def _pair(self, index: int) -> tuple[Tensor, Tensor]:
         example = self.dataset[index]
         if not isinstance(example, tuple | list) or len(example) != 2:
-            raise OsoError("data: each example must be a pair of an input and a target")
-        one, other = (_number(name, value) for name, value in zip(_NAMES, example, strict=True))
+            raise OsoError(f"{self.argument}: each example must be a pair of an input and a target")
+        one, other = (
+            _number(self.argument, name, value) for name, value in zip(_NAMES, example, strict=True)
+        )
         return one, other
 
 
-def _numbers(name: str, values: Any) -> Tensor:
-    tensor = _number(name, values)
+def _numbers(argument: str, name: str, values: Any) -> Tensor:
+    tensor = _number(argument, name, values)
     if tensor.dim() == 0 or len(tensor) == 0:
-        raise OsoError(f"data: there are no {name}")
+        raise OsoError(f"{argument}: there are no {name}")
     return tensor
 
 
-def _number(name: str, values: Any) -> Tensor:
+def _number(argument: str, name: str, values: Any) -> Tensor:
     if hasattr(values, "to_numpy"):  # a table's
         values = values.to_numpy()
     try:
         tensor = torch.as_tensor(np.asarray(values) if not torch.is_tensor(values) else values)
     except (TypeError, ValueError, RuntimeError):
-        raise OsoError(f"data: {name} are no numbers ({type(values).__name__})") from None
+        raise OsoError(f"{argument}: {name} are no numbers ({type(values).__name__})") from None
     if tensor.is_complex():
-        raise OsoError(f"data: {name} are complex numbers; allowed are decimal and whole ones")
+        raise OsoError(
+            f"{argument}: {name} are complex numbers; allowed are decimal and whole ones"
+        )
     return tensor.float() if tensor.is_floating_point() else tensor.long()

@@ -91,8 +91,9 @@ def search_private(
     progress: whether lines show how far it is; under random stopping none do.
     training: further arguments of `train_private`.
 
-    Ctrl-C ends a search by composition: what was released is paid for and returned. Under random
-    stopping nothing is released then.
+    Ctrl-C ends a search by composition: what was released is paid for and returned; a training that
+    is broken off by another Ctrl-C counts as if it had ended. Under random stopping nothing is
+    released then.
 
     Raises OsoError, one line, before anything is trained, for whatever does not fit together.
     """
@@ -118,7 +119,7 @@ def search_private(
     if score is not None:
         scores = PublicScores(score)
     else:
-        tested = examples_of(validation, place)
+        tested = examples_of(validation, place, "validation")
         noise = _noise(stopping, PoissonSampling(1.0), 1, len(candidates), budget)
         scores = NoisyScores(tested, right, noise, randomness, place, choices.piece)
         scores.check(own.model)
@@ -129,8 +130,11 @@ def search_private(
     def train(candidate: Candidate, number: int, shows: bool) -> Ended:
         return OneTraining(own, loss, examples, candidate.choices, f"{name}/{number}")(noise, shows)
 
+    lost: tuple[Ledger, ...] = ()
+    whole = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
     if stopping is None:
-        runs, every = _all_of(candidates, train, scores, progress)
+        runs, every, interrupted = _all_of(candidates, train, scores, progress)
+        lost = (whole,) if interrupted else ()
     else:
         mean, law = stopping
         drawn = _drawn(candidates, mean, SHAPES[law], randomness, name)
@@ -138,11 +142,10 @@ def search_private(
     candidate, ended, value = max(runs, key=lambda run: run[2])
     if stopping is None:
         others = tuple(run[1].ledger for run in runs if run[1] is not ended)
-        paid = Paid(ended.ledger, others, scores=scores.ledger)
+        paid = Paid(ended.ledger, (*others, *lost), scores=scores.ledger)
     else:
         ended = replace(ended, run_id=name)  # its number would tell how many there were at least
-        one = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
-        at_most = Stopping(mean, law, one)
+        at_most = Stopping(mean, law, whole)
         paid = Paid(ended.ledger, stopping=at_most, scores=scores.ledger_of_one())
     best = first.described(ended, budget, paid, scores.said, scores.examples)
     return PrivateSearch(best, candidate.point, value, scores.std, every)
@@ -157,9 +160,13 @@ def _all_of(
     train: Callable[[Candidate, int, bool], Ended],
     scores: Scores,
     progress: bool,
-) -> tuple[list[Run], list[Tried]]:
-    """Each candidate once; up to where somebody stopped it."""
+) -> tuple[list[Run], list[Tried], bool]:
+    """Each candidate once; up to where somebody stopped it.
+
+    The last tells that a training was broken off that has no ledger here.
+    """
     runs: list[Run] = []
+    lost = False
     for number, candidate in enumerate(candidates):
         if progress:
             print(f"{number + 1} of {len(candidates)}: {candidate}", file=sys.stderr)
@@ -170,7 +177,8 @@ def _all_of(
                 break
             runs[-1] = (candidate, ended, _score(scores, ended))
         except KeyboardInterrupt:
-            if len(runs) <= number:  # in a training: what it released is in no ledger here
+            lost = len(runs) <= number  # in a training: what it released is in no ledger here
+            if not runs:
                 raise
             break
         except Exception as error:  # of the user's model, loss, data, score or `evaluate`
@@ -183,10 +191,13 @@ def _all_of(
             raise
     if progress and len(runs) < len(candidates):
         print(f"stopped in {len(runs)} of {len(candidates)} trainings", file=sys.stderr)
-    return runs, [
+        if lost:
+            print("one more was broken off, and counts as if it had ended", file=sys.stderr)
+    tried = [
         Tried(candidate.point, value, ended.model, ended.history, ended.status)
         for candidate, ended, value in runs
     ]
+    return runs, tried, lost
 
 
 def _best_of(

@@ -28,7 +28,7 @@ def train_private(
     epochs: float = 10,
     batch_size: int | None = None,
     method: str = "online",
-    learning_rate: float = 1.0,
+    learning_rate: float | None = None,
     threshold: float | None = None,
     quantile: float | None = None,
     momentum: float = 0.9,
@@ -54,7 +54,7 @@ def train_private(
     epochs, batch_size: ceil(epochs n / batch_size) steps; the batch size is the expected one of
     Poisson sampling (512, or n where there are fewer).
     method: online, or another of the study's.
-    learning_rate: rho_0.
+    learning_rate: rho_0 (1 where the method begins with one).
     threshold: C, where the method does not choose its own.
     quantile: gamma, where the method follows one.
     momentum: of the descent, from 0, below 1.
