@@ -90,7 +90,9 @@ def test_a_longer_test_set_begins_anew(begun, tmp_path, glyphs) -> None:
 
 @pytest.mark.parametrize("noise", [1.50001, 1.49999, 3.0])
 def test_other_noise_begins_anew(noise, begun, tmp_path, glyphs) -> None:
+    """And leaves the other's checkpoint alone: it is not damaged, but not this run's."""
     assert first_step(begun, tmp_path, glyphs, study(noise=noise)) == 1
+    assert not list(tmp_path.glob("*damaged*"))
 
 
 @pytest.mark.parametrize(("kind", "left"), [("cpu", 0), ("meta", 1)])
@@ -117,6 +119,7 @@ def test_other_runs_begin_anew(begun, tmp_path, glyphs) -> None:
     assert first_step(begun, tmp_path, glyphs, runs=cohort.runs[1:2]) == 1
     cohort = study(methods={"online": {"threshold_rate": 0.1}})
     assert first_step(begun, tmp_path, glyphs, cohort) == 1
+    assert not list(tmp_path.glob("*damaged*"))
 
 
 # Every choice of a configuration that a training could take otherwise, and where it arrives.
