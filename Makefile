@@ -44,7 +44,7 @@ FOREIGN := $(shell test -e $(THEIRS) \
 	|| { test -n "$$(ls -A $(VENV) 2>/dev/null)" && ! test -e $(OURS) -o -e $(READY); } && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slurm lint mutants mutation faults versions docs audit bench step-times precisions account report cosine signs spotcheck paper campaign \
+.PHONY: help setup demo test test-slurm lint mutants mutation faults versions docs audit bench step-times precisions account verify artifact report cosine signs spotcheck paper campaign \
 	campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
@@ -100,6 +100,12 @@ step-times: $(READY) ## Measure Online's step beside FixedThreshold's, for claim
 
 precisions: $(READY) ## Train runs in float32 and bfloat16 with the same noise: what precision changes (an hour or more)
 	$(IN_VENV) python benchmarks/precisions.py --processes $(CORES) $(PAIRS)
+
+verify: $(READY) ## Train a random sample of the stored runs again, for five minutes, and compare (VERIFY='--seed 7')
+	$(IN_VENV) oso verify results --data build/data $(if $(DATA_DIR),--data-dir '$(call quoted,$(DATA_DIR))') $(VERIFY)
+
+artifact: $(READY) ## Pack this commit with its results, checksums and metadata into one archive, for a DOI
+	$(IN_VENV) python scripts/artifact.py
 
 account: $(READY) ## Recompute the epsilon of every grid in results/ from its ledgers
 	$(IN_VENV) oso account results

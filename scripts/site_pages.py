@@ -20,6 +20,7 @@ PAGES = {
     "workflow/profiles/README.md": "cluster.md",
     "benchmarks/README.md": "benchmarks.md",
     "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
 }
 COPIES = "files"  # the folder of the site in which files from elsewhere are
 LINK = re.compile(

@@ -23,17 +23,17 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, only_owner: bool = False) -> Iterator[BinaryIO]:
     """Open a binary file that takes the name `path` only once the block has ended well.
 
     The content goes to a hidden temporary file in the same folder (made if absent), which is
     flushed to disk and renamed. After a failure `path` is as it was, and the temporary is gone.
-    Raises OsoError if the file cannot be written.
+    only_owner: nobody else may read it, at any time. Raises OsoError if the file cannot be written.
     """
     make_folder(path.parent)
     temporary = path.with_name(f".oso-{uuid4().hex}.tmp")
     try:
-        with open(temporary, "xb") as handle:
+        with open(temporary, "xb", opener=_owners if only_owner else None) as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
@@ -42,6 +42,10 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         raise OsoError(f"{path}: cannot write this file ({reason(error)})") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _owners(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,149}")

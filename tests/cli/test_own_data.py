@@ -1,5 +1,7 @@
 """A data set of a user's own through every command, and what stops it before it is trained on."""
 
+import stat
+
 import pandas as pd
 import pytest
 
@@ -43,6 +45,16 @@ def prepare(oso):
 def train(oso, cohort):
     where = ["--data", "data.npz", "--output", f"parts/{cohort}", "--store", "store"]
     return oso("train", "--plan", "plan.json", "--cohort", cohort, *where)
+
+
+def test_protected_data_are_prepared_for_their_owner_alone(oso, offer, place) -> None:
+    """Public data keep the permissions that the owner's other files have."""
+    assert prepare(oso)[0] == 0
+    assert stat.S_IMODE((place / "data.npz").stat().st_mode) == 0o600
+    assert oso("data", "glyphs", "--output", "glyphs.npz")[0] == 0
+    (place / "other").touch()
+    modes = [(place / name).stat().st_mode for name in ("glyphs.npz", "other")]
+    assert modes[0] == modes[1]
 
 
 def refused(outcome, part) -> None:

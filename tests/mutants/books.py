@@ -110,6 +110,45 @@ PRICE = [
         A + "test_search.py",
     ),
     Fault(
+        "an accountant takes replacing an example for removing it",
+        "accounting/accountants.py",
+        "return RdpAccountant(orders, neighboring_relation=sampling.relation)",
+        "from dp_accounting import NeighboringRelation\n\n"
+        "        other = NeighboringRelation.REPLACE_SPECIAL\n"
+        "        return RdpAccountant(orders, neighboring_relation=other)",
+        f"{A}test_search.py {A}test_accountants.py",
+    ).of("books"),
+    Fault(
+        "pld's accountant has another relation than the sampling",
+        "accounting/accountants.py",
+        "return PLDAccountant(neighboring_relation=sampling.relation)",
+        "from dp_accounting import NeighboringRelation\n\n"
+        "        other = NeighboringRelation.REPLACE_SPECIAL\n"
+        "        return PLDAccountant(neighboring_relation=other)",
+        f"{A}test_search.py {A}test_accountants.py",
+    ).of("books"),
+    Fault(
+        "random stopping is priced for one step less",
+        "accounting/search.py",
+        "one = composed_event({(self.sampling, noise_multiplier): self.steps})",
+        "one = composed_event({(self.sampling, noise_multiplier): max(1, self.steps - 1)})",
+        A + "test_search.py",
+    ).of("books"),
+    Fault(
+        "random stopping is priced for another distribution",
+        "accounting/search.py",
+        "_stopped(one, self.runs, self.shape)",
+        "_stopped(one, self.runs, self.shape + 0.05)",
+        A + "test_search.py",
+    ).of("books"),
+    Fault(
+        "random stopping is priced for one run less on average",
+        "accounting/search.py",
+        "_stopped(one, self.runs, self.shape)",
+        "_stopped(one, max(2, self.runs - 1), self.shape)",
+        A + "test_search.py",
+    ).of("books"),
+    Fault(
         "random stopping is priced as one run",
         "accounting/search.py",
         "_stopped(one, self.runs, self.shape)",

@@ -77,6 +77,13 @@ OWN_DATA = [
         "",
     ),
     Fault(
+        "own data: everybody may read what was prepared",
+        "data/__init__.py",
+        "only_owner=not info.public",
+        "only_owner=False",
+        "tests/cli/test_own_data.py",
+    ),
+    Fault(
         "own data: their version is not part of a run's identity",
         "study/identity.py",
         'if name != "words"}',

@@ -79,8 +79,28 @@ OWN_MODELS = [
     ),
     in_search(
         "search: the other trainings are not paid for",
-        "paid = Paid(ended.ledger, others, scores=scores.ledger)",
-        "paid = Paid(ended.ledger, scores=scores.ledger)",
+        "paid = Paid(ended.ledger, (*others, *lost), scores=scores.ledger)",
+        "paid = Paid(ended.ledger, lost, scores=scores.ledger)",
+    ),
+    in_search(
+        "search: a training that was broken off is not paid for",
+        "lost = (whole,) if interrupted else ()",
+        "lost = ()",
+    ),
+    in_search(
+        "search: random stopping is calibrated for one step less",
+        "search = Search(sampling, steps, mean, RANDOM_STOPPING",
+        "search = Search(sampling, max(1, steps - 1), mean, RANDOM_STOPPING",
+    ),
+    in_search(
+        "search: random stopping is calibrated for another distribution",
+        "RANDOM_STOPPING, SHAPES[shape])\n    return",
+        "RANDOM_STOPPING, 0.5 + SHAPES[shape] / 2)\n    return",
+    ),
+    in_search(
+        "search: random stopping is calibrated for nearly the mean that is drawn",
+        "search = Search(sampling, steps, mean, RANDOM_STOPPING",
+        "search = Search(sampling, steps, max(2, mean - 1), RANDOM_STOPPING",
     ),
     in_search(
         "search: random stopping is calibrated for another mean than is drawn",
@@ -122,8 +142,8 @@ OWN_MODELS = [
     ),
     in_search(
         "search: random stopping costs what the best alone would at most",
-        '        one = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])\n',
-        "        one = ended.ledger\n",
+        "at_most = Stopping(mean, law, whole)",
+        "at_most = Stopping(mean, law, ended.ledger)",
         BOOKS,
     ),
     in_train(

@@ -23,6 +23,7 @@ from oso_dp.cli.schema import schema
 from oso_dp.cli.signs import signs
 from oso_dp.cli.summary import summary
 from oso_dp.cli.train import train
+from oso_dp.cli.verify import verify
 
 app = typer.Typer(
     add_completion=False,
@@ -51,7 +52,7 @@ def common(
 
 for command in (
     *(calibrate, epsilon, account, audit, cosine, signs),
-    *(data, plan, train, collect, report, summary, schema),
+    *(data, plan, train, collect, verify, report, summary, schema),
 ):
     app.command()(command)
 for hidden in (budget, publish):  # an older name; for the workflow

@@ -54,7 +54,8 @@ def prepare(
     `downloads/<dataset>` beside `output`. A data set that is made on the spot needs neither.
     Of texts, the first `words` words are embedded; words without a vector are `unknown_words`
     (`oso_dp.data.ag_news`). Of a data set that an installed package offers, `data_version` is the
-    one that is wanted; without it, any will do. Returns the provenance that the file holds.
+    one that is wanted; without it, any will do; the file is for its owner alone unless the data set
+    is public. Returns the provenance that the file holds.
 
     Raises OsoError for an unknown data set or way of preparing it, a missing or wrong raw file,
     data that are not as declared, an output that cannot be written or is some other file; `output`
@@ -82,7 +83,7 @@ def prepare(
         arrays, provenance = build(folder, cache, **preparation)
     provenance = {"dataset": dataset, "preparation": preparation, **provenance}
     check_arrays(arrays, info, preparation)
-    save_arrays(output, arrays, provenance)
+    save_arrays(output, arrays, provenance, only_owner=not info.public)
     return provenance
 
 

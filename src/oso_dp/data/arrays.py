@@ -75,14 +75,15 @@ _ARRAY_NAMES = tuple(field.name for field in fields(Arrays))
 _ENTRIES = {*_ARRAY_NAMES, "provenance"}
 
 
-def save_arrays(path: Path, arrays: Arrays, provenance: dict) -> None:
+def save_arrays(path: Path, arrays: Arrays, provenance: dict, only_owner: bool = False) -> None:
     """Write a data file atomically; `provenance` is anything that JSON can hold.
 
+    only_owner: nobody but the file's owner may read it.
     Raises OsoError if the file cannot be written; a file that was there is then untouched.
     """
     text = json.dumps(provenance, sort_keys=True)
     entries = {name: getattr(arrays, name) for name in _ARRAY_NAMES}
-    with atomic_write(Path(path)) as handle:
+    with atomic_write(Path(path), only_owner) as handle:
         np.savez(handle, allow_pickle=False, **entries, provenance=np.array(text))
 
 

@@ -11,7 +11,8 @@ import torch
 
 import oso_dp
 
-ROOMS = ("data", "methods", "models", "privacy", "training")  # what decides a run's numbers
+# What decides a run's numbers, beside its plan.
+ROOMS = ("data", "gradients", "methods", "models", "privacy", "training")
 COMMIT = "OSO_COMMIT"  # environment variable: says the commit where there is no repository
 
 

@@ -1,0 +1,75 @@
+"""`oso verify`: stored runs trained again, and held against their rows."""
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oso_dp.cli.results_options import ResultsArgument, ResultsOption, results_folder
+
+
+def verify(
+    folder: ResultsArgument = None,
+    results_option: ResultsOption = None,
+    data: Annotated[Path, typer.Option(help="Folder of prepared data.")] = Path("build/data"),
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Raw files [or OSO_DATA_DIR], to prepare from what is not there."),
+    ] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="Rows of this data set only; may be repeated.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0, help="As many rows as fit into that.")] = 5.0,
+    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+) -> None:
+    """Train a random sample of the stored runs again; fail if one comes out otherwise.
+
+    Equal to the bit under equal conditions, else within a tolerance. Rows of older streams had
+    other noise: they are counted apart.
+    """
+    import time
+
+    from oso_dp.data import prepare
+    from oso_dp.data.arrays import Arrays
+    from oso_dp.data.prepared import load_prepared
+    from oso_dp.errors import OsoError
+    from oso_dp.results.read import read_results
+    from oso_dp.study.cohort import Cohort
+    from oso_dp.verification.again import of_datasets, repeatable, sample
+    from oso_dp.verification.again import verify as train_again
+    from oso_dp.verification.verdict import WRONG, line
+
+    results = read_results(results_folder(folder, results_option))
+    raw = data_dir or (Path(os.environ["OSO_DATA_DIR"]) if "OSO_DATA_DIR" in os.environ else None)
+    stored = of_datasets(repeatable(results.runs), dataset or [])
+    made = {one.cohort.data_file for one in stored if (data / one.cohort.data_file).exists()}
+    if raw is None:
+        stored = [one for one in stored if one.cohort.data_file in made]
+    if not stored:
+        raise OsoError(
+            f"--data {data}: no prepared data of these runs; `--data-dir` says where raw files are"
+        )
+    held: dict[str, Arrays] = {}
+
+    def arrays_of(cohort: Cohort) -> Arrays:
+        path = data / cohort.data_file
+        if not path.exists():
+            prepare(cohort.dataset, path, raw, **cohort.preparation)
+        if cohort.data_file not in held:
+            held.clear()  # one data set at a time is enough for memory
+            held[cohort.data_file] = load_prepared(path, cohort.dataset, cohort.preparation)
+        return held[cohort.data_file]
+
+    counts: Counter[str] = Counter()
+    order = sample(stored, seed)
+    for one, verdict in train_again(results, order, arrays_of, 60 * minutes, time.monotonic):
+        counts[verdict.text] += 1
+        print(f"{one}: {line(verdict)}", flush=True)
+    print(f"{counts.total()} of {len(stored)} rows, drawn with seed {seed}:")
+    for text, count in counts.most_common():
+        print(f"  {count} {text}")
+    wrong = sum(counts[text] for text in WRONG)
+    if wrong:
+        raise OsoError(f"{wrong} of {counts.total()} rows came out otherwise than they are stored")

@@ -1,0 +1,1 @@
+"""Stored runs trained again, and held against what was stored."""

@@ -1,0 +1,121 @@
+"""`oso verify`: what was trained here comes out again; what was changed does not."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from oso_dp.results.read import read_results
+from oso_dp.training import job
+from oso_dp.verification.again import repeatable, sample, verify
+
+ALL = ["--data", ".", "--minutes", "1"]
+
+
+def change(store: Path, kind: str, column: str, value) -> None:
+    """Of each row, by a function of the column's values."""
+    (path,) = (store / f"{kind}.parquet").iterdir()
+    table = pq.read_table(path)
+    at = table.schema.get_field_index(column)
+    values = pa.array(value(table[column].to_numpy(zero_copy_only=False)), table.schema.types[at])
+    pq.write_table(table.set_column(at, table.schema.field(at), values), path)
+
+
+def held(store: str) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path(store).rglob("*") if path.is_file()}
+
+
+def test_what_was_trained_here_is_equal_to_the_bit(oso, collected) -> None:
+    status, said, error = oso("verify", "store", *ALL)
+    assert (status, error) == (0, "")
+    assert said.count("glyphs.online.k2.eps3 seed 0: equal to the bit") == 2
+    assert said.endswith("2 of 2 rows, drawn with seed 0:\n  2 equal to the bit\n")
+
+
+def test_a_number_that_was_changed_fails(oso, collected) -> None:
+    change(collected / "store", "evaluations", "loss", lambda loss: np.nextafter(loss, 9))
+    before = held("store")
+    status, said, error = oso("verify", "--results", "store", *ALL)
+    assert status == 2
+    assert "2 NOT EQUAL, though code and conditions are the same" in said
+    assert error == "oso: error: 2 of 2 rows came out otherwise than they are stored\n"
+    assert held("store") == before
+
+
+def test_other_code_may_change_the_last_digits_and_not_the_result(
+    oso, collected, monkeypatch
+) -> None:
+    monkeypatch.setattr(job, "code_hash", lambda: "0" * 12)
+    change(collected / "store", "evaluations", "loss", lambda loss: loss * (1 + 1e-6))
+    status, said, _ = oso("verify", "store", *ALL)
+    assert status == 0
+    assert "2 within the tolerance, where the bits should be equal: the code changed" in said
+    change(collected / "store", "evaluations", "value", lambda value: value * 0.5)
+    status, said, _ = oso("verify", "store", *ALL)
+    assert status == 2
+    assert "2 BEYOND the tolerance" in said
+
+
+def test_rows_of_older_streams_are_counted_apart(oso, collected) -> None:
+    change(collected / "store", "runs", "streams", lambda streams: streams * 0 + 1)
+    change(collected / "store", "evaluations", "value", lambda value: value * 0.5)
+    status, said, _ = oso("verify", "store", *ALL)
+    assert status == 0
+    assert "  2 older streams, so another realisation: not judged\n" in said
+
+
+def test_what_cannot_be_verified_is_one_line(oso, collected) -> None:
+    for arguments, part in [
+        (["store", "--data", "nowhere"], "--data nowhere: no prepared data of these runs"),
+        (["store", *ALL, "--dataset", "mnist"], "--dataset mnist: no stored run of it can be"),
+        (["nothing", *ALL], "nothing"),
+    ]:
+        status, _, error = oso("verify", *arguments)
+        assert (status, error.count("\n")) == (2, 1)
+        assert part in error
+
+
+def test_the_sample_is_the_seeds_and_every_row_can_be_in_it(repo) -> None:
+    stored = repeatable(read_results(repo / "results").runs)
+    assert len(stored) > 1900
+    first = [one.run.run_id for one in sample(stored, 1)]
+    assert first == [one.run.run_id for one in sample(stored[::-1], 1)]
+    assert sorted(first) == sorted(one.run.run_id for one in stored)
+    beginnings = {sample(stored, seed)[0].run.run_id for seed in range(40)}
+    assert len(beginnings) > 35
+
+
+def test_as_many_rows_as_fit_are_trained(repo, monkeypatch) -> None:
+    """By their stored times, on a machine that is twice as fast as the one before."""
+    from oso_dp.verification import again
+
+    results = read_results(repo / "results")
+    order = sample(repeatable(results.runs), 3)
+    time = [0.0]
+
+    def train(one, evaluations, *rest):
+        assert set(evaluations["run_id"]) <= {one.run.run_id}
+        time[0] += one.seconds / 2
+        return one
+
+    monkeypatch.setattr(again, "_again", train)
+    done = [one for one, _ in verify(results, order, lambda cohort: None, 300, lambda: time[0])]
+    assert done[0] == order[0]
+    assert len(done) > 10
+    assert time[0] <= 300 + order[0].seconds
+    time[0] = 0.0
+    assert len(list(verify(results, order, lambda cohort: None, 0, lambda: time[0]))) == 1
+
+
+@pytest.mark.parametrize("dataset", ["ag_news_partial"])
+def test_a_stored_row_of_the_papers_data_comes_out_again(oso, repo, shared, tmp_path, dataset):
+    """One row, another one whenever the code changes."""
+    seed = int(job.code_hash(), 16)
+    where = ["--data", tmp_path, "--data-dir", shared / "data", "--minutes", "0"]
+    status, said, error = oso(
+        "verify", repo / "results", *where, "--dataset", dataset, "--seed", seed
+    )
+    assert (status, error) == (0, "")
+    assert "\n1 of " in said

@@ -1,0 +1,108 @@
+"""The archive: every file of the commit, described, with its checksum, the same each time."""
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+FILES = {
+    "Snakefile": "rule all:\n",
+    "LICENSE": "free\n",
+    "results/runs.parquet": "PAR1",
+    "run me": "#!/bin/sh\n",
+}
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def commit(repo, tmp_path) -> Path:
+    """A repository of five files and the script that packs it."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "run me").chmod(0o755)
+    shutil.copy(repo / "CITATION.cff", tmp_path)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(repo / "scripts" / "artifact.py", tmp_path / "scripts")
+    (tmp_path / ".gitignore").write_text("build/\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "all", "--date", "2026-01-02T03:04:05+00:00")
+    return tmp_path
+
+
+def pack(folder: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "scripts/artifact.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def packed(folder: Path) -> Path:
+    done = pack(folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    (path,) = (folder / "build" / "artifact").iterdir()
+    assert done.stdout.startswith(f"build/artifact/{path.name}: ")
+    return path
+
+
+def test_it_holds_every_file_of_the_commit_with_its_checksum(commit, tmp_path_factory) -> None:
+    (commit / "build").mkdir()
+    (commit / "build" / "ignored").touch()
+    path, out = packed(commit), tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(out)
+    root = out / path.stem
+    names = {str(one.relative_to(root)) for one in root.rglob("*") if one.is_file()}
+    more = {"CITATION.cff", ".gitignore", "scripts/artifact.py"}
+    assert names == {*FILES, *more, "SHA256SUMS", "ro-crate-metadata.json"}
+    for name, text in FILES.items():
+        assert (root / name).read_text() == text
+    checked = ["sha256sum", "--check", "--quiet", "--strict", "SHA256SUMS"]
+    subprocess.run(checked, cwd=root, check=True)
+    sums = (root / "SHA256SUMS").read_text().splitlines()
+    assert {line.split("  ", 1)[1] for line in sums} == names - {"SHA256SUMS"}
+
+
+def test_modes_are_kept_and_the_same_commit_gives_the_same_bytes(commit) -> None:
+    path = packed(commit)
+    first = path.read_bytes()
+    modes = {
+        entry.filename.split("/", 1)[1]: entry.external_attr >> 16 & 0o777
+        for entry in zipfile.ZipFile(path).infolist()
+    }
+    assert modes["run me"] == 0o755
+    assert modes["LICENSE"] == 0o644
+    assert packed(commit).read_bytes() == first
+
+
+def test_its_metadata_name_every_part_and_every_file(commit) -> None:
+    with zipfile.ZipFile(packed(commit)) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith("/ro-crate-metadata.json"))
+        crate = json.loads(archive.read(name))
+    by_id = {entity["@id"]: entity for entity in crate["@graph"]}
+    assert len(by_id) == len(crate["@graph"])
+    assert by_id["ro-crate-metadata.json"]["about"] == {"@id": "./"}
+    whole = by_id["./"]
+    for reference in [*whole["hasPart"], *whole["author"], whole["citation"], whole["license"]]:
+        assert reference["@id"] in by_id
+    assert set(FILES) <= {one["@id"] for one in whole["hasPart"]}
+    assert by_id["results/runs.parquet"]["contentSize"] == "4"
+    assert "ComputationalWorkflow" in by_id["Snakefile"]["@type"]
+    assert "10.1609/aaai" in whole["citation"]["@id"]
+
+
+def test_what_is_in_no_commit_is_refused(commit) -> None:
+    (commit / "LICENSE").write_text("changed\n")
+    done = pack(commit)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "artifact: the checkout has changes that are in no commit; commit them first\n"
+    )
+    assert not (commit / "build").exists()

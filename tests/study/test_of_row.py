@@ -1,0 +1,59 @@
+"""A stored row tells the very run that it came from, whatever its configuration says."""
+
+from dataclasses import replace
+
+import pytest
+
+from oso_dp.errors import OsoError
+from oso_dp.study.cohort import PlannedCohort
+from oso_dp.study.config import load_config
+from oso_dp.study.expand import cohorts
+from oso_dp.study.of_row import run_of_row
+
+CONFIGS = ["paper", "spotcheck", "controls", "stopping", "one_epoch", "ag_news_partial", "demo"]
+
+
+def planned(cohort) -> PlannedCohort:
+    noise = 1.5 if cohort.private else 0.0
+    return PlannedCohort(**vars(cohort), noise_multiplier=noise)
+
+
+def row_of(cohort, run) -> dict:
+    names = ["dataset", "method", "k", "epsilon", "delta", "selection", "momentum", "examples"]
+    names += ["batch_size", "epochs", "precision", "settings"]
+    point = ["run_id", "seed", "learning_rate", "threshold", "quantile"]
+    noise = {"noise_multiplier": cohort.noise_multiplier if cohort.private else None}
+    row = {name: getattr(cohort, name) for name in names}
+    return row | {name: getattr(run, name) for name in point} | noise
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_planned_run_comes_back_from_its_row(repo, name: str) -> None:
+    """All that decides it: the cohort is equal in every field, and so is the run."""
+    every = [planned(cohort) for cohort in cohorts(load_config(repo / f"config/{name}.yaml"))]
+    assert every
+    for cohort in every:
+        for run in cohort.runs[:: max(1, len(cohort.runs) // 3)]:
+            again, repeated = run_of_row(row_of(cohort, run))
+            assert repeated == run
+            assert again == replace(cohort, runs=(run,))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("seed", 99), ("delta", 1e-6), ("momentum", 0.5), ("precision", "tf32"), ("run_id", "0" * 20)],
+)
+def test_values_of_another_run_are_refused(repo, column: str, value) -> None:
+    cohort = planned(cohorts(load_config(repo / "config/spotcheck.yaml"))[0])
+    row = row_of(cohort, cohort.runs[0]) | {column: value}
+    with pytest.raises(OsoError, match="its values give another identity"):
+        run_of_row(row)
+
+
+def test_a_row_without_settings_is_refused(repo) -> None:
+    cohort = planned(cohorts(load_config(repo / "config/spotcheck.yaml"))[0])
+    row = row_of(cohort, cohort.runs[0])
+    with pytest.raises(OsoError, match="settings: must not be null"):
+        run_of_row(row | {"settings": None})
+    with pytest.raises(OsoError, match="settings: 'model' is missing"):
+        run_of_row(row | {"settings": '{"settings": {}}'})
