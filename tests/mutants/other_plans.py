@@ -201,6 +201,20 @@ RESTARTS = of_kind(
         "what other code has done", "arrays.digest, str(cohort.noise_multiplier), kind, *ids"
     ),
     Fault(
+        "a run goes on with another gradient code",
+        "training/provenance.py",
+        '"gradients", ',
+        "",
+        T + "test_provenance.py",
+    ),
+    Fault(
+        "a run goes on with code that has the same length",
+        "training/provenance.py",
+        ' + b"\\0" + path.read_bytes())',
+        ' + b"\\0" + str(path.stat().st_size).encode())',
+        T + "test_provenance.py",
+    ),
+    Fault(
         "of a checkpoint's fingerprint one digit counts",
         "training/checkpoint.py",
         'content["fingerprint"] == fingerprint',

@@ -29,7 +29,7 @@ DOCUMENTED = [
         "bench",
         "account",
     ),
-    *("report", "cosine", "signs", "spotcheck", "paper", "clean", "help"),
+    *("report", "verify", "artifact", "cosine", "signs", "spotcheck", "paper", "clean", "help"),
     *("step-times", "precisions", "faults", "versions", "docs", "campaign", "collect"),
     *("campaign-pause", "campaign-resume", "campaign-stop"),
 ]

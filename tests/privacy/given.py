@@ -8,7 +8,7 @@ from torch import Tensor
 
 from oso_dp.privacy.mechanism import Mechanism, exact_sums
 from oso_dp.privacy.queries import Query
-from oso_dp.privacy.random_numbers import Noise, RandomNumbers
+from oso_dp.privacy.random_numbers import RandomNumbers, SumNoise
 
 
 class Given:
@@ -50,7 +50,7 @@ def normals_of(
 ) -> Tensor:
     """What it adds to zeros for a deviation of 1, float64 [R, *shape]."""
     zeros = torch.zeros(len(run_ids), *shape, dtype=torch.float64)
-    noise = Noise(purpose, torch.ones(len(run_ids)))
+    noise = SumNoise(purpose, torch.ones(len(run_ids)))
     (noised,) = random_numbers.noised(run_ids, step, [zeros], [noise])
     return noised
 

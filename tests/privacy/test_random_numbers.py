@@ -6,7 +6,7 @@ from tests.privacy.given import batch_of, normals_of
 from torch import Tensor
 
 from oso_dp.privacy import philox
-from oso_dp.privacy.random_numbers import BLOCK, NOISE_BLOCK, Noise, RandomNumbers
+from oso_dp.privacy.random_numbers import BLOCK, NOISE_BLOCK, RandomNumbers, SumNoise
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded, SystemEntropy
 
@@ -98,7 +98,7 @@ def test_each_sum_of_each_run_gets_its_own_noise(draws, dtype, threads, monkeypa
     ]
     before = [total.clone() for total in totals]
     deviations = [torch.tensor([0.5, 3.0, 1e4]), torch.tensor([7.0, 0.1, 2.0]), torch.ones(3) / 3]
-    noise = [Noise(*each) for each in zip(sizes, deviations, strict=True)]
+    noise = [SumNoise(*each) for each in zip(sizes, deviations, strict=True)]
     noised = draws.noised(RUNS, 9, totals, noise)
     assert all(map(torch.equal, totals, before))
     for total, one, size, answer in zip(totals, noise, sizes.values(), noised, strict=True):

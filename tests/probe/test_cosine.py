@@ -98,13 +98,13 @@ def parameter_count():
 def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
     """No step of an identity is released twice, and none is the run's own."""
     used = []
-    drawn = Seeded.normals
+    fill = Seeded.fill
 
-    def spy(self, run_ids, purpose, step, *more):
-        used.extend((run_id, purpose, step) for run_id in run_ids)
-        return drawn(self, run_ids, purpose, step, *more)
+    def spy(self, out, *whose):
+        used.append(whose)
+        fill(self, out, *whose)
 
-    monkeypatch.setattr(Seeded, "normals", spy)
+    monkeypatch.setattr(Seeded, "fill", spy)
     similarities(task(1.0), start(), arrays, (1, 2), (0.1, 1.0), realisations=2)
     assert len(used) == 2 + 2 * 2 * 2  # the run's steps, and steps x thresholds x realisations
     assert len(set(used)) == len(used)

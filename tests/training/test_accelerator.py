@@ -14,7 +14,7 @@ from oso_dp.gradients.rules import row_norms
 from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy import philox
-from oso_dp.privacy.random_numbers import BLOCK, Noise, RandomNumbers
+from oso_dp.privacy.random_numbers import BLOCK, RandomNumbers, SumNoise
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded, SystemEntropy
 from oso_dp.training.loop import train
@@ -57,7 +57,7 @@ def test_batches_are_padded_to_whole_blocks_and_nobody_is_left_out(device, rate:
 
 def test_the_systems_entropy_is_drawn_by_the_host_and_arrives(device) -> None:
     draws = RandomNumbers(SystemEntropy(), PoissonSampling(0.5), 1000, device)
-    nothing, noise = torch.zeros(1, 1000, device=device), Noise("noise", torch.ones(1))
+    nothing, noise = torch.zeros(1, 1000, device=device), SumNoise("noise", torch.ones(1))
     first, again = (draws.noised(["a"], 1, [nothing], [noise])[0] for _ in range(2))
     assert first.device.type == device.type
     assert not torch.equal(first, again)

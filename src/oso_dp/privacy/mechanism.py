@@ -20,7 +20,7 @@ from oso_dp.privacy.groups import Group
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.privacy.queries import QUERIES, Query, made_of_same_parts
-from oso_dp.privacy.random_numbers import Noise, RandomNumbers
+from oso_dp.privacy.random_numbers import RandomNumbers, SumNoise
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Randomness, Seeded
 
@@ -175,12 +175,12 @@ class Mechanism:
         return answers
 
 
-def _noise_for(query: Query, runs: slice, total: Tensor) -> Noise:
+def _noise_for(query: Query, runs: slice, total: Tensor) -> SumNoise:
     # The multiplier is part of the purpose: two answers that differ in it alone would give the
     # exact sum away. Seven digits, because the last ones differ between machines.
     purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
     deviation = query.noise_multiplier * query.sensitivity(runs)
-    return Noise(purpose, torch.as_tensor(deviation, device=total.device).expand(len(total)))
+    return SumNoise(purpose, torch.as_tensor(deviation, device=total.device).expand(len(total)))
 
 
 def exact_sums(

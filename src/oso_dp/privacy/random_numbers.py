@@ -24,7 +24,7 @@ BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Noise:
+class SumNoise:
     """What a sum gets: from which stream, and each run's standard deviation, [R]."""
 
     purpose: str
@@ -63,7 +63,7 @@ class RandomNumbers:
         return torch.from_numpy(indices).to(self.device), torch.from_numpy(present).to(self.device)
 
     def noised(
-        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[Noise]
+        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[SumNoise]
     ) -> list[Tensor]:
         """Each total, [R, ...], plus fresh noise, in the total's type.
 
@@ -73,7 +73,7 @@ class RandomNumbers:
         return add(run_ids, step, totals, noise)
 
     def _on_host_noised(
-        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[Noise]
+        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[SumNoise]
     ) -> list[Tensor]:
         """A block of one run's total after the other, while the block is in the cache."""
         exact = [total.cpu().reshape(len(run_ids), -1).numpy() for total in totals]
@@ -103,7 +103,7 @@ class RandomNumbers:
         ]
 
     def _on_device_noised(
-        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[Noise]
+        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[SumNoise]
     ) -> list[Tensor]:
         noised = []
         for total, one in zip(totals, noise, strict=True):

@@ -16,7 +16,7 @@ from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientCode
 from oso_dp.methods import State
-from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import study_training
 from oso_dp.training.problem import Task
@@ -111,13 +111,16 @@ def _release(
     task: Task, state: State, answers: "Answers", gradients: RememberingGradients
 ) -> _Release:
     batch_size = task.batch_size
-    gradient, direction = gradients.sums[0].double()
-    in_gradient, in_direction = (gradients.weights[0] > 0).sum(dim=1).tolist()
-    one = slice(0, 1)
-    noise = [
-        query.noise_multiplier * float(query.sensitivity(one))
-        for query in task.method.queries(state)
-    ]
+    one, queries = slice(0, 1), task.method.queries(state)
+    # Both queries are made of two parts: the gradients up to C, and unit vectors of those beyond.
+    short, units = gradients.sums.double().unbind(dim=1)
+    gradient, direction = (
+        query.combined(short, units, one)[0]
+        for query in queries
+        if isinstance(query, ClippingQuery)
+    )
+    unclipped, clipped = (gradients.weights[0] > 0).sum(dim=1).tolist()
+    noise = [query.noise_multiplier * float(query.sensitivity(one)) for query in queries]
     return _Release(
         float(state.threshold[0]),
         float(state.learning_rate[0]),
@@ -127,7 +130,7 @@ def _release(
         ),
         (gradient, direction),
         (noise[0], noise[1]),
-        in_direction / in_gradient if in_gradient else math.nan,
+        clipped / (unclipped + clipped) if unclipped + clipped else math.nan,
     )
 
 

@@ -70,22 +70,22 @@ def verify(
     order: Sequence[Stored],
     arrays_of: Callable[[Cohort], Arrays],
     seconds: float,
-    now: Callable[[], float],
+    clock: Callable[[], float],
 ) -> Iterator[tuple[Stored, Verdict]]:
     """Train as many of these again, in this order, as are expected to fit into the time.
 
-    At least one: the first. What does not fit any more is passed over. `now`: a clock, in seconds.
+    At least one: the first. What does not fit any more is passed over. `clock`: in seconds.
     """
-    began, spent, expected = now(), 0.0, 0.0
+    began, spent, expected = clock(), 0.0, 0.0
     spread = deviations(results)
     for number, one in enumerate(order):
         pace = spent / expected if expected else 1.0  # this machine against those of before
-        if number and now() - began + pace * one.seconds > seconds:
+        if number and clock() - began + pace * one.seconds > seconds:
             continue
-        started = now()
+        started = clock()
         mine = results.evaluations[results.evaluations["run_id"] == one.run.run_id]
         yield one, _again(one, mine, arrays_of(one.cohort), spread.get(one.run.run_id, 0.0))
-        spent, expected = spent + now() - started, expected + one.seconds
+        spent, expected = spent + clock() - started, expected + one.seconds
 
 
 def deviations(results: Results) -> dict[str, float]:
@@ -98,8 +98,8 @@ def deviations(results: Results) -> dict[str, float]:
     runs = results.runs.set_index("run_id")
     points = [runs[name] for name in (*COHORT, "precision", "settings", *POINT)]
     of_point = best.reindex(runs.index).groupby(points, dropna=False)
-    found: dict[str, float] = of_point.transform("std").fillna(0.0).to_dict()
-    return found
+    spread: dict[str, float] = of_point.transform("std").fillna(0.0).to_dict()
+    return spread
 
 
 def _again(one: Stored, evaluations: pd.DataFrame, arrays: Arrays, deviation: float) -> Verdict:
@@ -113,8 +113,8 @@ def _again(one: Stored, evaluations: pd.DataFrame, arrays: Arrays, deviation: fl
     finally:
         torch.set_num_threads(before)
     (row,) = rows.runs
-    found = pd.DataFrame(rows.evaluations, columns=list(evaluations.columns))
-    return judge(one.row, evaluations, row, found, deviation)
+    new_evaluations = pd.DataFrame(rows.evaluations, columns=list(evaluations.columns))
+    return judge(one.row, evaluations, row, new_evaluations, deviation)
 
 
 def of_datasets(stored: Sequence[Stored], datasets: Sequence[str]) -> list[Stored]:
