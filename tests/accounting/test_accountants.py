@@ -3,8 +3,9 @@
 import math
 
 import pytest
+from dp_accounting import NeighboringRelation, UnsupportedEventError, dp_event
 
-from oso_dp.accounting.accountants import epsilon_of, epsilon_of_event
+from oso_dp.accounting.accountants import epsilon_of, epsilon_of_event, fresh_accountant
 from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
@@ -84,3 +85,14 @@ def test_a_delta_out_of_range_is_refused(accountant: str, delta: float) -> None:
 def test_an_unknown_accountant_is_refused() -> None:
     with pytest.raises(OsoError, match="accountant 'gdp'"):
         epsilon_of([Ledger(MNIST, [((SumQuery("g", 1.0),), 1)])], DELTA, "gdp")
+
+
+@pytest.mark.parametrize("name", ["rdp", "rdp_quick", "pld"])
+def test_an_accountant_is_made_for_the_relation_of_the_sampling(name, monkeypatch) -> None:
+    """Asked for another relation than Poisson batches have, it does not know the event."""
+    event = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0))
+    fresh_accountant(name, PoissonSampling(0.01)).compose(event)
+    other = NeighboringRelation.REPLACE_ONE
+    monkeypatch.setattr(PoissonSampling, "relation", other)
+    with pytest.raises(UnsupportedEventError):
+        fresh_accountant(name, PoissonSampling(0.01)).compose(event)

@@ -4,6 +4,8 @@ import json
 import math
 
 import pytest
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
@@ -176,6 +178,17 @@ def test_an_epsilon_out_of_range_is_refused(epsilon: float) -> None:
 def test_a_delta_out_of_range_is_refused(delta: float) -> None:
     with pytest.raises(OsoError, match="delta"):
         search(9).noise_multiplier(3.0, delta)
+
+
+@pytest.mark.parametrize(("steps", "runs", "shape"), [(3, 2, 0.0), (40, 9, 1.0), (1172, 81, 0.5)])
+def test_random_stopping_is_priced_by_its_steps_mean_and_shape(steps, runs, shape) -> None:
+    """As dp_accounting prices these very numbers."""
+    one = dp_event.SelfComposedDpEvent(
+        dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(0.9)), steps
+    )
+    spent = RdpAccountant().compose(dp_event.RepeatAndSelectDpEvent(one, runs, shape))
+    priced = Search(PoissonSampling(0.01), steps, runs, "random_stopping", shape)
+    assert priced.epsilon(0.9, DELTA) == pytest.approx(spent.get_epsilon(DELTA), rel=1e-9)
 
 
 def test_random_stopping_has_no_pld() -> None:

@@ -110,22 +110,18 @@ PRICE = [
         A + "test_search.py",
     ),
     Fault(
-        "an accountant takes replacing an example for removing it",
+        "rdp's accountant has a relation of its own, not the sampling's",
         "accounting/accountants.py",
         "return RdpAccountant(orders, neighboring_relation=sampling.relation)",
-        "from dp_accounting import NeighboringRelation\n\n"
-        "        other = NeighboringRelation.REPLACE_SPECIAL\n"
-        "        return RdpAccountant(orders, neighboring_relation=other)",
-        f"{A}test_search.py {A}test_accountants.py",
+        "return RdpAccountant(orders)",
+        A + "test_accountants.py",
     ).of("books"),
     Fault(
-        "pld's accountant has another relation than the sampling",
+        "pld's accountant has a relation of its own, not the sampling's",
         "accounting/accountants.py",
         "return PLDAccountant(neighboring_relation=sampling.relation)",
-        "from dp_accounting import NeighboringRelation\n\n"
-        "        other = NeighboringRelation.REPLACE_SPECIAL\n"
-        "        return PLDAccountant(neighboring_relation=other)",
-        f"{A}test_search.py {A}test_accountants.py",
+        "return PLDAccountant()",
+        A + "test_accountants.py",
     ).of("books"),
     Fault(
         "random stopping is priced for one step less",

@@ -162,6 +162,7 @@ def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
         on_progress=noted(steps),
     )
     assert steps[0] == (0, 1)
+    assert not list(tmp_path.glob("*damaged*"))  # it is another code's, and whole
 
 
 def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> None:
