@@ -89,10 +89,17 @@ def test_an_unknown_accountant_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["rdp", "rdp_quick", "pld"])
 def test_an_accountant_is_made_for_the_relation_of_the_sampling(name, monkeypatch) -> None:
-    """Asked for another relation than Poisson batches have, it does not know the event."""
-    event = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0))
-    fresh_accountant(name, PoissonSampling(0.01)).compose(event)
-    other = NeighboringRelation.REPLACE_ONE
-    monkeypatch.setattr(PoissonSampling, "relation", other)
-    with pytest.raises(UnsupportedEventError):
-        fresh_accountant(name, PoissonSampling(0.01)).compose(event)
+    """Asked for another relation, it gives another epsilon, or does not know the event."""
+    one = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0))
+
+    def epsilon() -> float | None:
+        try:
+            spent = fresh_accountant(name, PoissonSampling(0.01)).compose(one, 100)
+        except UnsupportedEventError:
+            return None
+        return spent.get_epsilon(DELTA)
+
+    right = epsilon()
+    assert right is not None
+    monkeypatch.setattr(PoissonSampling, "relation", NeighboringRelation.REPLACE_ONE)
+    assert epsilon() != right
