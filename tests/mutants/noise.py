@@ -63,6 +63,11 @@ NOISE = [
         "noised(\n            self.run_ids[runs],\n",
         "noised(\n            [self.run_ids[0]] * len(self.run_ids[runs]),\n",
     ).of("company"),
+    in_mechanism(
+        "a deviation is rounded to float32, which may be less",
+        "torch.as_tensor(deviation, dtype=torch.float64, device=total.device)",
+        "torch.as_tensor(deviation, device=total.device)",
+    ),
     in_random_numbers(
         "one number as the noise of all coordinates",
         "            numbers += part\n",

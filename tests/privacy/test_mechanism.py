@@ -14,7 +14,7 @@ from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
-from oso_dp.privacy.streams import SystemEntropy
+from oso_dp.privacy.streams import Seeded, SystemEntropy
 
 
 def size_of(mechanism: Mechanism, step: int) -> int:
@@ -242,3 +242,25 @@ def test_with_the_systems_entropy_nothing_repeats() -> None:
     assert batches[0] != batches[1]
     assert torch.corrcoef(torch.stack(answers))[0, 1].abs() < 0.05
     assert answers[0].std().item() == pytest.approx(6.0, rel=0.03)
+
+
+def test_the_deviation_of_noise_has_all_its_digits() -> None:
+    """Of a number that float32 would round down: the noise would be less than was paid for."""
+    mechanism = always_empty(Mechanism(["a", "b"], examples=100, batch_size=7))
+    nu, threshold = 7.124, torch.tensor([0.3, 5.0])
+    assert float(torch.tensor(nu)) < nu
+    queries = [ClippedDirection(nu, threshold), ClippedGradient(nu, threshold)]
+
+    class Nobody:
+        def norms(self) -> torch.Tensor:
+            return torch.zeros(2, 0, dtype=torch.float64)
+
+        def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
+            return torch.zeros(2, 2, 50, dtype=torch.float64)
+
+    answers = mechanism.release(slice(0, 2), 1, queries, lambda _: Nobody())
+    for query in queries:
+        drawn = Seeded().normals(["a", "b"], f"noise/{query.name}/7.124", 1, (50,))
+        deviation = (nu * threshold).double().numpy() if query is queries[1] else [nu, nu]
+        expected = drawn * np.array(deviation)[:, None] / 7
+        np.testing.assert_allclose(answers[query.key].numpy(), expected, rtol=1e-15)

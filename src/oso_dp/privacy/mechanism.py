@@ -180,7 +180,8 @@ def _noise_for(query: Query, runs: slice, total: Tensor) -> SumNoise:
     # exact sum away. Seven digits, because the last ones differ between machines.
     purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
     deviation = query.noise_multiplier * query.sensitivity(runs)
-    return SumNoise(purpose, torch.as_tensor(deviation, device=total.device).expand(len(total)))
+    exact = torch.as_tensor(deviation, dtype=torch.float64, device=total.device)
+    return SumNoise(purpose, exact.expand(len(total)))
 
 
 def exact_sums(
