@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ELSEWHERE = (
-    *("README.md", "CHANGELOG.md", "config/README.md", "results/README.md"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "config/README.md", "results/README.md"),
     *("workflow/profiles/README.md", "benchmarks/README.md"),
 )
 FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<lines>.*?)^```$", re.M | re.S)
