@@ -8,7 +8,7 @@ DATA_DIR ?=
 MINUTES ?= 60
 PROCESSES ?= $(CORES)
 NICE ?= 19
-PLANS ?= spotcheck controls ag_news_partial ag_news_partial_beyond paper
+PLANS ?= spotcheck controls no_search ag_news_partial ag_news_partial_beyond paper
 ONLY ?=
 # For `make mutants` and `make mutation`: which, how many, how long (tests/*/__main__.py).
 MUTANTS ?=

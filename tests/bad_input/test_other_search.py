@@ -58,6 +58,25 @@ def test_the_same_grid_is_not(place, oso) -> None:
     refused(oso(*TRAIN, "--plan", "plan.json"), "none.npz")  # it came as far as the data
 
 
+def test_guesses_may_be_any_number(place) -> None:
+    """Each has a budget of its own: guesses over other ranges take nothing from these."""
+
+    def guesses(text):
+        plan = make_plan(study(text + "selection: single\n"))
+        return replace(plan, cohorts=tuple(one for one in plan.cohorts if one.private))
+
+    alone, other = guesses(STUDY), guesses(OTHER)
+    for kind, rows in rows_of(alone).items():
+        write(place / "guesses", kind, rows)
+    refuse_other_search(place / "guesses", other.cohorts)
+    for kind, rows in rows_of(other).items():
+        write(place / "guesses_too", kind, rows)
+    collect([place / "guesses", place / "guesses_too"], place / "both")
+    accounts = account(read_results(place / "both").runs)
+    require_within(accounts)
+    assert {one.runs for one in accounts} == {1}
+
+
 def test_other_cohorts_of_a_store_in_one_file_are_none_of_it(place) -> None:
     """Of another budget, say: each is a search of its own, with points of its own."""
     lines = STUDY.replace("epsilons: [3]", "epsilons: [3, 9]") + OTHER.removeprefix(STUDY)

@@ -18,6 +18,7 @@ SHIPPED += [
     "ag_news_partial_beyond",
     "ag_news_partial_stopping",
     "signs",
+    "no_search",
 ]
 
 
@@ -143,7 +144,7 @@ BAD = {
     ),
     "loss otherwise": ("loss", "max", "datasets.mnist.loss: input should be 'mean' or 'sum'"),
     "no data set": ({"datasets": {}}, "datasets: dictionary should have at least 1 item"),
-    "unknown selection": ({"selection": "best"}, "selection: input should be 'composition' or"),
+    "unknown selection": ({"selection": "best"}, "selection: input should be 'composition', 'ran"),
     "unknown shape": ({"stopping_shape": 0.5}, "stopping_shape: input should be 'logarithmic',"),
     "no method": ({"methods": {}}, "methods: dictionary should have at least 1 item"),
     "epsilon zero": ("epsilons", [0], "greater than 0 (found 0)"),

@@ -3,7 +3,8 @@
 `composition`: all N runs of T steps are released, N x T subsampled Gaussians (Galli et al.,
 "Experiments"). `random_stopping`: candidates are drawn at random from the grid, a random number of
 times, and only the best is released (Papernot and Steinke 2022); its privacy cost grows far more
-slowly with the mean number of runs, and nobody knows beforehand how many there will be.
+slowly with the mean number of runs, and nobody knows beforehand how many there will be. `single`:
+one run, without a search.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from oso_dp.accounting.accountants import (
     orders_around,
     quiet,
 )
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, TUNING_ACCOUNTING
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, SINGLE, TUNING_ACCOUNTING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -67,6 +68,8 @@ class Search:
             raise OsoError(f"shape {self.shape:g}: must be at least 0")
         if self.tuning_accounting == RANDOM_STOPPING and self.runs == 1:
             raise OsoError("runs 1: random stopping needs a mean of more than one run")
+        if self.tuning_accounting == SINGLE and self.runs != 1:
+            raise OsoError(f"runs {self.runs}: selection {SINGLE} is one run, without a search")
 
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
         """Epsilon at delta of the whole search when each step's sums together have nu."""
@@ -107,7 +110,7 @@ class Search:
         if not least <= epsilon < most:
             return self._least(fresh, epsilon, delta, None, tolerance)
         near = self._calibrated(quick, epsilon, delta, _SMALLEST, _LARGEST, 1e-3)
-        if self.tuning_accounting == COMPOSITION:  # the other way looks at all orders together
+        if self.tuning_accounting != RANDOM_STOPPING:  # which looks at all orders together
             few = orders_around(self._best_order(quick, near, delta))
             at_few = partial(fresh_accountant, "rdp", self.sampling, few)
             nu = self._least(at_few, epsilon, delta, 1.01 * near, tolerance)
@@ -175,13 +178,13 @@ class Search:
             return float(spent.get_epsilon_and_optimal_order(delta)[1])
 
     def _event(self, noise_multiplier: float) -> DpEvent:
-        if self.tuning_accounting == COMPOSITION:
+        if self.tuning_accounting != RANDOM_STOPPING:
             return composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
         one = composed_event({(self.sampling, noise_multiplier): self.steps})
         return _stopped(one, self.runs, self.shape)
 
     def _check_pld(self, epsilon: float) -> None:
-        if self.tuning_accounting != COMPOSITION:
+        if self.tuning_accounting == RANDOM_STOPPING:
             raise OsoError("accountant pld: random stopping is accounted for by rdp only")
         if epsilon > _MOST_FOR_PLD:
             raise OsoError(

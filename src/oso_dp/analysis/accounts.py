@@ -14,6 +14,9 @@ Under random stopping a search makes N runs on average and releases the best. It
 that release's, not that of all the rows: they are there so that the search's outcome can be
 computed instead of drawn. Each run is charged as a whole run with the least noise of the stored.
 
+Without a search (`single`) each row has the budget to itself, and an account is that of the
+costliest. Whoever published several would pay for a composition: they stand there to be compared.
+
 All this is for public data. A user's own data that are not public have one account for all that
 was released of them (`total_accounts`).
 """
@@ -28,7 +31,7 @@ import pandas as pd
 
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
-from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.accounting.tuning import RANDOM_STOPPING, SINGLE
 from oso_dp.analysis.charges import SLACK, GridAccount, completed, whole_run
 from oso_dp.analysis.total_accounts import of_totals, total_accounts
 from oso_dp.errors import OsoError
@@ -123,7 +126,7 @@ def costliest(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
     """
     by_dataset: dict[str, GridAccount] = {}
     for grid in accounts:
-        if grid.tuning_accounting != COMPOSITION:
+        if grid.tuning_accounting == RANDOM_STOPPING:
             continue
         best = by_dataset.setdefault(grid.dataset, grid)
         if grid.spent / grid.epsilon > best.spent / best.epsilon:
@@ -162,22 +165,23 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
     first = _records(rows)[0]
     delta = float(first["delta"])
     ledgers = {row["run_id"]: ledger_of(row) for row in _records(rows)}
+    alone = first["selection"] == SINGLE
     # Points under whatever seed: more than the grid has would be a larger grid, spread over seeds.
-    size = max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))
+    size = 1 if alone else max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))
     filler = whole_run(list(ledgers.values()), int(first["steps"]))
     stopped = None  # what a search costs whose runs are drawn at random
-    if first["selection"] != COMPOSITION:
+    if first["selection"] == RANDOM_STOPPING:
         stopped = epsilon_of_stopped(filler, size, SHAPES[first["stopping_shape"]], delta)
     charged: list[tuple[float, int, tuple[Ledger, ...]]] = []
-    for _, seed in rows.groupby("seed"):
-        stored = [completed(ledgers[run_id], filler) for run_id in seed["run_id"]]
+    for _, together in rows.groupby("run_id" if alone else "seed"):
+        stored = [completed(ledgers[run_id], filler) for run_id in together["run_id"]]
         whole = (*stored, *[filler] * (size - len(stored)))
         spent = epsilon_of(whole, delta) if stopped is None else stopped
         charged.append((spent, len(stored), whole))
     # Would the runs that are there exceed it, the size of their grid does not matter.
-    known = stopped is not None or rows[_CHOICES].notna().all()
+    known = alone or stopped is not None or rows[_CHOICES].notna().all()
     least = 0.0 if known else max(epsilon_of(whole[:count], delta) for _, count, whole in charged)
-    spent, count, whole = max(charged, key=lambda seed: seed[0])
+    spent, count, whole = max(charged, key=lambda part: part[0])
     return GridAccount(
         dataset=first["dataset"],
         method=first["method"],
@@ -186,7 +190,7 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         delta=delta,
         runs=len(whole),
         stored=count,
-        seeds=len(charged),
+        seeds=rows["seed"].nunique(),
         spent=spent,
         ledgers=whole,
         tuning_accounting=first["selection"],
@@ -204,10 +208,10 @@ def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None,
         return cohort.grid_runs, cohort.stopping_shape, choices or cohort.settings
     said = settings_of(row)
     shape = said.get("stopping_shape")
-    if "grid_runs" in said and (shape is None) == (row["selection"] == COMPOSITION):
+    if "grid_runs" in said and (shape is None) == (row["selection"] != RANDOM_STOPPING):
         return said["grid_runs"], shape, choices
     size = default_grid_size(row["method"], int(row["k"]))
-    if row["selection"] == COMPOSITION:
+    if row["selection"] != RANDOM_STOPPING:
         return size, None, choices
     sampling = PoissonSampling(row["batch_size"] / row["examples"])
     search = Search(sampling, int(row["steps"]), size, row["selection"])

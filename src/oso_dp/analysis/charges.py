@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.privacy.ledger import Ledger, SumQuery
 
 SLACK = 1 + 1e-9
@@ -24,8 +24,8 @@ class GridAccount:
     k: int
     epsilon: float  # the budget
     delta: float
-    runs: int  # N, of the whole grid; under random stopping, on average
-    stored: int  # of the costliest seed
+    runs: int  # N, of the whole grid; under random stopping, on average; 1 without a search
+    stored: int  # of the costliest seed; 1 without a search
     seeds: int
     spent: float  # epsilon by RDP, from the ledgers
     ledgers: tuple[Ledger, ...]  # N of them: what `spent` was computed from
@@ -54,7 +54,7 @@ class GridAccount:
 
     def spent_by(self, accountant: str) -> float:
         """The same by another accountant: pld, prv. NaN under random stopping: RDP alone can."""
-        if self.tuning_accounting != COMPOSITION:
+        if self.tuning_accounting == RANDOM_STOPPING:
             return math.nan
         return epsilon_of(self.ledgers, self.delta, accountant)
 

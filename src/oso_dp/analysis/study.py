@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.tuning import RANDOM_STOPPING
+from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.analysis.checkpoint_rules import checkpoints, choose
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.measured import no_step_times
@@ -105,8 +105,9 @@ class Study:
 
 
 def _composed(values: pd.DataFrame) -> pd.DataFrame:
-    """Without searches by random stopping, whose best point is not what such a search gives.
+    """Of searches whose best point is what they give.
 
-    What it gives, `oso_dp.analysis.random_stopping` computes.
+    What random stopping gives, `oso_dp.analysis.random_stopping` computes; guesses that are not
+    searched for stand in `oso_dp.analysis.guesses`.
     """
-    return values[values["selection"] != RANDOM_STOPPING]
+    return values[values["selection"] == COMPOSITION]

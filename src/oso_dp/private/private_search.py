@@ -16,7 +16,7 @@ from torch import nn
 
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.stopping import number_of_runs
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, TUNING_ACCOUNTING
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, SEARCHES
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -100,8 +100,8 @@ def search_private(
     budget = Budget(epsilon, delta, accountant)
     candidates = candidates_of(grid, training)
     choices = candidates[0].choices
-    if selection not in TUNING_ACCOUNTING:
-        allowed = ", ".join(TUNING_ACCOUNTING)
+    if selection not in SEARCHES:
+        allowed = ", ".join(SEARCHES)
         raise OsoError(f"selection {selection!r}: allowed are {allowed}")
     if (score is None) == (validation is None):
         raise OsoError("score, validation: give one of them: public data's score, or private data")

@@ -7,6 +7,7 @@ look like one search that is larger than its budget paid for, and nobody could t
 from collections.abc import Iterable
 from pathlib import Path
 
+from oso_dp.accounting.tuning import SINGLE
 from oso_dp.errors import OsoError
 from oso_dp.results.read import runs_of
 from oso_dp.study.cohort import Cohort
@@ -16,6 +17,8 @@ from oso_dp.study.identity import COHORT, POINT
 def refuse_other_search(store: Path, cohorts: Iterable[Cohort]) -> None:
     """OsoError that names the store and the cohort; nothing where there is no store yet."""
     for cohort in cohorts:
+        if cohort.selection == SINGLE:  # no search: each point has a budget of its own
+            continue
         held = _points(store, cohort)
         both = held | {run.point for run in cohort.runs}
         if len(both) > cohort.grid_runs:

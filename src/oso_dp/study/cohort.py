@@ -48,8 +48,8 @@ class Cohort:
     epsilon: float | None  # None for methods without privacy
     delta: float | None
     selection: str  # the column of that name: how tuning is accounted for (accounting.tuning)
-    stopping_shape: str | None  # distribution of the number of runs; None under composition
-    grid_runs: int  # N: all of the grid's runs are paid for, or that many on average
+    stopping_shape: str | None  # distribution of the number of runs under random stopping
+    grid_runs: int  # N: how many runs its budget pays for, or that many on average
     examples: int  # n
     batch_size: int  # expected
     epochs: int
@@ -66,7 +66,7 @@ class Cohort:
 
     @property
     def name(self) -> str:
-        """dataset.method.k9.eps3, then .random_stopping if it is."""
+        """dataset.method.k9.eps3, then .random_stopping or .single."""
         return cohort_name(vars(self))
 
     @property

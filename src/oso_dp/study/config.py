@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.data.catalogue import DATASETS, DIMENSIONS, DatasetInfo
 from oso_dp.data.installed import GROUP, OWN, info_of, installed_names
 from oso_dp.errors import OsoError
@@ -144,7 +144,7 @@ class StudyConfig(_Section):
     epochs: Annotated[Whole, Field(ge=1)] = 10
     evaluate_every: Annotated[Whole, Field(ge=1)] = 50
     tuning_accounting: Annotated[
-        Literal["composition", "random_stopping"], BeforeValidator(_with_underscores)
+        Literal["composition", "random_stopping", "single"], BeforeValidator(_with_underscores)
     ] = Field(
         COMPOSITION, alias="selection", description="How the search of a grid is accounted for."
     )
@@ -201,7 +201,7 @@ class StudyConfig(_Section):
         for name in ("granularities", "seeds"):
             _no_repeats(name, getattr(self, name))
         _no_repeats("grid.quantiles", self.grid.quantiles)
-        if self.tuning_accounting == COMPOSITION and self.stopping_shape != STOPPING_SHAPE:
+        if self.tuning_accounting != RANDOM_STOPPING and self.stopping_shape != STOPPING_SHAPE:
             raise ValueError(
                 f"stopping_shape {self.stopping_shape}: only where selection is random_stopping"
             )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, SINGLE
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Cohort, Point
@@ -66,8 +66,8 @@ def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
 def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float | None) -> Cohort:
     method, section, info = config.method(name), config.datasets[dataset], config.info(dataset)
     grid = candidates(method.search, config.grid, k)
-    # A search without privacy costs none: its runs serve studies of either accounting.
-    stopping = method.private and config.tuning_accounting == RANDOM_STOPPING
+    # A search without privacy costs none: its runs serve studies of every accounting.
+    way = config.tuning_accounting if method.private else COMPOSITION
     cohort = Cohort(
         dataset=dataset,
         model=section.model,
@@ -77,9 +77,9 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         k=k,
         epsilon=epsilon,
         delta=config.delta if method.private else None,
-        selection=config.tuning_accounting if stopping else COMPOSITION,
-        stopping_shape=config.stopping_shape if stopping else None,
-        grid_runs=len(grid),
+        selection=way,
+        stopping_shape=config.stopping_shape if way == RANDOM_STOPPING else None,
+        grid_runs=1 if way == SINGLE else len(grid),
         examples=info.examples,
         batch_size=config.batch_size,
         epochs=config.epochs,

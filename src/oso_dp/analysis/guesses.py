@@ -1,0 +1,153 @@
+"""Guess or search: runs that spend the whole budget alone, beside the best of a searched grid.
+
+A grid of N runs under one budget gives each run more noise than a run without a search has. So a
+guess of the hyperparameters that misses the best point may still do better than the search. Here
+each point of a grid is such a guess, and one budget pays for its run alone.
+
+How wide the range of guesses is that beat the search: on a logarithmic axis each value of the grid
+stands for a stretch one step wide.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.accounting.tuning import SINGLE
+from oso_dp.analysis.keys import CELL, POINT
+from oso_dp.analysis.points import grid_points, main_variants
+from oso_dp.analysis.row_order import ordered
+from oso_dp.analysis.study import Study
+from oso_dp.analysis.verdicts import Difference, Sample, difference
+from oso_dp.metrics import is_higher_better
+
+# What a guess is compared with: the best of its own method's search, and of Online's.
+SEARCHED = ("own", "online")
+
+GUESSES = [
+    *CELL,
+    *("metric", *POINT),
+    *("mean", "std", "seeds", "diverged", "noise_multiplier"),  # printed unit
+    *(
+        f"{searched}_{name}"
+        for searched in SEARCHED
+        # The searched grid's best, what a guess has above it (positive is better), half of the
+        # 95 % interval of that.
+        for name in ("mean", "std", "seeds", "points", "noise_multiplier", "gain", "gain_half")
+    ),
+]
+RANGES = [
+    *CELL,
+    *("metric", "guesses", "noise_multiplier", "best_mean", "best_std", "best_seeds"),
+    *(f"best_{name}" for name in POINT),
+    *(
+        f"{searched}_{name}"
+        for searched in SEARCHED
+        for name in ("mean", "std", "seeds", "points", "noise_multiplier")
+    ),
+    # How many guesses beat the search: in the mean, surely (the interval lies above 0), possibly
+    # (it does not lie below); and how many decades of an axis these are, at the best of the others.
+    *(
+        f"{searched}_{name}"
+        for searched in SEARCHED
+        for name in (
+            *("beat", "surely", "possibly"),
+            *("learning_rate_decades", "threshold_decades"),
+            *("learning_rate_decades_surely", "learning_rate_decades_possibly"),
+        )
+    ),
+]
+
+
+def guesses(study: Study) -> pd.DataFrame:
+    """One row per guess, columns `GUESSES`; a cell's in the order of its grid."""
+    return study.once("guesses", lambda: _guesses(study))
+
+
+def ranges(study: Study) -> pd.DataFrame:
+    """One row per cell of `guesses`, columns `RANGES`."""
+    cells = guesses(study).groupby(CELL, sort=False)
+    return ordered(pd.DataFrame([_range(cell) for _, cell in cells], columns=RANGES))
+
+
+def _guesses(study: Study) -> pd.DataFrame:
+    alone = study.values[study.values["selection"] == SINGLE]
+    if alone.empty:
+        return pd.DataFrame(columns=GUESSES)
+    best = study.best.set_index(CELL).sort_index()
+    rows = []
+    for guess in main_variants(grid_points(alone)).to_dict("records"):
+        factor, sign = labels.scale(guess["metric"]), 1 if is_higher_better(guess["metric"]) else -1
+        row = guess | {"mean": guess["mean"] * factor, "std": guess["std"] * factor}
+        for searched in SEARCHED:
+            method = guess["method"] if searched == "own" else searched
+            row |= {
+                f"{searched}_{name}": value
+                for name, value in _beside(
+                    row, best, (*(guess[name] for name in CELL[:-1]), method), factor, sign
+                ).items()
+            }
+        rows.append(row)
+    return ordered(pd.DataFrame(rows, columns=GUESSES).sort_values(POINT, kind="stable"))
+
+
+def _beside(
+    row: dict, best: pd.DataFrame, cell: tuple, factor: float, sign: int
+) -> dict[str, float]:
+    """What `GUESSES` says of one search; nothing where the cell was not run."""
+    if cell not in best.index:
+        return {}
+    search = best.loc[cell]
+    mean, std = search["mean"] * factor, search["std"] * factor
+    beside = {"mean": mean, "std": std, "seeds": search["seeds"], "points": search["points"]}
+    beside["noise_multiplier"] = search["noise_multiplier"]
+    beside["gain"] = sign * (row["mean"] - mean)
+    gap = _difference(row, mean, std, search["seeds"])
+    return beside | {"gain_half": math.nan if gap is None else gap.half}
+
+
+def _difference(row: dict, mean: float, std: float, seeds: int) -> Difference | None:
+    if math.isnan(row["mean"]) or math.isnan(mean):
+        return None
+    ours, theirs = Sample(row["mean"], row["std"], int(row["seeds"])), Sample(mean, std, int(seeds))
+    return difference([(ours, theirs)])
+
+
+def _range(cell: pd.DataFrame) -> dict:
+    first = cell.iloc[0]
+    sign = 1 if is_higher_better(first["metric"]) else -1
+    row = {name: first[name] for name in (*CELL, "metric", "noise_multiplier")}
+    row |= {"guesses": len(cell)}
+    if cell["mean"].notna().any():
+        best = cell.loc[(sign * cell["mean"]).idxmax()]
+        row |= {f"best_{name}": best[name] for name in ("mean", "std", "seeds", *POINT)}
+    for searched in SEARCHED:
+        for name in ("mean", "std", "seeds", "points", "noise_multiplier"):
+            row[f"{searched}_{name}"] = first[f"{searched}_{name}"]
+        if pd.isna(first[f"{searched}_mean"]):
+            continue
+        gain, half = cell[f"{searched}_gain"], cell[f"{searched}_gain_half"].fillna(math.inf)
+        wins = {"": gain > 0, "_surely": gain - half > 0, "_possibly": gain + half >= 0}
+        row |= {
+            f"{searched}_{name}": int(won.sum())
+            for name, won in zip(("beat", "surely", "possibly"), wins.values(), strict=True)
+        }
+        for ending, won in wins.items():
+            row[f"{searched}_learning_rate_decades{ending}"] = _decades(cell, won, "learning_rate")
+        if "threshold" in labels.tuned(first["method"]):
+            row[f"{searched}_threshold_decades"] = _decades(cell, wins[""], "threshold")
+    return row
+
+
+def _decades(cell: pd.DataFrame, won: pd.Series, axis: str) -> float:
+    """How many decades of this axis the guesses cover that won, at the best of the other axes.
+
+    NaN where the grid has one value on it only.
+    """
+    values = np.log10(np.sort(cell[axis].dropna().unique()))
+    if len(values) < 2:
+        return math.nan
+    step = (values[-1] - values[0]) / (len(values) - 1)
+    others = [name for name in POINT if name != axis]
+    return float(won.groupby([cell[name] for name in others], dropna=False).sum().max() * step)
