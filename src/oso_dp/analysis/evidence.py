@@ -43,13 +43,14 @@ RUNS = ["runs", "diverged", "grid_points", "grid_size"]  # of ours, too
 class Evidence:
     """What a claim is judged from: cells (printed unit) with `CELLS`, ours with `RUNS`; our runs.
 
-    runs, step_times, cosine: None where they are not known, or not what is asked about.
+    runs, step_times, cosine, guesses: None where they are not known, or not what is asked about.
     """
 
     cells: pd.DataFrame
     runs: pd.DataFrame | None = None
     step_times: pd.DataFrame | None = None
     cosine: pd.DataFrame | None = None  # see `measured.read_cosine`
+    guesses: pd.DataFrame | None = None  # see `guesses.ranges`
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,27 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.tuning import SINGLE
+from oso_dp.analysis.budgets import grid_size
+from oso_dp.analysis.evidence import (
+    FAILS,
+    HOLDS,
+    NOT_RUN,
+    NOTHING,
+    UNDECIDED,
+    Evidence,
+    Finding,
+    Judge,
+)
 from oso_dp.analysis.keys import CELL, POINT
 from oso_dp.analysis.points import grid_points, main_variants
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
-from oso_dp.analysis.verdicts import Difference, Sample, difference
+from oso_dp.analysis.verdicts import Sample, difference
 from oso_dp.metrics import is_higher_better
 
 # What a guess is compared with: the best of its own method's search, and of Online's.
 SEARCHED = ("own", "online")
+_SEARCH = ("mean", "std", "seeds", "points", "grid_size", "noise_multiplier")
 
 GUESSES = [
     *CELL,
@@ -34,18 +46,14 @@ GUESSES = [
         for searched in SEARCHED
         # The searched grid's best, what a guess has above it (positive is better), half of the
         # 95 % interval of that.
-        for name in ("mean", "std", "seeds", "points", "noise_multiplier", "gain", "gain_half")
+        for name in (*_SEARCH, "gain", "gain_half")
     ),
 ]
 RANGES = [
     *CELL,
     *("metric", "guesses", "noise_multiplier", "best_mean", "best_std", "best_seeds"),
     *(f"best_{name}" for name in POINT),
-    *(
-        f"{searched}_{name}"
-        for searched in SEARCHED
-        for name in ("mean", "std", "seeds", "points", "noise_multiplier")
-    ),
+    *(f"{searched}_{name}" for searched in SEARCHED for name in _SEARCH),
     # How many guesses beat the search: in the mean, surely (the interval lies above 0), possibly
     # (it does not lie below); and how many decades of an axis these are, at the best of the others.
     *(
@@ -78,40 +86,36 @@ def _guesses(study: Study) -> pd.DataFrame:
     best = study.best.set_index(CELL).sort_index()
     rows = []
     for guess in main_variants(grid_points(alone)).to_dict("records"):
-        factor, sign = labels.scale(guess["metric"]), 1 if is_higher_better(guess["metric"]) else -1
+        factor = labels.scale(guess["metric"])
         row = guess | {"mean": guess["mean"] * factor, "std": guess["std"] * factor}
         for searched in SEARCHED:
             method = guess["method"] if searched == "own" else searched
             row |= {
                 f"{searched}_{name}": value
-                for name, value in _beside(
-                    row, best, (*(guess[name] for name in CELL[:-1]), method), factor, sign
-                ).items()
+                for name, value in _beside(study, row, best, method).items()
             }
         rows.append(row)
     return ordered(pd.DataFrame(rows, columns=GUESSES).sort_values(POINT, kind="stable"))
 
 
-def _beside(
-    row: dict, best: pd.DataFrame, cell: tuple, factor: float, sign: int
-) -> dict[str, float]:
-    """What `GUESSES` says of one search; nothing where the cell was not run."""
-    if cell not in best.index:
+def _beside(study: Study, row: dict, best: pd.DataFrame, method: str) -> dict[str, float]:
+    """What `GUESSES` says of this method's search; nothing where the cell was not run."""
+    dataset, k, epsilon = (row[name] for name in CELL[:-1])
+    if (dataset, k, epsilon, method) not in best.index:
         return {}
-    search = best.loc[cell]
+    search = best.loc[(dataset, k, epsilon, method)]
+    factor = labels.scale(row["metric"])
     mean, std = search["mean"] * factor, search["std"] * factor
-    beside = {"mean": mean, "std": std, "seeds": search["seeds"], "points": search["points"]}
-    beside["noise_multiplier"] = search["noise_multiplier"]
-    beside["gain"] = sign * (row["mean"] - mean)
-    gap = _difference(row, mean, std, search["seeds"])
-    return beside | {"gain_half": math.nan if gap is None else gap.half}
-
-
-def _difference(row: dict, mean: float, std: float, seeds: int) -> Difference | None:
+    beside = {name: search[name] for name in ("seeds", "points", "noise_multiplier")}
+    beside |= {"mean": mean, "std": std}
+    beside["grid_size"] = grid_size(dataset, method, k, study.budget)
     if math.isnan(row["mean"]) or math.isnan(mean):
-        return None
-    ours, theirs = Sample(row["mean"], row["std"], int(row["seeds"])), Sample(mean, std, int(seeds))
-    return difference([(ours, theirs)])
+        return beside
+    ours = Sample(row["mean"], row["std"], int(row["seeds"]))
+    gap = difference([(ours, Sample(mean, std, int(search["seeds"])))])
+    sign = 1 if is_higher_better(row["metric"]) else -1
+    beside["gain"] = sign * (row["mean"] - mean)
+    return beside | {"gain_half": math.nan if gap is None else gap.half}
 
 
 def _range(cell: pd.DataFrame) -> dict:
@@ -123,7 +127,7 @@ def _range(cell: pd.DataFrame) -> dict:
         best = cell.loc[(sign * cell["mean"]).idxmax()]
         row |= {f"best_{name}": best[name] for name in ("mean", "std", "seeds", *POINT)}
     for searched in SEARCHED:
-        for name in ("mean", "std", "seeds", "points", "noise_multiplier"):
+        for name in _SEARCH:
             row[f"{searched}_{name}"] = first[f"{searched}_{name}"]
         if pd.isna(first[f"{searched}_mean"]):
             continue
@@ -151,3 +155,35 @@ def _decades(cell: pd.DataFrame, won: pd.Series, axis: str) -> float:
     step = (values[-1] - values[0]) / (len(values) - 1)
     others = [name for name in POINT if name != axis]
     return float(won.groupby([cell[name] for name in others], dropna=False).sum().max() * step)
+
+
+def wide_guesses(method: str, decades: float) -> Judge:
+    """That guesses of rho over so many decades beat the best of the method's own search.
+
+    At each k and epsilon that has both: surely at all of them, or at one not even possibly.
+    """
+
+    def judge(evidence: Evidence, dataset: str) -> Finding:
+        if evidence.guesses is None:
+            return Finding(NOTHING)
+        rows = evidence.guesses
+        rows = rows[(rows["dataset"] == dataset) & (rows["method"] == method)]
+        rows = rows[rows["own_mean"].notna()]
+        if rows.empty:
+            return Finding(NOT_RUN, f"no guess of {labels.method_label(method)} beside its search")
+        surely, possibly = (
+            rows[f"own_learning_rate_decades_{how}"] for how in ("surely", "possibly")
+        )
+        verdict = HOLDS if (surely >= decades).all() else UNDECIDED
+        if (possibly < decades).any():
+            verdict = FAILS
+        text = "; ".join(
+            f"k = {row['k']}, ε = {row['epsilon']:g}: {row['own_learning_rate_decades']:.1f} "
+            f"decades [{row['own_learning_rate_decades_surely']:.1f}, "
+            f"{row['own_learning_rate_decades_possibly']:.1f}]"
+            for row in rows.to_dict("records")
+        )
+        numbers = {"low": float(surely.min()), "high": float(possibly.max()), "margin": decades}
+        return Finding(verdict, text, {**numbers, "grids": len(rows)})
+
+    return judge

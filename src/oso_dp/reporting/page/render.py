@@ -27,9 +27,9 @@ PAPER_URL = "https://doi.org/10.1609/aaai.v38i11.29099"
 # Tables to which page.html.j2 gives a place by their name; others are folded into the appendices.
 _PLACED = {
     *("claims", "questions", "table_01", "runs", "noise_multipliers", "search_cost"),
-    *("search_outcome", "figures", "accounting", "checkpoint_rules", "beyond"),
+    *("search_outcome", "no_search", "figures", "accounting", "checkpoint_rules", "beyond"),
 }
-_KINDS_PLACED = ("noise", "search_cost", "cosine", "steering", "signs")
+_KINDS_PLACED = ("noise", "search_cost", "no_search", "cosine", "steering", "signs")
 _FOLDER = files("oso_dp.reporting.page")
 
 
@@ -93,6 +93,7 @@ def render(
             datasets=[labels.dataset_label(d) for d in study.datasets],
             noise_pictures=[p for p in pictures if p.kind == "noise"],
             cost_pictures=[p for p in pictures if p.kind == "search_cost"],
+            guess_pictures=[p for p in pictures if p.kind == "no_search"],
             cosine_pictures=[p for p in pictures if p.kind == "cosine"],
             steering_pictures=[p for p in pictures if p.kind in ("steering", "signs")],
             # Of no data set at one k, and of no kind that has a section.
@@ -140,7 +141,7 @@ def _environment() -> jinja2.Environment:
 
 def _svg_link(svg: bytes) -> str:
     """The figure as an image's source, inside double quotes; base64 would be a fifth larger."""
-    text = svg.decode("utf-8").replace('"', "'")
+    text = re.sub(r"\s*\n\s*", " ", svg.decode("utf-8")).replace('"', "'")
     return f"data:image/svg+xml,{quote(text, safe=_PLAIN)}"
 
 

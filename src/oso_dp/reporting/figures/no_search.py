@@ -1,0 +1,119 @@
+"""Guess or search: the metric over a guessed rho, beside the best that a search finds."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from oso_dp import labels
+from oso_dp.analysis.guesses import guesses
+from oso_dp.analysis.keys import POINT
+from oso_dp.analysis.study import Study
+from oso_dp.metrics import is_higher_better
+from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures.picture import PicturePlan
+
+PLACE = 105
+_ABREAST = 8  # methods that fit beside each other
+_DEPTH = 2.0  # below the searches' best, in units of what is above it
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    for (dataset, k), rows in guesses(study).groupby(["dataset", "k"], sort=False):
+        where = f"{labels.dataset_short(dataset)}, k = {k}"
+        yield PicturePlan(
+            f"no_search_{dataset}_k{k}",
+            dataset,
+            None,
+            "no_search",
+            f"{where}: does a guess beat a search? Each marker is a value of ρ that is guessed "
+            "beforehand, so that one run has the whole budget; bars are standard deviations over "
+            "seeds. Of methods with a second hyperparameter a line joins guesses that have it in "
+            "common. Dashed is the best of the method's own grid where the budget pays for all of "
+            "its runs, with its standard deviation, and dotted grey that of Online's. Markers above "
+            "the dashed line are guesses that beat the search; what is far below is cut off.",
+            lambda rows=rows, where=where: draw_guesses(  # type: ignore[misc]
+                rows, f"{where}: guess or search", study.methods
+            ),
+            data=rows,
+        )
+
+
+def draw_guesses(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
+    """A row of panels per epsilon, a column per method.
+
+    rows: `analysis.guesses` of one data set at one k. methods: all of the report, for colours.
+    None where no guess has a value.
+    """
+    rows = rows.dropna(subset="mean")
+    drawn = labels.method_order(rows["method"].unique())[:_ABREAST]
+    if rows.empty:
+        return None
+    epsilons = sorted(rows["epsilon"].unique())
+    figure, panels = canvas.panel_grid(len(epsilons), len(drawn), title, sharex=True)
+    for epsilon, line in zip(epsilons, panels, strict=True):
+        here = rows[rows["epsilon"] == epsilon]
+        for method, axes in zip(drawn, line, strict=True):
+            _draw(axes, here[here["method"] == method], methods)
+            if axes is line[0]:
+                axes.set_ylabel(f"ε = {epsilon:g}\n{labels.metric_label(here['metric'].iloc[0])}")
+            if line is panels[0]:
+                axes.set_title(labels.method_label(method))
+            if line is panels[-1]:
+                axes.set_xlabel("guessed ρ")
+        _cut(line[0], here)
+    grey: dict[str, Any] = {"color": "#555555"}
+    canvas.legend(
+        figure,
+        [
+            Line2D([], [], label="one run without a search", marker="o", **grey),
+            Line2D([], [], label="best of the method's own search", linestyle="--", **grey),
+            Line2D([], [], label="best of Online's search", linestyle=":", color="#9A9A9A"),
+        ],
+    )
+    return figure
+
+
+def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
+    axes.set_xscale("log")
+    if rows.empty:
+        return
+    first = rows.iloc[0]
+    method = first["method"]
+    colour, marker = looks.colours(methods)[method], looks.markers(methods)[method]
+    others = [name for name in POINT if name != "learning_rate"]
+    for _, guess in rows.groupby(others, dropna=False):
+        guess = guess.sort_values("learning_rate")
+        axes.errorbar(
+            guess["learning_rate"],
+            guess["mean"],
+            yerr=guess["std"] if guess["std"].notna().any() else None,
+            color=colour,
+            marker=marker,
+            capsize=2,
+            linewidth=1.0,
+        )
+    if pd.notna(first["own_mean"]):
+        axes.axhline(first["own_mean"], color=colour, linestyle="--", linewidth=1.2)
+        if pd.notna(first["own_std"]):
+            low, high = (first["own_mean"] + sign * first["own_std"] for sign in (-1, 1))
+            axes.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
+    if method != "online" and pd.notna(first["online_mean"]):
+        axes.axhline(first["online_mean"], color="#9A9A9A", linestyle=":", linewidth=1.2)
+
+
+def _cut(axes: Axes, rows: pd.DataFrame) -> None:
+    """Show what is near a search's best: a guess that failed would press the rest together."""
+    searched = pd.concat([rows["own_mean"], rows["online_mean"]]).dropna()
+    if not is_higher_better(rows["metric"].iloc[0]):
+        canvas.log_axis(axes)
+        return
+    if searched.empty:
+        return
+    top = max(rows["mean"].max(), searched.max())
+    depth = top - _DEPTH * max(top - searched.min(), 1.5)
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, min(depth, searched.min()) - 1.5), high)

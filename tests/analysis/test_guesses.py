@@ -1,0 +1,146 @@
+"""Guess or search: what guesses give, which of them beat a search, over how many decades."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from oso_dp.analysis.claims import judged
+from oso_dp.analysis.evidence import FAILS, HOLDS, NOT_RUN, UNDECIDED
+from oso_dp.analysis.guesses import guesses, ranges
+from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.tables.no_search import no_search_table
+
+RHO = [10.0**exponent for exponent in (-2, -1, 0, 1)]
+
+
+def fill(store, alone, searched, method="online", **more):
+    """values[point][seed] of guesses and of the search's runs, over rho."""
+    for selection, values in (("single", alone), ("composition", searched)):
+        noise = 500.0 if selection == "single" else 900.0
+        for rho, seeds in zip(RHO, values, strict=False):
+            for seed, value in enumerate(seeds):
+                known = {"selection": selection, "noise_multiplier": noise, "k": 4} | more
+                store.add(method=method, learning_rate=rho, seed=seed, values=(value,), **known)
+    return store
+
+
+CLEAR = [[0.80, 0.81, 0.79], [0.90, 0.91, 0.89], [0.95, 0.94, 0.96], [0.60, 0.60, 0.61]]
+SEARCH = [[0.70, 0.71, 0.69], [0.84, 0.85, 0.86], [0.80, 0.81, 0.80], [0.30, 0.31, 0.30]]
+
+
+def test_a_guess_is_compared_with_the_best_of_the_search(store, study):
+    found = guesses(study(fill(store, CLEAR, SEARCH)))
+    assert found["learning_rate"].tolist() == RHO
+    assert found["mean"].tolist() == pytest.approx([80, 90, 95, 60.33333])
+    assert found["own_mean"].tolist() == pytest.approx([85] * 4)
+    assert found["own_gain"].tolist() == pytest.approx([-5, 5, 10, -24.66667])
+    assert (found["noise_multiplier"] == 500).all()
+    assert (found["own_noise_multiplier"] == 900).all()
+    one, other = 100 * np.array(CLEAR[1]), 100 * np.array(SEARCH[1])
+    interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
+    assert found["own_gain_half"][1] == pytest.approx((interval.high - interval.low) / 2)
+
+
+def test_the_range_of_good_guesses_is_counted_in_steps_of_the_grid(store, study):
+    noisy = [*CLEAR[:3], [0.84, 0.99, 0.60]]
+    (row,) = ranges(study(fill(store, noisy, SEARCH))).to_dict("records")
+    assert (row["guesses"], row["own_points"], row["own_grid_size"]) == (4, 4, 4)
+    assert (row["own_beat"], row["own_surely"], row["own_possibly"]) == (2, 2, 3)
+    assert row["own_learning_rate_decades"] == pytest.approx(2)
+    assert row["own_learning_rate_decades_possibly"] == pytest.approx(3)
+    assert (row["best_mean"], row["best_learning_rate"]) == (pytest.approx(95), 1.0)
+
+
+def test_where_lower_is_better_the_lower_wins(store, study):
+    fill(store, CLEAR, SEARCH, dataset="fashion_mnist", metric="mse")
+    (row,) = ranges(study(store)).to_dict("records")
+    assert row["own_beat"] == 0  # the search has a run at 0.30
+    assert row["best_mean"] == pytest.approx(100 * np.mean(CLEAR[3]))
+
+
+def test_every_method_stands_beside_onlines_search_too(store, study):
+    fill(store, CLEAR, SEARCH)
+    fill(store, [[0.86]] * 4, [[0.99]] * 4, method="adam_wosm")
+    rows = ranges(study(store)).set_index("method")
+    assert rows.loc["adam_wosm", "own_beat"] == 0
+    assert rows.loc["adam_wosm", "online_beat"] == 4
+    assert rows.loc["adam_wosm", "online_surely"] == 0  # by one point, of one seed
+    assert rows.loc["adam_wosm", "online_possibly"] == 4
+    assert rows.loc["online", "online_beat"] == rows.loc["online", "own_beat"] == 2
+
+
+def test_two_guessed_hyperparameters_count_at_the_others_best(store, study):
+    won = {(0.1, 0.1), (0.1, 1.0), (1.0, 1.0), (10.0, 1.0), (10.0, 10.0)}
+    for rho in RHO[1:]:
+        for threshold in (0.1, 1.0, 10.0):
+            value = 0.9 if (rho, threshold) in won else 0.5
+            known = {"k": 3, "learning_rate": rho, "threshold": threshold}
+            store.add(method="fixed_threshold", selection="single", values=(value,), **known)
+            store.add(method="fixed_threshold", values=(0.7,), noise_multiplier=900.0, **known)
+    (row,) = ranges(study(store)).to_dict("records")
+    assert (row["guesses"], row["own_beat"]) == (9, 5)
+    assert row["own_learning_rate_decades"] == pytest.approx(3)  # at C = 1
+    assert row["own_threshold_decades"] == pytest.approx(2)  # at rho = 0.1 or 10
+
+
+def test_a_guess_that_diverged_beats_nothing(store, study):
+    fill(store, CLEAR[:3], SEARCH[:3])
+    known = {"k": 4, "selection": "single", "noise_multiplier": 500.0}
+    store.add(learning_rate=10.0, values=(), diverged_at=3, **known)
+    (row,) = ranges(study(store)).to_dict("records")
+    assert (row["guesses"], row["own_beat"], row["own_possibly"]) == (4, 2, 2)
+
+
+def test_without_a_search_nothing_is_said(store, study):
+    fill(store, CLEAR, [])
+    (row,) = ranges(study(store)).to_dict("records")
+    assert math.isnan(row["own_mean"])
+    assert math.isnan(row["own_beat"])
+    shown = no_search_table(study(store)).printed.to_numpy()[0].tolist()
+    assert shown[4:7] == ["500.000", "95.00 ± 1.00", "ρ 1"]
+    assert set(shown[7:]) == {"–"}
+    assert ranges(study(type(store)())).empty
+
+
+def test_the_table_says_how_many_and_how_wide(store, study):
+    fill(store, CLEAR, SEARCH[:3])
+    shown = no_search_table(study(store)).printed.to_numpy()[0].tolist()
+    assert shown[:4] == ["MNIST", "4", "9", "Online"]
+    assert shown[7:11] == ["900.000", "85.00 ± 1.00*", "2 of 4 (2 to 2)", "2.0 (2.0 to 2.0)"]
+
+
+def test_a_search_is_never_made_of_guesses(store, study):
+    """Nor a guess of a search: their best would be that of less noise."""
+    one = study(fill(store, CLEAR, SEARCH))
+    assert one.best["mean"].tolist() == pytest.approx([0.85])
+    assert one.last["mean"].max() == pytest.approx(0.85)
+    assert (one.main_runs["selection"] == "composition").all()
+    drawn = {plan.name: plan for plan in every_plan(one)}
+    over_noise = drawn["metric_over_noise_mnist"].data
+    assert over_noise["mean"].max() < 86
+    assert drawn["no_search_mnist_k4"].draw() is not None
+
+
+VERDICTS = {
+    "wide": ([[0.95, 0.96, 0.95]] * 4, HOLDS),
+    "none": ([[0.50, 0.51, 0.50]] * 4, FAILS),
+    "perhaps": ([[0.80, 0.99, 0.90]] * 4, UNDECIDED),
+}
+
+
+@pytest.mark.parametrize("case", VERDICTS)
+def test_the_question_is_answered_by_the_width(store, study, case):
+    alone, verdict = VERDICTS[case]
+    rows = judged(study(fill(store, alone, SEARCH, k=4))).set_index(["claim", "dataset"])
+    assert rows.loc[("Q5", "mnist"), "verdict_best"] == verdict
+    assert rows.loc[("Q5", "fashion_mnist"), "verdict_best"] == NOT_RUN
+
+
+def test_one_budget_at_which_guessing_fails_is_enough(store, study):
+    fill(store, VERDICTS["wide"][0], SEARCH)
+    fill(store, VERDICTS["none"][0], SEARCH, epsilon=3.0)
+    rows = judged(study(store)).set_index(["claim", "dataset"])
+    assert rows.loc[("Q5", "mnist"), "verdict_best"] == FAILS
+    assert "k = 4, ε = 3: 0.0 decades [0.0, 0.0]" in rows.loc[("Q5", "mnist"), "evidence"]
