@@ -25,6 +25,7 @@ HOLDS = "holds"
 FAILS = "does not hold"
 UNDECIDED = "undecided"
 NOT_RUN = "not run"
+_MOST_SEEDS = 1000
 NOTHING = labels.NOTHING  # the question does not arise from this evidence
 
 # What is claimed of one method's advantage over another's -> the range of A, from the margin M.
@@ -104,10 +105,14 @@ def relation(
         advantage = difference([_pair(row, sign) for row in usable.to_dict("records")])
         assert advantage is not None  # two seeds or more on either side
         margin = MARGINS[dataset]
-        verdict = within(advantage, *RANGES[claimed](margin))
+        bounds = RANGES[claimed](margin)
+        verdict = within(advantage, *bounds)
+        if verdict == UNDECIDED:
+            seeds = usable[["seeds", "seeds_baseline"]].to_numpy().mean()
+            says.append(_to_decide(advantage, bounds, seeds))
         if len(usable) < at_least * len(design):
             verdict = UNDECIDED
-            says.append("too few grids")
+            says.append(f"too few grids: {math.ceil(at_least * len(design))} would decide")
         unit = labels.metric_unit(usable["metric"].iloc[0])
         text = (
             f"{labels.method_label(method)} over {labels.method_label(baseline)} "
@@ -120,6 +125,15 @@ def relation(
         return Finding(verdict, "; ".join([text, *says]), numbers)
 
     return judge
+
+
+def _to_decide(advantage: Difference, bounds: tuple[float, float], seeds: float) -> str:
+    """How many seeds would, at this mean and these standard deviations: half ~ seeds^(-1/2)."""
+    distance = min(abs(advantage.mean - end) for end in bounds if math.isfinite(end))
+    if distance * _MOST_SEEDS**0.5 <= advantage.half * seeds**0.5:
+        return f"more than {_MOST_SEEDS} seeds would be needed to decide"
+    needed = math.ceil(seeds * (advantage.half / distance) ** 2)
+    return f"about {needed} seeds would decide, {seeds:.2g} are there"
 
 
 @cache

@@ -94,7 +94,8 @@ def legend(figure: Figure, handles: list[Any]) -> None:
     """One legend below all panels, in as many columns as the width has room for."""
     if handles:
         longest = max(len(h.get_label()) for h in handles)
-        columns = max(2, int(figure.get_figwidth() / (0.5 + 0.075 * longest)))
+        least = 1 if figure.get_figwidth() < _WIDTHS[1] else 2
+        columns = max(least, int(figure.get_figwidth() / (0.5 + 0.075 * longest)))
         figure.legend(
             handles=handles,
             loc="outside lower center",

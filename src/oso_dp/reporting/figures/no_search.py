@@ -33,8 +33,8 @@ def plans(study: Study) -> Iterator[PicturePlan]:
             "beforehand, so that one run has the whole budget; bars are standard deviations over "
             "seeds. Of methods with a second hyperparameter a line joins guesses that have it in "
             "common. Dashed is the best of the method's own grid where the budget pays for all of "
-            "its runs, with its standard deviation, and dotted grey that of Online's. Markers above "
-            "the dashed line are guesses that beat the search; what is far below is cut off.",
+            "its runs, with its standard deviation, and dotted grey that of Online's. Markers "
+            "above the dashed line beat the search; what is far below is cut off.",
             lambda rows=rows, where=where: draw_guesses(  # type: ignore[misc]
                 rows, f"{where}: guess or search", study.methods
             ),
@@ -64,6 +64,7 @@ def draw_guesses(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure |
                 axes.set_title(labels.method_label(method))
             if line is panels[-1]:
                 axes.set_xlabel("guessed ρ")
+                canvas.plain_ticks(axes.xaxis)
         _cut(line[0], here)
     grey: dict[str, Any] = {"color": "#555555"}
     canvas.legend(

@@ -1,0 +1,135 @@
+"""What `make report` writes into pages of this repository, from `results/` alone.
+
+python -m oso_dp.reporting.written README.md docs/findings.md results/README.md --results results
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.claims import judged
+from oso_dp.analysis.coverage import variants
+from oso_dp.analysis.evidence import NOT_RUN
+from oso_dp.analysis.load import read_study
+from oso_dp.analysis.study import Study
+from oso_dp.analysis.verdict_matrix import verdict_matrix
+from oso_dp.errors import OsoError
+from oso_dp.exits import ended
+from oso_dp.files import atomic_write
+from oso_dp.reporting.page import headline, matrix
+from oso_dp.reporting.table import markdown_rows
+from oso_dp.reporting.tables.claims import in_short
+from oso_dp.study.plan import plans_of
+
+
+def status(study: Study) -> str:
+    """The verdict, the claims and the matrix, as Markdown."""
+    claims = judged(study)
+    cells = verdict_matrix(study)
+    ours = headline.ours_alone(study)
+    blocks = [
+        f"**{headline.verdict(study, claims)}**",
+        headline.scope(study),
+        "\n".join(markdown_rows(in_short(claims, "C"))),
+        "\n".join(matrix.markdown(cells)),
+        " ".join(["In brackets: the number of our seeds.", *matrix.momentum(cells)]),
+        *(f"What the paper does not have: {line}" for line in ours),
+    ]
+    return "\n\n".join(blocks)
+
+
+def evidence(study: Study) -> str:
+    """Each claim and question that anything was run for, with what its verdict rests on."""
+    claims = judged(study)
+    ran = claims[claims["verdict_best"] != NOT_RUN]
+    rows = pd.DataFrame(
+        {
+            "": ran["claim"],
+            "data set": ran["dataset"].map(labels.dataset_short),
+            "ours": ran["verdict_best"],
+            "on one half of the test set, chosen on the other": ran["verdict_cross"],
+            "evidence": ran["evidence"],
+        }
+    )
+    return "\n".join(markdown_rows(rows))
+
+
+def counts(study: Study) -> str:
+    """How many runs there are of what."""
+    rows = []
+    keys = ["dataset", "k", "method", "selection", "precision"]
+    for key, group in variants(study).groupby(keys, sort=False):
+        dataset, k, method, selection, precision = key
+        cells = [
+            f"{labels.epsilon_text(epsilon)}: {cell['runs'].sum()} ({_range(cell['seeds'])})"
+            for epsilon, cell in group.groupby("epsilon", sort=False, dropna=False)
+        ]
+        rows.append(
+            {
+                "data set": labels.dataset_short(dataset),
+                "k": k,
+                "method": labels.method_label(method),
+                "search": selection.replace("_", " "),
+                "precision": precision,
+                "ε: runs (seeds)": ", ".join(cells),
+            }
+        )
+    return "\n".join(markdown_rows(pd.DataFrame(rows)))
+
+
+def _range(numbers: pd.Series) -> str:
+    low, high = numbers.min(), numbers.max()
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+BLOCKS: dict[str, Callable[[Study], str]] = {
+    "status": status,
+    "evidence": evidence,
+    "counts": counts,
+}
+
+
+def marks(name: str) -> tuple[str, str]:
+    """The lines between which a block of this name stands."""
+    return (
+        f"<!-- {name}: `make report` writes these lines from results/ -->",
+        f"<!-- end of the {name} -->",
+    )
+
+
+def write_blocks(page: Path, study: Study) -> None:
+    """Replace what stands between marks; OsoError where a mark lacks its partner, or all do."""
+    text = page.read_text(encoding="utf-8")
+    written = 0
+    for name, make in BLOCKS.items():
+        begin, end = marks(name)
+        if (text.count(begin), text.count(end)) == (0, 0):
+            continue
+        if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+            raise OsoError(f"{page}: needs the lines {begin!r} and {end!r}, once each, in order")
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = f"{before}{begin}\n\n{make(study)}\n\n{end}{after}"
+        written += 1
+    if not written:
+        raise OsoError(f"{page}: needs the lines {' and '.join(map(repr, marks('status')))}")
+    with atomic_write(page) as file:
+        file.write(text.encode())
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("--results", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    study = read_study(options.results, plans_of(options.results, None))
+    for page in options.pages:
+        write_blocks(page, study)
+
+
+if __name__ == "__main__":
+    sys.exit(ended(lambda: main(sys.argv[1:])))

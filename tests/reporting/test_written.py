@@ -1,0 +1,97 @@
+"""`make report` writes what the runs say into pages of this repository; nothing else does."""
+
+import re
+
+import pytest
+
+from oso_dp.analysis.load import read_study
+from oso_dp.errors import OsoError
+from oso_dp.reporting.written import BLOCKS, counts, evidence, marks, write_blocks
+from oso_dp.study.plan import plans_of
+
+BEGIN, END = marks("status")
+PAGES = {"README.md": "status", "docs/findings.md": "evidence", "results/README.md": "counts"}
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(
+        f"# A title\n\nbefore ε\n\n{BEGIN}\nfrom before\n{END}\n\nafter\n", encoding="utf-8"
+    )
+    return path
+
+
+def test_what_stands_between_the_marks_is_replaced_and_nothing_else(page, paper_store, study):
+    write_blocks(page, study(paper_store))
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"# A title\n\nbefore ε\n\n{BEGIN}\n\n**Neither confirmed nor refuted")
+    assert text.endswith(f"\n\n{END}\n\nafter\n")
+    assert "from before" not in text
+    assert "| MNIST | Online | not run | not run | ε = 9: undecided (1) |" in text
+    assert re.search(r"\| C1 \| Online is at least .* \| holds \| undecided \| not run \|", text)
+    write_blocks(page, study(paper_store))
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_a_page_may_have_several_blocks(page, paper_store, study):
+    lines = [line for name in ("counts", "evidence") for line in marks(name)]
+    page.write_text("\n".join(["first", *lines, "last"]))
+    write_blocks(page, study(paper_store))
+    text = page.read_text(encoding="utf-8")
+    places = [text.index(part) for part in ("first", lines[0], "| MNIST |", lines[2], "| C1 |")]
+    assert places == sorted(places)
+    assert text.endswith(f"{lines[3]}\nlast")
+
+
+@pytest.mark.parametrize("broken", ["", BEGIN, END, f"{END}\n{BEGIN}", f"{BEGIN}{BEGIN}{END}"])
+def test_a_page_without_the_marks_is_left_alone(page, broken, paper_store, study):
+    page.write_text(broken, encoding="utf-8")
+    with pytest.raises(OsoError, match=r"README\.md: needs the lines"):
+        write_blocks(page, study(paper_store))
+    assert page.read_text(encoding="utf-8") == broken
+
+
+def test_the_evidence_is_of_what_ran(paper_store, study):
+    lines = evidence(study(paper_store)).split("\n")
+    assert all(" not run |" not in line.split("|")[3] for line in lines)
+    assert any(line.startswith("| C1 | MNIST | undecided |") for line in lines)
+
+
+def test_the_counts_are_those_of_the_runs(store, study):
+    for epsilon, seeds in ((3.0, (0, 1)), (9.0, (0, 1, 2))):
+        for seed in seeds:
+            store.add(epsilon=epsilon, seed=seed)
+            store.add(epsilon=epsilon, seed=seed, learning_rate=0.5)
+    store.add(epsilon=3.0, seed=7, selection="single", noise_multiplier=9.0)
+    store.add(method="no_dp", seed=0)
+    lines = counts(study(store)).split("\n")[2:]
+    assert lines == [
+        "| MNIST | 9 | Online | composition | float32 | 3: 4 (2), 9: 6 (3) |",
+        "| MNIST | 9 | Online | single | float32 | 3: 1 (1) |",
+        "| MNIST | 9 | NoDP | composition | float32 | none: 1 (1) |",
+    ]
+
+
+@pytest.fixture(scope="module")
+def stored(repo):
+    return read_study(repo / "results", plans_of(repo / "results", None))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_the_pages_of_this_repository_say_what_its_results_say(repo, stored, path):
+    name = PAGES[path]
+    begin, end = marks(name)
+    text = (repo / path).read_text(encoding="utf-8")
+    assert text.split(begin)[1].split(end)[0].strip() == BLOCKS[name](stored)
+
+
+def test_only_make_report_writes_them(repo):
+    text = (repo / "Makefile").read_text(encoding="utf-8")
+    call = f"oso_dp.reporting.written {' '.join(PAGES)} --results results"
+    assert text.count(call) == 1
+    recipe = text.split("\nreport:")[1].split("\n\n")[0]
+    assert call in recipe
+    for folder in ("cli", "reporting/page", "study"):
+        for path in (repo / "src" / "oso_dp" / folder).glob("*.py"):
+            assert "reporting.written" not in path.read_text(encoding="utf-8"), path
