@@ -10,6 +10,8 @@ PROCESSES ?= $(CORES)
 NICE ?= 19
 PLANS ?= spotcheck controls no_search ag_news_partial ag_news_partial_beyond paper
 ONLY ?=
+# Where its runs are collected; another choice of the paper's open points has a store of its own.
+STORE ?= results
 # For `make mutants` and `make mutation`: which, how many, how long (tests/*/__main__.py).
 MUTANTS ?=
 MUTATION ?=
@@ -131,18 +133,18 @@ paper: $(READY) ## Train the paper's whole grid (days; better on a cluster)
 campaign: $(READY) ## Train what is worth most, beside other work, for MINUTES; resumes after any kill
 	@MINUTES='$(call quoted,$(MINUTES))' PROCESSES='$(call quoted,$(PROCESSES))' \
 		NICE='$(call quoted,$(NICE))' PLANS='$(call quoted,$(PLANS))' ONLY='$(call quoted,$(ONLY))' \
-		DATA_DIR='$(call quoted,$(DATA_DIR))' scripts/campaign start
+		DATA_DIR='$(call quoted,$(DATA_DIR))' STORE='$(call quoted,$(STORE))' scripts/campaign start
 
 # Nothing is installed for these: a campaign is at work in that environment.
 campaign-pause campaign-resume campaign-stop: campaign-%:
-	@scripts/campaign $*
+	@STORE='$(call quoted,$(STORE))' scripts/campaign $*
 
 campaign-pause: ## Let all its processes wait, and return once the last one does
 campaign-resume: ## Let them go on
 campaign-stop: ## End them; complete runs are kept, and the others go on from their checkpoints
 
 collect: $(READY) ## Add the campaign's complete runs to results/, also while it works
-	@scripts/campaign collect
+	@STORE='$(call quoted,$(STORE))' scripts/campaign collect
 
 clean: ## Remove build/, and nothing else
 	rm -rf build

@@ -19,6 +19,8 @@ SHIPPED += [
     "ag_news_partial_stopping",
     "signs",
     "no_search",
+    "words_25",
+    "momentum_0",
 ]
 
 
