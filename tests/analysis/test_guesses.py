@@ -48,7 +48,7 @@ def test_the_range_of_good_guesses_is_counted_in_steps_of_the_grid(store, study)
     (row,) = ranges(study(fill(store, noisy, SEARCH))).to_dict("records")
     assert (row["guesses"], row["own_points"], row["own_grid_size"]) == (4, 4, 4)
     assert (row["own_beat"], row["own_surely"], row["own_possibly"]) == (2, 2, 3)
-    assert row["own_learning_rate_decades"] == pytest.approx(2)
+    assert row["own_learning_rate_decades_beat"] == pytest.approx(2)
     assert row["own_learning_rate_decades_possibly"] == pytest.approx(3)
     assert (row["best_mean"], row["best_learning_rate"]) == (pytest.approx(95), 1.0)
 
@@ -81,8 +81,8 @@ def test_two_guessed_hyperparameters_count_at_the_others_best(store, study):
             store.add(method="fixed_threshold", values=(0.7,), noise_multiplier=900.0, **known)
     (row,) = ranges(study(store)).to_dict("records")
     assert (row["guesses"], row["own_beat"]) == (9, 5)
-    assert row["own_learning_rate_decades"] == pytest.approx(3)  # at C = 1
-    assert row["own_threshold_decades"] == pytest.approx(2)  # at rho = 0.1 or 10
+    assert row["own_learning_rate_decades_beat"] == pytest.approx(3)  # at C = 1
+    assert row["own_threshold_decades_beat"] == pytest.approx(2)  # at rho = 0.1 or 10
 
 
 def test_a_guess_that_diverged_beats_nothing(store, study):
@@ -108,7 +108,7 @@ def test_the_table_says_how_many_and_how_wide(store, study):
     fill(store, CLEAR, SEARCH[:3])
     shown = no_search_table(study(store)).printed.to_numpy()[0].tolist()
     assert shown[:4] == ["MNIST", "4", "9", "Online"]
-    assert shown[7:11] == ["900.000", "85.00 ± 1.00*", "2 of 4 (2 to 2)", "2.0 (2.0 to 2.0)"]
+    assert shown[7:11] == ["900.000", "85.00 ± 1.00*", "2 of 4 (2 to 2)", "ρ 2.0 (2.0 to 2.0)"]
 
 
 def test_a_search_is_never_made_of_guesses(store, study):

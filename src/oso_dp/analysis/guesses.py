@@ -35,6 +35,8 @@ from oso_dp.metrics import is_higher_better
 
 # What a guess is compared with: the best of its own method's search, and of Online's.
 SEARCHED = ("own", "online")
+HOW = ("beat", "surely", "possibly")
+LOGARITHMIC = ("learning_rate", "threshold")
 _SEARCH = ("mean", "std", "seeds", "points", "grid_size", "noise_multiplier")
 
 GUESSES = [
@@ -56,14 +58,12 @@ RANGES = [
     *(f"{searched}_{name}" for searched in SEARCHED for name in _SEARCH),
     # How many guesses beat the search: in the mean, surely (the interval lies above 0), possibly
     # (it does not lie below); and how many decades of an axis these are, at the best of the others.
+    *(f"{searched}_{how}" for searched in SEARCHED for how in HOW),
     *(
-        f"{searched}_{name}"
+        f"{searched}_{axis}_decades_{how}"
         for searched in SEARCHED
-        for name in (
-            *("beat", "surely", "possibly"),
-            *("learning_rate_decades", "threshold_decades"),
-            *("learning_rate_decades_surely", "learning_rate_decades_possibly"),
-        )
+        for axis in LOGARITHMIC
+        for how in HOW
     ),
 ]
 
@@ -132,15 +132,10 @@ def _range(cell: pd.DataFrame) -> dict:
         if pd.isna(first[f"{searched}_mean"]):
             continue
         gain, half = cell[f"{searched}_gain"], cell[f"{searched}_gain_half"].fillna(math.inf)
-        wins = {"": gain > 0, "_surely": gain - half > 0, "_possibly": gain + half >= 0}
-        row |= {
-            f"{searched}_{name}": int(won.sum())
-            for name, won in zip(("beat", "surely", "possibly"), wins.values(), strict=True)
-        }
-        for ending, won in wins.items():
-            row[f"{searched}_learning_rate_decades{ending}"] = _decades(cell, won, "learning_rate")
-        if "threshold" in labels.tuned(first["method"]):
-            row[f"{searched}_threshold_decades"] = _decades(cell, wins[""], "threshold")
+        for how, won in zip(HOW, (gain > 0, gain - half > 0, gain + half >= 0), strict=True):
+            row[f"{searched}_{how}"] = int(won.sum())
+            for axis in set(LOGARITHMIC) & set(labels.tuned(first["method"])):
+                row[f"{searched}_{axis}_decades_{how}"] = _decades(cell, won, axis)
     return row
 
 
@@ -178,7 +173,7 @@ def wide_guesses(method: str, decades: float) -> Judge:
         if (possibly < decades).any():
             verdict = FAILS
         text = "; ".join(
-            f"k = {row['k']}, ε = {row['epsilon']:g}: {row['own_learning_rate_decades']:.1f} "
+            f"k = {row['k']}, ε = {row['epsilon']:g}: {row['own_learning_rate_decades_beat']:.1f} "
             f"decades [{row['own_learning_rate_decades_surely']:.1f}, "
             f"{row['own_learning_rate_decades_possibly']:.1f}]"
             for row in rows.to_dict("records")

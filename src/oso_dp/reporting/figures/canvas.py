@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -80,9 +80,12 @@ def panels(
 
 
 def panel_grid(
-    rows: int, columns: int, title: str, sharex: bool = True
+    rows: int, columns: int, title: str, sharex: bool | Literal["col"] = True
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of rows x columns small panels with one x scale, and one y scale in each row."""
+    """A figure of rows x columns small panels with one y scale in each row.
+
+    sharex: one x scale for all, or ("col") for each column.
+    """
     figure = Figure(figsize=(1.8 + 2.3 * columns, 1.0 + 2.5 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=sharex, sharey="row", squeeze=False)
     letters = int(10 * figure.get_figwidth())  # that fit beside each other

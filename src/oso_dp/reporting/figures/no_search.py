@@ -1,4 +1,4 @@
-"""Guess or search: the metric over a guessed rho, beside the best that a search finds."""
+"""Guess or search: the metric over a guessed hyperparameter, beside the best of a search."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,8 @@ from oso_dp.reporting.figures.picture import PicturePlan
 
 PLACE = 105
 _ABREAST = 8  # methods that fit beside each other
-_DEPTH = 2.0  # below the searches' best, in units of what is above it
+_DEPTH = 2.5  # below the searches' best, in units of what is above it, or
+_LEAST = 1.0  # points of accuracy
 
 
 def plans(study: Study) -> Iterator[PicturePlan]:
@@ -29,11 +30,11 @@ def plans(study: Study) -> Iterator[PicturePlan]:
             dataset,
             None,
             "no_search",
-            f"{where}: does a guess beat a search? Each marker is a value of ρ that is guessed "
-            "beforehand, so that one run has the whole budget; bars are standard deviations over "
-            "seeds. Of methods with a second hyperparameter a line joins guesses that have it in "
-            "common. Dashed is the best of the method's own grid where the budget pays for all of "
-            "its runs, with its standard deviation, and dotted grey that of Online's. Markers "
+            f"{where}: does a guess beat a search? Each marker is a value that is guessed "
+            "beforehand (ρ; of AdamWOSM C), so that one run has the whole budget; bars are "
+            "standard deviations over seeds. Of methods with a second hyperparameter a line joins guesses that have it "
+            "in common. Dashed is the best of the method's own grid where the budget pays for all "
+            "of its runs, with its standard deviation, and dotted grey that of Online's. Markers "
             "above the dashed line beat the search; what is far below is cut off.",
             lambda rows=rows, where=where: draw_guesses(  # type: ignore[misc]
                 rows, f"{where}: guess or search", study.methods
@@ -53,7 +54,7 @@ def draw_guesses(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure |
     if rows.empty:
         return None
     epsilons = sorted(rows["epsilon"].unique())
-    figure, panels = canvas.panel_grid(len(epsilons), len(drawn), title, sharex=True)
+    figure, panels = canvas.panel_grid(len(epsilons), len(drawn), title, sharex="col")
     for epsilon, line in zip(epsilons, panels, strict=True):
         here = rows[rows["epsilon"] == epsilon]
         for method, axes in zip(drawn, line, strict=True):
@@ -63,7 +64,7 @@ def draw_guesses(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure |
             if line is panels[0]:
                 axes.set_title(labels.method_label(method))
             if line is panels[-1]:
-                axes.set_xlabel("guessed ρ")
+                axes.set_xlabel(f"guessed {labels.SYMBOLS[_axis(method)]}")
                 canvas.plain_ticks(axes.xaxis)
         _cut(line[0], here)
     grey: dict[str, Any] = {"color": "#555555"}
@@ -85,11 +86,12 @@ def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
     first = rows.iloc[0]
     method = first["method"]
     colour, marker = looks.colours(methods)[method], looks.markers(methods)[method]
-    others = [name for name in POINT if name != "learning_rate"]
+    axis = _axis(method)
+    others = [name for name in POINT if name != axis]
     for _, guess in rows.groupby(others, dropna=False):
-        guess = guess.sort_values("learning_rate")
+        guess = guess.sort_values(axis)
         axes.errorbar(
-            guess["learning_rate"],
+            guess[axis],
             guess["mean"],
             yerr=guess["std"] if guess["std"].notna().any() else None,
             color=colour,
@@ -106,6 +108,11 @@ def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
         axes.axhline(first["online_mean"], color="#9A9A9A", linestyle=":", linewidth=1.2)
 
 
+def _axis(method: str) -> str:
+    """What is guessed, or the first of two."""
+    return labels.tuned(method)[0]
+
+
 def _cut(axes: Axes, rows: pd.DataFrame) -> None:
     """Show what is near a search's best: a guess that failed would press the rest together."""
     searched = pd.concat([rows["own_mean"], rows["online_mean"]]).dropna()
@@ -114,7 +121,7 @@ def _cut(axes: Axes, rows: pd.DataFrame) -> None:
         return
     if searched.empty:
         return
-    top = max(rows["mean"].max(), searched.max())
-    depth = top - _DEPTH * max(top - searched.min(), 1.5)
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, min(depth, searched.min()) - 1.5), high)
+    top = max((rows["mean"] + rows["std"].fillna(0)).max(), searched.max())
+    height = max(top - searched.min(), _LEAST)
+    low, _ = axes.get_ylim()
+    axes.set_ylim(max(low, searched.min() - _DEPTH * height), top + 0.2 * height)

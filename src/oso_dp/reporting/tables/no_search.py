@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.guesses import ranges
+from oso_dp.analysis.guesses import HOW, LOGARITHMIC, ranges
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
@@ -15,8 +15,8 @@ _OWN, _ONLINE = "the method's own search", "Online's search"
 _HEADINGS = [
     *(("", name) for name in ("data set", "k", "ε", "method")),
     *(("one run without a search", name) for name in ("ν", "best guess", "at")),
-    *((_OWN, name) for name in ("ν", "best", "guesses that beat it", "decades of ρ", "of C")),
-    *((_ONLINE, name) for name in ("best", "guesses that beat it", "decades of ρ")),
+    *((_OWN, name) for name in ("ν", "best", "guesses that beat it", "decades")),
+    *((_ONLINE, name) for name in ("best", "guesses that beat it", "decades")),
 ]
 _NOTES = (
     "A guess is a point of the grid whose run spends the whole budget alone, so that it has less "
@@ -59,26 +59,24 @@ def _printed(row: dict[str, Any]) -> list[str]:
         point,
         labels.number(row["own_noise_multiplier"], ".3f"),
         *_beside(row, "own"),
-        labels.number(row["own_threshold_decades"], ".1f"),
     ]
     online = row["method"] == "online"  # which is its own
     return cells + ([labels.NOTHING] * 3 if online else _beside(row, "online"))
 
 
 def _beside(row: dict[str, Any], searched: str) -> list[str]:
-    """The search's best, how many guesses beat it, and over how many decades of rho."""
+    """The search's best, how many guesses beat it, and over how many decades."""
     if math.isnan(row[f"{searched}_mean"]):
         return [labels.NOTHING] * 3
     part = row[f"{searched}_points"] < row[f"{searched}_grid_size"]
-    beat, surely, possibly = (
-        int(row[f"{searched}_{name}"]) for name in ("beat", "surely", "possibly")
-    )
-    decades = [
-        labels.number(row[f"{searched}_learning_rate_decades{ending}"], ".1f")
-        for ending in ("", "_surely", "_possibly")
-    ]
+    beat, surely, possibly = (int(row[f"{searched}_{how}"]) for how in HOW)
+    widths = []
+    for axis in LOGARITHMIC:
+        width, least, most = (row[f"{searched}_{axis}_decades_{how}"] for how in HOW)
+        if not math.isnan(width):
+            widths.append(f"{labels.SYMBOLS[axis]} {width:.1f} ({least:.1f} to {most:.1f})")
     return [
         labels.spread(row[f"{searched}_mean"], row[f"{searched}_std"]) + ("*" if part else ""),
         f"{beat} of {row['guesses']} ({surely} to {possibly})",
-        f"{decades[0]} ({decades[1]} to {decades[2]})",
+        ", ".join(widths) or labels.NOTHING,
     ]
