@@ -44,6 +44,15 @@ def test_one_row_above_the_budget_is_seen_among_many(place) -> None:
         require_within(found)
 
 
+@pytest.mark.parametrize("costly", [0, 1, 2])
+def test_the_costliest_row_speaks_for_all(costly) -> None:
+    """A row may have more noise than it claims; the others are not cheaper for it."""
+    rows = guesses(seeds=(0, 1, 2))
+    rows.loc[rows["seed"] != costly, "ledger"] = ledger(2 * ALONE)
+    (found,) = account(rows)
+    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
+
+
 @pytest.mark.parametrize("at", [1, STEPS // 2])
 def test_one_that_diverged_is_charged_whole(at) -> None:
     rows = guesses(rows=1)

@@ -138,6 +138,13 @@ def test_the_question_is_answered_by_the_width(store, study, case):
     assert rows.loc[("Q5", "fashion_mnist"), "verdict_best"] == NOT_RUN
 
 
+def test_a_budget_that_is_undecided_leaves_the_question_open(store, study):
+    fill(store, VERDICTS["wide"][0], SEARCH)
+    fill(store, VERDICTS["perhaps"][0], SEARCH, epsilon=3.0)
+    rows = judged(study(store)).set_index(["claim", "dataset"])
+    assert rows.loc[("Q5", "mnist"), "verdict_best"] == UNDECIDED
+
+
 def test_one_budget_at_which_guessing_fails_is_enough(store, study):
     fill(store, VERDICTS["wide"][0], SEARCH)
     fill(store, VERDICTS["none"][0], SEARCH, epsilon=3.0)

@@ -210,8 +210,8 @@ PRICE = [
     Fault(
         "the accounts take the cheapest seed",
         "analysis/accounts.py",
-        "max(charged, key=lambda seed: seed[0])",
-        "min(charged, key=lambda seed: seed[0])",
+        "max(charged, key=lambda part: part[0])",
+        "min(charged, key=lambda part: part[0])",
         ACCOUNTS,
     ),
     Fault(
@@ -231,8 +231,8 @@ PRICE = [
     Fault(
         "a larger grid, spread over the seeds, is charged as a smaller one",
         "analysis/accounts.py",
-        'size = max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))',
-        'size = int(first["grid_runs"])',
+        'else max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))',
+        'else int(first["grid_runs"])',
         ACCOUNTS,
     ),
     Fault(

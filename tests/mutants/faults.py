@@ -1,5 +1,6 @@
 """Every fault. `python tests/mutants` plants them one by one; the tests of each must fail."""
 
+from alone import ALONE
 from books import LEDGER, METHODS, PRICE
 from drop_in import DROP_IN
 from layer_rules import LAYER_RULES
@@ -14,5 +15,6 @@ from slightly import SLIGHTLY
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
     *(*REACH, *OTHER_PLANS, *SLIGHTLY),
+    *ALONE,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

@@ -42,8 +42,11 @@ def test_a_plan_keeps_it(plan, tmp_path) -> None:
     assert read_plan(tmp_path / "plan.json") == plan
 
 
-def test_its_runs_are_none_of_a_searchs_but_those_without_privacy() -> None:
-    alone, searched = (cohorts(parse_config(study, "x")) for study in (ALONE, STUDY))
+@pytest.mark.parametrize("ks", [[5, 9], [1]])  # k = 1 pays for one run either way
+def test_its_runs_are_none_of_a_searchs_but_those_without_privacy(ks) -> None:
+    alone, searched = (
+        cohorts(parse_config({**study, "granularities": ks}, "x")) for study in (ALONE, STUDY)
+    )
     for one, other in zip(alone, searched, strict=True):
         assert one.points == other.points
         assert (one.runs == other.runs) == (one.name == other.name) == (not one.private)

@@ -35,7 +35,7 @@ def plans(study: Study) -> Iterator[PicturePlan]:
             "standard deviations over seeds. Of methods with a second hyperparameter a line joins "
             "guesses that have it in common. Dashed is the best of the method's own grid where the "
             "budget pays for all of its runs, with its standard deviation, and dotted grey that of "
-            "Online's. Markers above the dashed line beat the search; what is far below is cut off.",
+            "Online's. Markers above the dashed line win; what is far below is cut off.",
             lambda rows=rows, where=where: draw_guesses(  # type: ignore[misc]
                 rows, f"{where}: guess or search", study.methods
             ),

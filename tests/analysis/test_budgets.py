@@ -1,0 +1,30 @@
+"""Budget files: a plan says how large each grid is, but not where nothing is searched."""
+
+from oso_dp.analysis.budgets import grid_size, read_budget
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import make_plan, write_plan
+
+STUDY = {
+    "name": "test",
+    "datasets": {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}},
+    "methods": {"online": {}},
+    "granularities": [9],
+    "seeds": [0],
+    "grid": {"quantiles": [0.5]},
+}
+
+
+def planned(path, **more):
+    write_plan(make_plan(parse_config({**STUDY, **more}, "x")), path)
+    return path
+
+
+def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path) -> None:
+    searched = planned(tmp_path / "searched.json")
+    alone = planned(tmp_path / "alone.json", selection="single")
+    assert read_budget(searched)["runs"].tolist() == [9]
+    assert read_budget(alone).empty
+    for order in ((alone, searched), (searched, alone)):
+        budget = read_budget(*order)
+        assert budget["runs"].tolist() == [9]
+        assert grid_size("mnist", "online", 9, budget) == 9
