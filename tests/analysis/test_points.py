@@ -1,5 +1,6 @@
 """Selection: decided when reading, the same whatever order the rows come in."""
 
+import json
 import math
 import statistics
 
@@ -124,6 +125,16 @@ def test_a_cell_where_everything_diverged_stays_visible(store):
     assert np.isnan(lost["mean"])
     assert np.isnan(lost["quantile"])
     assert lost["cell_diverged"] == 1
+
+
+@pytest.mark.parametrize("laid", [{"schedule": "linear"}, {"averaging": 0.99}])
+def test_what_is_laid_over_the_steps_is_another_setting(store, laid):
+    """However many runs it has, and however well they did: the paper has no such thing."""
+    store.add(values=(0.7,), settings=json.dumps({"grid_runs": 9}))
+    for seed in range(5):
+        store.add(seed=seed, values=(0.99,), settings=json.dumps({"grid_runs": 9} | laid))
+    (best,) = best_of_grid(grid_points(run_values(*store.frames()))).to_dict("records")
+    assert (best["mean"], best["seeds"]) == (pytest.approx(0.7), 1)
 
 
 def test_settings_are_never_averaged_and_the_default_is_shown(store):

@@ -32,6 +32,7 @@ class State:
     step: int = 0  # t, counted from 1 while a step is taken
     layers: dict[str, int] = field(default_factory=dict)  # parameters by layer, in theta's order
     memory: dict[str, Tensor] = field(default_factory=dict)  # the method's own, each [R, ...]
+    average: Tensor | None = None  # of the parameters over the steps, [R, P], if it is taken
 
     def keep(self, runs: Tensor) -> None:
         """Drop all runs but these (int64 indices): the others have ended."""
@@ -40,6 +41,13 @@ class State:
         self.threshold = self.threshold[runs]
         self.quantile = self.quantile[runs]
         self.memory = {name: value[runs] for name, value in self.memory.items()}
+        if self.average is not None:
+            self.average = self.average[runs]
+
+    @property
+    def evaluated(self) -> Tensor:
+        """The parameters that stand for each run, [R, P]."""
+        return self.parameters if self.average is None else self.average
 
 
 @dataclass(frozen=True)

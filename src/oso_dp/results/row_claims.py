@@ -110,6 +110,9 @@ def _are_settings(text: str) -> bool:
         return False
     if not protected.are_sound(said):
         return False
+    decay = said.get("averaging", 0.5)
+    if said.get("schedule", "linear") != "linear" or type(decay) is not float or not 0 < decay < 1:
+        return False
     size, shape = said.get("grid_runs", 1), said.get("stopping_shape")
     return type(size) is int and size > 0 and (shape is None or shape in SHAPES)
 

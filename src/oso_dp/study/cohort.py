@@ -59,6 +59,8 @@ class Cohort:
     last_layer_nonlinearity: bool
     precision: str  # of products: float32, tf32, bfloat16
     randomness: str  # seeded, system
+    schedule: str | None = None  # of the learning rate: linear; None: constant
+    averaging: float | None = None  # decay of the iterates' average; None: the last ones count
     # Of a user's own data set only:
     data_version: str | None = None  # as it is declared
     budget_runs: int | None = None  # that its one epsilon pays for; None where it is public
@@ -141,8 +143,10 @@ class Cohort:
     def _settings(self) -> dict[str, Any]:
         # Part of a run's identity: two that differ in any of it must not share their noise.
         own = {"public": self.public, "budget_runs": self.budget_runs}
+        added = {"schedule": self.schedule, "averaging": self.averaging}
         return {
             **({} if self.data_version is None else own),
+            **{name: value for name, value in added.items() if value is not None},
             "settings": self.method_settings,
             "model": self.model,
             "grid_runs": self.grid_runs,

@@ -152,6 +152,12 @@ class StudyConfig(_Section):
         STOPPING_SHAPE, description="Distribution of the number of runs under random_stopping."
     )
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
+    schedule: Literal["constant", "linear"] = Field(
+        "constant", description="Of the learning rate; linear: it falls to zero."
+    )
+    averaging: Annotated[Real, Field(ge=0, lt=1)] = Field(
+        0.0, description="Decay of an exponential average of the iterates, which is evaluated."
+    )
     last_layer_nonlinearity: bool = False
     randomness: Literal["seeded", "system"] = Field(
         "seeded", description="system: fresh entropy for batches and noise; not reproducible."

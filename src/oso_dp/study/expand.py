@@ -89,6 +89,8 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         last_layer_nonlinearity=config.last_layer_nonlinearity,
         precision=section.precision,
         randomness=config.randomness,
+        schedule=None if config.schedule == "constant" else config.schedule,
+        averaging=config.averaging or None,
         data_version=info.version,
     )
     try:

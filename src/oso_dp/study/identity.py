@@ -66,9 +66,9 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
     settings (the method's), model, grid_runs (N), evaluate_every, last_layer_nonlinearity, loss
     (over an image's pixels), words and unknown_words (of texts), randomness, stopping_shape (null
-    but under random stopping). Of a user's own data set also data_version, public, and budget_runs,
-    which is how many runs share its epsilon (null where it is public). OsoError for a value that
-    the column would not give back.
+    but under random stopping); schedule and averaging where there are any. Of a user's own data set
+    also data_version, public, and budget_runs, which is how many runs share its epsilon (null where
+    it is public). OsoError for a value that the column would not give back.
     """
     try:
         text = json.dumps(settings, sort_keys=True, allow_nan=False)

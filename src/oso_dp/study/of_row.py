@@ -32,6 +32,8 @@ def run_of_row(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
             **{name: row[name] for name in _COLUMNS},
             **{name: said[name] for name in _SETTINGS},
             method_settings=said["settings"],
+            schedule=said.get("schedule"),
+            averaging=said.get("averaging"),
             data_version=said.get("data_version"),
             budget_runs=said.get("budget_runs"),
             noise_multiplier=row["noise_multiplier"] or 0.0,

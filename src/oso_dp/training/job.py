@@ -53,6 +53,8 @@ def task_of(cohort: PlannedCohort, device: str = "cpu") -> Task:
         loss=cohort.loss,
         device=device,
         randomness=cohort.randomness,
+        schedule=cohort.schedule,
+        averaging=cohort.averaging,
         precision=cohort.precision,
         network=network_of(cohort),
     )

@@ -31,6 +31,7 @@ from oso_dp.training.outcome import Course, Outcome
 from oso_dp.training.own_problem import problem_of
 from oso_dp.training.problem import Problem, Recipe, Task
 from oso_dp.training.restored import check_alike
+from oso_dp.training.schedule import averaged, rate_factor
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -148,6 +149,7 @@ class Training:
             noise_multiplier=task.noise_multiplier,
             batch_size=task.batch_size,
             layers=dict(self.code.layer_sizes),
+            average=None if task.averaging is None else problem.first.clone(),
         )
         _check_thresholds(task.method, self.state)
         # Of the model's structure, so without the rounding of a low precision.
@@ -171,7 +173,13 @@ class Training:
         if len(released) > 1:
             answers = {key: torch.cat([part[key] for part in released]) for key in answers}
         self.watch(state, answers)
+        factor = rate_factor(task.schedule, state.step, task.steps)
+        before = None if factor == 1 else state.parameters.clone()
         task.method.update(state, answers)
+        if before is not None:  # a step is proportional to the learning rate
+            state.parameters = before.lerp(state.parameters, factor)
+        if task.averaging is not None and state.average is not None:
+            state.average = averaged(state.average, state.parameters, task.averaging, state.step)
         self._drop_diverged(finite(state.parameters))
 
     def _together(self) -> list[slice]:
@@ -194,7 +202,7 @@ class Training:
         clipped = task.method.fraction_clipped(state)
         usable = torch.ones(len(self.alive), dtype=torch.bool)
         for run, position in enumerate(self.alive):
-            scores = self.problem.scores(state.parameters[run])
+            scores = self.problem.scores(state.evaluated[run])
             usable[run] = torch.tensor([score.loss for score in scores]).isfinite().all()
             if not usable[run]:
                 continue

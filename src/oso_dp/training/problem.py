@@ -32,6 +32,8 @@ class Recipe:
     steps: int
     evaluate_every: int
     device: str = "cpu"
+    schedule: str | None = None  # of the learning rate: see oso_dp.training.schedule
+    averaging: float | None = None  # decay of the iterates' average, if that is what is evaluated
     randomness: str = "seeded"  # of batches and noise: see oso_dp.privacy.streams
     precision: str = "float32"  # of products: see oso_dp.gradients.precision
     width: int | None = None  # runs that go through the model together; None: as suits the device

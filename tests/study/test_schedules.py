@@ -1,0 +1,82 @@
+"""`schedule` and `averaging` are part of a run's identity, and only where they are asked for."""
+
+import json
+
+import pandas as pd
+import pytest
+from tests.planned_rows import rows_of
+
+from oso_dp.errors import OsoError
+from oso_dp.results.row_claims import complaint
+from oso_dp.study.config import parse_config
+from oso_dp.study.of_row import run_of_row
+from oso_dp.study.plan import make_plan, read_plan, write_plan
+from oso_dp.training.job import task_of
+
+STUDY = {
+    "name": "test",
+    "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
+    "methods": {"online": {}, "auto_s": {}, "no_dp": {}},
+    "granularities": [2],
+    "seeds": [0],
+    "epochs": 1,
+}
+CHOICES = {"schedule": "linear", "averaging": 0.99}
+
+
+def plan_of(**more):
+    return make_plan(parse_config({**STUDY, **more}, "x"))
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return plan_of()
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_reaches_the_training_and_the_identity(name, plain, tmp_path) -> None:
+    plan = plan_of(**{name: CHOICES[name]})
+    assert not set(plan.run_ids()) & set(plain.run_ids())
+    for cohort in plan.cohorts:
+        assert getattr(task_of(cohort), name) == CHOICES[name]
+        assert json.loads(cohort.settings)[name] == CHOICES[name]
+    write_plan(plan, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == plan
+
+
+def test_the_defaults_leave_every_identity_and_row_as_it_was(plain) -> None:
+    assert plan_of(schedule="constant", averaging=0) == plain
+    for cohort in plain.cohorts:
+        assert not {"schedule", "averaging"} & json.loads(cohort.settings).keys()
+        task = task_of(cohort)
+        assert (task.schedule, task.averaging) == (None, None)
+
+
+def test_a_row_gives_its_run_back() -> None:
+    plan = plan_of(**CHOICES)
+    for row in rows_of(plan)["runs"]:
+        cohort, run = run_of_row(row)
+        assert (cohort.schedule, cohort.averaging) == ("linear", 0.99)
+        assert run.run_id == row["run_id"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schedule": "cosine"}, "schedule: input should be 'constant' or 'linear'"),
+        ({"averaging": 1}, "averaging: input should be less than 1"),
+        ({"averaging": -0.1}, "averaging: input should be greater than or equal to 0"),
+        ({"averaging": True}, "averaging: must be a number, not true or false"),
+    ],
+)
+def test_other_values_get_one_line(change, message) -> None:
+    with pytest.raises(OsoError, match=f"x: {message}"):
+        parse_config({**STUDY, **change}, "x")
+
+
+@pytest.mark.parametrize("said", [{"schedule": "cosine"}, {"averaging": 1.0}, {"averaging": "a"}])
+def test_a_row_that_says_otherwise_is_refused(said) -> None:
+    rows = pd.DataFrame(rows_of(plan_of(**CHOICES))["runs"])
+    assert complaint(rows) is None
+    rows.loc[0, "settings"] = json.dumps(json.loads(rows.loc[0, "settings"]) | said)
+    assert "settings" in complaint(rows)

@@ -1,0 +1,143 @@
+"""A learning rate that falls, and an average of the iterates: laid over any method's steps."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.privacy.given import batch_of
+
+from oso_dp.errors import Interrupted
+from oso_dp.methods import method_names
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.training.loop import study_training, train
+from oso_dp.training.schedule import averaged, rate_factor
+
+STEPS = 12
+
+
+@pytest.mark.parametrize("steps", [1, 12, 3000])
+def test_a_linear_schedule_falls_in_equal_parts_from_one_towards_zero(steps) -> None:
+    factors = [rate_factor("linear", step, steps) for step in range(1, steps + 1)]
+    assert factors[0] == 1
+    assert factors[-1] == pytest.approx(1 / steps)
+    parts = [a - b for a, b in zip(factors, [*factors[1:], 0], strict=True)]
+    assert parts == pytest.approx([1 / steps] * steps)
+    assert sum(factors) == pytest.approx((steps + 1) / 2)
+    assert rate_factor(None, 7, steps) == 1
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_falling_rate_is_that_of_sgd_with_a_scheduler(
+    arrays, make_task, make_run, momentum
+) -> None:
+    """Without noise and clip: torch's own optimizer and LinearLR, step by step."""
+    task = make_task("fixed_threshold", momentum=momentum, noise_multiplier=0.0, schedule="linear")
+    training = study_training(task, [make_run(c=1e9)], arrays)
+    examples = training.problem.examples
+    theta = torch.nn.Parameter(training.state.parameters[0].clone())
+    optimizer = torch.optim.SGD([theta], lr=0.1, momentum=momentum)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / STEPS)
+    sampler = Mechanism(["a"], 200, 20)
+    for step in range(1, STEPS + 1):
+        training.take_step()
+        batch = batch_of(sampler.random_numbers, "a", step)
+        outputs = training.code.outputs(theta, examples.inputs[batch])
+        total = torch.nn.functional.cross_entropy(outputs, examples.targets[batch], reduction="sum")
+        optimizer.zero_grad()
+        (total / 20).backward()
+        optimizer.step()
+        scheduler.step()
+    torch.testing.assert_close(training.state.parameters[0], theta.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_methods_step_shrinks_by_the_factor(name, arrays, make_task, make_run) -> None:
+    """At the first step nothing; at the second the same answers move theta half as far."""
+    moved = []
+    for schedule in (None, "linear"):
+        task = make_task(name, steps=2, evaluate_every=2, schedule=schedule)
+        training = study_training(task, [make_run(), make_run("b", 1)], arrays)
+        training.take_step()
+        first = training.state.parameters.clone()
+        training.take_step()
+        moved.append((first, training.state.parameters - first))
+    (one, full), (other, half) = moved
+    assert torch.equal(one, other)
+    assert full.norm() > 0
+    torch.testing.assert_close(half, full / 2, rtol=1e-4, atol=1e-7)
+
+
+def test_the_average_forgets_the_first_weights_and_then_keeps_its_decay() -> None:
+    """Of a constant it is the constant; an early iterate counts less than its share."""
+    average = torch.zeros(2, 3, dtype=torch.float64)
+    ones = torch.ones(2, 3, dtype=torch.float64)
+    weight = 1.0
+    for step in range(1, 3001):
+        average = averaged(average, ones, 0.99, step)
+        weight *= min(0.99, (1 + step) / (10 + step))
+        assert average.flatten().tolist() == pytest.approx([1 - weight] * 6, abs=1e-12)
+    assert averaged(average, 0 * ones, 0.99, 3001).unique().tolist() == pytest.approx([0.99])
+    assert 1 - weight == pytest.approx(1, abs=1e-9)
+
+
+def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
+    arrays, make_task, make_run
+) -> None:
+    task = make_task("online", averaging=0.9)
+    runs = [make_run(), make_run("b", 1)]
+    plain = study_training(replace(task, averaging=None), runs, arrays)
+    training = study_training(task, runs, arrays)
+    average = training.state.parameters.clone()
+    for step in range(1, STEPS + 1):
+        plain.take_step()
+        training.take_step()
+        assert torch.equal(plain.state.parameters, training.state.parameters)
+        average = averaged(average, plain.state.parameters, 0.9, step)
+        assert torch.equal(training.state.evaluated, average)
+    training.evaluate()
+    rows = training.outcomes[1].evaluations
+    assert rows[0]["loss"] == training.problem.scores(average[1])[0].loss
+    assert training.mechanism.ledgers[0].to_json() == plain.mechanism.ledgers[0].to_json()
+
+
+def test_a_run_that_ends_takes_its_average_with_it(arrays, make_task, make_run) -> None:
+    task = make_task("fixed_threshold", averaging=0.9)
+    training = study_training(task, [make_run(), make_run("b", 1), make_run("c", 2)], arrays)
+    training.take_step()
+    kept = training.state.average[[0, 2]].clone()
+    training.state.parameters[1] = math.nan
+    training._drop_diverged(torch.tensor([True, False, True]))
+    assert torch.equal(training.state.average, kept)
+
+
+@pytest.mark.parametrize("choice", [{"schedule": "linear"}, {"averaging": 0.9}])
+def test_an_interrupted_training_ends_as_one_in_one_piece(
+    choice, arrays, make_task, make_run, tmp_path
+) -> None:
+    task = make_task("online", **choice)
+    runs = [make_run(), make_run("b", 1)]
+    whole = train(task, runs, arrays)
+    at = {"checkpoint": tmp_path / "state.pt", "fingerprint": "x"}
+
+    def stop(step: int) -> None:
+        if step == 7:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(task, runs, arrays, on_progress=stop, **at)
+    parts = train(task, runs, arrays, **at)
+    for one, other in zip(whole, parts, strict=True):
+        assert one.evaluations == other.evaluations
+        assert json.loads(one.ledger) == json.loads(other.ledger)
+
+
+def test_a_checkpoint_without_its_average_is_not_gone_on_from(
+    arrays, make_task, make_run, tmp_path
+) -> None:
+    plain = study_training(make_task("online"), [make_run()], arrays)
+    plain.take_step()
+    other = study_training(make_task("online", averaging=0.9), [make_run()], arrays)
+    with pytest.raises(ValueError, match="its average is not of this job"):
+        other.go_on(plain.state, plain.mechanism.ledgers)
