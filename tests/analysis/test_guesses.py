@@ -1,5 +1,6 @@
 """Guess or search: what guesses give, which of them beat a search, over how many decades."""
 
+import json
 import math
 
 import numpy as np
@@ -91,6 +92,23 @@ def test_a_guess_that_diverged_beats_nothing(store, study):
     store.add(learning_rate=10.0, values=(), diverged_at=3, **known)
     (row,) = ranges(study(store)).to_dict("records")
     assert (row["guesses"], row["own_beat"], row["own_possibly"]) == (4, 2, 2)
+
+
+def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, study):
+    fill(store, CLEAR, SEARCH)
+    settings = json.dumps({"schedule": "linear", "averaging": 0.99})
+    fill(store, [[0.99, 0.98, 0.99]] * 4, [], settings=settings)
+    one = study(store)
+    rows = ranges(one).set_index("laid")
+    assert rows.index.tolist() == ["", "rate falling, averaged, 0.99"]
+    assert rows["own_beat"].tolist() == [2, 4]
+    assert rows["own_mean"].tolist() == pytest.approx([85, 85])
+    names = no_search_table(one).printed.iloc[:, 3].tolist()
+    assert names == ["Online", "Online, rate falling, averaged, 0.99"]
+    verdicts = judged(one).set_index(["claim", "dataset"])
+    assert verdicts.loc[("Q5", "mnist"), "evidence"].count("decades") == 1  # the plain one's
+    drawn = {plan.name: plan for plan in every_plan(one)}["no_search_mnist_k4"].draw()
+    assert [axes.get_title() for axes in drawn.axes] == names
 
 
 def test_without_a_search_nothing_is_said(store, study):

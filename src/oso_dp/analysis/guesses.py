@@ -31,6 +31,7 @@ from oso_dp.analysis.points import grid_points, main_variants
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Sample, difference
+from oso_dp.files import parse_json
 from oso_dp.metrics import is_higher_better
 
 # What a guess is compared with: the best of its own method's search, and of Online's.
@@ -41,6 +42,7 @@ _SEARCH = ("mean", "std", "seeds", "points", "grid_size", "noise_multiplier")
 
 GUESSES = [
     *CELL,
+    "laid",  # over the method's steps: words, empty where nothing is
     *("metric", *POINT),
     *("mean", "std", "seeds", "diverged", "noise_multiplier"),  # printed unit
     *(
@@ -52,7 +54,7 @@ GUESSES = [
     ),
 ]
 RANGES = [
-    *CELL,
+    *(*CELL, "laid"),
     *("metric", "guesses", "noise_multiplier", "best_mean", "best_std", "best_seeds"),
     *(f"best_{name}" for name in POINT),
     *(f"{searched}_{name}" for searched in SEARCHED for name in _SEARCH),
@@ -75,7 +77,7 @@ def guesses(study: Study) -> pd.DataFrame:
 
 def ranges(study: Study) -> pd.DataFrame:
     """One row per cell of `guesses`, columns `RANGES`."""
-    cells = guesses(study).groupby(CELL, sort=False)
+    cells = guesses(study).groupby([*CELL, "laid"], sort=False)
     return ordered(pd.DataFrame([_range(cell) for _, cell in cells], columns=RANGES))
 
 
@@ -85,7 +87,7 @@ def _guesses(study: Study) -> pd.DataFrame:
         return pd.DataFrame(columns=GUESSES)
     best = study.best.set_index(CELL).sort_index()
     rows = []
-    for guess in main_variants(grid_points(alone)).to_dict("records"):
+    for guess in _points(alone).to_dict("records"):
         factor = labels.scale(guess["metric"])
         row = guess | {"mean": guess["mean"] * factor, "std": guess["std"] * factor}
         for searched in SEARCHED:
@@ -95,7 +97,26 @@ def _guesses(study: Study) -> pd.DataFrame:
                 for name, value in _beside(study, row, best, method).items()
             }
         rows.append(row)
-    return ordered(pd.DataFrame(rows, columns=GUESSES).sort_values(POINT, kind="stable"))
+    return ordered(pd.DataFrame(rows, columns=GUESSES).sort_values(["laid", *POINT], kind="stable"))
+
+
+def _points(values: pd.DataFrame) -> pd.DataFrame:
+    """The guesses over their seeds: of each cell, and of what is laid over it, one setting."""
+    points = grid_points(values)
+    points = points.assign(laid=[_laid(settings) for settings in points["settings"]])
+    return pd.concat(
+        [main_variants(alike) for _, alike in points.groupby("laid")], ignore_index=True
+    )
+
+
+def _laid(settings: str | None) -> str:
+    said = parse_json(settings) if isinstance(settings, str) else {}
+    words = []
+    if "schedule" in said:
+        words.append("rate falling")
+    if "averaging" in said:
+        words.append(f"averaged, {said['averaging']:g}")
+    return ", ".join(words)
 
 
 def _beside(study: Study, row: dict, best: pd.DataFrame, method: str) -> dict[str, float]:
@@ -121,7 +142,7 @@ def _beside(study: Study, row: dict, best: pd.DataFrame, method: str) -> dict[st
 def _range(cell: pd.DataFrame) -> dict:
     first = cell.iloc[0]
     sign = 1 if is_higher_better(first["metric"]) else -1
-    row = {name: first[name] for name in (*CELL, "metric", "noise_multiplier")}
+    row = {name: first[name] for name in (*CELL, "laid", "metric", "noise_multiplier")}
     row |= {"guesses": len(cell)}
     if cell["mean"].notna().any():
         best = cell.loc[(sign * cell["mean"]).idxmax()]
@@ -163,7 +184,7 @@ def wide_guesses(method: str, decades: float) -> Judge:
             return Finding(NOTHING)
         rows = evidence.guesses
         rows = rows[(rows["dataset"] == dataset) & (rows["method"] == method)]
-        rows = rows[rows["own_mean"].notna()]
+        rows = rows[rows["own_mean"].notna() & (rows["laid"] == "")]
         if rows.empty:
             return Finding(NOT_RUN, f"no guess of {labels.method_label(method)} beside its search")
         surely, possibly = (

@@ -15,6 +15,7 @@ from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.reporting.tables.no_search import name_of
 
 PLACE = 105
 _ABREAST = 8  # methods that fit beside each other
@@ -50,19 +51,23 @@ def draw_guesses(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure |
     None where no guess has a value.
     """
     rows = rows.dropna(subset="mean")
-    drawn = labels.method_order(rows["method"].unique())[:_ABREAST]
+    drawn = [
+        (method, laid)
+        for method in labels.method_order(rows["method"].unique())
+        for laid in sorted(rows.loc[rows["method"] == method, "laid"].unique())
+    ][:_ABREAST]
     if rows.empty:
         return None
     epsilons = sorted(rows["epsilon"].unique())
     figure, panels = canvas.panel_grid(len(epsilons), len(drawn), title, sharex="col")
     for epsilon, line in zip(epsilons, panels, strict=True):
         here = rows[rows["epsilon"] == epsilon]
-        for method, axes in zip(drawn, line, strict=True):
-            _draw(axes, here[here["method"] == method], methods)
+        for (method, laid), axes in zip(drawn, line, strict=True):
+            _draw(axes, here[(here["method"] == method) & (here["laid"] == laid)], methods)
             if axes is line[0]:
                 axes.set_ylabel(f"ε = {epsilon:g}\n{labels.metric_label(here['metric'].iloc[0])}")
             if line is panels[0]:
-                axes.set_title(labels.method_label(method))
+                axes.set_title(name_of(method, laid))
             if line is panels[-1]:
                 axes.set_xlabel(f"guessed {labels.SYMBOLS[_axis(method)]}")
                 canvas.plain_ticks(axes.xaxis)
