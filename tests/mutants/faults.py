@@ -3,6 +3,7 @@
 from alone import ALONE
 from books import LEDGER, METHODS, PRICE
 from drop_in import DROP_IN
+from laid_over import LAID_OVER
 from layer_rules import LAYER_RULES
 from noise import NOISE, SAMPLING
 from other_plans import OTHER_PLANS
@@ -15,6 +16,6 @@ from slightly import SLIGHTLY
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
     *(*REACH, *OTHER_PLANS, *SLIGHTLY),
-    *ALONE,
+    *(*ALONE, *LAID_OVER),
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]
