@@ -21,6 +21,7 @@ SHIPPED += [
     "no_search",
     "words_25",
     "momentum_0",
+    "momentum_05",
     "no_search_falling",
 ]
 
