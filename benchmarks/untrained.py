@@ -1,0 +1,66 @@
+"""What the study's networks score before their first step, seed by seed.
+
+    python benchmarks/untrained.py --model autoencoder --data build/data/fashion_mnist.npz
+
+Prints the test value of each seed's starting weights, their mean and standard deviation.
+docs/findings.md holds values of runs that hardly learnt against it.
+"""
+
+import argparse
+import statistics
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.labels import metric_unit, scale
+from oso_dp.methods import find_method
+from oso_dp.study.cohort import Run
+from oso_dp.study.config import MODELS
+from oso_dp.training.loop import study_training
+from oso_dp.training.problem import Task
+
+
+def untrained(model: str, data: Path, seeds: int) -> list[float]:
+    """The test value of each seed's starting weights, in the report's unit."""
+    metric = MODELS[model][1]
+    method = find_method("no_dp")
+    task = Task(
+        method=method(method.Settings(), 0.0),
+        model=model,
+        metric=metric,
+        noise_multiplier=0.0,
+        batch_size=1,
+        steps=1,
+        evaluate_every=1,
+    )
+    with np.load(data, allow_pickle=False) as held:
+        names = ("train_inputs", "train_targets", "test_inputs", "test_targets")
+        arrays = Arrays(*(held[name] for name in names))
+    runs = [Run(f"seed {seed}", seed, 0.0, None, None) for seed in range(seeds)]
+    training = study_training(task, runs, arrays)
+    training.evaluate()
+    return [
+        scale(metric) * next(row["value"] for row in one.evaluations if row["split"] == "test")
+        for one in training.outcomes
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_RAW)
+    parser.add_argument("--model", choices=sorted(MODELS), required=True)
+    parser.add_argument("--data", type=Path, required=True, help="what `oso data` wrote")
+    parser.add_argument("--seeds", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    values = untrained(options.model, options.data, options.seeds)
+    unit = metric_unit(MODELS[options.model][1])
+    print(" ".join(f"{value:.2f}" for value in values), unit)
+    print(f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}")
+
+
+_RAW = argparse.RawDescriptionHelpFormatter
+
+if __name__ == "__main__":
+    main()
