@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ class Child:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             assert stream is not None
-            stream.close()
+            with suppress(BrokenPipeError):  # what was asked of a process that has ended
+                stream.close()
 
     def _ask(self, do: str, **values: Any) -> dict[str, Any]:
         assert self._process.stdin is not None

@@ -1,5 +1,6 @@
 """What goes first is what the file says, and a file that says nothing is refused."""
 
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
@@ -98,15 +99,19 @@ def test_a_file_that_is_not_there_is_named(mnist) -> None:
 
 
 def test_the_project_s_own_priorities_select_runs_of_its_plans(repo, monkeypatch) -> None:
-    """Each entry, of the configurations that `make campaign` takes."""
+    """Each entry, of the configurations that `make campaign` takes, or that it names itself."""
     from oso_dp.study.config import load_config
     from oso_dp.study.plan import plan_of
 
     line = next(
         line for line in (repo / "Makefile").read_text().splitlines() if line.startswith("PLANS")
     )
-    configs = [load_config(repo / f"config/{name}.yaml") for name in line.split("=")[1].split()]
-    everything = all_work([plan_of(config, defaultdict(lambda: 1.0)) for config in configs])
     path = repo / "config/priorities.toml"
+    asked = [entry.get("plan", []) for entry in tomllib.loads(path.read_text())["first"]]
+    named = {name for plan in asked for name in ([plan] if isinstance(plan, str) else plan)}
+    taken = line.split("=")[1].split()
+    names = [*taken, *sorted(named - {*taken})]  # a run is of the first plan that has it
+    configs = [load_config(repo / f"config/{name}.yaml") for name in names]
+    everything = all_work([plan_of(config, defaultdict(lambda: 1.0)) for config in configs])
     found = read_priorities(path, everything)
     assert len(found) == path.read_text().count("[[first]]")

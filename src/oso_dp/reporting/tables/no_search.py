@@ -34,17 +34,18 @@ _NOTES = (
 
 
 def tables(sources: Sources) -> list[Table]:
-    return [no_search_table(sources.study)]
+    """None where nothing was run without a search."""
+    table = no_search_table(sources.study)
+    return [table] if len(table.data) else []
 
 
 def no_search_table(study: Study) -> Table:
-    """`ranges`, a row per cell; empty where nothing was run without a search."""
+    """`ranges`, a row per cell."""
     data = ranges(study)
     printed = pd.DataFrame([_printed(row) for row in data.to_dict("records")])
     printed = printed.reindex(columns=range(len(_HEADINGS)))
     printed.columns = pd.MultiIndex.from_tuples(_HEADINGS)
-    notes = _NOTES if len(data) else ("Nothing was run without a search yet.",)
-    return Table("no_search", "Guess or search", data, printed, notes)
+    return Table("no_search", "Guess or search", data, printed, _NOTES)
 
 
 def name_of(method: str, laid: str) -> str:
