@@ -122,7 +122,7 @@ ALONE = [
             "analysis/evidence.py",
             "math.ceil(seeds * (advantage.half / distance) ** 2)",
             "math.ceil(seeds * (advantage.half / distance))",
-            "tests/analysis/test_claims.py",
+            "tests/analysis/test_seeds_needed.py",
         ),
     ),
 ]

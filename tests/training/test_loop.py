@@ -24,12 +24,18 @@ STEPS = 12
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_run, momentum) -> None:
-    task = make_task("fixed_threshold", momentum=momentum, noise_multiplier=0.0)
+@pytest.mark.parametrize("schedule", [None, "linear"])
+def test_zero_noise_and_a_huge_clip_equal_sgd(
+    arrays, make_task, make_run, momentum, schedule
+) -> None:
+    task = make_task("fixed_threshold", momentum=momentum, noise_multiplier=0.0, schedule=schedule)
     training = study_training(task, [make_run(c=1e9)], arrays)
     examples = training.problem.examples
     theta = torch.nn.Parameter(training.state.parameters[0].clone())
     optimizer = torch.optim.SGD([theta], lr=0.1, momentum=momentum)
+    falling = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: 1 - step / STEPS if schedule else 1.0
+    )
     sampler = Mechanism(["a"], 200, 20)  # the same identity draws the same batches
     for step in range(1, STEPS + 1):
         training.take_step()
@@ -39,6 +45,7 @@ def test_zero_noise_and_a_huge_clip_equal_sgd(arrays, make_task, make_run, momen
         optimizer.zero_grad()
         (total / 20).backward()
         optimizer.step()
+        falling.step()
     torch.testing.assert_close(training.state.parameters[0], theta.detach(), rtol=1e-4, atol=1e-5)
 
 

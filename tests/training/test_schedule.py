@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.privacy.given import batch_of
 
 from oso_dp.errors import Interrupted
 from oso_dp.methods import method_names
-from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.training.loop import study_training, train
 from oso_dp.training.schedule import averaged, rate_factor
 
@@ -26,30 +24,6 @@ def test_a_linear_schedule_falls_in_equal_parts_from_one_towards_zero(steps) -> 
     assert parts == pytest.approx([1 / steps] * steps)
     assert sum(factors) == pytest.approx((steps + 1) / 2)
     assert rate_factor(None, 7, steps) == 1
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_falling_rate_is_that_of_sgd_with_a_scheduler(
-    arrays, make_task, make_run, momentum
-) -> None:
-    """Without noise and clip: torch's own optimizer and LinearLR, step by step."""
-    task = make_task("fixed_threshold", momentum=momentum, noise_multiplier=0.0, schedule="linear")
-    training = study_training(task, [make_run(c=1e9)], arrays)
-    examples = training.problem.examples
-    theta = torch.nn.Parameter(training.state.parameters[0].clone())
-    optimizer = torch.optim.SGD([theta], lr=0.1, momentum=momentum)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / STEPS)
-    sampler = Mechanism(["a"], 200, 20)
-    for step in range(1, STEPS + 1):
-        training.take_step()
-        batch = batch_of(sampler.random_numbers, "a", step)
-        outputs = training.code.outputs(theta, examples.inputs[batch])
-        total = torch.nn.functional.cross_entropy(outputs, examples.targets[batch], reduction="sum")
-        optimizer.zero_grad()
-        (total / 20).backward()
-        optimizer.step()
-        scheduler.step()
-    torch.testing.assert_close(training.state.parameters[0], theta.detach(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", method_names())
