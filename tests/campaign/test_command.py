@@ -120,6 +120,15 @@ def test_two_folders_are_merged_by_oso_collect(
     assert (status, "0 runs of mini" in lines[0]) == (0, True)
 
 
+def test_priorities_for_what_only_leaves_out_are_no_mistake(tmp_path, call) -> None:
+    priorities = tmp_path / "priorities.toml"
+    priorities.write_text('[[first]]\nmethod = "fixed_threshold"\n[[first]]\nmethod = "online"\n')
+    wanted = ["--minutes", 5, "--results", tmp_path / "out", "--priorities", priorities]
+    status, lines, errors = call(*wanted, "--only", "online/*")
+    assert (status, errors) == (0, [])
+    assert lines[0].endswith(": 4 runs of mini to do")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
