@@ -21,6 +21,7 @@ from oso_dp.audit.findings import Fault
 from oso_dp.gradients import BatchGradients
 from oso_dp.privacy import mechanism
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.losses import ClippedLosses
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery, Query
 from oso_dp.privacy.random_numbers import RandomNumbers
@@ -150,6 +151,13 @@ def _deviation_booked() -> AbstractContextManager[Any]:
     return patch.object(Ledger, "record", record)
 
 
+def _no_loss_clip() -> AbstractContextManager[Any]:
+    def clipped(self: ClippedLosses, losses: Tensor, present: Tensor, runs: slice) -> Tensor:
+        return losses.double().nan_to_num().masked_fill(~present[:, None], 0.0)
+
+    return patch.object(ClippedLosses, "clipped", clipped)
+
+
 _EVERY = (
     Fault(
         "no_gradient_noise",
@@ -168,6 +176,13 @@ _EVERY = (
         partial(_no_noise, "unclipped_count"),
         "unclipped_count",
     ),
+    Fault(
+        "no_losses_noise",
+        "noise missing from HyFreeDP's losses",
+        partial(_no_noise, "clipped_losses"),
+        "clipped_losses",
+    ),
+    Fault("no_loss_clip", "losses not clipped", _no_loss_clip, "clipped_losses"),
     Fault("no_clip", "gradients not clipped", _no_clip),
     Fault(
         "no_direction_clip",

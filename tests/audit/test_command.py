@@ -48,7 +48,8 @@ def test_both_directions_as_they_should_be(oso, tmp_path: Path) -> None:
         [finding(None, 0.5), finding("no_clip", 3.0)], "--faults", "--output", str(path)
     )
     assert done.exit_code == 0, done.output
-    assert asked["methods"] == ["adam_wosm", "fixed_quantile", "fixed_threshold", "online"]
+    names = ["adam_wosm", "fixed_quantile", "fixed_threshold", "hyfreedp", "online"]
+    assert asked["methods"] == names
     assert asked["faults"] == list(FAULTS)
     assert "no_clip" in done.stdout
     assert "…" not in done.stdout  # fits a terminal of 80 columns

@@ -130,8 +130,8 @@ LATE = of_kind(
     Fault(
         "a ledger stops counting at 1,024",
         "privacy/ledger.py",
-        "self.steps[-1] = (queries, self.steps[-1][1] + 1)",
-        "self.steps[-1] = (queries, min(1024, self.steps[-1][1] + 1))",
+        "self.steps[place] = (queries, count + 1)",
+        "self.steps[place] = (queries, min(1024, count + 1))",
         LONG,
     ),
     Fault(

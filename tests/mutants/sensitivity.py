@@ -83,8 +83,8 @@ SENSITIVITY = [
     ).of("company"),
     in_mechanism(
         "an incomplete piece of a batch is left out",
-        "range(0, max(1, indices.shape[1]), piece)",
-        "range(0, max(1, indices.shape[1] - piece + 1), piece)",
+        "range(0, max(1, width), piece)",
+        "range(0, max(1, width - piece + 1), piece)",
         P + "test_many_runs.py",
     ),
     in_mechanism(

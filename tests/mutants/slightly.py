@@ -6,7 +6,7 @@ EXACT = A + "test_books_exact.py"
 ACCOUNT = "tests/analysis/test_accounts_exact.py"
 REPORTED, STATISTICS = T + "test_reported.py", "tests/analysis/test_statistics.py"
 VERDICTS = "tests/analysis/test_verdicts.py " + STATISTICS
-_MERGED = "self.steps[-1][0] == queries:"
+_MERGED = "known == queries:"
 _SHAPE = "RepeatAndSelectDpEvent(one, mean_runs, shape)"
 
 
@@ -29,14 +29,14 @@ BOOKS = of_kind(
     "books",
     _merged(
         "steps of nearly the same noise are merged",
-        "[round(q.noise_multiplier, 2) for q in self.steps[-1][0]] == [\n"
+        "[round(q.noise_multiplier, 2) for q in known] == [\n"
         "            round(q.noise_multiplier, 2) for q in queries\n"
         "        ]:",
     ),
-    _merged("steps are merged whose first sum is alike", "self.steps[-1][0][0] == queries[0]:"),
+    _merged("steps are merged whose first sum is alike", "known[0] == queries[0]:"),
     _merged(
         "steps are merged whose sums have the same names",
-        "[q.name for q in self.steps[-1][0]] == [q.name for q in queries]:",
+        "[q.name for q in known] == [q.name for q in queries]:",
     ),
     Fault(
         "of a kind of step that comes again, the last count is priced",

@@ -19,10 +19,11 @@ from oso_dp.audit.seen import Seen
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.losses import ClippedLosses
 from oso_dp.privacy.queries import ThresholdQuery
 
 if TYPE_CHECKING:
-    from oso_dp.privacy.queries import Answers
+    from oso_dp.privacy.queries import Answers, Query
 
 # What a clipped canary adds to each sum, by the query's kind; its C [R] to [R]. A canary is so long
 # that automatic clipping brings it to C, too, up to parts in 10,000.
@@ -54,18 +55,26 @@ class Observer:
         alone = self.columns.stop - self.columns.start == 1
         self._thresholds.append(state.threshold.detach().double().cpu())
         for query in self.method.queries(state):
+            if isinstance(query, ClippedLosses):
+                if alone:
+                    self._add(query, _along_all_points(query, answers[query.key], state))
+                continue
             if query.kind not in FOOTPRINTS or not isinstance(query, ThresholdQuery):
                 raise OsoError(
                     f"audit: {self.method.name} asks for {query.name!r}, and what a canary adds to "
-                    f"it is not known; known are {', '.join(FOOTPRINTS)}"
+                    f"it is not known; known are {', '.join(FOOTPRINTS)}, {ClippedLosses.kind}"
                 )
             if query.scalar and not alone:
                 continue
             footprint = FOOTPRINTS[query.kind](query.threshold)[:, None]
             total = answers[query.key] * state.batch_size
             along = total[:, None] if query.scalar else self._along_canaries(total)
-            self.noise[query.name] = query.noise_multiplier
-            self._seen.setdefault(query.name, []).append(along / footprint)
+            self._add(query, along / footprint)
+
+    def _add(self, query: Query, along: Tensor) -> None:
+        """along: in units of what a canary adds, [R, m]."""
+        self.noise[query.name] = query.noise_multiplier
+        self._seen.setdefault(query.name, []).append(along)
 
     def _along_canaries(self, total: Tensor) -> Tensor:
         """[R, P] to [R, m]: products with (-1, 1) / sqrt(2) in each canary's column."""
@@ -84,3 +93,9 @@ class Observer:
             name: torch.stack(steps).flatten(1).double().numpy()
             for name, steps in self._seen.items()
         }
+
+
+def _along_all_points(query: ClippedLosses, losses: Tensor, state: State) -> Tensor:
+    """[R, J] to [R, 1]. A canary whose loss is above the bound R adds R to each of the J sums, so
+    their mean is R more, and its noise's standard deviation nu R."""
+    return (losses.mean(dim=1) * state.batch_size / query.bound)[:, None]

@@ -92,6 +92,17 @@ class GradientCode:
         """Of R runs at their parameters, flat [R, P]; inputs [R, B, ...], targets [R, B, ...]."""
         return BatchGradients(self, flat, inputs, targets)
 
+    def losses(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Of R runs at their parameters, [R, B]: flat [R, P], inputs and targets [R, B, ...]."""
+        if inputs.shape[1] == 0:
+            return flat.new_zeros(inputs.shape[:2])
+        parts = []
+        with torch.no_grad():
+            for xs, ys in self._portions(inputs, targets):
+                runs = zip(flat, xs, ys, strict=True)
+                parts.append(torch.stack([self.loss(self.outputs(p, x), y) for p, x, y in runs]))
+        return torch.cat(parts, dim=1)[:, : inputs.shape[1]]
+
     def layer_gradients(
         self, flat: Tensor, inputs: Tensor, targets: Tensor
     ) -> dict[str, LayerGradients]:

@@ -19,7 +19,7 @@ from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_split import combined_noise_multiplier
 
 if TYPE_CHECKING:
-    from oso_dp.privacy.queries import Answers, Query
+    from oso_dp.privacy.queries import Answers, GradientQuery
 
 ONE_RUN = slice(0, 1)
 
@@ -53,7 +53,7 @@ def seeded_generator(device: torch.device) -> torch.Generator:
 
 
 def sanitize(
-    queries: Sequence[Query],
+    queries: Sequence[GradientQuery],
     totals: Sequence[Tensor],
     noise_multiplier: float,
     batch_size: int,

@@ -1,9 +1,10 @@
 """The ledger: what the mechanism released, step by step; epsilon is computed from it afterwards.
 
 McMahan et al. 2018, section 5: a sampling event per step with the sums that were asked of that
-batch. Equal steps in a row are counted, not listed; so a run's ledger is a few hundred bytes of
-JSON. The paper's ledger holds each sum's bound S and standard deviation sigma; here it is their
-ratio, which is what accounting needs, and which stays the same while S moves.
+batch. Equal steps are counted, not listed, since no price depends on their order; so a run's ledger
+is a few hundred bytes of JSON. The paper's ledger holds each sum's bound S and standard deviation
+sigma; here it is their ratio, which is what accounting needs, and which stays the same while S
+moves.
 """
 
 import json
@@ -40,10 +41,11 @@ class Ledger:
 
     def record(self, queries: tuple[SumQuery, ...]) -> None:
         """Write one step down. The mechanism calls this before it hands out the answers."""
-        if self.steps and self.steps[-1][0] == queries:
-            self.steps[-1] = (queries, self.steps[-1][1] + 1)
-        else:
-            self.steps.append((queries, 1))
+        for place, (known, count) in enumerate(self.steps):
+            if known == queries:
+                self.steps[place] = (queries, count + 1)
+                return
+        self.steps.append((queries, 1))
 
     @property
     def step_count(self) -> int:

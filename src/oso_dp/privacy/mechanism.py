@@ -1,15 +1,17 @@
 """The mechanism: draws the batch, takes the sums, adds the noise, writes the ledger.
 
-Everything a method learns about the training data passes through `Mechanism.release`. Sampling,
-noise and ledger live in one object so that they cannot disagree: the batch is drawn by the sampling
-scheme that the ledger holds, the noise is sensitivity times noise multiplier, and that multiplier
-goes into the ledger.
+Everything a method learns about the training data passes through `Mechanism.release`, and losses
+through `release_losses`, which hands out what `release` has paid for. Sampling, noise and ledger
+live in one object so that they cannot disagree: the batch is drawn by the sampling scheme that the
+ledger holds, the noise is sensitivity times noise multiplier, and that multiplier goes into the
+ledger.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -18,8 +20,9 @@ from torch import Tensor
 from oso_dp.errors import OsoError
 from oso_dp.privacy.groups import Group
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.losses import ClippedLosses
 from oso_dp.privacy.noise_split import combined_noise_multiplier
-from oso_dp.privacy.queries import QUERIES, Query, made_of_same_parts
+from oso_dp.privacy.queries import QUERIES, GradientQuery, Query, made_of_same_parts
 from oso_dp.privacy.random_numbers import RandomNumbers, SumNoise
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Randomness, Seeded
@@ -88,6 +91,8 @@ class Mechanism:
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
+        # Losses that were asked for and not taken yet, with their batch, by the runs' first.
+        self._waiting: dict[int, _Waiting] = {}
 
     def release(
         self,
@@ -102,6 +107,7 @@ class Mechanism:
         Each run has its own batch: `gradients_of` gets their indices, int64 [R, B] with B possibly
         0. The shorter batches are padded, and what stands there gets no weight.
         `step` counts from 1 and may only grow (a stream is used once).
+        Clipped losses are paid for here, too, and taken by `release_losses`.
         """
         members = range(len(self.run_ids))[runs]
         if any(step <= self._last_step[run] for run in members):
@@ -113,26 +119,55 @@ class Mechanism:
             self._last_step[run] = step
             self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
         indices, present = self.random_numbers.batches(self.run_ids[runs], step)
+        losses = [query for query in queries if isinstance(query, ClippedLosses)]
+        if losses:
+            self._waiting[members.start] = _Waiting(members, step, losses[0], indices, present)
+        sums = [query for query in queries if isinstance(query, GradientQuery)]
         # An example's weight rests on its own norm alone, so a sum may be taken piece by piece.
-        piece = self.piece or max(1, indices.shape[1])
-        places = [slice(at, at + piece) for at in range(0, max(1, indices.shape[1]), piece)]
-        parts = (
-            exact_sums(queries, runs, gradients_of(indices[:, place]), present[:, place])
-            for place in places
+        totals = _added(
+            exact_sums(sums, runs, gradients_of(indices[:, place]), present[:, place])
+            for place in self._pieces(indices)
         )
-        sums = next(parts)
-        for part in parts:
-            sums = [total.add_(more) for total, more in zip(sums, part, strict=True)]
-        noised = self._add_noise(sums, queries, runs, step)
-        return {
-            query.key: total / self.batch_size for query, total in zip(queries, noised, strict=True)
-        }
+        return self._sanitized(sums, totals, runs, step)
+
+    def release_losses(
+        self,
+        runs: slice,
+        step: int,
+        points: Tensor,
+        losses_of: Callable[[Tensor, Tensor], Tensor],
+    ) -> Answers:
+        """The sanitized mean losses, [R, J], that were asked for in this step, over its batch.
+
+        `points`: of the parameters, [R, J, P]; they may rest on the step's answers. `losses_of`
+        gets indices int64 [R, B] and the points, and gives each example's loss, [R, J, B].
+        ValueError if `release` was not asked for them, or so many, or if they were taken already.
+        """
+        members = range(len(self.run_ids))[runs]
+        waiting = self._waiting.pop(members.start, None)
+        if waiting is None or (waiting.members, waiting.step) != (members, step):
+            raise ValueError(f"step {step}: its losses were not asked for, or taken already")
+        query = waiting.query
+        if points.shape[:2] != (len(members), query.points):
+            raise ValueError(f"points {tuple(points.shape)}: {query.points} of each run are paid")
+        totals = _added(
+            [
+                query.clipped(
+                    losses_of(waiting.indices[:, place], points), waiting.present[:, place], runs
+                ).sum(dim=2)
+            ]
+            for place in self._pieces(waiting.indices)
+        )
+        answers = self._sanitized([query], totals, runs, step)
+        # Summed and noised in float64; the last bits of that are nobody's business.
+        return {key: losses.to(points.dtype) for key, losses in answers.items()}
 
     def keep(self, runs: Sequence[int]) -> None:
         """Go on with these runs only (the others have ended), renumbered from 0."""
         self.run_ids = [self.run_ids[run] for run in runs]
         self.ledgers = [self.ledgers[run] for run in runs]
         self._last_step = [self._last_step[run] for run in runs]
+        self._waiting.clear()
 
     def resume(self, ledgers: Sequence[Ledger], last_step: int) -> None:
         """Take up the books of an interrupted training; steps up to last_step stay closed."""
@@ -144,10 +179,12 @@ class Mechanism:
             raise ValueError(f"these are not the ledgers of {last_step} steps of these runs")
         self.ledgers = list(ledgers)
         self._last_step = [max(last_step, closed) for closed in self._last_step]
+        self._waiting.clear()
 
     def _check_budget(self, queries: Sequence[Query]) -> None:
         for query in queries:
-            if type(query) not in QUERIES:  # sensitivities are decided in this room alone
+            # Sensitivities are decided in this room alone.
+            if type(query) not in (*QUERIES, ClippedLosses):
                 raise OsoError(f"query {query.name!r}: not one of oso_dp.privacy.queries")
             if not (query.noise_multiplier >= 0 and math.isfinite(query.noise_multiplier)):
                 raise OsoError(f"query {query.name!r}: noise multiplier {query.noise_multiplier}")
@@ -157,6 +194,20 @@ class Mechanism:
                 f"queries {', '.join(query.name for query in queries)}: their noise multiplier is "
                 f"{together:g} together; the budget of a step asks for {self.noise_multiplier:g}"
             )
+
+    def _pieces(self, indices: Tensor) -> list[slice]:
+        """Places of a batch, indices [R, B], that go through the model one after the other."""
+        width = indices.shape[1]
+        piece = self.piece or max(1, width)
+        return [slice(at, at + piece) for at in range(0, max(1, width), piece)]
+
+    def _sanitized(
+        self, queries: Sequence[Query], totals: Sequence[Tensor], runs: slice, step: int
+    ) -> Answers:
+        noised = self._add_noise(totals, queries, runs, step)
+        return {
+            query.key: total / self.batch_size for query, total in zip(queries, noised, strict=True)
+        }
 
     def _add_noise(
         self, totals: Sequence[Tensor], queries: Sequence[Query], runs: slice, step: int
@@ -175,6 +226,26 @@ class Mechanism:
         return answers
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """Clipped losses that were paid for: of which runs and step, over which batch."""
+
+    members: range
+    step: int
+    query: ClippedLosses
+    indices: Tensor
+    present: Tensor
+
+
+def _added(parts: Iterable[list[Tensor]]) -> list[Tensor]:
+    """The sums of a batch from those of its pieces, into the first piece's."""
+    remaining = iter(parts)
+    sums = next(remaining)
+    for part in remaining:
+        sums = [total.add_(more) for total, more in zip(sums, part, strict=True)]
+    return sums
+
+
 def _noise_for(query: Query, runs: slice, total: Tensor) -> SumNoise:
     # The multiplier is part of the purpose: two answers that differ in it alone would give the
     # exact sum away. Seven digits, because the last ones differ between machines.
@@ -185,7 +256,10 @@ def _noise_for(query: Query, runs: slice, total: Tensor) -> SumNoise:
 
 
 def exact_sums(
-    queries: Sequence[Query], runs: slice, gradients: PerExampleGradients, present: Tensor
+    queries: Sequence[GradientQuery],
+    runs: slice,
+    gradients: PerExampleGradients,
+    present: Tensor,
 ) -> list[Tensor]:
     """Without noise, in the order of the queries; those of one group are taken in one pass.
 
@@ -206,7 +280,7 @@ def exact_sums(
 
 
 def _vector_sums(
-    queries: Sequence[Query],
+    queries: Sequence[GradientQuery],
     runs: slice,
     norms: Tensor,
     layers: Sequence[str] | None,

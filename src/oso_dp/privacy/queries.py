@@ -1,10 +1,11 @@
-"""The sums over a batch that a method may ask for: weights, sensitivities.
+"""The sums of gradients over a batch that a method may ask for: weights, sensitivities.
 
 Each query is sum_i w(n_i) g_i (or, for the count, sum_i w(n_i)), where n_i is the 2-norm of example
 i's gradient g_i, or of the part of it that the query's group of layers holds. The sensitivity is
 the most that adding or removing one example can change the sum (in 2-norm): max over n of w(n) n
 for vectors, of |w(n)| for the count. A query is asked for R runs at once: norms and weights are
 [R, B], and thresholds have one entry per run; `runs`, a slice, says which of those the R are.
+(A sum of losses is in `oso_dp.privacy.losses`.)
 
 A norm that is not finite gets weight zero: such an example contributes nothing, whatever it holds.
 Thresholds are used no smaller than SMALLEST_THRESHOLD: far below it, float32 squares underflow, a
@@ -38,8 +39,6 @@ class Query(ABC):
 
     noise_multiplier: float
     kind: ClassVar[str]
-    scalar: ClassVar[bool] = False
-    needs_norms: ClassVar[bool] = True
 
     @property
     def group(self) -> Group | None:
@@ -60,6 +59,14 @@ class Query(ABC):
     def sensitivity(self, runs: slice) -> float | Tensor:
         """Of each of these runs, [R], or one number for all."""
 
+
+@dataclass(frozen=True)
+class GradientQuery(Query):
+    """A sum that weighs each example by its gradient's norm."""
+
+    scalar: ClassVar[bool] = False
+    needs_norms: ClassVar[bool] = True
+
     @abstractmethod
     def weights(self, norms: Tensor, runs: slice) -> Tensor:
         """The weight of each example, [R, B], from the norms of their gradients, [R, B]."""
@@ -67,12 +74,12 @@ class Query(ABC):
 
 Key: TypeAlias = type[Query] | tuple[type[Query], str]
 if TYPE_CHECKING:
-    # What `Mechanism.release` gives: [R, P], [R, P_g] of a group of layers, [R] if scalar.
+    # What the mechanism gives: [R, P], [R, P_g] of a group of layers, [R] if scalar, [R, J] losses.
     Answers: TypeAlias = Mapping[Key, Tensor]
 
 
 @dataclass(frozen=True)
-class ThresholdQuery(Query):
+class ThresholdQuery(GradientQuery):
     """Whatever depends on C."""
 
     threshold: Tensor  # C of all runs
@@ -198,7 +205,7 @@ class UnclippedCount(ThresholdQuery):
         return votes.masked_fill(~norms.isfinite(), 0.0)
 
 
-def made_of_same_parts(queries: Sequence[Query]) -> list[ClippingQuery]:
+def made_of_same_parts(queries: Sequence[GradientQuery]) -> list[ClippingQuery]:
     """These queries, if all are made of the same two sums; else none."""
     clipping = [query for query in queries if isinstance(query, ClippingQuery)]
     same = all(query.threshold is clipping[0].threshold for query in clipping)
@@ -210,7 +217,7 @@ def _usable(weights: Tensor, where: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PlainGradient(Query):
+class PlainGradient(GradientQuery):
     """The sum of gradients as they are: no clip, no noise, no privacy (NoDP)."""
 
     noise_multiplier: float = field(default=0.0, init=False)

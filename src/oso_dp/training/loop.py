@@ -8,7 +8,7 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +34,7 @@ from oso_dp.training.restored import check_alike
 from oso_dp.training.schedule import averaged, rate_factor
 
 if TYPE_CHECKING:
-    from oso_dp.privacy.queries import Answers
+    from oso_dp.privacy.queries import Answers, Key
 
 _log = logging.getLogger(__name__)
 
@@ -165,13 +165,12 @@ class Training:
         state, task = self.state, self.task
         state.step += 1
         queries = task.method.queries(state)
-        released = [
+        answers = _of_all_runs(
             self.mechanism.release(runs, state.step, queries, partial(self._gradients, runs))
             for runs in self._together()
-        ]
-        answers = released[0]
-        if len(released) > 1:
-            answers = {key: torch.cat([part[key] for part in released]) for key in answers}
+        )
+        if (points := task.method.probes(state, answers)) is not None:
+            answers |= self._losses(points)
         self.watch(state, answers)
         factor = rate_factor(task.schedule, state.step, task.steps)
         before = None if factor == 1 else state.parameters.clone()
@@ -196,6 +195,18 @@ class Training:
     def _gradients(self, runs: slice, batches: Tensor) -> BatchGradients:
         inputs, targets = self.problem.examples.batch(batches)
         return self.code(self.state.parameters[runs], inputs, targets)
+
+    def _losses(self, points: Tensor) -> "Answers":
+        """At points [R, J, P], over the batches of this step."""
+
+        def of_each(batches: Tensor, points: Tensor) -> Tensor:
+            batch = self.problem.examples.batch(batches)
+            return torch.stack([self.code.losses(at, *batch) for at in points.unbind(1)], dim=1)
+
+        return _of_all_runs(
+            self.mechanism.release_losses(runs, self.state.step, points[runs], of_each)
+            for runs in self._together()
+        )
 
     def evaluate(self) -> None:
         state, task = self.state, self.task
@@ -297,6 +308,12 @@ def course_of(task: Recipe, metric: str, examples: int) -> Course:
         task.steps,
         task.evaluate_every,
     )
+
+
+def _of_all_runs(released: Iterable["Answers"]) -> dict["Key", Tensor]:
+    """The answers of a step from those to some runs at a time."""
+    parts = list(released)
+    return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
 
 
 def _check_thresholds(method: Method, state: State) -> None:
