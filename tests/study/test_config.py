@@ -23,7 +23,8 @@ SHIPPED += [
     "momentum_0",
     "momentum_05",
     "no_search_falling",
-    "hyfreedp",
+    "defaults",
+    "defaults_falling",
 ]
 
 
@@ -37,10 +38,10 @@ def test_what_the_paper_lacks_is_off_in_its_study_and_on_in_another(repo) -> Non
     beyond = load_config(repo / "config/beyond.yaml")
     assert set(paper.methods) == set(PAPER_METHODS)
     controls = load_config(repo / "config/controls.yaml")
-    alone = load_config(repo / "config/hyfreedp.yaml")
+    alone = load_config(repo / "config/defaults.yaml")
     every = {*paper.methods, *beyond.methods, *controls.methods, *alone.methods}
     assert every == set(method_names())
-    assert not set(alone.methods) & {*paper.methods, *beyond.methods, *controls.methods}
+    assert set(alone.methods) == {"online", "hyfreedp"}
     assert not set(paper.methods) & (set(beyond.methods) | set(controls.methods))
     assert not set(beyond.methods) & set(controls.methods)
     # The same grids under the same budgets, so that their rows stand beside the paper's.

@@ -9,6 +9,8 @@ stands for a stretch one step wide.
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -103,14 +105,16 @@ def _guesses(study: Study) -> pd.DataFrame:
 def _points(values: pd.DataFrame) -> pd.DataFrame:
     """The guesses over their seeds: of each cell, and of what is laid over it, one setting."""
     points = grid_points(values)
-    points = points.assign(laid=[_laid(settings) for settings in points["settings"]])
+    points = points.assign(laid=[laid_over(settings) for settings in points["settings"]])
     return pd.concat(
         [main_variants(alike) for _, alike in points.groupby("laid")], ignore_index=True
     )
 
 
-def _laid(settings: str | None) -> str:
-    said = parse_json(settings) if isinstance(settings, str) else {}
+def laid_over(settings: str | Mapping[str, Any] | None) -> str:
+    """What `settings` (the column of that name, or what it holds) lays over a method's steps."""
+    said = parse_json(settings) if isinstance(settings, str) else settings
+    said = said if isinstance(said, Mapping) else {}
     words = []
     if "schedule" in said:
         words.append("rate falling")

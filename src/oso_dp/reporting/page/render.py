@@ -27,9 +27,10 @@ PAPER_URL = "https://doi.org/10.1609/aaai.v38i11.29099"
 # Tables to which page.html.j2 gives a place by their name; others are folded into the appendices.
 _PLACED = {
     *("claims", "questions", "table_01", "runs", "noise_multipliers", "search_cost"),
-    *("search_outcome", "no_search", "figures", "accounting", "checkpoint_rules", "beyond"),
+    *("search_outcome", "no_search", "one_budget", "figures", "accounting"),
+    *("checkpoint_rules", "beyond"),
 }
-_KINDS_PLACED = ("noise", "search_cost", "no_search", "cosine", "steering", "signs")
+_KINDS_PLACED = ("noise", "search_cost", "no_search", "one_budget", "cosine", "steering", "signs")
 _FOLDER = files("oso_dp.reporting.page")
 
 
@@ -94,6 +95,7 @@ def render(
             noise_pictures=[p for p in pictures if p.kind == "noise"],
             cost_pictures=[p for p in pictures if p.kind == "search_cost"],
             guess_pictures=[p for p in pictures if p.kind == "no_search"],
+            budget_pictures=[p for p in pictures if p.kind == "one_budget"],
             cosine_pictures=[p for p in pictures if p.kind == "cosine"],
             steering_pictures=[p for p in pictures if p.kind in ("steering", "signs")],
             # Of no data set at one k, and of no kind that has a section.

@@ -1,0 +1,191 @@
+"""What one budget gives: a searched grid, a random number of runs, or one run from a default.
+
+All ways to spend the same epsilon at delta on one data set, beside Online's searched grid. A value
+is the mean over seeds of the best score on the test set, as in the paper: a search then chose its
+point, and each run its checkpoint, by the examples that judge them. So each value stands there a
+second time, with both chosen on one half of the test set and reported on the other (`cross`): what
+it loses is the choice's luck.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, SINGLE
+from oso_dp.analysis.budgets import grid_size
+from oso_dp.analysis.checkpoint_rules import choose
+from oso_dp.analysis.guesses import guesses, laid_over
+from oso_dp.analysis.keys import CELL, DEFAULT_MOMENTUM
+from oso_dp.analysis.random_stopping import outcomes
+from oso_dp.analysis.row_order import ordered
+from oso_dp.analysis.study import Study
+from oso_dp.analysis.verdicts import Sample, difference
+from oso_dp.methods import PAPER_METHODS
+from oso_dp.metrics import is_higher_better
+from oso_dp.study.defaults import DEFAULTS, Default
+
+DEFAULT = "default"
+WAYS = {
+    COMPOSITION: "whole grid",
+    RANDOM_STOPPING: "random stopping",
+    DEFAULT: "one run, from a default",
+}
+REFERENCE = "online"  # whose searched grid the others are compared with
+
+COLUMNS = [
+    *CELL,
+    *("way", "laid", "chosen", "seen"),  # seen: the default was chosen by this very data set
+    *("metric", "mean", "std", "seeds", "cross_mean", "cross_std"),  # printed unit
+    *("runs", "whole", "noise_multiplier"),  # paid for; whether all of the grid's points were run
+    *("gain", "gain_half"),  # above the reference (positive is better), half its 95 % interval
+]
+
+
+def ways(study: Study) -> pd.DataFrame:
+    """One row per data set, epsilon and way to spend it, columns `COLUMNS`.
+
+    Data sets without a run from a default are left out: there is nothing to be compared. Of a
+    default that was run as a guess at several k, the one with the most seeds stands there. Of the
+    paper's methods, and those of the defaults, the grid of the smallest k that was run.
+    """
+    return study.once("ways", lambda: _ways(study))
+
+
+def _ways(study: Study) -> pd.DataFrame:
+    alone = pd.DataFrame(_from_defaults(study), columns=COLUMNS)
+    if alone.empty:
+        return alone
+    rows = [*_searched(study), *_stopped(study)]
+    every = pd.concat([pd.DataFrame(rows, columns=COLUMNS), alone], ignore_index=True)
+    here = set(zip(alone["dataset"], alone["epsilon"], strict=True))
+    kept = [pair in here for pair in zip(every["dataset"], every["epsilon"], strict=True)]
+    every = every[kept].reset_index(drop=True)
+    return _ordered(pd.DataFrame([_beside(row, every) for row in every.to_dict("records")]))
+
+
+def _from_defaults(study: Study) -> Iterator[dict[str, Any]]:
+    every = guesses(study)
+    if every.empty:
+        return
+    cross = _cross_of_guesses(study)
+    for default in DEFAULTS:
+        mine = every[_is(default, every)]
+        for _, cell in mine.groupby(["dataset", "epsilon"], sort=False):
+            row = cell.sort_values(["seeds", "k"], ascending=[False, True]).iloc[0].to_dict()
+            yield {
+                **{name: row[name] for name in (*CELL, "laid", "metric", "mean", "std", "seeds")},
+                "noise_multiplier": row["noise_multiplier"],
+                "way": DEFAULT,
+                "chosen": default.chosen,
+                "seen": row["dataset"] in default.seen,
+                "runs": 1,
+                "whole": True,
+                **_at(cross, default, row),
+            }
+
+
+def _is(default: Default, rows: pd.DataFrame) -> pd.Series:
+    """Which rows start from the default, under what is laid over its steps."""
+    mine = (rows["method"] == default.method) & (
+        rows["laid"] == laid_over({"schedule": default.schedule} if default.laid else {})
+    )
+    for axis, value in default.point.items():
+        mine &= np.isclose(rows[axis].astype(float), value, rtol=1e-4, atol=0)
+    return mine
+
+
+def _cross_of_guesses(study: Study) -> pd.DataFrame:
+    """Runs without a search under the rule `cross`: the mean of both ways, printed unit."""
+    values = study.values[study.values["selection"] == SINGLE]
+    values = choose(study.keyed, study.checkpoints, "cross").loc[values.index]
+    factor = values["metric"].map(labels.scale)
+    return values.assign(cross=(values["value_even"] + values["value_odd"]) / 2 * factor)
+
+
+def _at(cross: pd.DataFrame, default: Default, row: dict[str, Any]) -> dict[str, float]:
+    """The guess's mean and deviation under that rule."""
+    mine = np.ones(len(cross), dtype=bool)
+    for name in CELL:
+        mine &= (cross[name] == row[name]).to_numpy()
+    near = np.isclose(cross["noise_multiplier"].astype(float), row["noise_multiplier"])
+    usual = cross["momentum"].isna() | np.isclose(cross["momentum"].astype(float), DEFAULT_MOMENTUM)
+    here = cross[mine & near & usual.to_numpy()]
+    here = here.assign(laid=[laid_over(settings) for settings in here["settings"]])
+    values = here.loc[_is(default, here), "cross"]
+    return {"cross_mean": values.mean(), "cross_std": values.std(ddof=1)}
+
+
+def _searched(study: Study) -> Iterator[dict[str, Any]]:
+    cross = study.cross.set_index("cell")
+    known = {*PAPER_METHODS, *(default.method for default in DEFAULTS)}
+    best = study.best[study.best["epsilon"].notna() & study.best["method"].isin(known)]
+    best = best.sort_values("k")
+    for row in best.drop_duplicates(["dataset", "epsilon", "method"]).to_dict("records"):
+        size = grid_size(row["dataset"], row["method"], row["k"], study.budget)
+        factor = labels.scale(row["metric"])
+        yield {
+            **{name: row[name] for name in (*CELL, "metric", "seeds", "noise_multiplier")},
+            **{name: row[name] * factor for name in ("mean", "std")},
+            **{f"cross_{name}": cross.at[row["cell"], name] * factor for name in ("mean", "std")},
+            "way": COMPOSITION,
+            "laid": "",
+            "chosen": "the search",
+            "seen": False,
+            "runs": size,
+            "whole": row["points"] == size,
+        }
+
+
+def _stopped(study: Study) -> Iterator[dict[str, Any]]:
+    stopped = outcomes(study)
+    stopped = stopped[(stopped["selection"] == RANDOM_STOPPING) & stopped["value"].notna()]
+    for row in stopped.to_dict("records"):
+        yield {
+            **{name: row[name] for name in (*CELL, "metric", "std", "seeds", "noise_multiplier")},
+            "mean": row["value"],
+            "way": RANDOM_STOPPING,
+            "laid": "",
+            "chosen": "the search",
+            "seen": False,
+            "runs": row["grid_size"],
+            "whole": True,
+        }
+
+
+def _beside(row: dict[str, Any], every: pd.DataFrame) -> dict[str, Any]:
+    """The row, and what it gains over the reference of its data set and epsilon."""
+    reference = every[
+        (every["dataset"] == row["dataset"])
+        & (every["epsilon"] == row["epsilon"])
+        & (every["way"] == COMPOSITION)
+        & (every["method"] == REFERENCE)
+    ]
+    if reference.empty or (row["way"], row["method"]) == (COMPOSITION, REFERENCE):
+        return row
+    theirs = reference.iloc[0]
+    if math.isnan(row["mean"]) or math.isnan(theirs["mean"]):
+        return row
+    ours = Sample(row["mean"], row["std"], int(row["seeds"]))
+    gap = difference([(ours, Sample(theirs["mean"], theirs["std"], int(theirs["seeds"])))])
+    sign = 1 if is_higher_better(row["metric"]) else -1
+    half = math.nan if gap is None else gap.half
+    return row | {"gain": sign * (row["mean"] - theirs["mean"]), "gain_half": half}
+
+
+def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
+    """By data set and epsilon, then by way, in the order of `WAYS`."""
+    rows = ordered(rows.reindex(columns=COLUMNS))
+    order = {dataset: place for place, dataset in enumerate(rows["dataset"].unique())}
+    rank = pd.DataFrame(
+        {
+            "dataset": rows["dataset"].map(order),
+            "epsilon": rows["epsilon"],
+            "way": rows["way"].map(list(WAYS).index),
+        }
+    )
+    rank = rank.sort_values(["dataset", "epsilon", "way"], kind="stable")
+    return rows.loc[rank.index].reset_index(drop=True)

@@ -1,0 +1,131 @@
+"""What one budget gives, by how it is spent: a line for each way, a panel for each epsilon."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from oso_dp import labels
+from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.analysis.one_budget import DEFAULT, REFERENCE, WAYS, ways
+from oso_dp.analysis.study import Study
+from oso_dp.metrics import is_higher_better
+from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.reporting.tables.no_search import name_of
+
+PLACE = 104
+_FAR = 3.0  # what is further below the best than this many times the searches' spread is cut off
+
+
+def plans(study: Study) -> Iterator[PicturePlan]:
+    for dataset, rows in ways(study).groupby("dataset", sort=False):
+        where = labels.dataset_short(dataset)
+        yield PicturePlan(
+            f"one_budget_{dataset}",
+            dataset,
+            None,
+            "one_budget",
+            f"{where}: what one budget gives. Filled markers: the best checkpoint on the test set, "
+            "of a search at its best point; hollow ones: both chosen on one half of the test set "
+            "and judged by the other. Bars are standard deviations over seeds, the dashed line is "
+            "Online's search. † A default that was chosen by looking at this data set; * a grid of "
+            "which only a part was run. What is far off is cut off, and its name says where it is.",
+            lambda rows=rows, where=where: draw_ways(  # type: ignore[misc]
+                rows, f"{where}: what one budget gives", study.methods
+            ),
+        )
+
+
+def draw_ways(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
+    """A panel per epsilon, a line per way.
+
+    rows: `analysis.one_budget.ways` of one data set. methods: all of the report, for colours. None
+    where no way has a value.
+    """
+    rows = rows.dropna(subset="mean")
+    if rows.empty:
+        return None
+    rows = rows.assign(label=[_label(row) for row in rows.to_dict("records")])
+    lines = list(dict.fromkeys(rows.sort_values("way", key=_places, kind="stable")["label"]))
+    epsilons = sorted(rows["epsilon"].unique())
+    figure, (panels,) = canvas.panel_grid(1, len(epsilons), title, sharex=False)
+    figure.set_size_inches(3.4 + 2.4 * len(epsilons), 1.6 + 0.3 * len(lines))
+    for epsilon, axes in zip(epsilons, panels, strict=True):
+        here = rows[rows["epsilon"] == epsilon]
+        _draw(axes, here, lines, methods)
+        axes.set_title(f"ε = {epsilon:g}")
+        axes.set_xlabel(labels.metric_label(here["metric"].iloc[0]))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    panels[0].set_yticks(range(len(lines)), lines)
+    panels[0].set_ylim(len(lines) - 0.4, -0.6)  # the first on top
+    grey: dict[str, Any] = {"color": "#555555", "marker": "o", "linestyle": ""}
+    canvas.legend(
+        figure,
+        [
+            Line2D([], [], label="best on the test set", **grey),
+            Line2D([], [], label="chosen on the other half", mfc="white", **grey),
+        ],
+    )
+    return figure
+
+
+def _places(way: pd.Series) -> pd.Series:
+    return way.map(list(WAYS).index)
+
+
+def _label(row: dict[str, Any]) -> str:
+    name = name_of(row["method"], row["laid"])
+    mark = "†" if row["seen"] else "" if row["whole"] else "*"
+    way = "default" if row["way"] == DEFAULT else WAYS[row["way"]]
+    return f"{name}{mark}: {way}"
+
+
+def _draw(axes: Axes, rows: pd.DataFrame, lines: list[str], methods: list[str]) -> None:
+    low, high = _span(rows)
+    for row in rows.to_dict("records"):
+        place = lines.index(row["label"])
+        colour = looks.colours(methods)[row["method"]]
+        marker = looks.markers(methods)[row["method"]]
+        if not low <= row["mean"] <= high:
+            side = low if row["mean"] < low else high
+            text = f"{row['mean']:.3g}"
+            axes.annotate(text, (side, place), ha="left" if side == low else "right", va="center")
+            continue
+        for name, offset, fill in (("mean", -0.14, colour), ("cross_mean", 0.14, "white")):
+            if labels.missing(row[name]):
+                continue
+            bar = row["std" if name == "mean" else "cross_std"]
+            axes.errorbar(
+                row[name],
+                place + offset,
+                xerr=None if labels.missing(bar) else bar,
+                color=colour,
+                marker=marker,
+                mfc=fill,
+                linestyle="",
+                capsize=2.0,
+            )
+    axes.set_xlim(low, high)
+    reference = rows[(rows["way"] == COMPOSITION) & (rows["method"] == REFERENCE)]
+    for mean in reference["mean"]:
+        axes.axvline(mean, color="#9A9A9A", linestyle="--", linewidth=1.0)
+
+
+def _span(rows: pd.DataFrame) -> tuple[float, float]:
+    """What the axis shows: all searches, and whatever is not far beyond them."""
+    bars = rows["std"].fillna(0)
+    searched = rows["way"] != DEFAULT
+    near = rows if not searched.any() else rows[searched]
+    spread = max(near["mean"].max() - near["mean"].min(), 3 * bars[near.index].max(), 1e-9)
+    sign = 1 if is_higher_better(rows["metric"].iloc[0]) else -1
+    worst = (sign * near["mean"]).min() - _FAR * spread
+    kept = rows[sign * rows["mean"] >= worst]
+    bars = bars[kept.index]
+    values = pd.concat([kept["mean"] - bars, kept["mean"] + bars, kept["cross_mean"].dropna()])
+    margin = 0.08 * max(values.max() - values.min(), 1e-9)
+    return float(values.min() - margin), float(values.max() + margin)

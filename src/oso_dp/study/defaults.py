@@ -1,0 +1,36 @@
+"""One guess for each method that is to need no search, and where the guess came from.
+
+A default that was chosen by looking at a data set is not free there: `seen` names those data sets,
+and tables that compare mark them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Default:
+    """A method with what is laid over its steps, and the point that it starts from everywhere."""
+
+    method: str
+    schedule: str | None  # see oso_dp.training.schedule
+    point: Mapping[str, float]  # what is guessed, by axis
+    chosen: str  # by whom, looking at what
+    seen: tuple[str, ...] = ()  # data sets that it was chosen by
+
+    @property
+    def laid(self) -> bool:
+        """Whether something is laid over the method's steps."""
+        return self.schedule is not None
+
+
+_TRIALS = "single trials on MNIST and on the part of AG News"
+_SEEN = ("mnist", "ag_news_partial")
+
+DEFAULTS: Final = (
+    Default("auto_s", "linear", {"learning_rate": 0.316228}, _TRIALS, _SEEN),
+    Default("auto_s", None, {"learning_rate": 0.316228}, _TRIALS, _SEEN),
+    Default("online", None, {"learning_rate": 1.0}, f"C_0 by its paper, rho_0 by {_TRIALS}", _SEEN),
+    Default("hyfreedp", None, {"learning_rate": 1e-4}, "its paper"),
+)
