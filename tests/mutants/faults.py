@@ -7,6 +7,7 @@ from laid_over import LAID_OVER
 from layer_rules import LAYER_RULES
 from losses import LOSSES
 from noise import NOISE, SAMPLING
+from one_budget import ONE_BUDGET
 from other_plans import OTHER_PLANS
 from own_data import OWN_DATA
 from own_models import OWN_MODELS
@@ -17,6 +18,6 @@ from slightly import SLIGHTLY
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
     *(*REACH, *OTHER_PLANS, *SLIGHTLY),
-    *(*ALONE, *LAID_OVER, *LOSSES),
+    *(*ALONE, *LAID_OVER, *LOSSES, *ONE_BUDGET),
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

@@ -1,0 +1,185 @@
+"""What one budget gives: which rows stand for a way to spend it, and how they compare."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from oso_dp.analysis.one_budget import ways
+from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.tables.one_budget import one_budget_table
+from oso_dp.study.defaults import DEFAULTS
+
+RHO = 0.316228
+FALLING = json.dumps({"schedule": "linear"})
+ALONE = {"selection": "single", "noise_multiplier": 500.0}
+
+
+def searched(store, values, method="online", k=4, **more):
+    """values[point][seed]: a grid whose runs share the budget."""
+    for rho, seeds in zip((0.01, 0.1, 1.0, 10.0), values, strict=False):
+        for seed, value in enumerate(seeds):
+            known = {"noise_multiplier": 900.0, "k": k} | more
+            store.add(method=method, learning_rate=rho, seed=seed, values=(value,), **known)
+
+
+def default(store, values, method="auto_s", rho=RHO, k=1, **more):
+    for seed, value in enumerate(values):
+        point = {"learning_rate": rho, "threshold": 1.0, "seed": seed}
+        store.add(method=method, k=k, values=(value,), **{**ALONE, **point, **more})
+
+
+SEARCH = [[0.70, 0.71, 0.69], [0.84, 0.85, 0.86], [0.80, 0.81, 0.80], [0.30, 0.31, 0.30]]
+
+
+def of(rows, way, method="auto_s", laid=""):
+    (row,) = (
+        row
+        for row in rows.to_dict("records")
+        if (row["way"], row["method"], row["laid"]) == (way, method, laid)
+    )
+    return row
+
+
+def test_a_default_stands_beside_onlines_search(store, study):
+    searched(store, SEARCH)
+    default(store, [0.90, 0.91, 0.92], settings=FALLING)
+    rows = ways(study(store))
+    ours = of(rows, "default", laid="rate falling")
+    theirs = of(rows, "composition", "online")
+    assert (ours["runs"], theirs["runs"]) == (1, 4)
+    assert (ours["noise_multiplier"], theirs["noise_multiplier"]) == (500, 900)
+    assert ours["mean"] == pytest.approx(91)
+    assert theirs["mean"] == pytest.approx(85)
+    assert ours["gain"] == pytest.approx(6)
+    both = stats.ttest_ind([90, 91, 92], [84, 85, 86], equal_var=False).confidence_interval()
+    assert ours["gain_half"] == pytest.approx((both.high - both.low) / 2)
+    assert math.isnan(theirs["gain"])
+
+
+def test_only_the_default_s_own_point_and_schedule_count(store, study):
+    """Not the best guess, not another method's, and not one under another schedule."""
+    searched(store, SEARCH)
+    default(store, [0.90] * 3)
+    default(store, [0.99] * 3, rho=1.0)
+    default(store, [0.95] * 3, settings=json.dumps({"averaging": 0.9}))
+    default(store, [0.97] * 3, method="psac")
+    default(store, [0.60] * 3, method="online", rho=1.0, threshold=0.1)
+    default(store, [0.98] * 3, method="online", rho=RHO, threshold=0.1)
+    rows = ways(study(store))
+    alone = rows[rows["way"] == "default"]
+    assert dict(zip(alone["method"], alone["mean"], strict=True)) == {
+        "online": pytest.approx(60),
+        "auto_s": pytest.approx(90),
+    }
+
+
+def test_of_a_default_at_several_k_the_one_with_the_most_seeds_counts(store, study):
+    searched(store, SEARCH)
+    default(store, [0.90, 0.91], k=1)
+    default(store, [0.70, 0.71, 0.72], k=5)
+    default(store, [0.50, 0.51, 0.52], k=9)
+    row = of(ways(study(store)), "default")
+    assert (row["k"], row["seeds"], row["mean"]) == (5, 3, pytest.approx(71))
+
+
+def test_of_a_method_s_grids_the_smallest_counts(store, study):
+    searched(store, SEARCH, k=4)
+    searched(store, [[0.99, 0.98, 0.99]] * 4, k=7, noise_multiplier=950.0)
+    default(store, [0.90] * 3)
+    rows = ways(study(store))
+    assert (rows["method"] == "online").sum() == 1
+    assert of(rows, "composition", "online")["mean"] == pytest.approx(85)
+
+
+def test_a_grid_of_which_a_part_was_run_is_marked(store, study):
+    searched(store, SEARCH[:2])
+    default(store, [0.90] * 3)
+    one = study(store)
+    assert not of(ways(one), "composition", "online")["whole"]
+    assert of(ways(one), "default")["whole"]
+    cells = one_budget_table(one).printed.set_index("method")["value"]
+    assert cells["Online"].endswith("*")
+    assert not cells["AUTO-S"].endswith("*")
+
+
+def test_luck_is_taken_out_on_the_other_half(store, study):
+    """Each half chooses the checkpoint, the other judges it; the mean of both ways."""
+    searched(store, SEARCH)
+    halves = ((0.80, 0.60), (0.70, 0.90))
+    for seed in range(3):
+        known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed, "halves": halves}
+        store.add(method="auto_s", k=1, values=(0.7, 0.8), **ALONE, **known)
+    row = of(ways(study(store)), "default")
+    # The even half likes the first checkpoint, where the odd one has 60; the odd half the second.
+    assert row["cross_mean"] == pytest.approx((60 + 70) / 2)
+    assert row["mean"] == pytest.approx(80)
+
+
+def test_a_default_chosen_by_a_data_set_is_marked_there_alone(store, study):
+    for dataset, metric in (("mnist", "accuracy"), ("fashion_mnist", "mse")):
+        searched(store, SEARCH, dataset=dataset, metric=metric)
+        default(store, [0.2] * 3, dataset=dataset, metric=metric)
+    one = study(store)
+    rows = ways(one)
+    alone = rows[rows["way"] == "default"].set_index("dataset")
+    assert alone["seen"].to_dict() == {"mnist": True, "fashion_mnist": False}
+    # Where lower is better, what is lower gains.
+    assert alone.loc["fashion_mnist", "gain"] == pytest.approx(100 * (np.mean(SEARCH[3]) - 0.2))
+    cells = one_budget_table(one).printed
+    assert cells["chosen by"].str.endswith("†").sum() == 1
+
+
+def test_nothing_is_said_where_no_default_was_run(store, study):
+    searched(store, SEARCH, epsilon=3.0)
+    searched(store, SEARCH, epsilon=9.0)
+    assert ways(study(store)).empty
+    default(store, [0.90] * 3, epsilon=3.0)
+    rows = ways(study(store))
+    assert set(rows["epsilon"]) == {3.0}
+
+
+def test_ways_stand_in_one_order_and_are_drawn(store, study):
+    for epsilon in (3.0, 9.0):
+        searched(store, SEARCH, epsilon=epsilon)
+        searched(store, SEARCH, method="fixed_threshold", k=2, epsilon=epsilon)
+        default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
+        default(store, [0.11, 0.12, 0.11], method="hyfreedp", rho=1e-4, epsilon=epsilon)
+    one = study(store)
+    rows = ways(one)
+    assert rows["epsilon"].tolist() == [3.0] * 4 + [9.0] * 4
+    assert rows["way"].tolist() == 2 * ["composition", "composition", "default", "default"]
+    drawn = {plan.name: plan for plan in every_plan(one)}["one_budget_mnist"].draw()
+    texts = [text.get_text() for axes in drawn.axes for text in axes.texts]
+    assert texts == ["11.3", "11.3"]  # too far off to be drawn
+    assert len(drawn.axes) == 2
+
+
+def test_a_default_that_diverged_has_no_value(store, study):
+    searched(store, SEARCH)
+    for seed in range(2):
+        known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed}
+        store.add(method="auto_s", k=1, values=(), diverged_at=3, **ALONE, **known)
+    row = of(ways(study(store)), "default")
+    assert math.isnan(row["mean"])
+    assert math.isnan(row["gain"])
+    assert one_budget_table(study(store)).printed["value"].iloc[-1] == "–"
+
+
+def test_every_default_says_where_it_came_from() -> None:
+    for one in DEFAULTS:
+        assert one.chosen
+        assert one.point
+    keys = [(one.method, one.schedule) for one in DEFAULTS]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_default_is_compared_with_the_search_of_its_own_budget(store, study):
+    for epsilon, better in ((3.0, 0.0), (9.0, 0.1)):
+        searched(store, [[value + better for value in SEARCH[1]]], epsilon=epsilon)
+        default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
+    rows = ways(study(store))
+    alone = rows[rows["way"] == "default"].set_index("epsilon")
+    assert alone["gain"].to_dict() == {3.0: pytest.approx(6), 9.0: pytest.approx(-4)}
