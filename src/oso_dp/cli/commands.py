@@ -18,6 +18,7 @@ from oso_dp.cli.data import data
 from oso_dp.cli.epsilon import epsilon
 from oso_dp.cli.plan import plan
 from oso_dp.cli.publish import publish
+from oso_dp.cli.recommend import recommend
 from oso_dp.cli.report import report
 from oso_dp.cli.schema import schema
 from oso_dp.cli.signs import signs
@@ -51,7 +52,7 @@ def common(
 
 
 for command in (
-    *(calibrate, epsilon, account, audit, cosine, signs),
+    *(calibrate, epsilon, recommend, account, audit, cosine, signs),
     *(data, plan, train, collect, verify, report, summary, schema),
 ):
     app.command()(command)

@@ -1,0 +1,1 @@
+"""What to do with one privacy budget, by what was measured: `oso recommend`."""

@@ -1,0 +1,57 @@
+"""What was measured of the ways to spend one budget: `measured.csv`, which `make report` writes."""
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+FILE = files("oso_dp.choosing") / "measured.csv"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One way at one budget on one data set; a line of the file. Values are in the printed unit."""
+
+    dataset: str
+    examples: int  # n
+    parameters: int  # P
+    epsilon: float
+    way: str  # whole grid, ...
+    method: str
+    laid: str  # over the method's steps, in words
+    start: str  # from where, of a default
+    chosen: str  # by whom
+    seen: bool  # the default was chosen by this very data set
+    runs: int  # that the budget pays for
+    metric: str  # its label
+    mean: float
+    std: float
+    seeds: int
+    gain: float  # above Online's searched grid; positive is better
+    gain_half: float  # half of its 95 % interval
+
+    @property
+    def name(self) -> str:
+        """The method, and what is laid over its steps."""
+        return self.method + (f", {self.laid}" if self.laid else "")
+
+
+COLUMNS = [one.name for one in fields(Measured)]
+_OF: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: text == "True",
+    "str": str,
+}
+
+
+@cache
+def measured() -> tuple[Measured, ...]:
+    """All lines of the file."""
+    types = {one.name: _OF[getattr(one.type, "__name__", "")] for one in fields(Measured)}
+    lines = csv.DictReader(FILE.read_text(encoding="utf-8").splitlines())
+    return tuple(
+        Measured(**{name: read(line[name]) for name, read in types.items()}) for line in lines
+    )
