@@ -103,13 +103,14 @@ def _guesses(study: Study) -> pd.DataFrame:
 def _points(values: pd.DataFrame) -> pd.DataFrame:
     """The guesses over their seeds: of each cell, and of what is laid over it, one setting."""
     points = grid_points(values)
-    points = points.assign(laid=[_laid(settings) for settings in points["settings"]])
+    points = points.assign(laid=[laid_over(settings) for settings in points["settings"]])
     return pd.concat(
         [main_variants(alike) for _, alike in points.groupby("laid")], ignore_index=True
     )
 
 
-def _laid(settings: str | None) -> str:
+def laid_over(settings: str | None) -> str:
+    """What the column of that name lays over a method's steps, in words; empty for nothing."""
     said = parse_json(settings) if isinstance(settings, str) else {}
     words = []
     if "schedule" in said:

@@ -15,7 +15,7 @@ from oso_dp.errors import OsoError
 from oso_dp.study.identity import STOPPING_SHAPE
 
 if TYPE_CHECKING:
-    from oso_dp.accounting.linear_scaling import ScaledSearch
+    from oso_dp.accounting.scaled_search import ScaledSearch
     from oso_dp.accounting.search import Search
 
 SPLIT = ("gradient_noise_multiplier", "query_noise_multiplier")
@@ -65,9 +65,9 @@ TuningAccountingOption = Annotated[
         parser=_tuning_accounting,
         metavar=f"[{'|'.join(TuningAccounting)}]",
         help="composition: all runs are paid for. random-stopping: candidates are drawn a random "
-        "number of times and only the best is released (Papernot and Steinke 2022). linear-scaling: "
-        "trials of all runs at small budgets, and one final run (Panda et al. 2024), whose noise "
-        "is meant. [composition, or what --config says]",
+        "number of times and only the best is released (Papernot and Steinke 2022). "
+        "linear-scaling: trials of all runs at small budgets, and one final run (Panda et al. "
+        "2024), whose noise is meant. [composition, or what --config says]",
     ),
 ]
 TrialSharesOption = Annotated[
@@ -146,7 +146,7 @@ def search_of(
     trial_shares: str | None = None,
 ) -> Search | ScaledSearch:
     """The search that the options describe; OsoError names one out of range."""
-    from oso_dp.accounting.linear_scaling import ScaledSearch
+    from oso_dp.accounting.scaled_search import ScaledSearch
     from oso_dp.accounting.search import SHAPES, Search
     from oso_dp.privacy.sampling import PoissonSampling
 
@@ -188,7 +188,7 @@ def entry_of(
     accountant: str,
 ) -> dict[str, Any]:
     """The answer, as JSON has it; runs: of each trial under linear scaling."""
-    from oso_dp.accounting.linear_scaling import ScaledSearch
+    from oso_dp.accounting.scaled_search import ScaledSearch
 
     entry: dict[str, Any] = {
         "noise_multiplier": nu,
@@ -210,7 +210,7 @@ def entry_of(
 
 def add_trials(entry: dict[str, Any], search: Search | ScaledSearch) -> None:
     """To one search's answer, under linear scaling, each trial's epsilon and noise."""
-    from oso_dp.accounting.linear_scaling import ScaledSearch
+    from oso_dp.accounting.scaled_search import ScaledSearch
 
     if isinstance(search, ScaledSearch):
         known = entry["epsilon"], entry["delta"], entry["accountant"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from oso_dp.accounting.linear_scaling import ScaledSearch
+from oso_dp.accounting.scaled_search import ScaledSearch
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING
 from oso_dp.errors import OsoError

@@ -1,6 +1,6 @@
 """The linear scaling rule in a study: what may be asked of it, and the search of a cohort.
 
-A search has several cohorts there, one for each of its parts (`accounting.linear_scaling`), of the
+A search has several cohorts there, one for each of its parts (`accounting.scaled_search`), of the
 same points and seeds. Which of the final ones the rule would have run is looked up afterwards.
 """
 
@@ -15,7 +15,7 @@ from oso_dp.methods import find_method, method_names
 from oso_dp.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:
-    from oso_dp.accounting.linear_scaling import ScaledSearch
+    from oso_dp.accounting.scaled_search import ScaledSearch
     from oso_dp.study.cohort import Cohort
 
 
@@ -28,7 +28,7 @@ def shares_of(selection: str, given: Sequence[float] | None) -> tuple[float, ...
 
 def scaled_search(cohort: Cohort) -> ScaledSearch:
     """The whole search that a cohort by the linear scaling rule is a part of."""
-    from oso_dp.accounting.linear_scaling import ScaledSearch
+    from oso_dp.accounting.scaled_search import ScaledSearch
 
     assert cohort.trial_shares is not None
     sampling = PoissonSampling(cohort.sampling_rate)
