@@ -23,6 +23,7 @@ SHIPPED += [
     "momentum_0",
     "momentum_05",
     "no_search_falling",
+    "linear_scaling",
 ]
 
 

@@ -39,9 +39,9 @@ def accounting_table(accounts: Sequence[GridAccount]) -> Table:
         "(another library) are tighter checks, for the costliest grid of each data set unless it "
         "exceeds its budget.",
         "Runs of a grid that are not stored are charged like whole runs with the least noise of "
-        "those that are. Seeds repeat a grid and are not charged. Of a search by the linear scaling "
-        "rule all runs of its trials are charged, and the one final run that it makes. Of data that are not public all "
-        "methods, grids and seeds are charged, in one line.",
+        "those that are. Seeds repeat a grid and are not charged. Of a search by the linear "
+        "scaling rule all runs of its trials are charged, and the one final run that it makes. Of "
+        "data that are not public all methods, grids and seeds are charged, in one line.",
     )
     title = "Epsilon of each grid, from its ledgers"
     return Table("accounting", title, data, pd.DataFrame(rows, columns=headings), notes)

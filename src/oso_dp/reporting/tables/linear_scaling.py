@@ -23,9 +23,9 @@ _NOTES = (
     "tried; a line through the best learning rates, over the epsilon that one run has to itself, "
     "gives that of the final run, which has what is left of the budget. Values are means over "
     "seeds in the unit of the other tables; each seed is a search of its own. ν: of the final run.",
-    "ρ: of the final runs, and of how many seeds. The study has runs at the grid's points only: the "
-    "line's ρ is rounded to the nearest of them in the logarithm, which is ours, and held within "
-    "the grid's range. Off the grid: of how many seeds the line left that range. A method's other "
+    "ρ: of the final runs, and of how many seeds. The study has runs at the grid's points only: "
+    "the line's ρ is rounded to the nearest of them in the logarithm, which is ours, and held "
+    "within the grid's range. Off the grid: of how many seeds the line left that range. A method's other "
     "hyperparameters are those of the last trial's best point.",
     "The searched grid's best, the best guess and each trial's best point are chosen on the test "
     "set. The budget of a rule's search pays for all its trials and one final run; the study holds "
