@@ -150,15 +150,11 @@ class Cohort:
         # Part of a run's identity: two that differ in any of it must not share their noise.
         own = {"public": self.public, "budget_runs": self.budget_runs}
         shares = None if self.trial_shares is None else [*self.trial_shares]
-        added = {
-            "schedule": self.schedule,
-            "averaging": self.averaging,
-            "part": self.part,
-            "trial_shares": shares,
-        }
+        added = {"schedule": self.schedule, "averaging": self.averaging}
+        parts: dict[str, Any] = {"part": self.part, "trial_shares": shares}
         return {
             **({} if self.data_version is None else own),
-            **{name: value for name, value in added.items() if value is not None},
+            **{name: value for name, value in (added | parts).items() if value is not None},
             "settings": self.method_settings,
             "model": self.model,
             "grid_runs": self.grid_runs,

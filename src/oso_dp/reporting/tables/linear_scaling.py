@@ -25,7 +25,7 @@ _NOTES = (
     "seeds in the unit of the other tables; each seed is a search of its own. ν: of the final run.",
     "ρ: of the final runs, and of how many seeds. The study has runs at the grid's points only: "
     "the line's ρ is rounded to the nearest of them in the logarithm, which is ours, and held "
-    "within the grid's range. Off the grid: of how many seeds the line left that range. A method's other "
+    "within the grid's range. Off the grid: of how many seeds the line left that range. Other "
     "hyperparameters are those of the last trial's best point.",
     "The searched grid's best, the best guess and each trial's best point are chosen on the test "
     "set. The budget of a rule's search pays for all its trials and one final run; the study holds "
