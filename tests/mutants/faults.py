@@ -5,6 +5,7 @@ from books import LEDGER, METHODS, PRICE
 from drop_in import DROP_IN
 from laid_over import LAID_OVER
 from layer_rules import LAYER_RULES
+from linear_scaling import LINEAR_SCALING
 from noise import NOISE, SAMPLING
 from other_plans import OTHER_PLANS
 from own_data import OWN_DATA
@@ -16,6 +17,6 @@ from slightly import SLIGHTLY
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
     *(*REACH, *OTHER_PLANS, *SLIGHTLY),
-    *(*ALONE, *LAID_OVER),
+    *(*ALONE, *LAID_OVER, *LINEAR_SCALING),
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]
