@@ -183,11 +183,13 @@ class Search:
             return float(spent.get_epsilon_and_optimal_order(delta)[1])
 
     def _event(self, noise_multiplier: float) -> DpEvent:
-        if self.tuning_accounting != RANDOM_STOPPING:
+        if self.before:
             releases = Counter({(self.sampling, noise_multiplier): self.steps * self.runs})
             for earlier, count in self.before:  # perhaps with the same noise
                 releases[self.sampling, earlier] += count
             return composed_event(releases)
+        if self.tuning_accounting != RANDOM_STOPPING:
+            return composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
         one = composed_event({(self.sampling, noise_multiplier): self.steps})
         return _stopped(one, self.runs, self.shape)
 
@@ -199,10 +201,9 @@ class Search:
                 f"accountant pld: epsilon {epsilon:.4g} is above {_MOST_FOR_PLD:g}, where it takes "
                 "minutes and gigabytes; rdp does not"
             )
-        if self.runs * self.steps + sum(n for _, n in self.before) > _MOST_STEPS_FOR_PLD:
-            earlier = " and what came before them" if self.before else ""
+        if self.runs * self.steps > _MOST_STEPS_FOR_PLD:
             raise OsoError(
-                f"accountant pld: {self.runs} runs x {self.steps} steps{earlier} are more than "
+                f"accountant pld: {self.runs} runs x {self.steps} steps are more than "
                 f"{_MOST_STEPS_FOR_PLD:,}, where it takes minutes and rounds coarsely; rdp does not"
             )
 
