@@ -158,6 +158,17 @@ def test_more_points_than_the_grid_has_are_a_larger_grid() -> None:
     assert found.verdict == "exceeded"
 
 
+def test_a_larger_grid_may_be_spread_over_the_seeds() -> None:
+    """A seed for each part of it: none of them alone has too many points."""
+    other = make_plan(parse_config({**STUDY, "grid": {"log10_learning_rate": [-1, 1]}}, "x"))
+    more = pd.DataFrame(rows_of(other)["runs"])
+    one = rows()
+    both = pd.concat([one[one["seed"] == 0], more[more["seed"] == 1]], ignore_index=True)
+    (found,) = account(both)
+    assert found.runs > 2 * N + 1
+    assert found.verdict == "exceeded"
+
+
 def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
     """A trial's run passed off as a final one, of which one in three is charged."""
     runs = rows()

@@ -139,8 +139,8 @@ LINEAR_SCALING = [
         Fault(
             "a scaled search over more points passes as one of its grid",
             _ACCOUNT,
-            "            elif part in parts:  #",
-            "                stored = stored[:size]\n            elif False:  #",
+            "elif part in parts:  #",
+            "elif False:  #",
             ACCOUNT,
         ),
         Fault(
