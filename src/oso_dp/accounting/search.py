@@ -184,7 +184,7 @@ class Search:
 
     def _event(self, noise_multiplier: float) -> DpEvent:
         if self.before:
-            releases = Counter({(self.sampling, noise_multiplier): self.steps * self.runs})
+            releases = Counter({(self.sampling, noise_multiplier): self.runs * self.steps})
             for earlier, count in self.before:  # perhaps with the same noise
                 releases[self.sampling, earlier] += count
             return composed_event(releases)

@@ -24,15 +24,13 @@ def accounting_table(accounts: Sequence[GridAccount]) -> Table:
 
     PLD and PRV stand beside it for the costliest grid of each data set (see `accounts_table`).
     """
-    named = [
-        {"dataset": a.dataset, "method": a.method, "k": a.k, "selection": a.tuning_accounting}
-        for a in accounts
-    ]
+    named = [{"dataset": a.dataset, "method": a.method, "k": a.k} for a in accounts]
+    ways = {grid.name: grid.tuning_accounting for grid in accounts}
     data = pd.concat([pd.DataFrame(named), accounts_table(accounts)], axis=1)
     if accounts:
         data = ordered(data.rename(columns={"budget": "epsilon"}))
         data = data.rename(columns={"epsilon": "budget"})
-    rows = [_shown(row) for _, row in data.iterrows()]
+    rows = [_shown(row, ways[row["grid"]]) for _, row in data.iterrows()]
     headings = list(_shown_headings())
     notes = (
         "RDP is the study's accountant, and the verdict is by it. PLD (another method) and PRV "
@@ -54,10 +52,10 @@ def _shown_headings() -> tuple[str, ...]:
     )
 
 
-def _shown(row: pd.Series) -> dict[str, str]:
+def _shown(row: pd.Series, way: str) -> dict[str, str]:
     cells = (
         labels.dataset_short(row["dataset"]),
-        _method(row),
+        _method(row["method"], way),
         ALL if row["method"] == ALL else str(row["k"]),
         labels.epsilon_text(row["budget"]),
         labels.delta_text(row["delta"]),
@@ -70,11 +68,10 @@ def _shown(row: pd.Series) -> dict[str, str]:
     return dict(zip(_shown_headings(), cells, strict=True))
 
 
-def _method(row: pd.Series) -> str:
+def _method(name: str, way: str) -> str:
     """The method, and how its tuning is accounted for if not by composition."""
-    label = labels.method_label(row["method"])
-    way = row["selection"].replace("_", " ")
-    return label if row["selection"] == COMPOSITION else f"{label}, {way}"
+    label = labels.method_label(name)
+    return label if way == COMPOSITION else f"{label}, {way.replace('_', ' ')}"
 
 
 def statement(accounts: Sequence[GridAccount]) -> str:
