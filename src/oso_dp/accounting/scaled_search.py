@@ -125,10 +125,15 @@ def final_noise_multiplier(
     delta: float,
     accountant: str = "rdp",
 ) -> float:
-    """The final run's least nu after trials with these; OsoError where they leave it nothing."""
+    """The final run's least nu after trials with these.
+
+    OsoError where they leave it nothing, or no noise within reach meets the budget.
+    """
     try:
         return search.final(trials).noise_multiplier(epsilon, delta, accountant)
     except OsoError:
+        # Where no run at all can have this epsilon, that is the reason, and is said here.
+        Search(search.sampling, search.steps, 1).noise_multiplier(epsilon, delta, accountant)
         *earlier, last = trials
         many = search.runs * search.steps
         alone = Search(
