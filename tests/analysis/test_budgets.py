@@ -1,5 +1,7 @@
 """Budget files: a plan says how large each grid is, but not where nothing is searched."""
 
+import pytest
+
 from oso_dp.analysis.budgets import grid_size, read_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan, write_plan
@@ -19,9 +21,11 @@ def planned(path, **more):
     return path
 
 
-def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path) -> None:
+@pytest.mark.parametrize("selection", ["single", "linear_scaling"])
+def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path, selection) -> None:
+    """Nor one of searches in parts, each of which has noise of its own."""
     searched = planned(tmp_path / "searched.json")
-    alone = planned(tmp_path / "alone.json", selection="single")
+    alone = planned(tmp_path / "alone.json", selection=selection)
     assert read_budget(searched)["runs"].tolist() == [9]
     assert read_budget(alone).empty
     for order in ((alone, searched), (searched, alone)):

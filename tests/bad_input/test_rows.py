@@ -54,6 +54,8 @@ RUNS = [
     ("settings", "hello", "settings 'hello': not what one trains by"),
     ("settings", "[1]", "settings '[1]': not what one trains by"),
     ("settings", '{"grid_runs": -1}', "not what one trains by"),
+    ("settings", '{"part": "final"}', "settings: part: only where selection is linear_scaling"),
+    ("selection", "linear_scaling", "settings: trial_shares None: must be two numbers or more"),
     ("ledger", "hello", "ledger: not readable"),
     ("ledger", "{}", "ledger: not readable"),
     ("ledger", None, "ledger: not readable"),

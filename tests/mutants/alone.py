@@ -64,14 +64,14 @@ ALONE = [
         Fault(
             "guesses stand in the figure over the noise",
             "analysis/noise.py",
-            'study.values[study.values["selection"] != SINGLE]',
+            'study.values[study.values["selection"].isin(SEARCHES)]',
             "study.values",
             GUESSES,
         ),
         Fault(
             "a plan of guesses makes a grid small",
             "analysis/budgets.py",
-            "for selection, row in rows if selection != SINGLE",
+            "for selection, row in rows if selection not in NO_GRIDS",
             "for selection, row in rows",
             "tests/analysis/test_budgets.py",
         ),

@@ -5,6 +5,7 @@ from books import LEDGER, METHODS, PRICE
 from drop_in import DROP_IN
 from laid_over import LAID_OVER
 from layer_rules import LAYER_RULES
+from linear_scaling import LINEAR_SCALING
 from losses import LOSSES
 from noise import NOISE, SAMPLING
 from one_budget import ONE_BUDGET
@@ -18,6 +19,6 @@ from slightly import SLIGHTLY
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
     *(*REACH, *OTHER_PLANS, *SLIGHTLY),
-    *(*ALONE, *LAID_OVER, *LOSSES, *ONE_BUDGET),
+    *(*ALONE, *LAID_OVER, *LINEAR_SCALING, *LOSSES, *ONE_BUDGET),
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

@@ -25,6 +25,7 @@ SHIPPED += [
     "no_search_falling",
     "defaults",
     "defaults_falling",
+    "linear_scaling",
 ]
 
 

@@ -103,6 +103,7 @@ def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
         ({"methods": {"online": {}, "no_dp": {}}}, "methods.no_dp: protects nobody, and"),
         ({"randomness": "seeded"}, "randomness seeded: .* allowed is system"),
         ({"selection": "random_stopping"}, "selection random_stopping: .* allowed is composition"),
+        ({"selection": "linear_scaling"}, "selection linear_scaling: .* allowed is composition"),
         ({"epsilons": [3, 8]}, r"patients.epsilons \[3.0, 8.0\]: .* allowed is one"),
         ({"last_layer_nonlinearity": True}, "last_layer_nonlinearity true"),
         ({"select": "paper_best"}, "patients: the paper has no best point"),

@@ -10,6 +10,7 @@ one run, without a search.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from oso_dp.accounting.accountants import (
     orders_around,
     quiet,
 )
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, SINGLE, TUNING_ACCOUNTING
+from oso_dp.accounting.tuning import COMPOSITION, OF_ONE_NOISE, RANDOM_STOPPING, SINGLE
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -46,8 +47,9 @@ class Search:
     """A search: `runs` trainings of `steps` steps each on Poisson batches.
 
     `runs`: N under composition, the mean number under random stopping. `shape` (random stopping
-    only): logarithmic (0), geometric (1), poisson (inf), or any number from 0. OsoError names a
-    value out of range.
+    only): logarithmic (0), geometric (1), poisson (inf), or any number from 0. `before` (not under
+    random stopping): what was released earlier out of the same budget, noise multipliers of steps
+    on such batches and how many of these there were. OsoError names a value out of range.
     """
 
     sampling: PoissonSampling
@@ -55,15 +57,18 @@ class Search:
     runs: int
     tuning_accounting: str = COMPOSITION
     shape: float = SHAPES["geometric"]
+    before: tuple[tuple[float, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in (("steps", self.steps), ("runs", self.runs)):
             if not 1 <= value <= _MOST:
                 raise OsoError(f"{name} {value}: must be at least 1 and at most {_MOST:g}")
-        if self.tuning_accounting not in TUNING_ACCOUNTING:
+        if self.tuning_accounting not in OF_ONE_NOISE:
             raise OsoError(
-                f"selection {self.tuning_accounting!r}: allowed are {', '.join(TUNING_ACCOUNTING)}"
+                f"selection {self.tuning_accounting!r}: allowed are {', '.join(OF_ONE_NOISE)}"
             )
+        if self.tuning_accounting == RANDOM_STOPPING and self.before:
+            raise OsoError("before: what came earlier is not accounted for by random stopping")
         if not self.shape >= 0:
             raise OsoError(f"shape {self.shape:g}: must be at least 0")
         if self.tuning_accounting == RANDOM_STOPPING and self.runs == 1:
@@ -178,6 +183,11 @@ class Search:
             return float(spent.get_epsilon_and_optimal_order(delta)[1])
 
     def _event(self, noise_multiplier: float) -> DpEvent:
+        if self.before:
+            releases = Counter({(self.sampling, noise_multiplier): self.runs * self.steps})
+            for earlier, count in self.before:  # perhaps with the same noise
+                releases[self.sampling, earlier] += count
+            return composed_event(releases)
         if self.tuning_accounting != RANDOM_STOPPING:
             return composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
         one = composed_event({(self.sampling, noise_multiplier): self.steps})

@@ -14,5 +14,6 @@ One direction, each station a table with a name:
               statistical rule in `verdicts`
     claims    `claims.judged`: a row per claim and data set, by the judges in `evidence`
 
-Beside it: `accounts` (epsilon from ledgers), `noise`, `search_costs`, `random_stopping`.
+Beside it: `accounts` (epsilon from ledgers), `noise`, `search_costs`, `random_stopping`,
+`linear_scaling`.
 """

@@ -17,6 +17,8 @@ computed instead of drawn. Each run is charged as a whole run with the least noi
 Without a search (`single`) each row has the budget to itself, and an account is that of the
 costliest. Whoever published several would pay for a composition: they stand there to be compared.
 
+A search by the linear scaling rule has parts, and one account for all of them (`scaled_accounts`).
+
 All this is for public data. A user's own data that are not public have one account for all that
 was released of them (`total_accounts`).
 """
@@ -31,8 +33,9 @@ import pandas as pd
 
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
-from oso_dp.accounting.tuning import RANDOM_STOPPING, SINGLE
+from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.analysis.charges import SLACK, GridAccount, completed, whole_run
+from oso_dp.analysis.scaled_accounts import scaled_accounts
 from oso_dp.analysis.total_accounts import of_totals, total_accounts
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
@@ -60,8 +63,8 @@ _CHOICES = "choices"  # whatever else was decided of it, as one text; null where
 
 
 def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
-    """Every private grid of the table `runs`, in its order; then, of each data set that is not
-    public, one account of all its runs, instead of its grids'.
+    """Every private grid of the table `runs`, in its order; then every search by the linear scaling
+    rule; then, of each data set that is not public, one account of all its runs.
 
     `plans` say how large each grid is, and how a random number of runs is distributed; for runs
     that none holds their column `settings` does. Where that is null, it is the whole grid for the
@@ -81,7 +84,9 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
         if row["run_id"] in planned:
             check_planned(row, *planned[row["run_id"]])
     shared = of_totals(runs)
-    private = runs[runs["epsilon"].notna() & ~shared]
+    searched = runs["epsilon"].notna() & ~shared
+    scaled = searched & (runs["selection"] == LINEAR_SCALING)
+    private = runs[searched & ~scaled]
     terms = pd.DataFrame(
         [_terms(row, planned.get(row["run_id"], (None,))[0]) for row in _records(private)],
         columns=[*_TERMS, _CHOICES],
@@ -89,7 +94,7 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     )
     groups = private.join(terms).groupby([*_SETTING, *_TERMS], dropna=False, sort=False)
     grids = [_account_grid(grid) for _, group in groups for grid in _by_choices(group)]
-    return grids + total_accounts(runs[shared])
+    return grids + scaled_accounts(runs[scaled]) + total_accounts(runs[shared])
 
 
 def _by_choices(group: pd.DataFrame) -> list[pd.DataFrame]:

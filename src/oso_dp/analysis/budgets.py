@@ -3,8 +3,8 @@
 An optional JSON file gives both for a whole study, also for cohorts that were not run: a list of
 objects with the keys dataset, method, k, epsilon, runs and noise_multiplier, and perhaps delta,
 steps, sampling_rate, query_noise_multiplier and budget_runs (others are ignored). A study's plan is
-read as well: it holds that list under `cohorts`. Runs without a search are part of no grid, and
-are left out.
+read as well: it holds that list under `cohorts`. Runs without a search, and those of searches by
+the linear scaling rule, are part of no grid under one budget, and are left out.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from oso_dp.accounting.tuning import SINGLE
+from oso_dp.accounting.tuning import NO_GRIDS
 from oso_dp.errors import OsoError
 from oso_dp.files import check_name, parse_json
 from oso_dp.methods import method_names
@@ -46,7 +46,7 @@ def _rows(path: Path) -> list[dict]:
     if not isinstance(stored, list) or not all(isinstance(row, dict) for row in stored):
         raise OsoError(f"{path}: the budget must be a list of objects with {', '.join(KEYS)}")
     rows = [(row.get("selection"), _row(path, index, row)) for index, row in enumerate(stored)]
-    return [row for selection, row in rows if selection != SINGLE]
+    return [row for selection, row in rows if selection not in NO_GRIDS]
 
 
 def read_study_plans(paths: Iterable[Path]) -> list[Plan]:

@@ -24,7 +24,9 @@ class GridAccount:
     k: int
     epsilon: float  # the budget
     delta: float
-    runs: int  # N, of the whole grid; under random stopping, on average; 1 without a search
+    # N, of the whole grid; under random stopping, on average; 1 without a search; by the linear
+    # scaling rule N for each trial, and 1.
+    runs: int
     stored: int  # of the costliest seed; 1 without a search
     seeds: int
     spent: float  # epsilon by RDP, from the ledgers

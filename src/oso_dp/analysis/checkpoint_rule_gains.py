@@ -17,10 +17,13 @@ def rule_gains(study: Study) -> pd.DataFrame:
 
     Printed unit. adds_*: positive where the paper's rule makes a grid look better.
     """
-    cells = pd.concat([judged_cells(study, dataset, k) for dataset, k in settings(study)])
+    keep = [*CELL, "metric", "unit", "seeds", *VALUES, "adds_over_last", "adds_over_cross"]
+    frames = [judged_cells(study, dataset, k) for dataset, k in settings(study)]
+    if not frames:  # nothing was searched by composition
+        return pd.DataFrame(columns=keep)
+    cells = pd.concat(frames)
     cells = cells.dropna(subset=VALUES).reset_index(drop=True)
     sign = np.where([is_higher_better(metric) for metric in cells["metric"]], 1.0, -1.0)
     for rule in ("last", "cross"):
         cells[f"adds_over_{rule}"] = (cells["mean"] - cells[f"{rule}_mean"]) * sign
-    keep = [*CELL, "metric", "unit", "seeds", *VALUES, "adds_over_last", "adds_over_cross"]
     return cells[keep]

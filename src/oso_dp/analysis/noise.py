@@ -3,7 +3,7 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.tuning import COMPOSITION, SINGLE
+from oso_dp.accounting.tuning import COMPOSITION, SEARCHES
 from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.points import best_of_grid, grid_points
@@ -66,7 +66,7 @@ def against_noise(study: Study, dataset: str) -> pd.DataFrame:
     more.
     """
     columns = [*CELL, "selection", "metric", "noise_multiplier", "mean", "std", "source"]
-    points = grid_points(study.values[study.values["selection"] != SINGLE])
+    points = grid_points(study.values[study.values["selection"].isin(SEARCHES)])
     points = points[(points["dataset"] == dataset) & points["epsilon"].notna()]
     lengths = set(points["epochs"])
     length = PAPER_EPOCHS if PAPER_EPOCHS in lengths else max(lengths, default=0)

@@ -107,7 +107,8 @@ class Study:
 def _composed(values: pd.DataFrame) -> pd.DataFrame:
     """Of searches whose best point is what they give.
 
-    What random stopping gives, `oso_dp.analysis.random_stopping` computes; guesses that are not
-    searched for stand in `oso_dp.analysis.guesses`.
+    What random stopping gives, `oso_dp.analysis.random_stopping` computes, and what the linear
+    scaling rule gives, `oso_dp.analysis.linear_scaling`; guesses that are not searched for stand in
+    `oso_dp.analysis.guesses`.
     """
     return values[values["selection"] == COMPOSITION]

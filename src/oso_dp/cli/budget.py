@@ -18,6 +18,7 @@ def budget(
     accountant: options.AccountantOption = Accountant.RDP,
     tuning_accounting: options.TuningAccountingOption = None,
     shape: options.Shape = None,
+    trial_shares: options.TrialSharesOption = None,
     query_noise: options.QueryNoise = False,
     query_noise_ratio: options.QueryNoiseRatio = None,
     config: ConfigFile = None,
@@ -28,7 +29,8 @@ def budget(
         raise OsoError("give one of --epsilon and --noise-multiplier (or a study's --config)")
     if config is not None and noise_multiplier is not None:
         raise OsoError(f"--noise-multiplier: --config {config} brings its own; leave it out")
-    search = delta, examples, batch_size, epochs, runs, accountant, tuning_accounting, shape
+    size = delta, examples, batch_size, epochs, runs
+    search = *size, accountant, tuning_accounting, shape, trial_shares
     split = query_noise, query_noise_ratio
     if noise_multiplier is None:
         calibrate(epsilon, *search, *split, config, as_json)

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.accounting.trial_shares import FINAL
+from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING
 from oso_dp.cli import search_options as options
 from oso_dp.cli.search_options import Accountant
 from oso_dp.errors import OsoError
@@ -24,6 +25,7 @@ def calibrate(
     accountant: options.AccountantOption = Accountant.RDP,
     tuning_accounting: options.TuningAccountingOption = None,
     shape: options.Shape = None,
+    trial_shares: options.TrialSharesOption = None,
     query_noise: options.QueryNoise = False,
     query_noise_ratio: options.QueryNoiseRatio = None,
     config: ConfigFile = None,
@@ -34,10 +36,12 @@ def calibrate(
         if epsilon is None:
             raise OsoError("--epsilon: must be given (or a study's --config)")
         ratio = options.ratio_of(query_noise, query_noise_ratio)
-        search = options.search_of(examples, batch_size, epochs, runs, tuning_accounting, shape)
+        size = examples, batch_size, epochs, runs
+        search = options.search_of(*size, tuning_accounting, shape, trial_shares)
         delta = options.DELTA if delta is None else delta
         nu = search.noise_multiplier(epsilon, delta, accountant.value)
         entry = options.entry_of(search, nu, epsilon, delta, accountant.value)
+        options.add_trials(entry, search)
         options.say(entry, ratio, as_json)
         return
     facts = {
@@ -53,28 +57,43 @@ def calibrate(
     if given:
         raise OsoError(f"{', '.join(given)}: --config {config} brings its own; leave it out")
     rule, distribution = options.stored_name(tuning_accounting), options.shape_of(shape)
-    entries = _study(config, accountant.value, rule, distribution, query_noise)
+    shares = options.shares_of(trial_shares)
+    entries = _study(config, accountant.value, rule, distribution, shares, query_noise)
     print(json.dumps(entries, indent=2)) if as_json else _print_study(entries)
 
 
 def _study(
-    config: Path, accountant: str, tuning_accounting: str | None, shape: float | None, split: bool
+    config: Path,
+    accountant: str,
+    tuning_accounting: str | None,
+    shape: float | None,
+    trial_shares: tuple[float, ...] | None,
+    split: bool,
 ) -> list[dict[str, Any]]:
     """One entry per private cohort of a study, with its method's own split if `split`."""
     from oso_dp.study.calibrated import calibrated_grids
     from oso_dp.study.config import load_config
 
     study, entries = load_config(config), []
-    if shape is not None and (tuning_accounting or study.tuning_accounting) == COMPOSITION:
+    way = tuning_accounting or study.tuning_accounting
+    if shape is not None and way in (COMPOSITION, LINEAR_SCALING):
         raise OsoError("--shape: needs --selection random-stopping, or a study of that selection")
-    for grid in calibrated_grids(study, accountant, tuning_accounting, shape):
+    if trial_shares is not None and way != LINEAR_SCALING:
+        raise OsoError(
+            "--trial-shares: needs --selection linear-scaling, or a study of that selection"
+        )
+    for grid in calibrated_grids(study, accountant, tuning_accounting, shape, trial_shares):
         cohort, nu = grid.cohort, grid.noise_multiplier
         entry: dict[str, Any] = {
             "dataset": cohort.dataset,
             "method": cohort.method,
             "k": cohort.k,
         }
+        if cohort.part is not None:
+            entry["part"] = cohort.part
         entry |= options.entry_of(grid.search, nu, cohort.epsilon, cohort.delta, accountant)
+        if cohort.part == FINAL:
+            entry["runs"] = 1
         if split:
             noise = cohort.trained_by().split_noise(nu, cohort.batch_size)
             entry |= dict(zip(options.SPLIT, noise, strict=True))
@@ -92,6 +111,7 @@ def _print_study(entries: list[dict[str, Any]]) -> None:
         "data set": "dataset",
         "method": "method",
         "k": "k",
+        "part": "part",
         "epsilon": "epsilon",
         "runs": "runs",
         "steps": "steps",

@@ -15,6 +15,7 @@ def epsilon(
     accountant: options.AccountantOption = Accountant.RDP,
     tuning_accounting: options.TuningAccountingOption = None,
     shape: options.Shape = None,
+    trial_shares: options.TrialSharesOption = None,
     query_noise: options.QueryNoise = False,
     query_noise_ratio: options.QueryNoiseRatio = None,
     as_json: options.AsJson = False,
@@ -23,8 +24,10 @@ def epsilon(
     if noise_multiplier is None:
         raise OsoError("--noise-multiplier: must be given")
     ratio = options.ratio_of(query_noise, query_noise_ratio)
-    search = options.search_of(examples, batch_size, epochs, runs, tuning_accounting, shape)
+    size = examples, batch_size, epochs, runs
+    search = options.search_of(*size, tuning_accounting, shape, trial_shares)
     delta = options.DELTA if delta is None else delta
     spent = search.epsilon(noise_multiplier, delta, accountant.value)
     entry = options.entry_of(search, noise_multiplier, spent, delta, accountant.value)
+    options.add_trials(entry, search)
     options.say(entry, ratio, as_json)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oso_dp.accounting.trial_shares import TRIAL_SHARES, shares_complaint
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
 from oso_dp.study.identity import STOPPING_SHAPE
 
 if TYPE_CHECKING:
+    from oso_dp.accounting.scaled_search import ScaledSearch
     from oso_dp.accounting.search import Search
 
 SPLIT = ("gradient_noise_multiplier", "query_noise_multiplier")
@@ -28,6 +30,7 @@ class Accountant(StrEnum):
 class TuningAccounting(StrEnum):
     COMPOSITION = "composition"
     RANDOM_STOPPING = "random-stopping"
+    LINEAR_SCALING = "linear-scaling"
 
 
 Epsilon = Annotated[float | None, typer.Option(help="Budget for all runs together.")]
@@ -62,8 +65,17 @@ TuningAccountingOption = Annotated[
         parser=_tuning_accounting,
         metavar=f"[{'|'.join(TuningAccounting)}]",
         help="composition: all runs are paid for. random-stopping: candidates are drawn a random "
-        "number of times and only the best is released (Papernot and Steinke 2022). [composition, "
-        "or what --config says]",
+        "number of times and only the best is released (Papernot and Steinke 2022). "
+        "linear-scaling: trials of all runs at small budgets, and one final run (Panda et al. "
+        "2024), whose noise is meant. [composition, or what --config says]",
+    ),
+]
+TrialSharesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--trial-shares",
+        help="Share of epsilon of each trial under linear-scaling, such as 0.1,0.2 (the usual), or "
+        "what --config says.",
     ),
 ]
 Shape = Annotated[
@@ -86,6 +98,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def stored_name(tuning_accounting: TuningAccounting | None) -> str | None:
     """As the results call it."""
     return None if tuning_accounting is None else tuning_accounting.value.replace("-", "_")
+
+
+def shares_of(text: str | None) -> tuple[float, ...] | None:
+    """The shares, between them a comma or a blank; OsoError for what they cannot be."""
+    if text is None:
+        return None
+    try:
+        shares = tuple(float(part) for part in text.replace(",", " ").split())
+    except ValueError:
+        raise OsoError(f"--trial-shares {text}: must be numbers, such as 0.1,0.2") from None
+    if wrong := shares_complaint(shares):
+        raise OsoError(f"--trial-shares {text}: {wrong}")
+    return shares
 
 
 def shape_of(text: str | None) -> float | None:
@@ -118,8 +143,10 @@ def search_of(
     runs: int | None,
     tuning_accounting: TuningAccounting | None,
     shape: str | None,
-) -> Search:
+    trial_shares: str | None = None,
+) -> Search | ScaledSearch:
     """The search that the options describe; OsoError names one out of range."""
+    from oso_dp.accounting.scaled_search import ScaledSearch
     from oso_dp.accounting.search import SHAPES, Search
     from oso_dp.privacy.sampling import PoissonSampling
 
@@ -136,19 +163,33 @@ def search_of(
     given = shape_of(shape)
     if given is not None and tuning_accounting is not TuningAccounting.RANDOM_STOPPING:
         raise OsoError(f"--shape {shape}: needs --selection random-stopping")
-    return Search(
+    size = (
         PoissonSampling(batch_size / examples),
         math.ceil(epochs * examples / batch_size),
         RUNS if runs is None else runs,
+    )
+    shares = shares_of(trial_shares)
+    if tuning_accounting is TuningAccounting.LINEAR_SCALING:
+        return ScaledSearch(*size, TRIAL_SHARES if shares is None else shares)
+    if shares is not None:
+        raise OsoError(f"--trial-shares {trial_shares}: needs --selection linear-scaling")
+    return Search(
+        *size,
         stored_name(tuning_accounting) or COMPOSITION,
         SHAPES[STOPPING_SHAPE] if given is None else given,
     )
 
 
 def entry_of(
-    search: Search, nu: float, epsilon: float | None, delta: float | None, accountant: str
+    search: Search | ScaledSearch,
+    nu: float,
+    epsilon: float | None,
+    delta: float | None,
+    accountant: str,
 ) -> dict[str, Any]:
-    """The answer, as JSON has it."""
+    """The answer, as JSON has it; runs: of each trial under linear scaling."""
+    from oso_dp.accounting.scaled_search import ScaledSearch
+
     entry: dict[str, Any] = {
         "noise_multiplier": nu,
         "epsilon": epsilon,
@@ -159,10 +200,24 @@ def entry_of(
         "accountant": accountant,
         "selection": search.tuning_accounting,
     }
-    if search.tuning_accounting == RANDOM_STOPPING:
+    if isinstance(search, ScaledSearch):
+        entry["trial_shares"] = [*search.shares]
+    elif search.tuning_accounting == RANDOM_STOPPING:
         # JSON knows no infinity.
         entry["shape"] = search.shape if math.isfinite(search.shape) else "poisson"
     return entry
+
+
+def add_trials(entry: dict[str, Any], search: Search | ScaledSearch) -> None:
+    """To one search's answer, under linear scaling, each trial's epsilon and noise."""
+    from oso_dp.accounting.scaled_search import ScaledSearch
+
+    if isinstance(search, ScaledSearch):
+        known = entry["epsilon"], entry["delta"], entry["accountant"]
+        entry["trials"] = [
+            {"epsilon": share * entry["epsilon"], "noise_multiplier": nu}
+            for share, nu in zip(search.shares, search.noise_multipliers(*known), strict=False)
+        ]
 
 
 def say(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:
@@ -180,11 +235,18 @@ def say(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:
     runs = f"{entry['runs']} run" + "s" * (entry["runs"] != 1)
     if entry["selection"] == RANDOM_STOPPING:
         runs = f"a random number of runs (mean {entry['runs']}), of which one is released,"
+    if "trials" in entry:
+        runs = f"one final run, after {len(entry['trials'])} trials of {runs},"
     print(
         f"noise multiplier {entry['noise_multiplier']:.4f} for {runs} of {entry['steps']} steps "
         f"at sampling rate {entry['sampling_rate']:.5f}: "
         f"epsilon {entry['epsilon']:.4g}, delta {entry['delta']!r} ({entry['accountant']})"
     )
+    for number, trial in enumerate(entry.get("trials", [])):
+        print(
+            f"trial {number + 1}: noise multiplier {trial['noise_multiplier']:.4f}, "
+            f"epsilon {trial['epsilon']:.4g}"
+        )
     if ratio is not None:
         print(
             f"split between two queries (Proposition 1): gradient "

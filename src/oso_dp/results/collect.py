@@ -29,7 +29,7 @@ from oso_dp.results.read import (
 )
 from oso_dp.results.schema import KEYS, SCHEMAS
 from oso_dp.results.write import write_table
-from oso_dp.study.identity import POINT, cohort_id, cohort_name
+from oso_dp.study.identity import POINT, cohort_id, cohort_name, part_of
 
 STAGING = ".staging"
 # What may differ where a run was trained twice with one outcome; its identity covers `settings`,
@@ -180,7 +180,7 @@ def _unlike(rows: pd.DataFrame, stored: Mapping[str, pd.DataFrame]) -> set[str]:
 def _file_names(runs: pd.DataFrame) -> pd.Series:
     """For each run the name of its cohort's file."""
     names = [
-        f"{cohort_name(row)}.{cohort_id(row)}.parquet"
+        f"{cohort_name(row, part_of(row['settings']))}.{cohort_id(row)}.parquet"
         for row in runs.astype(object).where(runs.notna(), None).to_dict("records")
     ]
     return pd.Series(names, index=runs.index, dtype=object)

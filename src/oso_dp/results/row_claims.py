@@ -17,7 +17,7 @@ from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.results import protected
+from oso_dp.results import parts_of_searches, protected
 from oso_dp.study.cohort import Cohort, Run
 from oso_dp.study.identity import run_id
 
@@ -49,7 +49,7 @@ def complaint(runs: pd.DataFrame) -> str | None:
             return f"run {row['run_id']}: settings {row['settings'][:40]!r}: not what one trains by"
     alike = ["dataset", "method", "selection", "settings"]
     for row in runs[["run_id", *alike]].drop_duplicates(alike).to_dict("records"):
-        for text in protected.complaints(row):
+        for text in (*protected.complaints(row), *parts_of_searches.complaints(row)):
             return f"run {row['run_id']}: {text}"
     for row in runs[["run_id", *_CLAIM]].drop_duplicates(_CLAIM).to_dict("records"):
         for text in _complaints(row):

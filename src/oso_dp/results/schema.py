@@ -19,8 +19,7 @@ RUNS = pa.schema(
         ("k", pa.int64()),  # grid values per log-uniform hyperparameter
         ("epsilon", pa.float64()),  # budget of the whole grid; null for no_dp
         ("delta", pa.float64()),
-        # How the search is accounted for: composition, random_stopping. Later also single and
-        # linear_scaling, for methods that search nothing.
+        # How the search is accounted for: composition, random_stopping, single, linear_scaling.
         ("selection", pa.string()),
         ("seed", pa.int64()),
         ("learning_rate", pa.float64()),  # starting value of rho

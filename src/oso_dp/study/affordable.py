@@ -9,9 +9,11 @@ from functools import cache
 from importlib.util import find_spec
 
 from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.trial_shares import FINAL
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort
+from oso_dp.study.scaled import scaled_search
 
 _SLACK = 1 + 1e-6  # relative; plans round their noise up
 
@@ -29,16 +31,26 @@ def check_affordable(cohorts: Iterable[PlannedCohort]) -> None:
     for cohort in cohorts:
         if cohort.epsilon is None or cohort.delta is None:
             continue
-        shape = 1.0 if cohort.stopping_shape is None else SHAPES[cohort.stopping_shape]
-        sampling = PoissonSampling(cohort.sampling_rate)
-        search = Search(sampling, cohort.steps, cohort.paid_runs, cohort.selection, shape)
+        search, budget = _search(cohort, cohort.epsilon, cohort.delta)
         spent = _epsilon(search, cohort.noise_multiplier, cohort.delta)
-        if spent > cohort.epsilon * _SLACK:
+        if spent > budget * _SLACK:
             raise OsoError(
                 f"{cohort.name}: noise_multiplier {cohort.noise_multiplier:g} would cost epsilon "
                 f"{spent:.4g} (delta {cohort.delta:g}, {cohort.paid_runs} runs); its budget is "
-                f"{cohort.epsilon:g}: write the plan anew with `oso plan`"
+                f"{budget:g}: write the plan anew with `oso plan`"
             )
+
+
+def _search(cohort: PlannedCohort, epsilon: float, delta: float) -> tuple[Search, float]:
+    """What the cohort's noise pays for, and the budget of that."""
+    if cohort.part is not None:
+        whole = scaled_search(cohort)
+        if cohort.part == FINAL:
+            return whole.final(whole.noise_multipliers(epsilon, delta)[:-1]), epsilon
+        return whole.trial, whole.shares[whole.parts.index(cohort.part)] * epsilon
+    shape = 1.0 if cohort.stopping_shape is None else SHAPES[cohort.stopping_shape]
+    sampling = PoissonSampling(cohort.sampling_rate)
+    return Search(sampling, cohort.steps, cohort.paid_runs, cohort.selection, shape), epsilon
 
 
 @cache  # cohorts that search alike cost the same

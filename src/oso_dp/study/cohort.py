@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from oso_dp.accounting.trial_shares import part_complaint
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.study.identity import COHORT, POINT, cohort_name, run_id, settings_text
@@ -49,7 +50,9 @@ class Cohort:
     delta: float | None
     selection: str  # the column of that name: how tuning is accounted for (accounting.tuning)
     stopping_shape: str | None  # distribution of the number of runs under random stopping
-    grid_runs: int  # N: how many runs its budget pays for, or that many on average
+    # N: how many runs its budget pays for, or that many on average; by the linear scaling rule, of
+    # each trial, whichever part this is.
+    grid_runs: int
     examples: int  # n
     batch_size: int  # expected
     epochs: int
@@ -61,6 +64,9 @@ class Cohort:
     randomness: str  # seeded, system
     schedule: str | None = None  # of the learning rate: linear; None: constant
     averaging: float | None = None  # decay of the iterates' average; None: the last ones count
+    # Of a search by the linear scaling rule only:
+    part: str | None = None  # trial 1, trial 2, ..., final
+    trial_shares: tuple[float, ...] | None = None  # of epsilon
     # Of a user's own data set only:
     data_version: str | None = None  # as it is declared
     budget_runs: int | None = None  # that its one epsilon pays for; None where it is public
@@ -68,8 +74,8 @@ class Cohort:
 
     @property
     def name(self) -> str:
-        """dataset.method.k9.eps3, then .random_stopping or .single."""
-        return cohort_name(vars(self))
+        """dataset.method.k9.eps3, then .random_stopping, .single or .linear_scaling.trial_1."""
+        return cohort_name(vars(self), self.part)
 
     @property
     def private(self) -> bool:
@@ -143,10 +149,12 @@ class Cohort:
     def _settings(self) -> dict[str, Any]:
         # Part of a run's identity: two that differ in any of it must not share their noise.
         own = {"public": self.public, "budget_runs": self.budget_runs}
+        shares = None if self.trial_shares is None else [*self.trial_shares]
         added = {"schedule": self.schedule, "averaging": self.averaging}
+        parts: dict[str, Any] = {"part": self.part, "trial_shares": shares}
         return {
             **({} if self.data_version is None else own),
-            **{name: value for name, value in added.items() if value is not None},
+            **{name: value for name, value in (added | parts).items() if value is not None},
             "settings": self.method_settings,
             "model": self.model,
             "grid_runs": self.grid_runs,
@@ -166,7 +174,9 @@ class PlannedCohort(Cohort):
     noise_multiplier: float  # nu of one step; 0 without privacy
 
     def __post_init__(self) -> None:
-        """OsoError for a private cohort without noise, or noise without privacy."""
+        """OsoError for a private cohort without noise, noise without privacy, or half a search."""
+        if wrong := part_complaint(self.selection, self.part, self.trial_shares):
+            raise OsoError(f"{self.dataset}.{self.method}: {wrong}")
         if find_method(self.method).private != self.private:
             raise OsoError(f"{self.name}: epsilon {self.epsilon} does not fit {self.method}")
         nu = self.noise_multiplier

@@ -31,6 +31,7 @@ from oso_dp.methods import Method, find_method, method_names
 from oso_dp.study.identity import STOPPING_SHAPE
 from oso_dp.study.own_data import check_protected
 from oso_dp.study.preparation import WORDS
+from oso_dp.study.scaled import check_scaled
 from oso_dp.study.yaml_file import read_yaml, text_of
 
 _SHORT = Repr()  # however large the value is
@@ -144,12 +145,16 @@ class StudyConfig(_Section):
     epochs: Annotated[Whole, Field(ge=1)] = 10
     evaluate_every: Annotated[Whole, Field(ge=1)] = 50
     tuning_accounting: Annotated[
-        Literal["composition", "random_stopping", "single"], BeforeValidator(_with_underscores)
+        Literal["composition", "random_stopping", "single", "linear_scaling"],
+        BeforeValidator(_with_underscores),
     ] = Field(
         COMPOSITION, alias="selection", description="How the search of a grid is accounted for."
     )
     stopping_shape: Literal["logarithmic", "geometric", "poisson"] = Field(
         STOPPING_SHAPE, description="Distribution of the number of runs under random_stopping."
+    )
+    trial_shares: list[Real] | None = Field(
+        None, description="Of epsilon, one for each trial under linear_scaling; null: 0.1, 0.2."
     )
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     schedule: Literal["constant", "linear"] = Field(
@@ -211,6 +216,7 @@ class StudyConfig(_Section):
             raise ValueError(
                 f"stopping_shape {self.stopping_shape}: only where selection is random_stopping"
             )
+        check_scaled(self.tuning_accounting, self.trial_shares, self.methods, self.points)
         return self
 
     def info(self, dataset: str) -> DatasetInfo:

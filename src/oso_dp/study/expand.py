@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from oso_dp.accounting.trial_shares import parts_of
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, SINGLE
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
@@ -14,6 +15,7 @@ from oso_dp.study.grid import candidates
 from oso_dp.study.identity import POINT
 from oso_dp.study.own_data import with_one_budget
 from oso_dp.study.paper_points import nearest_to_papers_best
+from oso_dp.study.scaled import shares_of
 
 if TYPE_CHECKING:
     from oso_dp.study.config import StudyConfig
@@ -60,10 +62,24 @@ def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
             epsilons = section.epsilons if find_method(name).private else [None]
             for k in config.granularities:
                 for epsilon in epsilons:
-                    yield _cohort(config, dataset, name, k, epsilon)
+                    for part in _parts(config):
+                        yield _cohort(config, dataset, name, k, epsilon, part)
 
 
-def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float | None) -> Cohort:
+def _parts(config: StudyConfig) -> tuple[str, ...] | tuple[None]:
+    """Of each search; None: it is one."""
+    shares = shares_of(config.tuning_accounting, config.trial_shares)
+    return (None,) if shares is None else parts_of(shares)
+
+
+def _cohort(
+    config: StudyConfig,
+    dataset: str,
+    name: str,
+    k: int,
+    epsilon: float | None,
+    part: str | None,
+) -> Cohort:
     method, section, info = config.method(name), config.datasets[dataset], config.info(dataset)
     grid = candidates(method.search, config.grid, k)
     # A search without privacy costs none: its runs serve studies of every accounting.
@@ -91,6 +107,8 @@ def _cohort(config: StudyConfig, dataset: str, name: str, k: int, epsilon: float
         randomness=config.randomness,
         schedule=None if config.schedule == "constant" else config.schedule,
         averaging=config.averaging or None,
+        part=part,
+        trial_shares=shares_of(way, config.trial_shares),
         data_version=info.version,
     )
     try:

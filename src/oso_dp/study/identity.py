@@ -34,16 +34,23 @@ USUAL = {
 }
 
 
-def cohort_name(row: Mapping[str, Any]) -> str:
+def cohort_name(row: Mapping[str, Any], part: str | None) -> str:
     """For people and files: data set, method, k, budget, and how tuning is accounted for if not by
-    composition.
+    composition, and which part of a search in parts.
 
     Of the columns of these names; what else may differ is in `cohort_id`.
     """
     epsilon = row["epsilon"]
     budget = "nonprivate" if epsilon is None else f"eps{epsilon:.15g}"
     name = f"{row['dataset']}.{row['method']}.k{row['k']}.{budget}"
-    return name if row["selection"] == COMPOSITION else f"{name}.{row['selection']}"
+    name = name if row["selection"] == COMPOSITION else f"{name}.{row['selection']}"
+    return name if part is None else f"{name}.{part.replace(' ', '_')}"
+
+
+def part_of(settings: str | None) -> str | None:
+    """Which part of its search a row is, as its column `settings` says; None: a search of one."""
+    part: str | None = None if settings is None else parse_json(settings).get("part")
+    return part
 
 
 def run_id(row: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
@@ -66,9 +73,10 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
     settings (the method's), model, grid_runs (N), evaluate_every, last_layer_nonlinearity, loss
     (over an image's pixels), words and unknown_words (of texts), randomness, stopping_shape (null
-    but under random stopping); schedule and averaging where there are any. Of a user's own data set
-    also data_version, public, and budget_runs, which is how many runs share its epsilon (null where
-    it is public). OsoError for a value that the column would not give back.
+    but under random stopping); schedule and averaging where there are any; part and trial_shares of
+    a search by the linear scaling rule. Of a user's own data set also data_version, public, and
+    budget_runs, which is how many runs share its epsilon (null where it is public). OsoError for a
+    value that the column would not give back.
     """
     try:
         text = json.dumps(settings, sort_keys=True, allow_nan=False)

@@ -27,6 +27,7 @@ def run_of_row(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
     identity, so that nobody could know what was trained.
     """
     said = {**USUAL, **_settings_of(row)}
+    shares = said.get("trial_shares")
     try:
         cohort = PlannedCohort(
             **{name: row[name] for name in _COLUMNS},
@@ -34,6 +35,8 @@ def run_of_row(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
             method_settings=said["settings"],
             schedule=said.get("schedule"),
             averaging=said.get("averaging"),
+            part=said.get("part"),
+            trial_shares=None if shares is None else tuple(shares),
             data_version=said.get("data_version"),
             budget_runs=said.get("budget_runs"),
             noise_multiplier=row["noise_multiplier"] or 0.0,

@@ -31,7 +31,7 @@ PLAN_VERSION = 3  # 3: cohorts with all that decides their runs, no configuratio
 
 _FACTS = tuple(field.name for field in fields(Cohort) if field.name not in ("runs", "grid_runs"))
 # Facts that stand in a plan only where there is such a value.
-_RARE = ("schedule", "averaging", "data_version", "budget_runs")
+_RARE = ("schedule", "averaging", "part", "trial_shares", "data_version", "budget_runs")
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,8 @@ def _cohort(path: Path, entry: dict[str, Any]) -> PlannedCohort:
     if _digest(entry) != stated:
         raise OsoError(f"{path}: {name} was changed after it was planned; write it anew")
     facts = {fact: entry[fact] for fact in _FACTS if fact in entry or fact not in _RARE}
+    if "trial_shares" in facts:
+        facts["trial_shares"] = tuple(facts["trial_shares"])
     nu = 0.0 if entry["noise_multiplier"] is None else entry["noise_multiplier"]
     try:
         bare = PlannedCohort(**facts, grid_runs=entry["runs"], noise_multiplier=nu)

@@ -156,6 +156,8 @@ def _seeds(rows: pd.DataFrame) -> str:
 
 def coverage(cells: list[pd.DataFrame]) -> list[str]:
     """A warning where a grid was run in part only: its best is over fewer candidates."""
+    if not cells:
+        return []
     ran = pd.concat(cells)
     ran = ran[(ran["status"] != "not run") & ran["grid_size"].notna()]
     part = ran[ran["grid_points"] < ran["grid_size"]]

@@ -27,8 +27,8 @@ PAPER_URL = "https://doi.org/10.1609/aaai.v38i11.29099"
 # Tables to which page.html.j2 gives a place by their name; others are folded into the appendices.
 _PLACED = {
     *("claims", "questions", "table_01", "runs", "noise_multipliers", "search_cost"),
-    *("search_outcome", "no_search", "one_budget", "figures", "accounting"),
-    *("checkpoint_rules", "beyond"),
+    *("search_outcome", "no_search", "one_budget", "linear_scaling"),
+    *("figures", "accounting", "checkpoint_rules", "beyond"),
 }
 _KINDS_PLACED = ("noise", "search_cost", "no_search", "one_budget", "cosine", "steering", "signs")
 _FOLDER = files("oso_dp.reporting.page")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from oso_dp import labels
+from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.analysis.accounts import GridAccount, accounts_table
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.total_accounts import ALL
@@ -24,19 +25,21 @@ def accounting_table(accounts: Sequence[GridAccount]) -> Table:
     PLD and PRV stand beside it for the costliest grid of each data set (see `accounts_table`).
     """
     named = [{"dataset": a.dataset, "method": a.method, "k": a.k} for a in accounts]
+    ways = {grid.name: grid.tuning_accounting for grid in accounts}
     data = pd.concat([pd.DataFrame(named), accounts_table(accounts)], axis=1)
     if accounts:
         data = ordered(data.rename(columns={"budget": "epsilon"}))
         data = data.rename(columns={"epsilon": "budget"})
-    rows = [_shown(row) for _, row in data.iterrows()]
+    rows = [_shown(row, ways[row["grid"]]) for _, row in data.iterrows()]
     headings = list(_shown_headings())
     notes = (
         "RDP is the study's accountant, and the verdict is by it. PLD (another method) and PRV "
         "(another library) are tighter checks, for the costliest grid of each data set unless it "
         "exceeds its budget.",
         "Runs of a grid that are not stored are charged like whole runs with the least noise of "
-        "those that are. Seeds repeat a grid and are not charged. Of data that are not public all "
-        "methods, grids and seeds are charged, in one line.",
+        "those that are. Seeds repeat a grid and are not charged. Of a search by the linear "
+        "scaling rule all runs of its trials are charged, and the one final run that it makes. Of "
+        "data that are not public all methods, grids and seeds are charged, in one line.",
     )
     title = "Epsilon of each grid, from its ledgers"
     return Table("accounting", title, data, pd.DataFrame(rows, columns=headings), notes)
@@ -49,10 +52,10 @@ def _shown_headings() -> tuple[str, ...]:
     )
 
 
-def _shown(row: pd.Series) -> dict[str, str]:
+def _shown(row: pd.Series, way: str) -> dict[str, str]:
     cells = (
         labels.dataset_short(row["dataset"]),
-        labels.method_label(row["method"]),
+        _method(row["method"], way),
         ALL if row["method"] == ALL else str(row["k"]),
         labels.epsilon_text(row["budget"]),
         labels.delta_text(row["delta"]),
@@ -63,6 +66,12 @@ def _shown(row: pd.Series) -> dict[str, str]:
         row["verdict"],
     )
     return dict(zip(_shown_headings(), cells, strict=True))
+
+
+def _method(name: str, way: str) -> str:
+    """The method, and how its tuning is accounted for if not by composition."""
+    label = labels.method_label(name)
+    return label if way == COMPOSITION else f"{label}, {way.replace('_', ' ')}"
 
 
 def statement(accounts: Sequence[GridAccount]) -> str:

@@ -1,0 +1,206 @@
+"""What the linear scaling rule gives (Panda et al. 2024): trials, a line, one final run.
+
+Each trial's best point has a learning rate, and r = learning rate x steps. A line through the r of
+the trials, over the epsilon that a run of each has to itself, gives r at the epsilon that the final
+run has to itself; with more trials than two, the line of least squares. The study has final runs
+at the grid's points only, so the rule's learning rate is held within the grid's range (also where
+the line falls, or is below 0) and rounded to the nearest of its values in the logarithm: this
+rounding is ours. Whatever else is searched keeps the value of the last trial's best point.
+
+Budgets of whole trials would be the wrong axis: a trial shares its budget among N runs, the final
+run has its own, and what a learning rate suits is the noise of one run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.trial_shares import FINAL, parts_of
+from oso_dp.accounting.tuning import LINEAR_SCALING
+from oso_dp.analysis.guesses import laid_over, ranges
+from oso_dp.analysis.keys import CELL, POINT, VARIANT
+from oso_dp.analysis.points import grid_points, main_variants
+from oso_dp.analysis.row_order import ordered
+from oso_dp.analysis.scaled_accounts import choices_of
+from oso_dp.analysis.study import Study
+from oso_dp.files import parse_json
+from oso_dp.metrics import is_higher_better
+from oso_dp.privacy.sampling import PoissonSampling
+
+PER_SEED = [
+    *(*CELL, "laid", "seed", "metric"),
+    "trials",  # how many
+    "trial_epsilons",  # that one run of each has to itself; these two as numbers with commas
+    "trial_learning_rates",  # of their best points
+    "final_epsilon",  # that the final run has to itself
+    "extrapolated",  # the learning rate that the line gives there
+    *POINT,  # where the final run is
+    *("value", "status"),  # of that run; printed unit
+    "noise_multiplier",  # of it
+    "beyond",  # whether the line left the range of the grid
+    "lacks",  # the first part of which rows are missing; empty where the search is whole
+]
+OUTCOMES = [
+    *(*CELL, "laid", "metric", "mean", "std", "seeds", "searches", "noise_multiplier"),
+    "learning_rates",  # of the final runs, and how many seeds took each
+    "beyond",  # of how many seeds the line left the range of the grid
+    *("own_mean", "own_std", "own_seeds", "own_noise_multiplier"),  # the method's searched grid
+    *("guess_mean", "guess_std", "guess_seeds", "guess_noise_multiplier"),  # the best guess
+]
+# What tells a search from another one of its cell, beside its settings but for the part.
+_WHOLE = [
+    name
+    for name in VARIANT
+    if name not in ("settings", "noise_multiplier", "query_noise_multiplier")
+]
+_ROUNDING = 1e-9  # of a line that ends on the grid's edge
+
+
+def extrapolated(epsilons: Sequence[float], radii: Sequence[float], epsilon: float) -> float:
+    """r at this epsilon, on the line of least squares through the trials'.
+
+    Constant where the trials have one epsilon. It may fall, and be negative.
+    """
+    middle, level = float(np.mean(epsilons)), float(np.mean(radii))
+    apart = np.asarray(epsilons) - middle
+    width = float(apart @ apart)
+    slope = float(apart @ (np.asarray(radii) - level)) / width if width > 0 else 0.0
+    return level + slope * (epsilon - middle)
+
+
+def nearest(learning_rate: float, grid: Sequence[float]) -> float:
+    """The value of the grid that is nearest in the logarithm; its least one for 0 and below."""
+    low, high = min(grid), max(grid)
+    held = math.log(min(max(learning_rate, low), high))
+    return min(grid, key=lambda value: abs(math.log(value) - held))
+
+
+def searches(study: Study) -> pd.DataFrame:
+    """One row per search and seed, columns `PER_SEED`: what the rule did, and what came of it.
+
+    Null from `extrapolated` on where rows of a part are missing, or none of a trial's has a value;
+    `lacks` names that part.
+    """
+    return study.once("linear scaling", lambda: _searches(study))
+
+
+def outcomes(study: Study) -> pd.DataFrame:
+    """One row per cell and what is laid over its steps, columns `OUTCOMES`; printed unit.
+
+    mean, std: over the seeds whose final run has a value.
+    """
+    guessed = ranges(study).set_index([*CELL, "laid"]).sort_index()
+    best = study.best.set_index(CELL).sort_index()
+    rows = []
+    for cell, seeds in searches(study).groupby([*CELL, "laid"], sort=False, dropna=False):
+        row = dict(zip([*CELL, "laid"], cell, strict=True))
+        taken = seeds[seeds["lacks"] == ""]
+        counts = taken["learning_rate"].value_counts().sort_index()
+        row |= {
+            "metric": seeds["metric"].iloc[0],
+            "mean": taken["value"].mean(),
+            "std": taken["value"].std(),
+            "seeds": int(taken["value"].count()),
+            "searches": len(seeds),
+            "noise_multiplier": taken["noise_multiplier"].min(),
+            "learning_rates": ", ".join(f"{value:g} ({n})" for value, n in counts.items()),
+            "beyond": int(taken["beyond"].sum()),
+        }
+        factor = labels.scale(row["metric"])
+        if cell[:-1] in best.index:
+            own = best.loc[cell[:-1]]
+            row |= {"own_mean": own["mean"] * factor, "own_std": own["std"] * factor}
+            row |= {f"own_{name}": own[name] for name in ("seeds", "noise_multiplier")}
+        if cell in guessed.index:
+            guess = guessed.loc[cell]
+            row |= {f"guess_{name}": guess[f"best_{name}"] for name in ("mean", "std", "seeds")}
+            row["guess_noise_multiplier"] = guess["noise_multiplier"]
+        rows.append(row)
+    return ordered(pd.DataFrame(rows, columns=OUTCOMES))
+
+
+def _searches(study: Study) -> pd.DataFrame:
+    values = study.values[study.values["selection"] == LINEAR_SCALING]
+    if values.empty:
+        return pd.DataFrame(columns=PER_SEED)
+    said = [parse_json(text) for text in values["settings"]]
+    values = values.assign(
+        part=[one["part"] for one in said],
+        shares=[tuple(one["trial_shares"]) for one in said],
+        size=[one["grid_runs"] for one in said],
+        laid=[laid_over(text) for text in values["settings"]],
+        choices=[choices_of(one) for one in said],
+    )
+    groups = values.groupby(["cell", *_WHOLE, "choices"], dropna=False)
+    values["variant"] = groups.ngroup()
+    kept = {
+        variant
+        for _, alike in values.groupby("laid")
+        for variant in main_variants(grid_points(alike))["variant"]
+    }
+    values = values[values["variant"].isin(kept)]
+    rows = [_outcome(rows) for _, rows in values.groupby(["variant", "seed"], sort=False)]
+    return ordered(pd.DataFrame(rows, columns=PER_SEED))
+
+
+def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
+    """What one search of one seed came to."""
+    first = rows.iloc[0]
+    row = {name: first[name] for name in (*CELL, "laid", "seed", "metric")}
+    row |= {"trials": len(first["shares"]), "lacks": "", "beyond": False}
+    *trials, final = parts_of(first["shares"])
+    epsilons, radii, best = [], [], first
+    for part in trials:
+        mine = rows[rows["part"] == part]
+        if len(mine.drop_duplicates("point")) < first["size"] or mine["value"].isna().all():
+            return row | {"lacks": part}
+        sign = 1 if is_higher_better(first["metric"]) else -1
+        best = mine.loc[(sign * mine["value"]).idxmax()]
+        epsilons.append(_own_epsilon(best))
+        radii.append(best["learning_rate"] * best["steps"])
+    row["trial_epsilons"] = _numbers(epsilons)
+    row["trial_learning_rates"] = _numbers([radius / first["steps"] for radius in radii])
+    finals = rows[rows["part"] == final]
+    if finals.empty:
+        return row | {"lacks": FINAL}
+    grid = rows.loc[rows["part"] != final, "learning_rate"].unique()
+    row["final_epsilon"] = _own_epsilon(finals.iloc[0])
+    row["extrapolated"] = extrapolated(epsilons, radii, row["final_epsilon"]) / first["steps"]
+    ends = min(grid) * (1 - _ROUNDING), max(grid) * (1 + _ROUNDING)
+    row["beyond"] = not ends[0] <= row["extrapolated"] <= ends[1]
+    row["learning_rate"] = nearest(row["extrapolated"], list(grid))
+    row |= {name: best[name] for name in POINT if name != "learning_rate"}
+    at = finals[POINT].fillna(0) == pd.Series({name: row[name] for name in POINT}).fillna(0)
+    run = finals[at.all(axis=1)]
+    if run.empty:
+        return row | {"lacks": FINAL}
+    taken = run.iloc[0]
+    row["value"] = taken["value"] * labels.scale(first["metric"])
+    return row | {name: taken[name] for name in ("status", "noise_multiplier")}
+
+
+def _own_epsilon(run: pd.Series) -> float:
+    """What one training with this noise costs by itself."""
+    return _epsilon(
+        run["batch_size"] / run["examples"],
+        int(run["steps"]),
+        float(run["noise_multiplier"]),
+        float(run["delta"]),
+    )
+
+
+@cache  # the runs of a part have the same
+def _epsilon(rate: float, steps: int, noise_multiplier: float, delta: float) -> float:
+    return Search(PoissonSampling(rate), steps, 1).epsilon(noise_multiplier, delta)
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.6g}" for value in values)

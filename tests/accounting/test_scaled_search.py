@@ -1,0 +1,137 @@
+"""The linear scaling rule's price: trials and the final run keep one budget, and use it."""
+
+import pytest
+from dp_accounting import (
+    ComposedDpEvent,
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from oso_dp.accounting.scaled_search import ScaledSearch, final_noise_multiplier
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.trial_shares import parts_of, shares_complaint
+from oso_dp.errors import OsoError
+from oso_dp.privacy.sampling import PoissonSampling
+
+RATE, STEPS, DELTA = 0.02, 200, 1e-5
+CASES = [
+    # epsilon, N, shares
+    (0.5, 5, (0.1, 0.2)),
+    (3.0, 1, (0.1, 0.2)),
+    (3.0, 9, (0.1, 0.2)),
+    (3.0, 81, (0.05, 0.1, 0.15)),
+    (3.0, 9, (0.45, 0.5)),
+    (9.0, 25, (0.3, 0.6)),
+    (9.0, 5, (0.01, 0.02, 0.03, 0.04)),
+    (30.0, 9, (0.1, 0.89)),
+]
+
+
+def search(runs, shares=(0.1, 0.2), steps=STEPS):
+    return ScaledSearch(PoissonSampling(RATE), steps, runs, shares)
+
+
+def composed(accountant, noise, runs, steps=STEPS):
+    """The whole search's epsilon by dp_accounting, with nothing of ours."""
+    counts = [steps * runs] * (len(noise) - 1) + [steps]
+    events = [PoissonSampledDpEvent(RATE, GaussianDpEvent(nu)) for nu in noise]
+    whole = map(SelfComposedDpEvent, events, counts)
+    return accountant().compose(ComposedDpEvent(list(whole))).get_epsilon(DELTA)
+
+
+@pytest.mark.parametrize(("epsilon", "runs", "shares"), CASES)
+def test_the_whole_costs_the_budget_and_no_more(epsilon, runs, shares) -> None:
+    one = search(runs, shares)
+    noise = one.noise_multipliers(epsilon, DELTA)
+    assert len(noise) == len(one.parts) == len(shares) + 1
+    assert list(noise) == sorted(noise, reverse=True)
+    spent = composed(RdpAccountant, noise, runs)
+    assert epsilon * (1 - 1e-6) <= spent <= epsilon
+    assert one.cost(noise, DELTA) == pytest.approx(spent, rel=1e-12)
+
+
+@pytest.mark.parametrize(("epsilon", "runs", "shares"), CASES)
+def test_each_trial_alone_costs_its_share(epsilon, runs, shares) -> None:
+    noise = search(runs, shares).noise_multipliers(epsilon, DELTA)
+    for share, nu in zip(shares, noise, strict=False):
+        alone = RdpAccountant()
+        step = PoissonSampledDpEvent(RATE, GaussianDpEvent(nu))
+        alone.compose(SelfComposedDpEvent(step, STEPS * runs))
+        assert share * epsilon * (1 - 1e-6) <= alone.get_epsilon(DELTA) <= share * epsilon
+
+
+def test_the_final_run_has_less_noise_than_a_searched_one_and_more_than_a_guess() -> None:
+    final = search(9).noise_multiplier(3.0, DELTA)
+    guess, searched = (
+        Search(PoissonSampling(RATE), STEPS, runs).noise_multiplier(3.0, DELTA) for runs in (1, 9)
+    )
+    assert guess * 1.001 < final < searched
+    dearer = search(9, (0.2, 0.4)).noise_multiplier(3.0, DELTA)
+    assert final < dearer  # larger trials leave it less
+
+
+def test_parts_of_the_same_noise_are_all_counted() -> None:
+    same = search(9).cost((1.0, 1.0, 1.0), DELTA)
+    assert same == Search(PoissonSampling(RATE), STEPS, 19).epsilon(1.0, DELTA)
+
+
+def test_by_losses_it_needs_less_noise() -> None:
+    one = search(2, steps=20)
+    noise = one.noise_multipliers(3.0, DELTA, "pld")
+    assert all(nu < more for nu, more in zip(noise, one.noise_multipliers(3.0, DELTA), strict=True))
+    assert 3 * (1 - 1e-3) <= composed(PLDAccountant, noise, 2, 20) <= 3
+    assert one.cost(noise, DELTA, "pld") == pytest.approx(3, rel=1e-3)
+
+
+def test_the_way_back() -> None:
+    one = search(2, steps=20)
+    nu = one.noise_multiplier(9.0, DELTA)
+    assert one.epsilon(nu, DELTA) == pytest.approx(9.0, rel=1e-6)
+
+
+def test_trials_that_use_up_the_budget_are_refused_in_one_line() -> None:
+    with pytest.raises(OsoError, match=r"trial_shares 0\.1, 0\.2: the trials cost epsilon .* of 3"):
+        final_noise_multiplier(search(9), (1.0, 1.0), 3.0, DELTA)
+    with pytest.raises(OsoError, match="no noise multiplier between"):
+        search(9, steps=10**6).noise_multipliers(0.01, DELTA)
+    with pytest.raises(OsoError, match=r"epsilon 1e\+09: no noise multiplier between"):
+        final_noise_multiplier(search(9), (1.0, 1.0), 1e9, DELTA)  # which is not the trials' fault
+
+
+SHARES = {
+    (): "two numbers or more",
+    (0.1,): "two numbers or more",
+    (0.2, 0.1): "must increase",
+    (0.1, 0.1): "must increase",
+    (0.0, 0.1): "above 0 and below 1",
+    (-0.1, 0.1): "above 0 and below 1",
+    (0.1, 1.0): "above 0 and below 1",
+    (0.1, float("nan")): "above 0 and below 1",
+    (0.1, "0.2"): "above 0 and below 1",
+    (0.4, 0.6): "their sum must be below 1",
+    (0.2, 0.3, 0.5): "their sum must be below 1",
+}
+
+
+@pytest.mark.parametrize("shares", SHARES)
+def test_shares_that_cannot_be_are_refused(shares) -> None:
+    assert SHARES[shares] in shares_complaint(shares)
+    with pytest.raises(OsoError, match=f"trial_shares .*: .*{SHARES[shares]}"):
+        search(9, shares)
+    assert shares_complaint("0.1") is not None
+    assert shares_complaint(None) is not None
+
+
+def test_its_parts_have_names_in_their_order() -> None:
+    assert parts_of((0.1, 0.2)) == ("trial 1", "trial 2", "final")
+    assert search(9, (0.1, 0.2, 0.3)).parts == ("trial 1", "trial 2", "trial 3", "final")
+
+
+def test_what_came_before_is_no_part_of_a_search_that_stops_at_random() -> None:
+    with pytest.raises(OsoError, match="before: what came earlier is not accounted for"):
+        Search(PoissonSampling(RATE), STEPS, 9, "random_stopping", before=((1.0, 9),))
+    with pytest.raises(OsoError, match="selection 'linear_scaling': allowed are composition"):
+        Search(PoissonSampling(RATE), STEPS, 9, "linear_scaling")

@@ -1,0 +1,224 @@
+"""The linear scaling rule: which final run its line comes to, and what that gives."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from oso_dp.accounting.search import Search
+from oso_dp.analysis.linear_scaling import extrapolated, nearest, outcomes, searches
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.tables.linear_scaling import linear_scaling_table
+
+RHO = [10.0**exponent for exponent in (-2, -1, 0, 1)]
+NOISE = {"trial 1": 900.0, "trial 2": 500.0, "final": 30.0}
+
+
+def own(part, noise=NOISE):
+    """Epsilon of one run of this part: 600 steps over everybody."""
+    return Search(PoissonSampling(1.0), 600, 1).epsilon(noise[part], 1e-5)
+
+
+def fill(store, best, seed=0, noise=NOISE, leave_out=(), axis=None, **more):
+    """A search of this seed: in each trial the rate `best[i]` is best, a final run has its rate's
+    place in the grid, by a tenth: 0.1, 0.2, 0.3, 0.4."""
+    parts = [*(part for part in noise if part != "final"), "final"]
+    shares = [0.1, 0.2, 0.3][: len(parts) - 1]
+    for part in parts:
+        for place, rho in enumerate(RHO):
+            for other in axis or [None]:
+                value = 0.1 * (place + 1)
+                if part != "final":
+                    wanted = best[parts.index(part)]
+                    at = wanted if isinstance(wanted, tuple) else (wanted, None)
+                    value = 0.9 if (rho, other) == at else 0.5
+                if (part, rho) in leave_out or part in leave_out:
+                    continue
+                size = len(RHO) * len(axis or [None])
+                said = {"part": part, "trial_shares": shares, "grid_runs": size}
+                said |= more.get("laid", {})
+                known = {
+                    "selection": "linear_scaling",
+                    "k": 4,
+                    "seed": seed,
+                    "learning_rate": rho,
+                    "noise_multiplier": noise[part],
+                    "settings": json.dumps(said),
+                    "values": (value,),
+                    **({} if other is None else {"threshold": other}),
+                    **{name: more[name] for name in more if name != "laid"},
+                }
+                store.add(**known)
+    return store
+
+
+def test_the_final_run_is_the_one_on_the_line(store, study):
+    """By hand: the line through (e1, r1) and (e2, r2), at the final run's own epsilon."""
+    (row,) = searches(study(fill(store, [0.01, 0.1]))).to_dict("records")
+    e1, e2, at = (own(part) for part in NOISE)
+    assert e1 < e2 < at
+    slope = (0.1 * 600 - 0.01 * 600) / (e2 - e1)
+    expected = (0.01 * 600 + slope * (at - e1)) / 600
+    assert row["extrapolated"] == pytest.approx(expected)
+    assert 10**0.5 < expected < 5  # nearest to 10 in the logarithm, in the numbers to 1
+    assert row["learning_rate"] == 10.0
+    assert row["value"] == pytest.approx(40)
+    assert row["noise_multiplier"] == 30
+    assert (row["trials"], row["lacks"], row["beyond"]) == (2, "", False)
+    assert row["trial_learning_rates"] == "0.01, 0.1"
+    assert row["trial_epsilons"] == f"{e1:.6g}, {e2:.6g}"
+    assert row["final_epsilon"] == pytest.approx(at)
+
+
+@pytest.mark.parametrize(
+    ("best", "taken", "beyond"),
+    [
+        ([0.1, 0.1], 0.1, False),  # level
+        ([10.0, 10.0], 10.0, False),  # on the edge is not beyond it
+        ([0.1, 1.0], 10.0, True),  # steep
+        ([1.0, 0.1], 0.01, True),  # falling, to below zero
+        ([0.1, 0.01], 0.01, True),
+    ],
+)
+def test_the_line_is_held_within_the_grid(store, study, best, taken, beyond):
+    (row,) = searches(study(fill(store, best))).to_dict("records")
+    assert (row["learning_rate"], row["beyond"]) == (taken, beyond)
+
+
+def test_nearest_is_nearest_in_the_logarithm():
+    assert nearest(0.0316, RHO) == 0.01
+    assert nearest(0.0317, RHO) == 0.1
+    assert nearest(0.05, RHO) == 0.1  # in the numbers themselves 0.01 is nearer
+    assert nearest(0.2, RHO) == 0.1
+    assert nearest(4.0, RHO) == 10.0  # in the numbers themselves 1 is nearer
+    assert [nearest(rho, RHO) for rho in (-3.0, 0.0, 1e-9, 1e9)] == [0.01, 0.01, 0.01, 10.0]
+
+
+def test_more_than_two_trials_give_the_line_of_least_squares(store, study):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        epsilons, radii = np.sort(rng.random(4)), rng.random(4)
+        slope, level = np.polyfit(epsilons, radii, 1)
+        assert extrapolated(epsilons, radii, 5.0) == pytest.approx(slope * 5 + level)
+    assert extrapolated([1.0, 1.0], [2.0, 4.0], 9.0) == 3.0
+    noise = {"trial 1": 900.0, "trial 2": 700.0, "trial 3": 500.0, "final": 30.0}
+    (row,) = searches(study(fill(store, [0.01, 0.1, 0.1], noise=noise))).to_dict("records")
+    at = [own(part, noise) for part in noise]
+    expected = np.polyval(np.polyfit(at[:3], [0.01, 0.1, 0.1], 1), at[3])
+    assert row["extrapolated"] == pytest.approx(expected)
+
+
+def test_each_seed_is_a_search_of_its_own(store, study):
+    fill(store, [0.1, 0.1], seed=0)
+    fill(store, [1.0, 1.0], seed=1)
+    fill(store, [1.0, 1.0], seed=2)
+    one = study(store)
+    assert searches(one)["learning_rate"].tolist() == [0.1, 1.0, 1.0]
+    (row,) = outcomes(one).to_dict("records")
+    assert row["mean"] == pytest.approx(np.mean([20, 30, 30]))
+    assert row["std"] == pytest.approx(np.std([20, 30, 30], ddof=1))
+    assert (row["seeds"], row["searches"], row["beyond"]) == (3, 3, 0)
+    assert row["learning_rates"] == "0.1 (1), 1 (2)"
+
+
+def test_the_other_axes_are_those_of_the_last_trials_best_point(store, study):
+    axis = [0.3, 3.0]
+    fill(store, [(0.1, 0.3), (0.1, 3.0)], axis=axis, method="fixed_threshold")
+    (row,) = searches(study(store)).to_dict("records")
+    assert (row["learning_rate"], row["threshold"]) == (0.1, 3.0)
+
+
+def test_where_lower_is_better_the_lowest_is_best(store, study):
+    fill(store, [0.1, 0.1], dataset="fashion_mnist", metric="mse")
+    (row,) = searches(study(store)).to_dict("records")
+    assert row["learning_rate"] == 0.01  # all others have 0.5 there: the first of them
+
+
+MISSING = {
+    "trial 1": ["trial 1"],
+    "a point of trial 2": [("trial 2", 10.0)],
+    "final": ["final"],
+    "the final run": [("final", 0.1)],
+}
+
+
+@pytest.mark.parametrize("case", MISSING)
+def test_where_rows_are_missing_nothing_is_said(store, study, case):
+    fill(store, [0.1, 0.1], leave_out=MISSING[case])
+    (row,) = searches(study(store)).to_dict("records")
+    part = MISSING[case][0]
+    assert row["lacks"] == (part if isinstance(part, str) else part[0])
+    assert math.isnan(row["value"])
+    (cell,) = outcomes(study(store)).to_dict("records")
+    assert (cell["seeds"], cell["searches"]) == (0, 1)
+    assert math.isnan(cell["mean"])
+    shown = linear_scaling_table(study(store)).printed.to_numpy()[0].tolist()
+    assert shown[:4] == ["MNIST", "4", "9", "Online"]
+    assert set(shown[4:]) == {"–"}
+
+
+def test_a_final_run_at_another_point_may_be_missing(store, study):
+    fill(store, [0.1, 0.1], leave_out=[("final", 10.0)])
+    (row,) = searches(study(store)).to_dict("records")
+    assert (row["lacks"], row["value"]) == ("", pytest.approx(20))
+
+
+def test_a_trial_of_which_all_diverged_has_no_best_point(store, study):
+    fill(store, [0.1, 0.1], leave_out=["trial 2"])
+    for rho in RHO:
+        said = {"part": "trial 2", "trial_shares": [0.1, 0.2], "grid_runs": 4}
+        known = {"selection": "linear_scaling", "k": 4, "noise_multiplier": 500.0}
+        store.add(learning_rate=rho, settings=json.dumps(said), values=(), diverged_at=3, **known)
+    (row,) = searches(study(store)).to_dict("records")
+    assert row["lacks"] == "trial 2"
+
+
+def searched_and_guessed(store):
+    for place, rho in enumerate(RHO):
+        known = {"k": 4, "learning_rate": rho}
+        store.add(values=(0.6 + 0.05 * place,), noise_multiplier=800.0, **known)
+        store.add(values=(0.7 + 0.05 * place,), noise_multiplier=110.0, selection="single", **known)
+    return store
+
+
+def test_it_stands_beside_the_search_and_the_best_guess(store, study):
+    fill(searched_and_guessed(store), [0.1, 0.1])
+    (row,) = outcomes(study(store)).to_dict("records")
+    assert (row["own_mean"], row["guess_mean"]) == (pytest.approx(75), pytest.approx(85))
+    shown = linear_scaling_table(study(store)).printed.to_numpy()[0].tolist()
+    assert shown[4:] == [
+        *("30.000", "0.1 (1)", "0 of 1", "20.00"),
+        *("800.000", "75.00", "110.000", "85.00"),
+    ]
+
+
+def test_no_other_cell_is_made_of_its_runs(store, study):
+    """Nor the other way round: they have other noise, and most of them are released by nobody."""
+    fill(searched_and_guessed(store), [0.1, 0.1])
+    plain, both = study(searched_and_guessed(type(store)())), study(store)
+    for name in ("best", "last", "points"):
+        assert getattr(both, name)["mean"].tolist() == getattr(plain, name)["mean"].tolist()
+    assert (both.main_runs["selection"] == "composition").all()
+    drawn = {plan.name: plan for plan in every_plan(both)}
+    assert set(drawn["metric_over_noise_mnist"].data["selection"]) == {"composition"}
+
+
+def test_what_is_laid_over_the_steps_stands_apart(store, study):
+    fill(store, [0.1, 0.1])
+    fill(store, [1.0, 1.0], laid={"schedule": "linear"})
+    rows = outcomes(study(store)).set_index("laid")
+    assert rows["learning_rates"].to_dict() == {"": "0.1 (1)", "rate falling": "1 (1)"}
+
+
+def test_a_cell_of_two_settings_shows_the_default_one(store, study):
+    fill(store, [1.0, 1.0], momentum=0.5)
+    fill(store, [0.1, 0.1])
+    (row,) = outcomes(study(store)).to_dict("records")
+    assert row["learning_rates"] == "0.1 (1)"
+
+
+def test_without_such_runs_there_is_no_table(store, study):
+    assert searches(study(store)).empty
+    assert linear_scaling_table(study(searched_and_guessed(store))).data.empty

@@ -1,0 +1,200 @@
+"""A search by the linear scaling rule has one account: all its trials, and one final run."""
+
+import json
+from functools import cache
+
+import pandas as pd
+import pytest
+from dp_accounting import (
+    ComposedDpEvent,
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
+from dp_accounting.rdp import RdpAccountant
+from tests.analysis.conftest import ledger
+from tests.planned_rows import rows_of
+
+from oso_dp.analysis.accounts import account, accounts_table, require_within
+from oso_dp.errors import OsoError
+from oso_dp.results.row_claims import complaint
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import make_plan
+
+PARTS = ["trial 1", "trial 2", "final"]
+STEPS, RATE, N = 100, 0.02, 3
+STUDY = {
+    "name": "test",
+    "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
+    "methods": {"online": {}},
+    "granularities": [N],
+    "seeds": [0, 1],
+    "selection": "linear_scaling",
+    "batch_size": 120,
+    "epochs": 2,
+}
+
+
+@cache
+def plan(**more):
+    return make_plan(parse_config({**STUDY, **more}, "x"))
+
+
+def rows():
+    runs = pd.DataFrame(rows_of(plan())["runs"])
+    return runs.assign(part=[json.loads(text)["part"] for text in runs["settings"]])
+
+
+def noise_of(runs):
+    return [runs.loc[runs["part"] == part, "noise_multiplier"].iloc[0] for part in PARTS]
+
+
+def composed(noise, counts):
+    steps = [PoissonSampledDpEvent(RATE, GaussianDpEvent(nu)) for nu in noise]
+    whole = map(SelfComposedDpEvent, steps, counts)
+    return RdpAccountant().compose(ComposedDpEvent(list(whole))).get_epsilon(1e-5)
+
+
+def with_noise(runs, chosen, nu):
+    runs.loc[chosen, "noise_multiplier"] = nu
+    runs.loc[chosen, "ledger"] = ledger(nu, STEPS, RATE)
+    return runs
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_all_parts_are_one_search(planned) -> None:
+    runs = rows()
+    (found,) = account(runs, *([plan()] if planned else []))
+    assert found.name == "glyphs.online.k3.eps3.linear_scaling"
+    assert (found.runs, found.stored, found.seeds) == (2 * N + 1, 2 * N + 1, 2)
+    assert found.spent == pytest.approx(
+        composed(noise_of(runs), [N * STEPS, N * STEPS, STEPS]), rel=1e-9
+    )
+    assert found.spent == pytest.approx(3, rel=1e-4)
+    assert found.verdict == "within"
+    require_within([found])
+
+
+def test_other_accountants_can_do_it_too() -> None:
+    (row,) = accounts_table(account(rows())).to_dict("records")
+    assert 1.5 < row["pld"] < row["rdp"]
+    assert 1.5 < row["prv"] < row["rdp"]
+
+
+@pytest.mark.parametrize(
+    "there", [["trial 1"], ["trial 2"], ["final"], ["trial 1", "trial 2"], ["trial 2", "final"]]
+)
+def test_parts_that_are_missing_are_charged(there) -> None:
+    """With what the budget asks for, so that the whole search costs what it will."""
+    runs = rows()
+    (found,) = account(runs[runs["part"].isin(there)])
+    assert found.runs == 2 * N + 1
+    assert found.stored == sum(1 if part == "final" else N for part in there)
+    assert 3 * (1 - 1e-4) < found.spent <= 3
+    assert found.verdict == "within"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_runs_that_are_missing_are_charged_with_the_least_noise_of_their_part(part) -> None:
+    runs = rows()
+    (whole,) = account(runs)
+    fewer = runs.drop(runs.index[(runs["part"] == part) & (runs["seed"] == 0)][:2])
+    fewer = fewer.drop(fewer.index[(fewer["part"] == part) & (fewer["seed"] == 1)])
+    (found,) = account(fewer)
+    assert (found.runs, found.spent) == (whole.runs, pytest.approx(whole.spent, rel=1e-9))
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_run_with_less_noise_is_seen(part, seed) -> None:
+    """Whichever it is: of the final ones the costliest may be the one that the rule took."""
+    runs = rows()
+    chosen = runs.index[(runs["part"] == part) & (runs["seed"] == seed)][1]
+    (found,) = account(with_noise(runs, chosen, 0.5))
+    assert found.verdict == "exceeded"
+    with pytest.raises(OsoError, match=r"linear_scaling: its ledgers cost .* \(7 runs\)"):
+        require_within([found])
+
+
+def test_the_other_final_runs_are_not_charged() -> None:
+    runs = rows()
+    (found,) = account(runs)
+    finals = runs[runs["part"] == "final"]
+    (one,) = account(runs.drop(finals.index[finals["seed"] == 0][1:]))
+    assert one.spent == found.spent
+    counts = [N * STEPS, N * STEPS, N * STEPS]
+    assert composed(noise_of(runs), counts) > 1.3 * found.spent  # what publishing all would cost
+
+
+def test_a_run_that_diverged_is_charged_whole() -> None:
+    runs = rows()
+    (whole,) = account(runs)
+    for part in PARTS:
+        chosen = runs.index[runs["part"] == part]
+        nu = runs.loc[chosen[0], "noise_multiplier"]
+        runs.loc[chosen, "status"] = "diverged"
+        runs.loc[chosen, "diverged_at"] = 2
+        runs.loc[chosen, "ledger"] = ledger(nu, 2, RATE)
+    (found,) = account(runs)
+    assert found.spent == pytest.approx(whole.spent, rel=1e-9)
+
+
+def test_searches_of_other_shares_or_grids_are_searches_of_their_own() -> None:
+    other = pd.DataFrame(rows_of(plan_of_shares())["runs"])
+    found = account(pd.concat([rows(), other], ignore_index=True))
+    assert [one.runs for one in found] == [2 * N + 1, 3 * N + 1]
+    require_within(found)
+
+
+@cache
+def plan_of_shares():
+    return make_plan(parse_config({**STUDY, "trial_shares": [0.1, 0.2, 0.3]}, "x"))
+
+
+def test_more_points_than_the_grid_has_are_a_larger_grid() -> None:
+    other = make_plan(parse_config({**STUDY, "grid": {"log10_learning_rate": [-1, 1]}}, "x"))
+    both = pd.concat([rows(), pd.DataFrame(rows_of(other)["runs"])], ignore_index=True)
+    (found,) = account(both.drop_duplicates("run_id"))
+    assert found.verdict == "exceeded"
+
+
+def test_a_larger_grid_may_be_spread_over_the_seeds() -> None:
+    """A seed for each part of it: none of them alone has too many points."""
+    other = make_plan(parse_config({**STUDY, "grid": {"log10_learning_rate": [-1, 1]}}, "x"))
+    more = pd.DataFrame(rows_of(other)["runs"])
+    one = rows()
+    both = pd.concat([one[one["seed"] == 0], more[more["seed"] == 1]], ignore_index=True)
+    (found,) = account(both)
+    assert found.runs > 2 * N + 1
+    assert found.verdict == "exceeded"
+
+
+def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
+    """A trial's run passed off as a final one, of which one in three is charged."""
+    runs = rows()
+    chosen = runs.index[runs["part"] == "trial 1"][0]
+    runs.loc[chosen, "settings"] = runs.loc[chosen, "settings"].replace("trial 1", "final")
+    with pytest.raises(OsoError, match="its identity is not that of its values"):
+        account(runs)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"part": "trial 3"}, "part 'trial 3': allowed are trial 1, trial 2, final"),
+        ({"part": None}, "part 'None': allowed are"),
+        ({"trial_shares": [0.2, 0.1]}, "trial_shares 0.2, 0.1: must increase"),
+        ({"trial_shares": None}, "trial_shares None: must be two numbers or more"),
+        ({"grid_runs": None}, "not what one trains by"),
+    ],
+)
+def test_a_row_that_does_not_say_its_part_is_refused(change, said) -> None:
+    runs = rows()
+    settings = json.loads(runs.loc[0, "settings"]) | change
+    runs.loc[0, "settings"] = json.dumps(settings)
+    assert said in complaint(runs)
+    settings.pop("grid_runs")
+    runs.loc[0, "settings"] = json.dumps(settings)
+    assert complaint(runs).startswith(f"run {runs.loc[0, 'run_id']}: settings: ")
+    runs.loc[0, "settings"] = None
+    assert "settings: trial_shares None" in complaint(runs)
