@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from tests.analysis.test_linear_scaling import fill as scaled
 
 from oso_dp.analysis.one_budget import ways
 from oso_dp.reporting.figures import every_plan
@@ -183,3 +184,15 @@ def test_a_default_is_compared_with_the_search_of_its_own_budget(store, study):
     rows = ways(study(store))
     alone = rows[rows["way"] == "default"].set_index("epsilon")
     assert alone["gain"].to_dict() == {3.0: pytest.approx(6), 9.0: pytest.approx(-4)}
+
+
+def test_the_linear_scaling_rule_is_one_of_the_ways(store, study):
+    """Two trials of four runs each, and one final run; its value, not a trial's."""
+    searched(store, SEARCH)
+    default(store, [0.90, 0.91, 0.92])
+    for seed in range(2):
+        scaled(store, [0.1, 0.1], seed=seed)  # no slope: the final run is at 0.1, too
+    row = of(ways(study(store)), "linear_scaling", "online")
+    assert (row["runs"], row["seeds"], row["noise_multiplier"]) == (9, 2, 30)
+    assert row["mean"] == pytest.approx(20)
+    assert row["gain"] == pytest.approx(20 - 85)

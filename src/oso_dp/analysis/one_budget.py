@@ -1,4 +1,4 @@
-"""What one budget gives: a searched grid, a random number of runs, or one run from a default.
+"""What one budget gives: a searched grid, cheap trials and one run, or one run from a default.
 
 All ways to spend the same epsilon at delta on one data set, beside Online's searched grid. A value
 is the mean over seeds of the best score on the test set, as in the paper: a search then chose its
@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, SINGLE
+from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPING, SINGLE
+from oso_dp.analysis import linear_scaling, random_stopping
 from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.checkpoint_rules import choose
 from oso_dp.analysis.guesses import guesses, laid_over
 from oso_dp.analysis.keys import CELL, DEFAULT_MOMENTUM
-from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Sample, difference
@@ -32,6 +32,7 @@ DEFAULT = "default"
 WAYS = {
     COMPOSITION: "whole grid",
     RANDOM_STOPPING: "random stopping",
+    LINEAR_SCALING: "linear scaling",
     DEFAULT: "one run, from a default",
 }
 REFERENCE = "online"  # whose searched grid the others are compared with
@@ -59,7 +60,7 @@ def _ways(study: Study) -> pd.DataFrame:
     alone = pd.DataFrame(_from_defaults(study), columns=COLUMNS)
     if alone.empty:
         return alone
-    rows = [*_searched(study), *_stopped(study)]
+    rows = [*_searched(study), *_stopped(study), *_scaled(study)]
     every = pd.concat([pd.DataFrame(rows, columns=COLUMNS), alone], ignore_index=True)
     here = set(zip(alone["dataset"], alone["epsilon"], strict=True))
     kept = [pair in here for pair in zip(every["dataset"], every["epsilon"], strict=True)]
@@ -141,7 +142,7 @@ def _searched(study: Study) -> Iterator[dict[str, Any]]:
 
 
 def _stopped(study: Study) -> Iterator[dict[str, Any]]:
-    stopped = outcomes(study)
+    stopped = random_stopping.outcomes(study)
     stopped = stopped[(stopped["selection"] == RANDOM_STOPPING) & stopped["value"].notna()]
     for row in stopped.to_dict("records"):
         yield {
@@ -152,6 +153,24 @@ def _stopped(study: Study) -> Iterator[dict[str, Any]]:
             "chosen": "the search",
             "seen": False,
             "runs": row["grid_size"],
+            "whole": True,
+        }
+
+
+def _scaled(study: Study) -> Iterator[dict[str, Any]]:
+    scaled = linear_scaling.outcomes(study)
+    trials = linear_scaling.searches(study).drop_duplicates([*CELL, "laid"])
+    many = trials.set_index([*CELL, "laid"])["trials"]
+    for row in scaled[scaled["mean"].notna()].to_dict("records"):
+        of_trial = grid_size(row["dataset"], row["method"], row["k"], study.budget)
+        trials_of = many[tuple(row[name] for name in (*CELL, "laid"))]
+        yield {
+            **{name: row[name] for name in (*CELL, "laid", "metric", "mean", "std", "seeds")},
+            "noise_multiplier": row["noise_multiplier"],
+            "way": LINEAR_SCALING,
+            "chosen": "the search",
+            "seen": False,
+            "runs": None if of_trial is None else trials_of * of_trial + 1,
             "whole": True,
         }
 
