@@ -114,7 +114,7 @@ account: $(READY) ## Recompute the epsilon of every grid in results/ from its le
 
 report: $(READY) ## Make tables, figures and reports/index.html again from results/, and the README's status
 	$(IN_VENV) oso report --results results --output reports
-	$(IN_VENV) python -m oso_dp.reporting.written README.md docs/findings.md results/README.md --results results
+	$(IN_VENV) python -m oso_dp.reporting.written README.md docs/findings.md results/README.md docs/choosing.md --results results --measured src/oso_dp/choosing/measured.csv
 
 cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (half an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine

@@ -169,3 +169,16 @@ def test_one_budget_at_which_guessing_fails_is_enough(store, study):
     rows = judged(study(store)).set_index(["claim", "dataset"])
     assert rows.loc[("Q5", "mnist"), "verdict_best"] == FAILS
     assert "k = 4, ε = 3: 0.0 decades [0.0, 0.0]" in rows.loc[("Q5", "mnist"), "evidence"]
+
+
+def test_a_single_guess_has_no_range_and_no_figure(store, study):
+    """A default, or a method that has nothing to guess."""
+    fill(store, CLEAR, SEARCH)
+    for method, rho in (("hyfreedp", 1e-4), ("auto_s", 0.3)):
+        known = {"k": 1, "selection": "single", "noise_multiplier": 500.0}
+        store.add(method=method, learning_rate=rho, values=(0.9,), **known)
+    one = study(store)
+    assert len(guesses(one)) == 6
+    assert ranges(one)["method"].tolist() == ["online"]
+    drawn = [plan.name for plan in every_plan(one) if plan.kind == "no_search"]
+    assert drawn == ["no_search_mnist_k4"]

@@ -64,6 +64,43 @@ def test_a_preset_threshold_is_onlines_first_and_is_not_searched() -> None:
     assert type(control).update is type(make("fixed_threshold")).update
 
 
+class TestAutoWOSM:
+    def test_asks_for_normalised_gradients_and_searches_nothing(self) -> None:
+        method = make("auto_wosm")
+        (query,) = method.queries(state(2.0))
+        assert (type(query), query.noise_multiplier) == (AutomaticGradient, 2.0)
+        assert query.stabiliser == 0.01
+        assert make("auto_wosm", weight_stabiliser=0.5).queries(state(2.0))[0].stabiliser == 0.5
+        assert method.search == ()
+        assert method.starting_point({}) == {"learning_rate": 1e-3, "threshold": 1.0}
+        assert not method.uses_momentum
+
+    def test_steps_as_adam_wosm_does(self) -> None:
+        ours, theirs = make("auto_wosm"), make("adam_wosm")
+        mine, other = state(), state()
+        for mine.step in range(1, 5):
+            other.step = mine.step
+            gradient = torch.randn(R, P)
+            ours.update(mine, {AutomaticGradient: gradient})
+            theirs.update(other, {ClippedGradient: gradient})
+        torch.testing.assert_close(mine.parameters, other.parameters)
+
+    @pytest.mark.parametrize(("nu", "size"), [(0.5, 100), (4.0, 100), (1.0, 5000)])
+    def test_noise_moves_a_parameter_alike_whatever_there_is_of_it(self, nu, size) -> None:
+        """In 3,000 steps of noise alone: by alpha times the first moment's share of it."""
+        torch.manual_seed(0)
+        method, mine = make("auto_wosm"), state(nu)
+        mine.batch_size, mine.threshold = size, torch.ones(R)
+        mine.learning_rate = torch.full((R,), 1e-3)
+        moves = []
+        for mine.step in range(1, 3001):
+            before = mine.parameters.clone()
+            method.update(mine, {AutomaticGradient: nu / size * torch.randn(R, P)})
+            moves.append(mine.parameters - before)
+        share = math.sqrt(0.1 / 1.9)  # of an average with decay 0.9
+        assert torch.stack(moves[100:]).std().item() == pytest.approx(1e-3 * share, rel=0.03)
+
+
 class TestFixedQuantileLinear:
     def test_moves_by_the_difference_to_the_quantile(self) -> None:
         method, mine = make("fixed_quantile_linear"), state()

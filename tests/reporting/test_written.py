@@ -1,16 +1,25 @@
 """`make report` writes what the runs say into pages of this repository; nothing else does."""
 
+import csv
 import re
 
 import pytest
 
 from oso_dp.analysis.load import read_study
+from oso_dp.analysis.one_budget import DEFAULT, WAYS
+from oso_dp.choosing.measured import FILE
 from oso_dp.errors import OsoError
+from oso_dp.reporting.measured_ways import measured_lines
 from oso_dp.reporting.written import BLOCKS, counts, evidence, marks, write_blocks
 from oso_dp.study.plan import plans_of
 
 BEGIN, END = marks("status")
-PAGES = {"README.md": "status", "docs/findings.md": "evidence", "results/README.md": "counts"}
+PAGES = {
+    "README.md": "status",
+    "docs/findings.md": "evidence",
+    "results/README.md": "counts",
+    "docs/choosing.md": "budgets",
+}
 
 
 @pytest.fixture
@@ -84,6 +93,21 @@ def test_the_pages_of_this_repository_say_what_its_results_say(repo, stored, pat
     begin, end = marks(name)
     text = (repo / path).read_text(encoding="utf-8")
     assert text.split(begin)[1].split(end)[0].strip() == BLOCKS[name](stored)
+
+
+def test_what_recommend_knows_is_what_the_results_say(stored):
+    """And each line of it can be told from the others."""
+    text = measured_lines(stored)
+    assert FILE.read_text(encoding="utf-8") == text
+    lines = list(csv.DictReader(text.splitlines()))
+    keys = [
+        tuple(line[name] for name in ("dataset", "epsilon", "way", "method", "laid"))
+        for line in lines
+    ]
+    assert len(set(keys)) == len(keys)
+    assert all((line["start"] != "") == (line["way"] == WAYS[DEFAULT]) for line in lines)
+    of_search = [line for line in lines if line["gain"] == "0.0"]
+    assert {line["method"] for line in of_search} <= {"Online"}
 
 
 def test_only_make_report_writes_them(repo):

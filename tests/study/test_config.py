@@ -42,7 +42,7 @@ def test_what_the_paper_lacks_is_off_in_its_study_and_on_in_another(repo) -> Non
     alone = load_config(repo / "config/defaults.yaml")
     every = {*paper.methods, *beyond.methods, *controls.methods, *alone.methods}
     assert every == set(method_names())
-    assert set(alone.methods) == {"online", "hyfreedp"}
+    assert set(alone.methods) == {"online", "adam_wosm", "auto_wosm", "hyfreedp"}
     assert not set(paper.methods) & (set(beyond.methods) | set(controls.methods))
     assert not set(beyond.methods) & set(controls.methods)
     # The same grids under the same budgets, so that their rows stand beside the paper's.

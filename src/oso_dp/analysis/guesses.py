@@ -78,9 +78,16 @@ def guesses(study: Study) -> pd.DataFrame:
 
 
 def ranges(study: Study) -> pd.DataFrame:
-    """One row per cell of `guesses`, columns `RANGES`."""
-    cells = guesses(study).groupby([*CELL, "laid"], sort=False)
+    """One row per cell of `guesses`, columns `RANGES`; one guess alone has no range."""
+    cells = several(study).groupby([*CELL, "laid"], sort=False)
     return ordered(pd.DataFrame([_range(cell) for _, cell in cells], columns=RANGES))
+
+
+def several(study: Study) -> pd.DataFrame:
+    """`guesses`, of cells that have more than one."""
+    every = guesses(study)
+    sizes = every.groupby([*CELL, "laid"])["metric"].transform("size")
+    return every[sizes > 1]
 
 
 def _guesses(study: Study) -> pd.DataFrame:

@@ -1,6 +1,8 @@
 """What `make report` writes into pages of this repository, from `results/` alone.
 
 python -m oso_dp.reporting.written README.md docs/findings.md results/README.md --results results
+
+With --measured, also the lines that `oso recommend` knows.
 """
 
 import argparse
@@ -20,9 +22,11 @@ from oso_dp.analysis.verdict_matrix import verdict_matrix
 from oso_dp.errors import OsoError
 from oso_dp.exits import ended
 from oso_dp.files import atomic_write
+from oso_dp.reporting.measured_ways import measured_lines
 from oso_dp.reporting.page import headline, matrix
 from oso_dp.reporting.table import markdown_rows
 from oso_dp.reporting.tables.claims import in_short
+from oso_dp.reporting.tables.one_budget import one_budget_table
 from oso_dp.study.plan import plans_of
 
 
@@ -81,6 +85,22 @@ def counts(study: Study) -> str:
     return "\n".join(markdown_rows(pd.DataFrame(rows)))
 
 
+def budgets(study: Study) -> str:
+    """Each way to spend one budget that was measured: its value, and its gain, by epsilon."""
+    printed = one_budget_table(study).printed
+    blocks = []
+    for dataset, rows in printed.groupby("data set", sort=False):
+        cells = rows["value"] + " (" + rows["above Online's search"] + ")"
+        seen = rows["chosen by"].str.endswith("†").map({True: " †", False: ""})
+        table = rows.assign(cell=cells, way=rows["way"] + ": " + rows["method"] + seen).pivot_table(
+            index="way", columns="ε", values="cell", aggfunc="first", sort=False
+        )
+        table = table.fillna("–").rename(columns=lambda epsilon: f"ε = {epsilon}").reset_index()
+        table = table.rename(columns={"way": f"{dataset}: value (gain over Online's search)"})
+        blocks.append("\n".join(markdown_rows(table)))
+    return "\n\n".join(blocks)
+
+
 def _range(numbers: pd.Series) -> str:
     low, high = numbers.min(), numbers.max()
     return f"{low}" if low == high else f"{low} to {high}"
@@ -90,6 +110,7 @@ BLOCKS: dict[str, Callable[[Study], str]] = {
     "status": status,
     "evidence": evidence,
     "counts": counts,
+    "budgets": budgets,
 }
 
 
@@ -125,10 +146,14 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--measured", type=Path)
     options = parser.parse_args(arguments)
     study = read_study(options.results, plans_of(options.results, None))
     for page in options.pages:
         write_blocks(page, study)
+    if options.measured is not None:
+        with atomic_write(options.measured) as file:
+            file.write(measured_lines(study).encode())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.guesses import guesses
+from oso_dp.analysis.guesses import several
 from oso_dp.analysis.keys import POINT
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
@@ -24,7 +24,7 @@ _LEAST = 1.0  # points of accuracy
 
 
 def plans(study: Study) -> Iterator[PicturePlan]:
-    for (dataset, k), rows in guesses(study).groupby(["dataset", "k"], sort=False):
+    for (dataset, k), rows in several(study).groupby(["dataset", "k"], sort=False):
         where = f"{labels.dataset_short(dataset)}, k = {k}"
         yield PicturePlan(
             f"no_search_{dataset}_k{k}",
@@ -47,8 +47,8 @@ def plans(study: Study) -> Iterator[PicturePlan]:
 def draw_guesses(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
     """A row of panels per epsilon, a column per method.
 
-    rows: `analysis.guesses` of one data set at one k. methods: all of the report, for colours.
-    None where no guess has a value.
+    rows: `analysis.guesses.several` of one data set at one k. methods: all of the report, for
+    colours. None where no guess has a value.
     """
     rows = rows.dropna(subset="mean")
     drawn = [

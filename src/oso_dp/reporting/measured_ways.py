@@ -1,0 +1,63 @@
+"""The lines that `oso recommend` knows: `analysis.one_budget`, as the package carries it along."""
+
+import csv
+import io
+import math
+from typing import Any
+
+from oso_dp import labels
+from oso_dp.analysis.one_budget import DEFAULT, REFERENCE, WAYS, ways
+from oso_dp.analysis.study import Study
+from oso_dp.choosing.measured import COLUMNS
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.models import build_model, parameter_count
+from oso_dp.study.config import MODELS
+from oso_dp.study.defaults import DEFAULTS
+
+
+def measured_lines(study: Study) -> str:
+    """The file's text: ways whose whole grid was run, with a value and the catalogue's data."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in ways(study).to_dict("records"):
+        known = row["dataset"] in DATASETS
+        if known and row["whole"] and not (math.isnan(row["mean"]) or math.isnan(row["std"])):
+            writer.writerow(_line(row))
+    return out.getvalue()
+
+
+def _line(row: dict[str, Any]) -> dict[str, Any]:
+    info = DATASETS[row["dataset"]]
+    model = next(name for name, fits in MODELS.items() if fits == (info.input_shape, info.metric))
+    itself = (row["way"], row["method"]) == ("composition", REFERENCE)
+    return {
+        "dataset": labels.dataset_short(row["dataset"]),
+        "examples": info.examples,
+        "parameters": parameter_count(build_model(model)),
+        "epsilon": row["epsilon"],
+        "way": WAYS[row["way"]],
+        "method": labels.method_label(row["method"]),
+        "laid": row["laid"],
+        "start": _start(row),
+        "chosen": row["chosen"],
+        "seen": bool(row["seen"]),
+        "runs": int(row["runs"]),
+        "metric": labels.metric_label(row["metric"]),
+        "mean": f"{row['mean']:.6g}",
+        "std": f"{row['std']:.6g}",
+        "seeds": int(row["seeds"]),
+        "gain": 0.0 if itself else f"{row['gain']:.6g}",
+        "gain_half": 0.0 if itself else f"{row['gain_half']:.6g}",
+    }
+
+
+def _start(row: dict[str, Any]) -> str:
+    """Where a default starts from, as an argument says it."""
+    if row["way"] != DEFAULT:
+        return ""
+    for default in DEFAULTS:
+        laid = "rate falling" if default.laid else ""
+        if (default.method, laid) == (row["method"], row["laid"]):
+            return ", ".join(f"{name} = {value:g}" for name, value in default.point.items())
+    return ""

@@ -1,0 +1,167 @@
+"""`oso recommend`: the surest way on data like somebody's, and nothing where none are like them."""
+
+import csv
+import json
+import math
+from dataclasses import asdict, replace
+
+import pytest
+from typer.testing import CliRunner
+
+from oso_dp.choosing.measured import COLUMNS, FILE, Measured, measured
+from oso_dp.choosing.recommend import recommend
+from oso_dp.cli.commands import app
+from oso_dp.errors import OsoError
+
+SEARCH = Measured(
+    dataset="Digits",
+    examples=60_000,
+    parameters=20_000,
+    epsilon=3.0,
+    way="whole grid",
+    method="Online",
+    laid="",
+    start="",
+    chosen="the search",
+    seen=False,
+    runs=5,
+    metric="accuracy",
+    mean=90.0,
+    std=0.2,
+    seeds=3,
+    gain=0.0,
+    gain_half=0.0,
+)
+ONE = replace(SEARCH, way="one run", method="Free", runs=1, mean=91.0, gain=1.0, gain_half=0.3)
+
+
+def others(*lines: Measured, **more) -> list[Measured]:
+    return [replace(line, **more) for line in lines]
+
+
+def test_the_surest_gain_wins_not_the_largest() -> None:
+    wild = replace(ONE, method="Wild", mean=93.0, gain=3.0, gain_half=3.5)
+    best = recommend([SEARCH, wild, ONE], 60_000, 20_000, 3.0)
+    assert best.way.method == "Free"
+    assert best.least_gain == pytest.approx(0.7)
+
+
+def test_what_may_be_worse_does_not_beat_the_search_itself() -> None:
+    maybe = replace(ONE, gain=0.2, gain_half=0.3)
+    assert recommend([SEARCH, maybe], 60_000, 20_000, 3.0).way == SEARCH
+
+
+def test_a_way_counts_where_it_does_worst() -> None:
+    """On two data sets like theirs: one that fails on the other is no advice."""
+    there = {"dataset": "Letters", "examples": 100_000}
+    fails = [ONE, replace(ONE, **there, gain=-4.0)]
+    steady = others(ONE, replace(ONE, **there), method="Steady", gain=0.4, gain_half=0.1)
+    lines = [SEARCH, replace(SEARCH, **there), *fails, *steady]
+    best = recommend(lines, 80_000, 20_000, 3.0)
+    assert best.way.method == "Steady"
+    assert [line.dataset for line in best.rests_on] == ["Digits", "Letters"]
+    # On digits alone the other is the better one.
+    assert recommend(lines, 25_000, 20_000, 3.0).way.method == "Free"
+
+
+def test_a_way_that_was_run_on_one_of_two_alike_says_too_little() -> None:
+    lines = [SEARCH, replace(SEARCH, dataset="Letters"), ONE]
+    assert recommend(lines, 60_000, 20_000, 3.0).way == SEARCH
+
+
+def test_the_nearest_budget_that_was_measured_counts() -> None:
+    at_nine = others(replace(ONE, method="Late"), epsilon=9.0, gain=2.0)
+    lines = [SEARCH, ONE, replace(SEARCH, epsilon=9.0), *at_nine]
+    assert recommend(lines, 60_000, 20_000, 4.0).way.method == "Free"
+    assert recommend(lines, 60_000, 20_000, 6.0).way.method == "Late"  # in the logarithm
+    assert recommend(lines, 60_000, 20_000, 9.0).way.method == "Late"
+
+
+@pytest.mark.parametrize(
+    ("examples", "parameters", "epsilon", "says"),
+    [
+        (19_999, 20_000, 3.0, "not measured: 19,999 examples and a model of 20,000 parameters"),
+        (180_001, 20_000, 3.0, "not measured: 180,001 examples"),
+        (60_000, 1_999, 3.0, "not measured: 60,000 examples and a model of 1,999 parameters"),
+        (60_000, 200_001, 3.0, "not measured: .*; measured are Digits: 60,000 examples, 20,000"),
+        (60_000, 20_000, 2.99, "not measured: epsilon 2.99; on data like these 3 to 9 are"),
+        (60_000, 20_000, 9.01, "not measured: epsilon 9.01"),
+    ],
+)
+def test_outside_of_what_was_measured_nothing_is_said(examples, parameters, epsilon, says) -> None:
+    lines = [SEARCH, ONE, replace(SEARCH, epsilon=9.0)]
+    with pytest.raises(OsoError, match=says):
+        recommend(lines, examples, parameters, epsilon)
+
+
+@pytest.mark.parametrize(("examples", "parameters"), [(20_000, 2_000), (180_000, 200_000)])
+def test_the_edges_of_what_is_like_them_count(examples: int, parameters: int) -> None:
+    assert recommend([SEARCH, ONE], examples, parameters, 3.0).way == ONE
+
+
+def test_too_few_seeds_are_no_evidence() -> None:
+    with pytest.raises(OsoError, match="not measured: no way to spend epsilon 3 with 3 seeds"):
+        recommend(others(SEARCH, ONE, seeds=2), 60_000, 20_000, 3.0)
+    unsure = replace(ONE, gain_half=math.nan)
+    assert recommend([SEARCH, unsure], 60_000, 20_000, 3.0).way == SEARCH
+
+
+def test_nothing_measured_is_said_so() -> None:
+    with pytest.raises(OsoError, match=r"not measured: .*; measured are none"):
+        recommend([], 60_000, 20_000, 3.0)
+
+
+def test_the_package_s_own_lines_can_be_read() -> None:
+    lines = list(csv.DictReader(FILE.read_text(encoding="utf-8").splitlines()))
+    assert list(lines[0]) == COLUMNS
+    assert len(measured()) == len(lines)
+    for line, one in zip(lines, measured(), strict=True):
+        read = {name: str(value) for name, value in asdict(one).items()}
+        numbers = {"mean", "std", "gain", "gain_half"}
+        assert {name: read[name] for name in read.keys() - numbers} == {
+            name: line[name] for name in line.keys() - numbers
+        }
+        for name in numbers:
+            assert getattr(one, name) == float(line[name])
+
+
+def test_the_command_says_what_its_advice_rests_on(monkeypatch) -> None:
+    monkeypatch.setattr("oso_dp.choosing.measured.measured", lambda: (SEARCH, ONE))
+    asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("Free: one run\n  noise multiplier 0.8372 (1 x 1172 steps")
+    assert "Digits, 60,000 examples, 20,000 parameters, epsilon 3: accuracy 91.00" in done.output
+    assert "gain +1.00 [0.70, 1.30]" in done.output
+    said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).output)
+    assert (said["method"], said["runs"], len(said["rests_on"])) == ("Free", 1, 1)
+    assert said["noise_multiplier"] == pytest.approx(0.83724, abs=1e-5)
+
+
+def test_a_default_that_was_chosen_there_says_so(monkeypatch) -> None:
+    seen = replace(ONE, seen=True, start="learning_rate = 1")
+    monkeypatch.setattr("oso_dp.choosing.measured.measured", lambda: (SEARCH, seen))
+    asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
+    said = CliRunner().invoke(app, asked).output
+    assert said.startswith("Free: one run, from learning_rate = 1")
+    assert "the default was chosen by looking at these data" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--examples", "60000", "--model-size", "9"], "--epsilon: must be given"),
+        (["--examples", "60000", "--epsilon", "0", "--model-size", "9"], "--epsilon 0: must be"),
+        (["--examples", "60000", "--epsilon", "3"], "--model-size: must be given"),
+        (["--examples", "60000", "--epsilon", "3", "--model-size", "0"], "--model-size 0: must"),
+        (["--epsilon", "3", "--model-size", "9"], "--examples: must be given"),
+        (
+            ["--examples", "600", "--epsilon", "3", "--model-size", "9", "--batch-size", "601"],
+            "--batch-size 601: must be between",
+        ),
+    ],
+)
+def test_what_is_missing_or_impossible_is_named(arguments, says) -> None:
+    done = CliRunner().invoke(app, ["recommend", *arguments])
+    assert done.exit_code != 0
+    assert str(done.exception).startswith(says)
