@@ -70,24 +70,27 @@ class TestAutoWOSM:
         (query,) = method.queries(state(2.0))
         assert (type(query), query.noise_multiplier) == (AutomaticGradient, 2.0)
         assert query.stabiliser == 0.01
-        assert make("auto_wosm", weight_stabiliser=0.5).queries(state(2.0))[0].stabiliser == 0.5
+        assert make("auto_wosm", stabiliser=0.5).queries(state(2.0))[0].stabiliser == 0.5
         assert method.search == ()
         assert method.starting_point({}) == {"learning_rate": 1e-3, "threshold": 1.0}
         assert not method.uses_momentum
 
-    def test_steps_as_adam_wosm_does(self) -> None:
-        ours, theirs = make("auto_wosm"), make("adam_wosm")
-        mine, other = state(), state()
-        for mine.step in range(1, 5):
-            other.step = mine.step
-            gradient = torch.randn(R, P)
-            ours.update(mine, {AutomaticGradient: gradient})
-            theirs.update(other, {ClippedGradient: gradient})
-        torch.testing.assert_close(mine.parameters, other.parameters)
+    def test_follows_the_average_of_the_gradients(self) -> None:
+        """A constant gradient g: alpha g over the noise's deviation in an average of t of them."""
+        method, mine = make("auto_wosm", beta1=0.5), state(2.0)
+        mine.learning_rate = torch.tensor([0.1, 0.2, 0.4])
+        gradient = torch.arange(1.0, P + 1).expand(R, P)
+        for mine.step in (1, 2, 3):
+            before = mine.parameters.clone()
+            method.update(mine, {AutomaticGradient: gradient})
+            weights = [0.5**i for i in range(1, mine.step + 1)]
+            deviation = 2.0 / 100 * mine.threshold * math.sqrt(sum(w * w for w in weights))
+            expected = (mine.learning_rate / deviation)[:, None] * gradient * sum(weights)
+            torch.testing.assert_close(before - mine.parameters, expected)
 
     @pytest.mark.parametrize(("nu", "size"), [(0.5, 100), (4.0, 100), (1.0, 5000)])
-    def test_noise_moves_a_parameter_alike_whatever_there_is_of_it(self, nu, size) -> None:
-        """In 3,000 steps of noise alone: by alpha times the first moment's share of it."""
+    def test_noise_moves_a_parameter_by_alpha_whatever_there_is_of_it(self, nu, size) -> None:
+        """In each of 3,000 steps of noise alone, also the first."""
         torch.manual_seed(0)
         method, mine = make("auto_wosm"), state(nu)
         mine.batch_size, mine.threshold = size, torch.ones(R)
@@ -97,8 +100,15 @@ class TestAutoWOSM:
             before = mine.parameters.clone()
             method.update(mine, {AutomaticGradient: nu / size * torch.randn(R, P)})
             moves.append(mine.parameters - before)
-        share = math.sqrt(0.1 / 1.9)  # of an average with decay 0.9
-        assert torch.stack(moves[100:]).std().item() == pytest.approx(1e-3 * share, rel=0.03)
+        assert torch.stack(moves).std().item() == pytest.approx(1e-3, rel=0.03)
+        firsts = []
+        for _ in range(300):
+            fresh = state(nu)
+            fresh.batch_size, fresh.threshold = size, torch.ones(R)
+            fresh.learning_rate = torch.full((R,), 1e-3)
+            method.update(fresh, {AutomaticGradient: nu / size * torch.randn(R, P)})
+            firsts.append(fresh.parameters)
+        assert torch.stack(firsts).std().item() == pytest.approx(1e-3, rel=0.05)
 
 
 class TestFixedQuantileLinear:

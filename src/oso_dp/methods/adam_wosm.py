@@ -7,14 +7,14 @@ standard deviation nu C / B, so that only C is searched.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from oso_dp.errors import OsoError
 from oso_dp.methods.base import Method, Settings, State, setting
 from oso_dp.privacy.queries import ClippedGradient
 
 if TYPE_CHECKING:
-    from oso_dp.privacy.queries import Answers, Query
+    from oso_dp.privacy.queries import Answers
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class AdamWOSMSettings(Settings):
 class AdamWOSM(Method):
     name = "adam_wosm"
     title = "AdamWOSM"
-    search: ClassVar[tuple[str, ...]] = ("threshold",)
+    search = ("threshold",)
     Settings = AdamWOSMSettings
 
     @property
@@ -37,7 +37,7 @@ class AdamWOSM(Method):
     def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
         return {**candidate, "learning_rate": self.settings.learning_rate}
 
-    def queries(self, state: State) -> tuple[Query, ...]:
+    def queries(self, state: State) -> tuple[ClippedGradient]:
         if not state.noise_multiplier > 0:
             raise OsoError("adam_wosm: noise multiplier 0: must be > 0, its step divides by it")
         return (ClippedGradient(state.noise_multiplier, state.threshold),)

@@ -1,42 +1,59 @@
 """AUTO-WOSM, a method of this project's own: nothing is left to search.
 
-AUTO-S's weights bring every gradient to length 1, so that there is no C (Bu et al. 2023).
-AdamWOSM's step divides by the noise's known standard deviation, so that the learning rate is Adam's
-usual one (Mohapatra et al. 2022). Of each parameter's movement in a step, the noise's part then has
-the same size, a share of alpha, whatever the model, the batch size and the budget are.
+AUTO-S's weights bring every gradient to length 1, so that there is no C (Bu et al. 2023). As in
+AdamWOSM the step divides by the noise's known standard deviation (Mohapatra et al. 2022), but by
+that in the averaged gradient, which the step follows: so that alpha is what the noise moves each
+parameter by in each step, whatever the model, the batch size and the budget are.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oso_dp.methods.adam_wosm import AdamWOSM, AdamWOSMSettings
-from oso_dp.methods.base import State, setting
-from oso_dp.privacy.queries import AutomaticGradient, ClippedGradient
+from oso_dp.errors import OsoError
+from oso_dp.methods.base import Method, Settings, State, setting
+from oso_dp.privacy.queries import AutomaticGradient
 
 if TYPE_CHECKING:
-    from oso_dp.privacy.queries import Answers, Query
+    from oso_dp.privacy.queries import Answers
 
 
 @dataclass(frozen=True)
-class AutoWOSMSettings(AdamWOSMSettings):
-    weight_stabiliser: float = setting(0.01, ge=1e-6, le=1e6)  # gamma of AUTO-S
+class AutoWOSMSettings(Settings):
+    learning_rate: float = setting(1e-3, gt=0)  # alpha
+    beta1: float = setting(0.9, ge=0, lt=1)
+    stabiliser: float = setting(0.01, ge=1e-6, le=1e6)  # gamma of AUTO-S
 
 
-class AutoWOSM(AdamWOSM):
+class AutoWOSM(Method):
     name = "auto_wosm"
     title = "AUTO-WOSM"
     search = ()
     Settings = AutoWOSMSettings
 
-    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
-        return super().starting_point({**candidate, "threshold": 1.0})
+    @property
+    def uses_momentum(self) -> bool:
+        return False  # beta1 is its own
 
-    def queries(self, state: State) -> tuple[Query, ...]:
-        (clipped,) = super().queries(state)
-        gamma = self.settings.weight_stabiliser
-        return (AutomaticGradient(clipped.noise_multiplier, state.threshold, stabiliser=gamma),)
+    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+        own = {"learning_rate": self.settings.learning_rate, "threshold": 1.0}
+        return {**candidate, **own}
+
+    def queries(self, state: State) -> tuple[AutomaticGradient]:
+        if not state.noise_multiplier > 0:
+            raise OsoError("auto_wosm: noise multiplier 0: must be > 0, its step divides by it")
+        gamma = self.settings.stabiliser
+        return (AutomaticGradient(state.noise_multiplier, state.threshold, stabiliser=gamma),)
 
     def update(self, state: State, answers: Answers) -> None:
-        super().update(state, {ClippedGradient: answers[AutomaticGradient]})
+        gradient, beta1 = answers[AutomaticGradient], self.settings.beta1
+        mean = state.memory.get("mean", gradient.new_zeros(gradient.shape))
+        mean = beta1 * mean + (1 - beta1) * gradient
+        state.memory["mean"] = mean
+        # Of the weights (1 - beta1) beta1^i that the last t gradients have in the average.
+        squares = (1 - beta1) / (1 + beta1) * (1 - beta1 ** (2 * state.step))
+        noise_std = state.noise_multiplier * state.threshold / state.batch_size
+        step_size = state.learning_rate / (noise_std * math.sqrt(squares))
+        state.parameters -= step_size[:, None] * mean
