@@ -100,7 +100,9 @@ def test_a_grid_of_which_a_part_was_run_is_marked(store, study):
     default(store, [0.90] * 3)
     one = study(store)
     assert not of(ways(one), "composition", "online")["whole"]
-    assert of(ways(one), "default")["whole"]
+    row = of(ways(one), "default")
+    assert row["whole"]
+    assert math.isnan(row["gain"])  # over a part of a grid nothing is said
     cells = one_budget_table(one).printed.set_index("method")["value"]
     assert cells["Online"].endswith("*")
     assert not cells["AUTO-S"].endswith("*")
@@ -179,7 +181,8 @@ def test_every_default_says_where_it_came_from() -> None:
 
 def test_a_default_is_compared_with_the_search_of_its_own_budget(store, study):
     for epsilon, better in ((3.0, 0.0), (9.0, 0.1)):
-        searched(store, [[value + better for value in SEARCH[1]]], epsilon=epsilon)
+        for_all = [[value + better for value in seeds] for seeds in SEARCH]
+        searched(store, for_all, epsilon=epsilon)
         default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
     rows = ways(study(store))
     alone = rows[rows["way"] == "default"].set_index("epsilon")
@@ -196,3 +199,38 @@ def test_the_linear_scaling_rule_is_one_of_the_ways(store, study):
     assert (row["runs"], row["seeds"], row["noise_multiplier"]) == (9, 2, 30)
     assert row["mean"] == pytest.approx(20)
     assert row["gain"] == pytest.approx(20 - 85)
+
+
+def test_shorter_runs_and_single_points_are_no_search(store, study):
+    """One run of one epoch, the whole grid of k = 1, beside the real search."""
+    searched(store, [[0.50]], k=1, epochs=1, noise_multiplier=700.0)
+    searched(store, [[0.60, 0.61, 0.62]], k=1, noise_multiplier=750.0)
+    searched(store, SEARCH)
+    default(store, [0.90, 0.91, 0.92])
+    default(store, [0.10] * 5, k=7, epochs=1, steps=1)
+    rows = ways(study(store))
+    assert of(rows, "composition", "online")["mean"] == pytest.approx(85)
+    assert of(rows, "default")["gain"] == pytest.approx(6)
+
+
+def test_a_whole_grid_stands_before_a_part_of_a_smaller_one(store, study):
+    searched(store, SEARCH[:2], k=3, noise_multiplier=800.0)
+    searched(store, SEARCH, k=4)
+    default(store, [0.90] * 3)
+    row = of(ways(study(store)), "composition", "online")
+    assert (row["k"], row["whole"]) == (4, True)
+
+
+def test_runs_in_another_precision_have_no_part_in_a_default_s_numbers(store, study):
+    searched(store, SEARCH)
+    default(store, [0.90, 0.91, 0.92], halves=((0.80, 0.80),))
+    default(store, [0.10, 0.11, 0.12, 0.13][:2], precision="bfloat16", halves=((0.1, 0.1),))
+    row = of(ways(study(store)), "default")
+    assert (row["mean"], row["cross_mean"]) == (pytest.approx(91), pytest.approx(80))
+    assert row["precision"] == "float32"
+
+
+def test_nothing_is_gained_over_a_search_in_another_precision(store, study):
+    searched(store, SEARCH)
+    default(store, [0.90] * 3, precision="bfloat16")
+    assert math.isnan(of(ways(study(store)), "default")["gain"])

@@ -8,16 +8,21 @@ from dataclasses import asdict, replace
 import pytest
 from typer.testing import CliRunner
 
+from oso_dp.accounting.scaled_search import ScaledSearch
+from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.tuning import RANDOM_STOPPING
 from oso_dp.choosing.measured import COLUMNS, FILE, Measured, measured
 from oso_dp.choosing.recommend import recommend
 from oso_dp.cli.commands import app
 from oso_dp.errors import OsoError
+from oso_dp.privacy.sampling import PoissonSampling
 
 SEARCH = Measured(
     dataset="Digits",
     examples=60_000,
     parameters=20_000,
     epsilon=3.0,
+    selection="composition",
     way="whole grid",
     method="Online",
     laid="",
@@ -29,10 +34,13 @@ SEARCH = Measured(
     mean=90.0,
     std=0.2,
     seeds=3,
-    gain=0.0,
-    gain_half=0.0,
+    reference=True,
+    gain=math.nan,
+    gain_half=math.nan,
+    margin=1.0,
 )
-ONE = replace(SEARCH, way="one run", method="Free", runs=1, mean=91.0, gain=1.0, gain_half=0.3)
+ALONE = {"selection": "default", "way": "one run", "runs": 1, "reference": False}
+ONE = replace(SEARCH, **ALONE, method="Free", mean=91.0, gain=1.0, gain_half=0.3)
 
 
 def others(*lines: Measured, **more) -> list[Measured]:
@@ -117,12 +125,12 @@ def test_the_package_s_own_lines_can_be_read() -> None:
     assert len(measured()) == len(lines)
     for line, one in zip(lines, measured(), strict=True):
         read = {name: str(value) for name, value in asdict(one).items()}
-        numbers = {"mean", "std", "gain", "gain_half"}
+        numbers = {"mean", "std", "gain", "gain_half", "margin"}
         assert {name: read[name] for name in read.keys() - numbers} == {
             name: line[name] for name in line.keys() - numbers
         }
         for name in numbers:
-            assert getattr(one, name) == float(line[name])
+            assert getattr(one, name) == pytest.approx(float(line[name]), nan_ok=True)
 
 
 def test_the_command_says_what_its_advice_rests_on(monkeypatch) -> None:
@@ -130,12 +138,12 @@ def test_the_command_says_what_its_advice_rests_on(monkeypatch) -> None:
     asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("Free: one run\n  noise multiplier 0.8372 (1 x 1172 steps")
+    assert done.output.startswith("Free: one run\n  noise multiplier 0.8372, runs of 1172 steps")
     assert "Digits, 60,000 examples, 20,000 parameters, epsilon 3: accuracy 91.00" in done.output
     assert "gain +1.00 [0.70, 1.30]" in done.output
     said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).output)
     assert (said["method"], said["runs"], len(said["rests_on"])) == ("Free", 1, 1)
-    assert said["noise_multiplier"] == pytest.approx(0.83724, abs=1e-5)
+    assert said["noise_multipliers"] == {"": pytest.approx(0.83724, abs=1e-5)}
 
 
 def test_a_default_that_was_chosen_there_says_so(monkeypatch) -> None:
@@ -165,3 +173,61 @@ def test_what_is_missing_or_impossible_is_named(arguments, says) -> None:
     done = CliRunner().invoke(app, ["recommend", *arguments])
     assert done.exit_code != 0
     assert str(done.exception).startswith(says)
+
+
+def test_gains_on_data_of_different_metrics_are_told_apart_by_what_matters_there() -> None:
+    """A tenth of a squared error weighs more than a point of accuracy where that matters less."""
+    errors = {"dataset": "Clothes", "metric": "error", "margin": 0.1}
+    good = others(ONE, replace(ONE, **errors, gain=0.2, gain_half=0.01), method="Good")
+    bad = others(
+        replace(ONE, gain=2.0), replace(ONE, **errors, gain=-0.05, gain_half=0.01), method="Bad"
+    )
+    lines = [SEARCH, replace(SEARCH, **errors), *bad, *good]
+    best = recommend(lines, 60_000, 20_000, 3.0)
+    assert best.way.method == "Good"
+    assert best.least_gain == pytest.approx(0.7)  # of the accuracy, in its margin of 1
+    for line in bad:
+        assert line in lines
+
+
+def test_a_gain_of_nothing_is_not_the_search_itself(monkeypatch) -> None:
+    even = replace(ONE, gain=0.0, gain_half=0.4)
+    assert recommend([SEARCH, even], 60_000, 20_000, 3.0).way == SEARCH
+    monkeypatch.setattr("oso_dp.choosing.measured.measured", lambda: (even,))
+    asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
+    assert "gain +0.00 [-0.40, 0.40]" in CliRunner().invoke(app, asked).output
+
+
+RATE = PoissonSampling(512 / 60_000)
+STOPPED = Search(RATE, 1172, 5, RANDOM_STOPPING, SHAPES["logarithmic"])
+
+
+@pytest.mark.parametrize(
+    ("way", "noise"),
+    [
+        (
+            {"selection": "composition", "runs": 5},
+            {"5 runs": Search(RATE, 1172, 5).noise_multiplier(3, 1e-5)},
+        ),
+        (
+            {"selection": "random_stopping", "runs": 5},
+            {"5 runs in the mean": STOPPED.noise_multiplier(3, 1e-5)},
+        ),
+        (
+            {"selection": "linear_scaling", "runs": 11},
+            dict(
+                zip(
+                    ("trial 1", "trial 2", "final"),
+                    ScaledSearch(RATE, 1172, 5).noise_multipliers(3, 1e-5),
+                    strict=True,
+                )
+            ),
+        ),
+    ],
+)
+def test_the_noise_is_that_of_the_way_that_is_recommended(monkeypatch, way, noise) -> None:
+    lines = (replace(ONE, **way),)
+    monkeypatch.setattr("oso_dp.choosing.measured.measured", lambda: lines)
+    asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
+    said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).output)
+    assert said["noise_multipliers"] == {part: pytest.approx(nu) for part, nu in noise.items()}

@@ -118,8 +118,29 @@ LOSSES = [
         " of_each)",
         "tests/training/test_loop.py",
     ),
+    Fault(
+        "a loss may take what it likes of its batch",
+        "gradients/independence.py",
+        "_check_losses(code, flat, inputs, targets, within.outputs)",
+        "pass",
+        "tests/private/test_refused.py",
+    ),
+    Fault(
+        "more losses are summed than were paid for",
+        "privacy/mechanism.py",
+        "if losses.shape != (*points.shape[:2], indices.shape[1]):",
+        "if len(losses) != len(points):",
+        "tests/privacy/test_losses.py",
+    ),
     *of_kind(
         "books",
+        Fault(
+            "a statement names the sums of the last kind of step alone",
+            "private/statement.py",
+            "for queries, _ in ledger.steps for query in queries",
+            "for queries, _ in ledger.steps[-1:] for query in queries",
+            "tests/private/test_train_private.py",
+        ),
         Fault(
             "HyFreeDP's losses take more than gamma gives them",
             _METHOD,

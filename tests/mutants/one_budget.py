@@ -28,8 +28,8 @@ ONE_BUDGET = of_kind(
     ),
     _fault(
         "of a method's grids the largest counts",
-        'best = best.sort_values("k")',
-        'best = best.sort_values("k", ascending=False)',
+        '.sort_values(["part", "k"])',
+        '.sort_values(["part", "k"], ascending=[True, False])',
     ),
     _fault(
         "a default is judged by the half that chose its checkpoint",
@@ -53,8 +53,23 @@ ONE_BUDGET = of_kind(
     ),
     _fault(
         "a part of a grid passes as the whole",
-        '"whole": row["points"] == size,',
+        '"whole": not row["part"],',
         '"whole": True,',
+    ),
+    _fault(
+        "a gain is over a part of a grid",
+        'or not theirs["whole"]:',
+        "or False:",
+    ),
+    _fault(
+        "trials of the machinery pass as a search",
+        'best = best[(best["size"] > 1) & _long_enough(best)]',
+        'best = best[best["size"] > 0]',
+    ),
+    _fault(
+        "a default's other value is of all its settings",
+        'cross.loc[cross["point"] == row["point"], "cross"]',
+        'cross.loc[cross["cell"] == row["cell"], "cross"]',
     ),
     _fault(
         "a default is compared with another epsilon's search",

@@ -189,11 +189,17 @@ def test_they_are_handed_out_once_and_as_they_were_paid_for() -> None:
     ask(mechanism, 5)
     with pytest.raises(ValueError, match=r"points .*: 3 of each run are paid"):
         take(mechanism, 5, points=4)
-    ask(mechanism, 6)
+    ask(mechanism, 10)
+    with pytest.raises(ValueError, match=r"losses .*: one for each point and example"):
+        mechanism.release_losses(
+            slice(0, 2), 10, torch.zeros(2, 3, 4), lambda b, p: torch.zeros(2, 4, b.shape[1])
+        )
+    ask(mechanism, 16)
     mechanism.keep([1, 0])
     with pytest.raises(ValueError, match="not asked for"):
-        take(mechanism, 6)
-    ask(mechanism, 7)
-    mechanism.resume(mechanism.ledgers, 6)  # whoever takes up the books starts a step anew
+        take(mechanism, 16)
+    ask(mechanism, 17)
+    steps = mechanism.ledgers[0].step_count
+    mechanism.resume(mechanism.ledgers, steps)  # whoever takes up the books starts a step anew
     with pytest.raises(ValueError, match="not asked for"):
-        take(mechanism, 7)
+        take(mechanism, 17)

@@ -105,6 +105,14 @@ def test_what_a_method_sets_by_itself(train, method, given, message) -> None:
             lambda outputs, targets: outputs.sum(dim=1) * outputs.mean(),
             "is another in a batch of 7 than alone",
         ),
+        (
+            # No gradient shows it; who asks for losses would sum the batch's least.
+            lambda outputs, targets: (
+                nn.functional.cross_entropy(outputs, targets, reduction="none")
+                - nn.functional.cross_entropy(outputs, targets, reduction="none").detach().min()
+            ),
+            "loss: an example's loss is another in a batch of 7 than alone",
+        ),
     ],
 )
 def test_loss(train, loss, message) -> None:

@@ -257,3 +257,15 @@ def test_numbers_of_the_statement(train) -> None:
 def test_a_run_of_the_method_needs_what_it_searches() -> None:
     assert find_method("online").search == ("learning_rate",)
     assert Run("a", 0, 1.0, None, None).threshold is None
+
+
+def test_a_statement_names_the_sums_of_all_kinds_of_steps(train) -> None:
+    """Losses are asked of every fifth step; the others have less noise on their gradient."""
+    made = train(method="hyfreedp", epochs=2)
+    assert len(made.ledger.steps) == 2
+    names = [name for name, _ in made.statement.releases]
+    assert names == ["automatic_gradient", "clipped_losses", "automatic_gradient"]
+    booked = {(q.name, q.noise_multiplier) for queries, _ in made.ledger.steps for q in queries}
+    assert set(made.statement.releases) == booked
+    assert str(made.statement).count("automatic_gradient with noise multiplier") == 2
+    assert "clipped_losses with noise multiplier" in str(made.statement)

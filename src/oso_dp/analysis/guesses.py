@@ -96,7 +96,7 @@ def _guesses(study: Study) -> pd.DataFrame:
         return pd.DataFrame(columns=GUESSES)
     best = study.best.set_index(CELL).sort_index()
     rows = []
-    for guess in _points(alone).to_dict("records"):
+    for guess in guess_points(alone).to_dict("records"):
         factor = labels.scale(guess["metric"])
         row = guess | {"mean": guess["mean"] * factor, "std": guess["std"] * factor}
         for searched in SEARCHED:
@@ -109,8 +109,11 @@ def _guesses(study: Study) -> pd.DataFrame:
     return ordered(pd.DataFrame(rows, columns=GUESSES).sort_values(["laid", *POINT], kind="stable"))
 
 
-def _points(values: pd.DataFrame) -> pd.DataFrame:
-    """The guesses over their seeds: of each cell, and of what is laid over it, one setting."""
+def guess_points(values: pd.DataFrame) -> pd.DataFrame:
+    """The guesses over their seeds: of each cell, and of what is laid over it, one setting.
+
+    values: `Study.values` of runs without a search. As `points.grid_points`, and `laid`.
+    """
     points = grid_points(values)
     points = points.assign(laid=[laid_over(settings) for settings in points["settings"]])
     return pd.concat(

@@ -18,9 +18,10 @@ from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.analysis import linear_scaling, random_stopping
 from oso_dp.analysis.budgets import grid_size
+from oso_dp.analysis.cells import is_whole
 from oso_dp.analysis.checkpoint_rules import choose
-from oso_dp.analysis.guesses import guesses, laid_over
-from oso_dp.analysis.keys import CELL, DEFAULT_MOMENTUM
+from oso_dp.analysis.guesses import guess_points, laid_over
+from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Sample, difference
@@ -41,7 +42,12 @@ COLUMNS = [
     *CELL,
     *("way", "laid", "chosen", "seen"),  # seen: the default was chosen by this very data set
     *("metric", "mean", "std", "seeds", "cross_mean", "cross_std"),  # printed unit
-    *("runs", "whole", "noise_multiplier"),  # paid for; whether all of the grid's points were run
+    *(
+        "precision",
+        "runs",
+        "whole",
+        "noise_multiplier",
+    ),  # paid for; whether all of the grid's points were run
     *("gain", "gain_half"),  # above the reference (positive is better), half its 95 % interval
 ]
 
@@ -51,7 +57,8 @@ def ways(study: Study) -> pd.DataFrame:
 
     Data sets without a run from a default are left out: there is nothing to be compared. Of a
     default that was run as a guess at several k, the one with the most seeds stands there. Of the
-    paper's methods, and those of the defaults, the grid of the smallest k that was run.
+    paper's methods, and those of the defaults, the grid of the smallest k that was run whole, if
+    any was. Runs that are shorter than the paper's are no way to spend a budget.
     """
     return study.once("ways", lambda: _ways(study))
 
@@ -69,23 +76,29 @@ def _ways(study: Study) -> pd.DataFrame:
 
 
 def _from_defaults(study: Study) -> Iterator[dict[str, Any]]:
-    every = guesses(study)
-    if every.empty:
+    alone = study.values[study.values["selection"] == SINGLE]
+    if alone.empty:
         return
-    cross = _cross_of_guesses(study)
+    every = guess_points(alone)
+    every = every[_long_enough(every)]
+    cross = _cross(study)
     for default in DEFAULTS:
         mine = every[_is(default, every)]
         for _, cell in mine.groupby(["dataset", "epsilon"], sort=False):
             row = cell.sort_values(["seeds", "k"], ascending=[False, True]).iloc[0].to_dict()
+            factor = labels.scale(row["metric"])
+            judged = cross.loc[cross["point"] == row["point"], "cross"] * factor
             yield {
-                **{name: row[name] for name in (*CELL, "laid", "metric", "mean", "std", "seeds")},
+                **{name: row[name] for name in (*CELL, "laid", "metric", "seeds", "precision")},
+                **{name: row[name] * factor for name in ("mean", "std")},
+                "cross_mean": judged.mean(),
+                "cross_std": judged.std(ddof=1),
                 "noise_multiplier": row["noise_multiplier"],
                 "way": DEFAULT,
                 "chosen": default.chosen,
                 "seen": row["dataset"] in default.seen,
                 "runs": 1,
                 "whole": True,
-                **_at(cross, default, row),
             }
 
 
@@ -99,45 +112,40 @@ def _is(default: Default, rows: pd.DataFrame) -> pd.Series:
     return mine
 
 
-def _cross_of_guesses(study: Study) -> pd.DataFrame:
-    """Runs without a search under the rule `cross`: the mean of both ways, printed unit."""
-    values = study.values[study.values["selection"] == SINGLE]
-    values = choose(study.keyed, study.checkpoints, "cross").loc[values.index]
-    factor = values["metric"].map(labels.scale)
-    return values.assign(cross=(values["value_even"] + values["value_odd"]) / 2 * factor)
+def _cross(study: Study) -> pd.DataFrame:
+    """Each run under the rule `cross`: the mean of both ways, stored unit."""
+    values = choose(study.keyed, study.checkpoints, "cross")
+    return values.assign(cross=(values["value_even"] + values["value_odd"]) / 2)
 
 
-def _at(cross: pd.DataFrame, default: Default, row: dict[str, Any]) -> dict[str, float]:
-    """The guess's mean and deviation under that rule."""
-    mine = np.ones(len(cross), dtype=bool)
-    for name in CELL:
-        mine &= (cross[name] == row[name]).to_numpy()
-    near = np.isclose(cross["noise_multiplier"].astype(float), row["noise_multiplier"])
-    usual = cross["momentum"].isna() | np.isclose(cross["momentum"].astype(float), DEFAULT_MOMENTUM)
-    here = cross[mine & near & usual.to_numpy()]
-    here = here.assign(laid=[laid_over(settings) for settings in here["settings"]])
-    values = here.loc[_is(default, here), "cross"]
-    return {"cross_mean": values.mean(), "cross_std": values.std(ddof=1)}
+def _long_enough(rows: pd.DataFrame) -> pd.Series:
+    """Which have as many epochs as the paper's runs; shorter ones are trials of the machinery."""
+    pairs = zip(rows["dataset"], rows["epochs"], strict=True)
+    return pd.Series([is_whole(*pair) for pair in pairs], index=rows.index, dtype=bool)
 
 
 def _searched(study: Study) -> Iterator[dict[str, Any]]:
     cross = study.cross.set_index("cell")
     known = {*PAPER_METHODS, *(default.method for default in DEFAULTS)}
     best = study.best[study.best["epsilon"].notna() & study.best["method"].isin(known)]
-    best = best.sort_values("k")
+    sizes = [
+        grid_size(row.dataset, row.method, row.k, study.budget) or 0 for row in best.itertuples()
+    ]
+    best = best.assign(size=sizes, part=np.less(best["points"], sizes))
+    best = best[(best["size"] > 1) & _long_enough(best)].sort_values(["part", "k"])
     for row in best.drop_duplicates(["dataset", "epsilon", "method"]).to_dict("records"):
-        size = grid_size(row["dataset"], row["method"], row["k"], study.budget)
         factor = labels.scale(row["metric"])
         yield {
-            **{name: row[name] for name in (*CELL, "metric", "seeds", "noise_multiplier")},
+            **{name: row[name] for name in (*CELL, "metric", "seeds", "precision")},
+            "noise_multiplier": row["noise_multiplier"],
             **{name: row[name] * factor for name in ("mean", "std")},
             **{f"cross_{name}": cross.at[row["cell"], name] * factor for name in ("mean", "std")},
             "way": COMPOSITION,
             "laid": "",
             "chosen": "the search",
             "seen": False,
-            "runs": size,
-            "whole": row["points"] == size,
+            "runs": row["size"],
+            "whole": not row["part"],
         }
 
 
@@ -176,7 +184,10 @@ def _scaled(study: Study) -> Iterator[dict[str, Any]]:
 
 
 def _beside(row: dict[str, Any], every: pd.DataFrame) -> dict[str, Any]:
-    """The row, and what it gains over the reference of its data set and epsilon."""
+    """The row, and what it gains over the reference of its data set and epsilon.
+
+    Nothing is said over a part of a grid, nor of runs in another precision.
+    """
     reference = every[
         (every["dataset"] == row["dataset"])
         & (every["epsilon"] == row["epsilon"])
@@ -186,7 +197,9 @@ def _beside(row: dict[str, Any], every: pd.DataFrame) -> dict[str, Any]:
     if reference.empty or (row["way"], row["method"]) == (COMPOSITION, REFERENCE):
         return row
     theirs = reference.iloc[0]
-    if math.isnan(row["mean"]) or math.isnan(theirs["mean"]):
+    if math.isnan(row["mean"]) or math.isnan(theirs["mean"]) or not theirs["whole"]:
+        return row
+    if row["precision"] not in (None, theirs["precision"]) and pd.notna(row["precision"]):
         return row
     ours = Sample(row["mean"], row["std"], int(row["seeds"]))
     gap = difference([(ours, Sample(theirs["mean"], theirs["std"], int(theirs["seeds"])))])

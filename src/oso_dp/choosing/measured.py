@@ -18,7 +18,8 @@ class Measured:
     examples: int  # n
     parameters: int  # P
     epsilon: float
-    way: str  # whole grid, ...
+    selection: str  # composition, random_stopping, linear_scaling, default
+    way: str  # the same in words
     method: str
     laid: str  # over the method's steps, in words
     start: str  # from where, of a default
@@ -29,8 +30,10 @@ class Measured:
     mean: float
     std: float
     seeds: int
-    gain: float  # above Online's searched grid; positive is better
+    reference: bool  # whether it is Online's searched grid itself
+    gain: float  # above that; positive is better
     gain_half: float  # half of its 95 % interval
+    margin: float  # a difference that matters on this data set
 
     @property
     def name(self) -> str:

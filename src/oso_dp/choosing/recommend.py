@@ -3,7 +3,8 @@
 A data set is like theirs if it has about as many examples, its network about as many parameters,
 and the budget lies between those that were measured. Of the ways that were measured on all such
 data sets, with three seeds or more, the one is taken whose gain over Online's searched grid is the
-surest: the lower end of its 95 % interval, on the data set where that is least, is the highest.
+surest: the lower end of its 95 % interval, on the data set where that is least, is the highest; in
+units of the difference that matters there.
 """
 
 import math
@@ -30,7 +31,7 @@ class Recommendation:
 
     @property
     def least_gain(self) -> float:
-        """The lower end of the gain's interval, where it is least."""
+        """The lower end of the gain's interval in margins, where it is least."""
         return min(map(_surely, self.rests_on))
 
 
@@ -79,8 +80,8 @@ def recommend(
 
 
 def _surely(one: Measured) -> float:
-    """What it gains at least; Online's searched grid gains nothing over itself."""
-    return 0.0 if one.gain == 0 else one.gain - one.gain_half
+    """What it gains at least, in margins; Online's searched grid gains nothing over itself."""
+    return 0.0 if one.reference else (one.gain - one.gain_half) / one.margin
 
 
 def _near(one: float, other: float, factor: float) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING
 from oso_dp.cli import search_options as options
 from oso_dp.errors import OsoError
+from oso_dp.study.identity import STOPPING_SHAPE
 
 if TYPE_CHECKING:
+    from oso_dp.accounting.search import Search
     from oso_dp.choosing.measured import Measured
 
 
@@ -25,6 +28,7 @@ def recommend(
     as_json: options.AsJson = False,
 ) -> None:
     """Say which way to spend a budget did best on data like these, and what that rests on."""
+    from oso_dp.accounting.search import Search
     from oso_dp.choosing.measured import measured
     from oso_dp.choosing.recommend import recommend as best_of
 
@@ -36,37 +40,66 @@ def recommend(
         raise OsoError("--model-size: must be given, the number of the model's parameters")
     if model_size < 1:
         raise OsoError(f"--model-size {model_size}: must be at least 1")
-    options.search_of(examples, batch_size, epochs, None, None, None)  # or an error
+    one = options.search_of(examples, batch_size, epochs, None, None, None)  # or an error
     assert examples is not None
+    assert isinstance(one, Search)
     best = best_of(measured(), examples, model_size, epsilon)
-    search = options.search_of(examples, batch_size, epochs, best.way.runs, None, None)
     delta = options.DELTA if delta is None else delta
-    nu = search.noise_multiplier(epsilon, delta)
+    noise = _noise(best.way, one, epsilon, delta)
     if as_json:
         said: dict[str, Any] = {
             "way": best.way.way,
             "method": best.way.name,
             "start": best.way.start,
-            "runs": search.runs,
-            "noise_multiplier": nu,
+            "runs": best.way.runs,
+            "noise_multipliers": noise,
             "rests_on": [asdict(line) for line in best.rests_on],
         }
         print(json.dumps(said, indent=2))
         return
     start = f", from {best.way.start}" if best.way.start else ""
     print(f"{best.way.name}: {best.way.way}{start}")
+    said_noise = ", ".join(
+        f"{nu:.4g} ({part})" if part else f"{nu:.4g}" for part, nu in noise.items()
+    )
     print(
-        f"  noise multiplier {nu:.4g} ({search.runs} x {search.steps} steps, epsilon {epsilon:g} "
-        f"at delta {delta:g})"
+        f"  noise multiplier {said_noise}, runs of {one.steps} steps, epsilon {epsilon:g} at delta "
+        f"{delta:g}"
     )
     print("It rests on these runs; gains are over Online's searched grid under the same budget:")
     for line in best.rests_on:
         print(f"  {_evidence(line)}")
 
 
+def _noise(way: Measured, one: Search, epsilon: float, delta: float) -> dict[str, float]:
+    """The noise multiplier of each part of this way to spend the budget, by the part's name."""
+    from oso_dp.accounting.scaled_search import ScaledSearch
+    from oso_dp.accounting.search import SHAPES
+    from oso_dp.accounting.trial_shares import TRIAL_SHARES
+
+    if way.selection == LINEAR_SCALING:
+        trial = (way.runs - 1) // len(TRIAL_SHARES)
+        scaled = ScaledSearch(one.sampling, one.steps, trial)
+        noise = scaled.noise_multipliers(epsilon, delta)
+        return dict(zip(scaled.parts, noise, strict=True))
+    if way.selection == RANDOM_STOPPING:
+        shape = SHAPES[STOPPING_SHAPE]
+        stopped = replace(one, runs=way.runs, tuning_accounting=RANDOM_STOPPING, shape=shape)
+        return {f"{way.runs} runs in the mean": stopped.noise_multiplier(epsilon, delta)}
+    return {
+        f"{way.runs} runs" if way.runs > 1 else "": replace(one, runs=way.runs).noise_multiplier(
+            epsilon, delta
+        )
+    }
+
+
 def _evidence(line: Measured) -> str:
     low, high = line.gain - line.gain_half, line.gain + line.gain_half
-    gain = f"gain {line.gain:+.2f} [{low:.2f}, {high:.2f}]" if line.gain else "that grid itself"
+    gain = (
+        f"gain {line.gain:+.2f} [{low:.2f}, {high:.2f}]"
+        if not line.reference
+        else "that grid itself"
+    )
     return (
         f"{line.dataset}, {line.examples:,} examples, {line.parameters:,} parameters, epsilon "
         f"{line.epsilon:g}: {line.metric} {line.mean:.2f} ± {line.std:.2f} ({line.seeds} seeds), "

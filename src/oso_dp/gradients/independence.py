@@ -46,8 +46,8 @@ def check_independence(
     default the one of that precision (`TOLERANCES`). inputs, targets [*, ...]: their shapes and
     types alone are looked at, so they may be empty; whole numbers are made up as 0 and 1, targets
     from 0 to below `classes`.
-    Compared are, for two sizes of a batch, the norms, whole and by layer, and two weighted sums;
-    and the outputs of one example in company that is far larger.
+    Compared are, for two sizes of a batch, the losses, the norms, whole and by layer, and two
+    weighted sums; and the outputs of one example in company that is far larger.
     """
     random = torch.Generator().manual_seed(0)
 
@@ -65,6 +65,7 @@ def check_independence(
     few = torch.tensor(FEW, device=inputs.device)
     within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
     check_outputs(code, flat, inputs[:3], within.outputs)
+    _check_losses(code, flat, inputs, targets, within.outputs)
     alone = _alone(code, flat, inputs, targets)
     weights = torch.linspace(0.5, 2.0, 2 * MANY, dtype=flat.dtype, device=flat.device)
     _check_gradients(code, flat, inputs, targets, alone, weights.view(2, -1), within.gradients)
@@ -83,6 +84,25 @@ def check_outputs(code: GradientCode, flat: Tensor, inputs: Tensor, tolerance: f
         there = code.outputs(flat, torch.stack((before, one, after)))[1]
     if not _close(here, there, 0.1 * float(here.abs().max()), tolerance):
         raise OsoError(f"model: its output for an example {MIXES}")
+
+
+def _check_losses(
+    code: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor, tolerance: float
+) -> None:
+    """A loss may take something of the batch that no gradient shows: its least, held constant."""
+    alone = torch.cat(
+        [
+            code.losses(flat[None], x[None, None], y[None, None])[0]
+            for x, y in zip(inputs, targets, strict=True)
+        ]
+    )
+    for few in (list(range(MANY)), list(FEW)):
+        together = code.losses(flat[None], inputs[None, few], targets[None, few])[0]
+        if not _close(together, alone[few], float(alone.abs().max()), tolerance):
+            raise OsoError(
+                f"loss: an example's loss is another in a batch of {len(few)} than alone; it must "
+                "be of that example's output and target only"
+            )
 
 
 def _alone(code: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:

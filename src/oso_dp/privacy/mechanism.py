@@ -150,14 +150,15 @@ class Mechanism:
         query = waiting.query
         if points.shape[:2] != (len(members), query.points):
             raise ValueError(f"points {tuple(points.shape)}: {query.points} of each run are paid")
-        totals = _added(
-            [
-                query.clipped(
-                    losses_of(waiting.indices[:, place], points), waiting.present[:, place], runs
-                ).sum(dim=2)
-            ]
-            for place in self._pieces(waiting.indices)
-        )
+
+        def clipped(place: slice) -> Tensor:
+            indices, present = waiting.indices[:, place], waiting.present[:, place]
+            losses = losses_of(indices, points)
+            if losses.shape != (*points.shape[:2], indices.shape[1]):
+                raise ValueError(f"losses {tuple(losses.shape)}: one for each point and example")
+            return query.clipped(losses, present, runs).sum(dim=2)
+
+        totals = _added([clipped(place)] for place in self._pieces(waiting.indices))
         answers = self._sanitized([query], totals, runs, step)
         # Summed and noised in float64; the last bits of that are nobody's business.
         return {key: losses.to(points.dtype) for key, losses in answers.items()}

@@ -21,7 +21,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.private.choices import Choices
 from oso_dp.private.paid import Paid
 from oso_dp.private.progress_bar import ProgressBar
-from oso_dp.private.statement import Statement, last_releases, tuning_of
+from oso_dp.private.statement import Statement, every_release, tuning_of
 from oso_dp.private.trained import History, PrivateModel
 from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.loop import Training, Watch, advance
@@ -138,7 +138,7 @@ class OneTraining:
             steps=ended.ledger.step_count,
             planned_steps=self.last_step,
             method=self.choices.method,
-            releases=last_releases(ended.ledger),
+            releases=every_release(ended.ledger),
             randomness=self.choices.randomness,
             tuning=tuning_of(paid),
             scored=scored,

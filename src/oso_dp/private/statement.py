@@ -24,7 +24,7 @@ class Statement:
     steps: int
     planned_steps: int
     method: str
-    releases: tuple[tuple[str, float], ...]  # the sums of the last step: name and noise multiplier
+    releases: tuple[tuple[str, float], ...]  # the sums of all its steps: name and noise multiplier
     randomness: str
     tuning: str
     versions: str
@@ -43,7 +43,7 @@ class Statement:
             f"Released: {self.steps} of {self.planned_steps} steps of {self.method}, and with them "
             "the weights, thresholds and learning rates after every step.",
             f"Each step: a Poisson batch at sampling rate {self.sampling_rate:.6g} of "
-            f"{self.examples} examples; {sums}.",
+            f"{self.examples} examples. Sums: {sums}.",
             f"Tuning: {self.tuning}{self.scored and f' Scored on {self.scored}.'}",
             *self._validation(),
             "Public: the number of examples, the model and its first weights, all settings.",
@@ -72,7 +72,7 @@ class Statement:
             and self.tuning == tuning_of(paid)
             and self.steps == ledger.step_count
             and self.sampling_rate == ledger.sampling.rate
-            and self.releases == last_releases(ledger)
+            and self.releases in (every_release(ledger), _of_last_kind(ledger))
             and (self.validation_examples > 0) == (paid.scores is not None)
             and (self.unit, self.neighbouring) == (Statement.unit, Statement.neighbouring)
         )
@@ -87,13 +87,18 @@ class Statement:
         return cls(**stored)
 
 
-def last_releases(ledger: Ledger) -> tuple[tuple[str, float], ...]:
-    """The sums of its last step: name and noise multiplier."""
+def every_release(ledger: Ledger) -> tuple[tuple[str, float], ...]:
+    """The sums of all kinds of its steps, each once: name and noise multiplier."""
     return tuple(
-        (query.name, query.noise_multiplier)
-        for queries, _ in ledger.steps[-1:]
-        for query in queries
+        dict.fromkeys(
+            (query.name, query.noise_multiplier) for queries, _ in ledger.steps for query in queries
+        )
     )
+
+
+def _of_last_kind(ledger: Ledger) -> tuple[tuple[str, float], ...]:
+    """What statements of before November 2026 held."""
+    return every_release(Ledger(ledger.sampling, ledger.steps[-1:]))
 
 
 def tuning_of(paid: Paid) -> str:

@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 from oso_dp import labels
+from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.analysis.one_budget import DEFAULT, REFERENCE, WAYS, ways
 from oso_dp.analysis.study import Study
+from oso_dp.analysis.verdicts import MARGINS
 from oso_dp.choosing.measured import COLUMNS
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.models import build_model, parameter_count
@@ -16,26 +18,28 @@ from oso_dp.study.defaults import DEFAULTS
 
 
 def measured_lines(study: Study) -> str:
-    """The file's text: ways whose whole grid was run, with a value and the catalogue's data."""
+    """The file's text: whole ways on the catalogue's data, with a value and with a gain."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for row in ways(study).to_dict("records"):
         known = row["dataset"] in DATASETS
-        if known and row["whole"] and not (math.isnan(row["mean"]) or math.isnan(row["std"])):
-            writer.writerow(_line(row))
+        itself = (row["way"], row["method"]) == (COMPOSITION, REFERENCE)
+        numbers = (row["mean"], row["std"], *(() if itself else (row["gain"], row["gain_half"])))
+        if known and row["whole"] and not any(map(math.isnan, numbers)):
+            writer.writerow(_line(row, itself))
     return out.getvalue()
 
 
-def _line(row: dict[str, Any]) -> dict[str, Any]:
+def _line(row: dict[str, Any], itself: bool) -> dict[str, Any]:
     info = DATASETS[row["dataset"]]
     model = next(name for name, fits in MODELS.items() if fits == (info.input_shape, info.metric))
-    itself = (row["way"], row["method"]) == ("composition", REFERENCE)
     return {
         "dataset": labels.dataset_short(row["dataset"]),
         "examples": info.examples,
         "parameters": parameter_count(build_model(model)),
         "epsilon": row["epsilon"],
+        "selection": row["way"],
         "way": WAYS[row["way"]],
         "method": labels.method_label(row["method"]),
         "laid": row["laid"],
@@ -47,8 +51,10 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
         "mean": f"{row['mean']:.6g}",
         "std": f"{row['std']:.6g}",
         "seeds": int(row["seeds"]),
-        "gain": 0.0 if itself else f"{row['gain']:.6g}",
-        "gain_half": 0.0 if itself else f"{row['gain_half']:.6g}",
+        "reference": itself,
+        "gain": "nan" if itself else f"{row['gain']:.6g}",
+        "gain_half": "nan" if itself else f"{row['gain_half']:.6g}",
+        "margin": MARGINS[row["dataset"]],
     }
 
 

@@ -27,14 +27,16 @@ class Default:
 
 _TRIALS = "single trials on MNIST and on the part of AG News"
 _SEEN = ("mnist", "ag_news_partial")
+# What a paper chose, it chose by its own data sets; of one of them we have a part.
+_PAPERS = ("mnist", "fashion_mnist", "ag_news", "ag_news_partial")
 # The method was made, and given a falling rate, after looking there.
 _OWN = f"alpha is Adam's usual one, the method was made by {_TRIALS}"
 
 DEFAULTS: Final = (
     Default("auto_s", "linear", {"learning_rate": 0.316228}, _TRIALS, _SEEN),
     Default("auto_s", None, {"learning_rate": 0.316228}, _TRIALS, _SEEN),
-    Default("online", None, {"learning_rate": 1.0}, f"C_0 by its paper, rho_0 by {_TRIALS}", _SEEN),
-    Default("adam_wosm", None, {"threshold": 1.0}, "the middle of the paper's range of C"),
+    Default("online", None, {"learning_rate": 1.0}, f"C_0: its paper, rho_0: {_TRIALS}", _PAPERS),
+    Default("adam_wosm", None, {"threshold": 1.0}, "the middle of the paper's range of C", _PAPERS),
     Default("auto_wosm", "linear", {"learning_rate": 1e-3}, _OWN, _SEEN),
-    Default("hyfreedp", None, {"learning_rate": 1e-4}, "its paper"),
+    Default("hyfreedp", None, {"learning_rate": 1e-4}, "its paper, by others' accounts of it"),
 )
