@@ -20,8 +20,8 @@ from oso_dp.audit.canaries import THRESHOLD
 from oso_dp.audit.findings import Fault
 from oso_dp.gradients import BatchGradients
 from oso_dp.privacy import mechanism
+from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.losses import ClippedLosses
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery, Query
 from oso_dp.privacy.random_numbers import RandomNumbers

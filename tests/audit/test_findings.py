@@ -16,8 +16,8 @@ from oso_dp.audit.experiments import DELTA, EPSILON, MANY_RUNS, ONE_RUN, asked_b
 from oso_dp.audit.findings import AuditFinding, audit, find, private_methods
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
+from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.privacy.losses import ClippedLosses
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
 from oso_dp.privacy.random_numbers import RandomNumbers

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from oso_dp.accounting.scaled_search import ScaledSearch
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.tuning import RANDOM_STOPPING
-from oso_dp.choosing.measured import COLUMNS, FILE, Measured, measured
+from oso_dp.choosing.known import COLUMNS, FILE, Measured, measured
 from oso_dp.choosing.recommend import recommend
 from oso_dp.cli.commands import app
 from oso_dp.errors import OsoError
@@ -134,7 +134,7 @@ def test_the_package_s_own_lines_can_be_read() -> None:
 
 
 def test_the_command_says_what_its_advice_rests_on(monkeypatch) -> None:
-    monkeypatch.setattr("oso_dp.choosing.measured.measured", lambda: (SEARCH, ONE))
+    monkeypatch.setattr("oso_dp.choosing.known.measured", lambda: (SEARCH, ONE))
     asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
@@ -148,7 +148,7 @@ def test_the_command_says_what_its_advice_rests_on(monkeypatch) -> None:
 
 def test_a_default_that_was_chosen_there_says_so(monkeypatch) -> None:
     seen = replace(ONE, seen=True, start="learning_rate = 1")
-    monkeypatch.setattr("oso_dp.choosing.measured.measured", lambda: (SEARCH, seen))
+    monkeypatch.setattr("oso_dp.choosing.known.measured", lambda: (SEARCH, seen))
     asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
     said = CliRunner().invoke(app, asked).output
     assert said.startswith("Free: one run, from learning_rate = 1")
@@ -193,7 +193,7 @@ def test_gains_on_data_of_different_metrics_are_told_apart_by_what_matters_there
 def test_a_gain_of_nothing_is_not_the_search_itself(monkeypatch) -> None:
     even = replace(ONE, gain=0.0, gain_half=0.4)
     assert recommend([SEARCH, even], 60_000, 20_000, 3.0).way == SEARCH
-    monkeypatch.setattr("oso_dp.choosing.measured.measured", lambda: (even,))
+    monkeypatch.setattr("oso_dp.choosing.known.measured", lambda: (even,))
     asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
     assert "gain +0.00 [-0.40, 0.40]" in CliRunner().invoke(app, asked).output
 
@@ -227,7 +227,7 @@ STOPPED = Search(RATE, 1172, 5, RANDOM_STOPPING, SHAPES["logarithmic"])
 )
 def test_the_noise_is_that_of_the_way_that_is_recommended(monkeypatch, way, noise) -> None:
     lines = (replace(ONE, **way),)
-    monkeypatch.setattr("oso_dp.choosing.measured.measured", lambda: lines)
+    monkeypatch.setattr("oso_dp.choosing.known.measured", lambda: lines)
     asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
     said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).output)
     assert said["noise_multipliers"] == {part: pytest.approx(nu) for part, nu in noise.items()}

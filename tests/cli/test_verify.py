@@ -101,10 +101,11 @@ def test_as_many_rows_as_fit_are_trained(repo, monkeypatch) -> None:
         return one
 
     monkeypatch.setattr(again, "_again", train)
-    done = [one for one, _ in verify(results, order, lambda cohort: None, 300, lambda: time[0])]
+    limit = 300 + order[0].seconds / 2  # the first is trained however long it takes
+    done = [one for one, _ in verify(results, order, lambda cohort: None, limit, lambda: time[0])]
     assert done[0] == order[0]
     assert len(done) > 10
-    assert time[0] <= 300 + order[0].seconds
+    assert time[0] <= limit
     time[0] = 0.0
     assert len(list(verify(results, order, lambda cohort: None, 0, lambda: time[0]))) == 1
 

@@ -5,7 +5,7 @@ import torch
 from tests.methods.test_methods import P, R, make, state
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.losses import ClippedLosses
+from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.privacy.queries import AutomaticGradient
 

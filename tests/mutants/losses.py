@@ -2,9 +2,9 @@
 
 from fault import Fault, P, of_kind
 
-LOSSES_TEST, METHOD = P + "test_losses.py", "tests/methods/test_hyfreedp.py"
+LOSSES_TEST, METHOD = P + "test_clipped_losses.py", "tests/methods/test_hyfreedp.py"
 _LOSSES, _MECHANISM, _METHOD = (
-    "privacy/losses.py",
+    "privacy/clipped_losses.py",
     "privacy/mechanism.py",
     "methods/hyfreedp.py",
 )
@@ -130,7 +130,7 @@ LOSSES = [
         "privacy/mechanism.py",
         "if losses.shape != (*points.shape[:2], indices.shape[1]):",
         "if len(losses) != len(points):",
-        "tests/privacy/test_losses.py",
+        "tests/privacy/test_clipped_losses.py",
     ),
     *of_kind(
         "books",

@@ -7,7 +7,7 @@ import pytest
 
 from oso_dp.analysis.load import read_study
 from oso_dp.analysis.one_budget import DEFAULT, WAYS
-from oso_dp.choosing.measured import FILE
+from oso_dp.choosing.known import FILE
 from oso_dp.errors import OsoError
 from oso_dp.reporting.measured_ways import measured_lines
 from oso_dp.reporting.written import BLOCKS, counts, evidence, marks, write_blocks

@@ -151,7 +151,7 @@ def test_the_spread_is_that_of_the_seeds_of_a_point(repo) -> None:
     runs = results.runs[results.runs["dataset"] == "ag_news_partial"]
     own = runs[(runs["method"] == "online") & (runs["epsilon"] == 3.0) & (runs["k"] == 5)]
     assert len(own) >= 25
-    for _, point in own.groupby(["learning_rate", "selection"]):
+    for _, point in own.groupby(["learning_rate", "selection", "settings"], dropna=False):
         test = results.evaluations[results.evaluations["split"] == "test"]
         best = [test.loc[test["run_id"] == run, "value"].max() for run in point["run_id"]]
         expected = pytest.approx(np.std(best, ddof=1))

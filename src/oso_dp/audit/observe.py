@@ -18,8 +18,8 @@ from torch import Tensor
 from oso_dp.audit.seen import Seen
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State
+from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.privacy.losses import ClippedLosses
 from oso_dp.privacy.queries import ThresholdQuery
 
 if TYPE_CHECKING:

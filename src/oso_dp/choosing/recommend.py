@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oso_dp.choosing.measured import Measured
+from oso_dp.choosing.known import Measured
 from oso_dp.errors import OsoError
 
 LIKE = {"examples": 3.0, "parameters": 10.0}  # by which factor they may differ

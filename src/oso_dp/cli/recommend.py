@@ -15,7 +15,7 @@ from oso_dp.study.identity import STOPPING_SHAPE
 
 if TYPE_CHECKING:
     from oso_dp.accounting.search import Search
-    from oso_dp.choosing.measured import Measured
+    from oso_dp.choosing.known import Measured
 
 
 def recommend(
@@ -29,7 +29,7 @@ def recommend(
 ) -> None:
     """Say which way to spend a budget did best on data like these, and what that rests on."""
     from oso_dp.accounting.search import Search
-    from oso_dp.choosing.measured import measured
+    from oso_dp.choosing.known import measured
     from oso_dp.choosing.recommend import recommend as best_of
 
     if epsilon is None:

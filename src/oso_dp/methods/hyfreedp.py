@@ -15,7 +15,7 @@ import torch
 from oso_dp.errors import OsoError
 from oso_dp.methods.auto_s import AutoSSettings
 from oso_dp.methods.base import Method, State, descend, heavy_ball, setting
-from oso_dp.privacy.losses import ClippedLosses
+from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.privacy.queries import AutomaticGradient
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from oso_dp.errors import OsoError
+from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.groups import Group
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.losses import ClippedLosses
 from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.privacy.queries import QUERIES, GradientQuery, Query, made_of_same_parts
 from oso_dp.privacy.random_numbers import RandomNumbers, SumNoise

@@ -5,7 +5,7 @@ i's gradient g_i, or of the part of it that the query's group of layers holds. T
 the most that adding or removing one example can change the sum (in 2-norm): max over n of w(n) n
 for vectors, of |w(n)| for the count. A query is asked for R runs at once: norms and weights are
 [R, B], and thresholds have one entry per run; `runs`, a slice, says which of those the R are.
-(A sum of losses is in `oso_dp.privacy.losses`.)
+(A sum of losses is in `oso_dp.privacy.clipped_losses`.)
 
 A norm that is not finite gets weight zero: such an example contributes nothing, whatever it holds.
 Thresholds are used no smaller than SMALLEST_THRESHOLD: far below it, float32 squares underflow, a

@@ -10,7 +10,7 @@ from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.analysis.one_budget import DEFAULT, REFERENCE, WAYS, ways
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import MARGINS
-from oso_dp.choosing.measured import COLUMNS
+from oso_dp.choosing.known import COLUMNS
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.models import build_model, parameter_count
 from oso_dp.study.config import MODELS

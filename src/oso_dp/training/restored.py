@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from oso_dp.methods import Method, State
-from oso_dp.privacy.losses import ClippedLosses
+from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.queries import GradientQuery
 
 

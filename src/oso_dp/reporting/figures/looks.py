@@ -25,8 +25,9 @@ _MORE_COLOURS = (
     *("#E69F00", "#56B4E9", "#8C6D31", "#000000"),
     *("#332288", "#882255", "#999933", "#44AA99"),  # from Tol's muted palette
     *("#AA4499", "#117733", "#CC6677", "#661100"),
+    *("#6699CC", "#B8860B"),
 )
-_MORE_MARKERS = ("v", "<", ">", "h", "X", "*", "d", "p", "8", "H", "$+$", "$=$")
+_MORE_MARKERS = ("v", "<", ">", "h", "X", "*", "d", "p", "8", "H", "$+$", "$=$", "$o$", "$x$")
 
 
 def colours(methods: Iterable[str]) -> dict[str, str]:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.privacy.given import Given
 
 from oso_dp.errors import OsoError
+from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.ledger import SumQuery
-from oso_dp.privacy.losses import ClippedLosses
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 
