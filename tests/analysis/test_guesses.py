@@ -108,7 +108,26 @@ def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, st
     verdicts = judged(one).set_index(["claim", "dataset"])
     assert verdicts.loc[("Q5", "mnist"), "evidence"].count("decades") == 1  # the plain one's
     drawn = {plan.name: plan for plan in every_plan(one)}["no_search_mnist_k4"].draw()
-    assert [axes.get_title() for axes in drawn.axes] == names
+    (panel,) = drawn.axes  # one for the method, plain and laid over
+    assert panel.get_title() == "Online"
+    lines = {
+        tuple(np.round(np.asarray(line.get_ydata(), dtype=float), 6)): line for line in panel.lines
+    }
+    plain = lines[tuple(rows_of(one, ""))]
+    falling = lines[tuple(rows_of(one, "rate falling, averaged, 0.99"))]
+    assert plain.get_linestyle() == "-"
+    assert plain.get_markerfacecolor() != "white"
+    assert falling.get_linestyle() != "-"
+    assert falling.get_markerfacecolor() == "white"
+    said = [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert said[1] == "the same, rate falling, averaged, 0.99"
+
+
+def rows_of(study, laid):
+    """The means of these guesses, over rho."""
+    every = guesses(study)
+    every = every[every["laid"] == laid].sort_values("learning_rate")
+    return np.round(every["mean"].astype(float), 6)
 
 
 def test_without_a_search_nothing_is_said(store, study):

@@ -1,6 +1,7 @@
 """Random stopping: exact expectations, against enumeration of every draw."""
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from tests.accounting.draw_chances import probabilities
 
 from oso_dp.accounting.search import SHAPES
-from oso_dp.analysis.random_stopping import chances, outcomes
+from oso_dp.analysis.random_stopping import chances, outcomes, usual
+from oso_dp.reporting.figures.search_outcome import draw_outcomes
 from oso_dp.reporting.tables.search_outcome import outcome_table
 
 STOP = {"selection": "random_stopping"}
@@ -144,3 +146,74 @@ def test_without_random_stopping_the_table_says_so(paper_store, study):
     table = outcome_table(study(paper_store))
     assert table.data.empty
     assert table.notes == ("Nothing was run under random stopping yet.",)
+
+
+def three_searches(store, epsilons=(3.0,)):
+    """One grid under composition and under each distribution, each with its own noise and values.
+
+    Rows say which distribution they were planned for. The best is 90, 91, 92 and 93.
+    """
+    grid = np.array([[0.5, 0.52], [0.9, 0.9], [0.7, 0.7]])
+    for epsilon in epsilons:
+        whole_grid(store, grid, epsilon=epsilon, selection="composition", noise_multiplier=300.0)
+        for better, shape in enumerate(("poisson", "geometric", "logarithmic"), start=1):
+            settings = json.dumps({"stopping_shape": shape})
+            whole_grid(store, grid + better / 100, epsilon=epsilon, shape=shape, settings=settings)
+    return store
+
+
+def test_each_distribution_is_a_search_of_its_own(store, study):
+    s = study(three_searches(store))
+    rows = outcomes(s).set_index("distribution", drop=False)
+    assert rows.index[:3].tolist() == ["logarithmic", "geometric", "poisson"]
+    assert rows["selection"].tolist() == ["random_stopping"] * 3 + ["composition"]
+    for better, shape in enumerate(("poisson", "geometric", "logarithmic"), start=1):
+        means = np.array([51.0, 90.0, 70.0]) + better
+        chance = chances(means, True, 3, SHAPES[shape])
+        assert rows.loc[shape, "value"] == pytest.approx(chance @ means / chance.sum())
+    assert rows["value"].iloc[3] == pytest.approx(90)
+    assert rows["noise_multiplier"].nunique() == 4
+    printed = outcome_table(s).printed
+    assert printed["K"].tolist() == ["logarithmic", "geometric", "poisson"]
+    assert printed["all N"].tolist() == ["90.00 ± 0.00"] * 3
+    assert printed["random stopping"].str[:5].astype(float).to_numpy() == pytest.approx(
+        rows.loc[["logarithmic", "geometric", "poisson"], "value"].to_numpy(), abs=0.005
+    )
+
+
+def test_claims_read_one_distribution_and_rather_one_with_a_value(store, study):
+    rows = usual(outcomes(study(three_searches(store, (3.0, 9.0)))))
+    assert rows["epsilon"].tolist() == [3, 9]
+    assert set(rows["distribution"]) == {"logarithmic"}
+    store = type(store)()
+    whole_grid(
+        store, [[0.5], [0.9]], shape="logarithmic", settings='{"stopping_shape": "logarithmic"}'
+    )
+    whole_grid(
+        store, [[0.5], [0.9], [0.7]], shape="poisson", settings='{"stopping_shape": "poisson"}'
+    )
+    (row,) = usual(outcomes(study(store))).to_dict("records")
+    assert row["distribution"] == "poisson"
+
+
+@pytest.mark.parametrize("epsilons", [(3.0,), (3.0, 9.0)])
+def test_the_figure_keeps_the_distributions_apart(store, study, epsilons):
+    s = study(three_searches(store, epsilons))
+    data = outcomes(s)
+    figure = draw_outcomes(data, "accuracy", "", s.methods)
+    names = [
+        "all N runs are paid for",
+        *(f"random stopping, K {shape}" for shape in ("logarithmic", "geometric", "poisson")),
+    ]
+    values = data.set_index("distribution").loc[["logarithmic", "geometric", "poisson"], "value"]
+    expected = [90, *values.iloc[:: len(epsilons)]]
+    if len(epsilons) == 1:
+        (axes,) = figure.axes
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+        dots = [line for line in axes.lines if line.get_marker() != "|"]
+        assert [line.get_xdata()[0] for line in dots] == pytest.approx(expected)
+        assert len({str(line.get_markerfacecolor()) for line in dots}) == 4
+    else:
+        assert [axes.get_title() for axes in figure.axes] == names
+        drawn = [axes.lines[0].get_ydata()[0] for axes in figure.axes]
+        assert drawn == pytest.approx(expected)

@@ -17,6 +17,8 @@ SHIPPED += [
     "open_points",
     "ag_news_partial_beyond",
     "ag_news_partial_stopping",
+    "ag_news_partial_stopping_geometric",
+    "ag_news_partial_stopping_poisson",
     "signs",
     "no_search",
     "words_25",

@@ -24,7 +24,7 @@ from oso_dp.analysis.evidence import (
 )
 from oso_dp.analysis.guesses import ranges, wide_guesses
 from oso_dp.analysis.optimal_threshold import prominent_optimum
-from oso_dp.analysis.random_stopping import outcomes
+from oso_dp.analysis.random_stopping import outcomes, usual
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import DATASETS, SEEDS, paper_results
 
@@ -234,8 +234,7 @@ def _papers_cells() -> pd.DataFrame:
 
 def _stopped_cells(study: Study) -> pd.DataFrame:
     """The expected outcome of random stopping, as cells."""
-    cells = outcomes(study).rename(columns={"value": "mean"})
-    cells = cells[cells["selection"] == RANDOM_STOPPING]
+    cells = usual(outcomes(study)).rename(columns={"value": "mean"})
     return cells.assign(status=cells["mean"].notna().map({True: "run", False: "not run"}))
 
 

@@ -157,7 +157,7 @@ def _stopped(study: Study) -> Iterator[dict[str, Any]]:
             **{name: row[name] for name in (*CELL, "metric", "std", "seeds", "noise_multiplier")},
             "mean": row["value"],
             "way": RANDOM_STOPPING,
-            "laid": "",
+            "laid": f"K {row['distribution']}",
             "chosen": "the search",
             "seen": False,
             "runs": row["grid_size"],

@@ -26,6 +26,7 @@ from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.points import best_of_grid, grid_points, main_variants
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
+from oso_dp.files import parse_json
 from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -40,6 +41,8 @@ COLUMNS = [
     *("seeds", "points", "grid_size", "noise_multiplier"),
     "distribution",  # under random stopping: of K; null where the noise is that of none
 ]
+
+_ORDER = [*SHAPES, None]  # of the distributions
 
 
 def chances(values: Values, higher_is_better: bool, mean: float, shape: float) -> Values:
@@ -57,7 +60,9 @@ def chances(values: Values, higher_is_better: bool, mean: float, shape: float) -
 
 
 def outcomes(study: Study) -> pd.DataFrame:
-    """Two rows per cell that was run under random stopping, one per rule; columns `COLUMNS`.
+    """Rows per cell that was run under random stopping; columns `COLUMNS`.
+
+    One for composition, if that was run, too, and one for each distribution of K.
 
     Points are drawn and compared as elsewhere in the report: a point's value is its mean over seeds
     under the paper's rule. Draws without a value are left out of `value` and counted in `nothing`.
@@ -70,9 +75,15 @@ def outcomes(study: Study) -> pd.DataFrame:
     stopped = values[values["selection"] == RANDOM_STOPPING]
     if stopped.empty:
         return pd.DataFrame(columns=COLUMNS)
-    points = main_variants(grid_points(stopped))
+    points = grid_points(stopped)
+    asked = points["settings"].map(_asked)
     by_point = stopped.pivot_table(index="point", columns="seed", values="value")
-    rows = [_stopped(study, cell, by_point) for _, cell in points.groupby("cell", sort=False)]
+    rows = [
+        _stopped(study, cell, by_point)
+        for _, alike in points.groupby(asked, sort=False)
+        for _, cell in main_variants(alike).groupby("cell", sort=False)
+    ]
+    rows.sort(key=lambda row: _ORDER.index(row.get("distribution")))
     composed = values[(values["selection"] == COMPOSITION) & values["epsilon"].notna()]
     if len(composed):
         best = best_of_grid(grid_points(composed))
@@ -81,9 +92,22 @@ def outcomes(study: Study) -> pd.DataFrame:
     return ordered(pd.DataFrame(rows, columns=COLUMNS))
 
 
+def _asked(settings: str | None) -> str:
+    """The distribution that a row's settings name; empty where they name none."""
+    said = parse_json(settings) if isinstance(settings, str) else {}
+    return said.get("stopping_shape") or ""
+
+
 def distributions(data: pd.DataFrame) -> str:
     """Those of K in `outcomes`, in words."""
     return " or ".join(sorted(data["distribution"].dropna().unique())) or "random"
+
+
+def usual(data: pd.DataFrame) -> pd.DataFrame:
+    """Of `outcomes` under random stopping one row per cell: the first distribution with a value."""
+    stopped = data[data["selection"] == RANDOM_STOPPING]
+    first = stopped.assign(without=stopped["value"].isna()).sort_values("without", kind="stable")
+    return stopped.loc[first.drop_duplicates(CELL).index.sort_values()]
 
 
 def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:

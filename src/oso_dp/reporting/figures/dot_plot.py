@@ -9,13 +9,15 @@ from matplotlib.lines import Line2D
 from oso_dp import labels
 from oso_dp.reporting.figures import canvas, looks
 
+_FILLS = (None, "white", "#BBBBBB", "black")
+
 
 def draw_dots(values: pd.DataFrame, metric: str, title: str, methods: list[str]) -> Figure | None:
     """A dot with its standard deviation for each value, methods below each other in their order.
 
     values: columns method, mean, std (printed unit; NaN for one seed) and source, which says what a
-    marker's filling means: the first source is filled, the others are hollow. None without values.
-    methods: all of the report, for colours.
+    marker's filling means: the first source's is its colour, then come white, grey and black.
+    methods: all of the report, for colours. None without values.
     """
     known = values.dropna(subset="mean")
     if known.empty:
@@ -33,7 +35,7 @@ def draw_dots(values: pd.DataFrame, metric: str, title: str, methods: list[str])
             xerr=None if pd.isna(row.std) else row.std,
             color=colour[row.method],
             marker=marker[row.method],
-            mfc=None if place == 0 else "white",
+            mfc=_FILLS[place % len(_FILLS)],
             linestyle="",
             capsize=2.5,
         )
@@ -43,10 +45,9 @@ def draw_dots(values: pd.DataFrame, metric: str, title: str, methods: list[str])
     axes.margins(x=0.08)
     if len(sources) > 1:
         grey: dict[str, Any] = {"color": "#555555", "marker": "o", "linestyle": ""}
-        fills: list[dict[str, Any]] = [{}, *[{"mfc": "white"}] * (len(sources) - 1)]
         handles = [
-            Line2D([], [], label=source, **(grey | fill))
-            for source, fill in zip(sources, fills, strict=True)
+            Line2D([], [], label=source, mfc=_FILLS[place % len(_FILLS)], **grey)
+            for place, source in enumerate(sources)
         ]
         canvas.legend(figure, handles)
     return figure

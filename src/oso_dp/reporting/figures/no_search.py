@@ -1,5 +1,6 @@
 """Guess or search: the metric over a guessed hyperparameter, beside the best of a search."""
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +16,10 @@ from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
-from oso_dp.reporting.tables.no_search import name_of
 
 PLACE = 105
 _ABREAST = 8  # methods that fit beside each other
+_LETTERS = 26  # of a title that fit above a panel
 _DEPTH = 2.5  # below the searches' best, in units of what is above it, or
 _LEAST = 1.0  # points of accuracy
 
@@ -34,7 +35,8 @@ def plans(study: Study) -> Iterator[PicturePlan]:
             f"{where}: does a guess beat a search? Each marker is a value that is guessed "
             "beforehand (ρ; of AdamWOSM C), so that one run has the whole budget; bars are "
             "standard deviations over seeds. Of methods with a second hyperparameter a line joins "
-            "guesses that have it in common. Dashed is the best of the method's own grid where the "
+            "guesses that have it in common; hollow markers have laid over their steps what the "
+            "legend names. Dashed is the best of the method's own grid where the "
             "budget pays for all of its runs, with its standard deviation, and dotted grey that of "
             "Online's. Markers above the dashed line win; what is far below is cut off.",
             lambda rows=rows, where=where: draw_guesses(  # type: ignore[misc]
@@ -45,38 +47,39 @@ def plans(study: Study) -> Iterator[PicturePlan]:
 
 
 def draw_guesses(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
-    """A row of panels per epsilon, a column per method.
+    """A row of panels per epsilon, a column per method, whatever is laid over its steps.
 
     rows: `analysis.guesses.several` of one data set at one k. methods: all of the report, for
     colours. None where no guess has a value.
     """
     rows = rows.dropna(subset="mean")
-    drawn = [
-        (method, laid)
-        for method in labels.method_order(rows["method"].unique())
-        for laid in sorted(rows.loc[rows["method"] == method, "laid"].unique())
-    ][:_ABREAST]
+    drawn = labels.method_order(rows["method"].unique())[:_ABREAST]
     if rows.empty:
         return None
     epsilons = sorted(rows["epsilon"].unique())
     figure, panels = canvas.panel_grid(len(epsilons), len(drawn), title, sharex="col")
     for epsilon, line in zip(epsilons, panels, strict=True):
         here = rows[rows["epsilon"] == epsilon]
-        for (method, laid), axes in zip(drawn, line, strict=True):
-            _draw(axes, here[(here["method"] == method) & (here["laid"] == laid)], methods)
+        for method, axes in zip(drawn, line, strict=True):
+            _draw(axes, here[here["method"] == method], methods)
             if axes is line[0]:
                 axes.set_ylabel(f"ε = {epsilon:g}\n{labels.metric_label(here['metric'].iloc[0])}")
             if line is panels[0]:
-                axes.set_title(name_of(method, laid))
+                axes.set_title("\n".join(textwrap.wrap(labels.method_label(method), _LETTERS)))
             if line is panels[-1]:
                 axes.set_xlabel(f"guessed {labels.SYMBOLS[_axis(method)]}")
                 canvas.plain_ticks(axes.xaxis)
         _cut(line[0], here)
     grey: dict[str, Any] = {"color": "#555555"}
+    laid_over = [laid for laid in sorted(rows["laid"].unique()) if laid]
     canvas.legend(
         figure,
         [
             Line2D([], [], label="one run without a search", marker="o", **grey),
+            *(
+                Line2D([], [], label=f"the same, {laid}", marker="o", **_looks_laid(laid), **grey)
+                for laid in laid_over
+            ),
             Line2D([], [], label="best of the method's own search", linestyle="--", **grey),
             Line2D([], [], label="best of Online's search", linestyle=":", color="#9A9A9A"),
         ],
@@ -92,8 +95,8 @@ def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
     method = first["method"]
     colour, marker = looks.colours(methods)[method], looks.markers(methods)[method]
     axis = _axis(method)
-    others = [name for name in POINT if name != axis]
-    for _, guess in rows.groupby(others, dropna=False):
+    others = ["laid", *(name for name in POINT if name != axis)]
+    for (laid, *_), guess in rows.groupby(others, dropna=False):
         guess = guess.sort_values(axis)
         axes.errorbar(
             guess[axis],
@@ -103,6 +106,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
             marker=marker,
             capsize=2,
             linewidth=1.0,
+            **_looks_laid(laid),
         )
     if pd.notna(first["own_mean"]):
         axes.axhline(first["own_mean"], color=colour, linestyle="--", linewidth=1.2)
@@ -111,6 +115,12 @@ def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
             axes.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
     if method != "online" and pd.notna(first["online_mean"]):
         axes.axhline(first["online_mean"], color="#9A9A9A", linestyle=":", linewidth=1.2)
+
+
+def _looks_laid(laid: str) -> dict[str, Any]:
+    """Of guesses with something laid over their steps: hollow, on a broken line of its own."""
+    dashes = (4, 2, 1, 2) if "averaged" not in laid else (4, 2, 1, 2, 1, 2)
+    return {"markerfacecolor": "white", "linestyle": (0, dashes)} if laid else {}
 
 
 def _axis(method: str) -> str:

@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from oso_dp import labels
+from oso_dp.accounting.search import SHAPES
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.study import Study
@@ -42,37 +43,37 @@ def outcome_plans(study: Study) -> Iterator[PicturePlan]:
         )
 
 
-_HEADINGS = {
-    COMPOSITION: "all N runs are paid for",
-    RANDOM_STOPPING: "random stopping: the best of about N draws",
-}
+_COMPOSED = "all N runs are paid for"
+_STOPPED = "random stopping: the best of about N draws"
 
 
 def draw_outcomes(
     outcomes: pd.DataFrame, metric: str, title: str, methods: list[str]
 ) -> Figure | None:
-    """A panel per rule, a line per method with its standard deviation over seeds.
+    """A panel per rule and distribution of K, a line per method with its standard deviation.
 
-    outcomes: rows of `outcome_table` of one data set at one k. None unless both rules have values.
-    methods: all of the report, for colours.
+    outcomes: of `random_stopping.outcomes` the rows of one data set at one k. None unless both
+    rules have values. methods: all of the report, for colours.
     """
     valued = outcomes.dropna(subset="value")
-    if set(valued["selection"]) != set(_HEADINGS):
+    if set(valued["selection"]) != {COMPOSITION, RANDOM_STOPPING}:
         return None
+    rank = valued["distribution"].map(list(SHAPES).index, na_action="ignore").fillna(-1)
+    valued = valued.assign(source=_headings(valued), rank=rank.astype(float))
+    valued = valued.sort_values("rank", kind="stable")  # composition first
+    headings = list(dict.fromkeys(valued["source"]))
     if valued["epsilon"].nunique() == 1:
         values = valued.rename(columns={"value": "mean"})
-        values = values.sort_values("selection")  # composition first
-        values = values.assign(source=values["selection"].map(_HEADINGS))
         epsilon = labels.epsilon_text(values["epsilon"].iloc[0])
         return draw_dots(values, metric, f"{title}, ε = {epsilon}", methods)
-    figure, axes = canvas.panels(len(_HEADINGS), title)
+    figure, axes = canvas.panels(len(headings), title)
     epsilons = sorted(valued["epsilon"].unique())
     colour, marker = looks.colours(methods), looks.markers(methods)
     ordered = labels.method_order(valued["method"].unique())
     dodge = min(DODGE, 0.7 / len(ordered))
-    for panel, (selection, heading) in zip(axes, _HEADINGS.items(), strict=True):
+    for panel, heading in zip(axes, headings, strict=True):
         for i, method in enumerate(ordered):
-            rows = valued[(valued["method"] == method) & (valued["selection"] == selection)]
+            rows = valued[(valued["method"] == method) & (valued["source"] == heading)]
             rows = rows.sort_values("epsilon")
             x = rows["epsilon"].map(epsilons.index) + dodge * (i - (len(ordered) - 1) / 2)
             panel.errorbar(
@@ -92,3 +93,16 @@ def draw_outcomes(
     axes[0].set_ylabel(labels.metric_label(metric))
     canvas.legend(figure, [canvas.handle(m, methods, linestyle="-") for m in ordered])
     return figure
+
+
+def _headings(valued: pd.DataFrame) -> list[str]:
+    """Of each row its rule, and the distribution of K where there are several."""
+    several = valued["distribution"].nunique() > 1
+    return [
+        _COMPOSED
+        if row["selection"] == COMPOSITION
+        else f"random stopping, K {row['distribution']}"
+        if several
+        else _STOPPED
+        for row in valued.to_dict("records")
+    ]

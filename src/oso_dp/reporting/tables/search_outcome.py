@@ -12,7 +12,7 @@ from oso_dp.reporting.table import Table
 
 _RULES = {COMPOSITION: "all N", RANDOM_STOPPING: "random stopping"}
 _HEADINGS = [
-    *("data set", "k", "ε", "method", "N"),
+    *("data set", "k", "ε", "method", "N", "K"),
     *(column for heading in _RULES.values() for column in (f"ν, {heading}", heading)),
     *("luck", "grid points"),
 ]
@@ -23,24 +23,27 @@ def tables(sources: Sources) -> list[Table]:
 
 
 def outcome_table(study: Study) -> Table:
-    """`outcomes`, a row per cell, with both rules side by side."""
+    """`outcomes`, a row per cell and distribution of K, with both rules side by side."""
     data = outcomes(study)
+    composed = data[data["selection"] == COMPOSITION].set_index(CELL)
     rows = []
-    for _, pair in data.groupby(CELL, sort=False):
-        at = {row["selection"]: row for row in pair.to_dict("records")}
-        first = pair.iloc[0]
+    for stopped in data[data["selection"] == RANDOM_STOPPING].to_dict("records"):
+        cell = tuple(stopped[name] for name in CELL)
+        at = {RANDOM_STOPPING: stopped}
+        if cell in composed.index:
+            at[COMPOSITION] = composed.loc[cell].to_dict()
         cells = {
-            "data set": labels.dataset_short(first["dataset"]),
-            "k": str(first["k"]),
-            "ε": labels.epsilon_text(first["epsilon"]),
-            "method": labels.method_label(first["method"]),
-            "N": labels.number(first["grid_size"], ".0f"),
+            "data set": labels.dataset_short(stopped["dataset"]),
+            "k": str(stopped["k"]),
+            "ε": labels.epsilon_text(stopped["epsilon"]),
+            "method": labels.method_label(stopped["method"]),
+            "N": labels.number(stopped["grid_size"], ".0f"),
+            "K": stopped["distribution"] or labels.NOTHING,
         }
         for name, heading in _RULES.items():
             row = at.get(name, {})
             cells[f"ν, {heading}"] = labels.number(row.get("noise_multiplier"), ".3f")
             cells[heading] = labels.spread(row.get("value"), row.get("std"))
-        stopped = at.get(RANDOM_STOPPING, {})
         cells["luck"] = labels.number(stopped.get("luck"), ".2f")
         cells["grid points"] = labels.number(stopped.get("points"), ".0f")
         rows.append(cells)
