@@ -65,6 +65,7 @@ def train(model, data):
     def call(**changed):
         given = {"model": model, "loss": nn.CrossEntropyLoss(reduction="none"), "data": data}
         usual = {"epsilon": 3.0, "delta": 1e-5, "epochs": 2, "batch_size": 50, "progress": False}
+        usual["method"] = "online"
         return train_private(**{**given, **usual, **changed})
 
     return call

@@ -205,6 +205,12 @@ def test_model(train, model, message) -> None:
         ({"method": "fixed_quantile", "quantile": 2}, "quantile 2: must be a number above 0 and"),
         ({"treshold_rate": 1.0}, "train_private: unknown argument 'treshold_rate'; the method's"),
         ({"threshold_rate": -1.0}, "threshold_rate -1.0: must be a number at least 0"),
+        ({"schedule": "cosine"}, "schedule 'cosine': allowed are constant, linear"),
+        ({"averaging": 1.0}, "averaging 1.0: must be a number at least 0 and below 1"),
+        ({"averaging": -0.1}, "averaging -0.1: must be a number at least 0 and below 1"),
+        ({"method": None, "learning_rate": 0.5}, "learning_rate: say of which method, as"),
+        ({"method": None, "threshold": 0.5}, "threshold: say of which method, as"),
+        ({"method": None, "threshold_rate": 0.1}, "threshold_rate: say of which method, as"),
     ],
 )
 def test_numbers_and_names(train, changed, message) -> None:
@@ -231,6 +237,7 @@ class TestAfter:
             ({"data": (X, Y), "batch_size": 2}, "after: was trained on 400 examples, these are 9"),
             ({"batch_size": 40}, "after: was trained with batch_size 50; the ledger has"),
             ({"method": "auto_s"}, "after: was trained by 'online', not by 'auto_s'"),
+            ({"averaging": 0.9}, "after: was trained without averaging, which must stay so"),
             (
                 {"randomness": "seeded", "seed": 1},
                 "after: was trained with randomness 'system', which must stay",

@@ -11,6 +11,7 @@ from oso_dp.gradients import PRECISIONS
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.given import check_number, settings_of
 from oso_dp.study.cohort import Run
+from oso_dp.training.schedule import CONSTANT, SCHEDULES
 
 _USUAL = {"learning_rate": 1.0}  # where nothing is said
 
@@ -29,6 +30,8 @@ class Choices:
     threshold: float | None = None
     quantile: float | None = None
     momentum: float = 0.9
+    schedule: str = CONSTANT
+    averaging: float = 0.0
     randomness: str = "system"
     seed: int | None = None
     device: str = "cpu"
@@ -41,6 +44,9 @@ class Choices:
     def __post_init__(self) -> None:
         check_number("epochs", self.epochs, gt=0)
         check_number("momentum", self.momentum, ge=0, lt=1)
+        check_number("averaging", self.averaging, ge=0, lt=1)
+        if self.schedule not in SCHEDULES:
+            raise OsoError(f"schedule {self.schedule!r}: allowed are {', '.join(SCHEDULES)}")
         for name in ("batch_size", "piece", "evaluate_every"):
             number = getattr(self, name)
             if number is not None and (type(number) is not int or number < 1):

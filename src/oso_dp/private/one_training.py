@@ -27,6 +27,7 @@ from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.loop import Training, Watch, advance
 from oso_dp.training.own_model import Loss, OwnModel, classes_of
 from oso_dp.training.problem import Examples, Problem, Recipe
+from oso_dp.training.schedule import CONSTANT, rate_factor
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -95,6 +96,8 @@ class OneTraining:
             randomness=choices.randomness,
             precision=choices.precision,
             piece=choices.piece,
+            schedule=None if choices.schedule == CONSTANT else choices.schedule,
+            averaging=choices.averaging or None,
         )
         history = History() if after is None else after.history.copy()
         code = self.own.code(self.loss, self.examples, recipe.products, place)
@@ -106,7 +109,7 @@ class OneTraining:
             scores=_scores(self.own, choices.evaluate),
             classes=classes_of(code, first, self.examples),
         )
-        training = Training(recipe, [self.run], problem, _watch(history))
+        training = Training(recipe, [self.run], problem, _watch(history, recipe))
         if after is not None:
             try:
                 training.go_on(_state(after, recipe), [copy.deepcopy(after.ledger)])
@@ -115,7 +118,7 @@ class OneTraining:
         status, stopped = _train(training, ProgressBar(recipe.steps) if progress else None)
         history.take_scores(training.outcomes[0].evaluations)
         # Weights that are not finite are nobody's: of a training that diverged, the first ones.
-        weights = (training.state.parameters if training.alive else problem.first)[0]
+        weights = (training.state.evaluated if training.alive else problem.first)[0]
         model, state = self.own.with_weights(weights.cpu()), dict(vars(training.state))
         return Ended(model, training.ledger(0), history, status, self.run.run_id, state, stopped)
 
@@ -171,6 +174,9 @@ def _check_goes_on(
         raise OsoError(f"after: was trained on {earlier.examples} examples, these are {examples}")
     if earlier.method != choices.method:
         raise OsoError(f"after: was trained by {earlier.method!r}, not by {choices.method!r}")
+    if (after.state.get("average") is not None) != (choices.averaging > 0):
+        how = "without" if choices.averaging > 0 else "with"
+        raise OsoError(f"after: was trained {how} averaging, which must stay so")
     if earlier.sampling_rate != sampling.rate:
         size = round(earlier.sampling_rate * examples)
         raise OsoError(
@@ -185,11 +191,12 @@ def _state(after: PrivateModel, recipe: Recipe) -> State:
     return state
 
 
-def _watch(history: History) -> Watch:
+def _watch(history: History, recipe: Recipe) -> Watch:
     def watch(state: State, answers: Answers) -> None:
         history.step.append(state.step)
         history.threshold.append(float(state.threshold[0]))
-        history.learning_rate.append(float(state.learning_rate[0]))
+        factor = rate_factor(recipe.schedule, state.step, recipe.steps)
+        history.learning_rate.append(factor * float(state.learning_rate[0]))
 
     return watch
 

@@ -15,6 +15,7 @@ from oso_dp.private.examples import examples_of
 from oso_dp.private.one_training import OneTraining
 from oso_dp.private.paid import Paid
 from oso_dp.private.trained import PrivateModel
+from oso_dp.private.unsaid import way
 from oso_dp.training.own_model import Loss, OwnModel
 
 
@@ -27,11 +28,13 @@ def train_private(
     delta: float,
     epochs: float = 10,
     batch_size: int | None = None,
-    method: str = "online",
+    method: str | None = None,
     learning_rate: float | None = None,
     threshold: float | None = None,
     quantile: float | None = None,
     momentum: float = 0.9,
+    schedule: str | None = None,
+    averaging: float = 0.0,
     accountant: str = "rdp",
     randomness: str = "system",
     seed: int | None = None,
@@ -53,11 +56,15 @@ def train_private(
     epsilon, delta: the budget of this training, with all that an earlier one (`after`) spent.
     epochs, batch_size: ceil(epochs n / batch_size) steps; the batch size is the expected one of
     Poisson sampling (512, or n where there are fewer).
-    method: online, or another of the study's.
+    method: online, or another of the study's. Where none is said: the one that did best without a
+    search (`oso_dp.study.defaults.RECOMMENDED`), with the starting values and schedule that it had.
     learning_rate: rho_0 (1 where the method begins with one).
     threshold: C, where the method does not choose its own.
     quantile: gamma, where the method follows one.
     momentum: of the descent, from 0, below 1.
+    schedule: of the learning rate, constant or linear: it falls to zero over all steps, those of
+    `after` counted (constant, where a method is said).
+    averaging: decay of an exponential average of the weights, which the model then has; 0: none.
     settings: the method's constants, by name.
     accountant: rdp, or pld, which needs about 5 % less noise and more time.
     randomness: system (a cryptographic generator), or seeded with a `seed`, for public data only.
@@ -75,14 +82,14 @@ def train_private(
     Raises OsoError, one line, before anything is trained, for whatever does not fit together.
     """
     budget = Budget(epsilon, delta, accountant)
+    start = {"learning_rate": learning_rate, "threshold": threshold, "quantile": quantile}
+    goes_on_by = None if after is None else after.statement.method
     choices = Choices(
         epochs=epochs,
         batch_size=batch_size,
-        method=method,
-        learning_rate=learning_rate,
-        threshold=threshold,
-        quantile=quantile,
+        **way(method, schedule, start, settings, goes_on_by),
         momentum=momentum,
+        averaging=averaging,
         randomness=randomness,
         seed=seed,
         device=device,

@@ -40,3 +40,6 @@ DEFAULTS: Final = (
     Default("auto_wosm", "linear", {"learning_rate": 1e-3}, _OWN, _SEEN),
     Default("hyfreedp", None, {"learning_rate": 1e-4}, "its paper, by others' accounts of it"),
 )
+
+# What `train_private` does unless it is told otherwise: `oso_dp.choosing` says why.
+RECOMMENDED: Final = DEFAULTS[3]

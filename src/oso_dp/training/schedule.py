@@ -1,6 +1,11 @@
 """What is laid over any method's steps, at no privacy cost: it reads sanitized values only."""
 
+from typing import Final
+
 from torch import Tensor
+
+CONSTANT, LINEAR = "constant", "linear"
+SCHEDULES: Final = (CONSTANT, LINEAR)
 
 
 def rate_factor(schedule: str | None, step: int, steps: int) -> float:
