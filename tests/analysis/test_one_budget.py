@@ -175,7 +175,7 @@ def test_every_default_says_where_it_came_from() -> None:
     for one in DEFAULTS:
         assert one.chosen
         assert one.point
-    keys = [(one.method, one.schedule) for one in DEFAULTS]
+    keys = [(one.method, str(one.laid)) for one in DEFAULTS]
     assert len(set(keys)) == len(keys)
 
 

@@ -18,7 +18,7 @@ ONE_BUDGET = of_kind(
     ),
     _fault(
         "a default counts under any schedule",
-        'laid_over({"schedule": default.schedule} if default.laid else {})',
+        "laid_over(default.laid)",
         "laid_over(None)",
     ),
     _fault(

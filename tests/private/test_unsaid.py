@@ -22,14 +22,12 @@ def flat(model: nn.Module) -> torch.Tensor:
 SAYABLE = [one for one in DEFAULTS if one.method != "hyfreedp"]
 
 
-@pytest.mark.parametrize("default", SAYABLE, ids=lambda one: f"{one.method} {one.schedule}")
+@pytest.mark.parametrize("default", SAYABLE, ids=lambda one: f"{one.method} {dict(one.laid)}")
 def test_without_a_method_it_is_the_recommended_default_in_whole(train, monkeypatch, default):
     """Whichever that is: its method, its starting values and its schedule."""
     monkeypatch.setattr("oso_dp.private.unsaid.RECOMMENDED", default)
     made = train(method=None, **SEEDED)
-    said = train(
-        method=default.method, schedule=default.schedule or "constant", **default.point, **SEEDED
-    )
+    said = train(method=default.method, **default.laid, **default.point, **SEEDED)
     assert made.statement.method == default.method
     assert torch.equal(flat(made.model), flat(said.model))
     assert made.history == said.history

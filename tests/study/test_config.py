@@ -27,6 +27,7 @@ SHIPPED += [
     "no_search_falling",
     "defaults",
     "defaults_falling",
+    "defaults_averaged",
     "linear_scaling",
 ]
 

@@ -104,9 +104,7 @@ def _from_defaults(study: Study) -> Iterator[dict[str, Any]]:
 
 def _is(default: Default, rows: pd.DataFrame) -> pd.Series:
     """Which rows start from the default, under what is laid over its steps."""
-    mine = (rows["method"] == default.method) & (
-        rows["laid"] == laid_over({"schedule": default.schedule} if default.laid else {})
-    )
+    mine = (rows["method"] == default.method) & (rows["laid"] == laid_over(default.laid))
     for axis, value in default.point.items():
         mine &= np.isclose(rows[axis].astype(float), value, rtol=1e-4, atol=0)
     return mine

@@ -34,7 +34,7 @@ def train_private(
     quantile: float | None = None,
     momentum: float = 0.9,
     schedule: str | None = None,
-    averaging: float = 0.0,
+    averaging: float | None = None,
     accountant: str = "rdp",
     randomness: str = "system",
     seed: int | None = None,
@@ -64,7 +64,8 @@ def train_private(
     momentum: of the descent, from 0, below 1.
     schedule: of the learning rate, constant or linear: it falls to zero over all steps, those of
     `after` counted (constant, where a method is said).
-    averaging: decay of an exponential average of the weights, which the model then has; 0: none.
+    averaging: decay of an exponential average of the weights, which the model then has; 0 is none,
+    as it is where a method is said.
     settings: the method's constants, by name.
     accountant: rdp, or pld, which needs about 5 % less noise and more time.
     randomness: system (a cryptographic generator), or seeded with a `seed`, for public data only.
@@ -83,13 +84,13 @@ def train_private(
     """
     budget = Budget(epsilon, delta, accountant)
     start = {"learning_rate": learning_rate, "threshold": threshold, "quantile": quantile}
+    laid = {"schedule": schedule, "averaging": averaging}
     goes_on_by = None if after is None else after.statement.method
     choices = Choices(
         epochs=epochs,
         batch_size=batch_size,
-        **way(method, schedule, start, settings, goes_on_by),
+        **way(method, laid, start, settings, goes_on_by),
         momentum=momentum,
-        averaging=averaging,
         randomness=randomness,
         seed=seed,
         device=device,

@@ -7,6 +7,7 @@ from typing import Any
 
 from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.analysis.guesses import laid_over
 from oso_dp.analysis.one_budget import DEFAULT, REFERENCE, WAYS, ways
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import MARGINS
@@ -63,7 +64,6 @@ def _start(row: dict[str, Any]) -> str:
     if row["way"] != DEFAULT:
         return ""
     for default in DEFAULTS:
-        laid = "rate falling" if default.laid else ""
-        if (default.method, laid) == (row["method"], row["laid"]):
+        if (default.method, laid_over(default.laid)) == (row["method"], row["laid"]):
             return ", ".join(f"{name} = {value:g}" for name, value in default.point.items())
     return ""
