@@ -4,6 +4,7 @@ from alone import ALONE
 from auto_wosm import AUTO_WOSM
 from books import LEDGER, METHODS, PRICE
 from drop_in import DROP_IN
+from from_defaults import FROM_DEFAULTS
 from laid_over import LAID_OVER
 from layer_rules import LAYER_RULES
 from linear_scaling import LINEAR_SCALING
@@ -20,6 +21,6 @@ from slightly import SLIGHTLY
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
     *(*REACH, *OTHER_PLANS, *SLIGHTLY),
-    *(*ALONE, *LAID_OVER, *LINEAR_SCALING, *LOSSES, *ONE_BUDGET, *AUTO_WOSM),
+    *(*ALONE, *LAID_OVER, *LINEAR_SCALING, *LOSSES, *ONE_BUDGET, *AUTO_WOSM, *FROM_DEFAULTS),
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

@@ -5,12 +5,15 @@ import re
 
 import pytest
 
+from oso_dp.analysis.guesses import laid_over
 from oso_dp.analysis.load import read_study
 from oso_dp.analysis.one_budget import DEFAULT, WAYS
+from oso_dp.analysis.surest_default import greatest_losses
 from oso_dp.choosing.known import FILE
 from oso_dp.errors import OsoError
 from oso_dp.reporting.measured_ways import measured_lines
 from oso_dp.reporting.written import BLOCKS, counts, evidence, marks, write_blocks
+from oso_dp.study.defaults import RECOMMENDED
 from oso_dp.study.plan import plans_of
 
 BEGIN, END = marks("status")
@@ -93,6 +96,13 @@ def test_the_pages_of_this_repository_say_what_its_results_say(repo, stored, pat
     begin, end = marks(name)
     text = (repo / path).read_text(encoding="utf-8")
     assert text.split(begin)[1].split(end)[0].strip() == BLOCKS[name](stored)
+
+
+def test_train_private_takes_the_default_that_lost_least(stored):
+    """Where results change which one that is, change `study.defaults.RECOMMENDED`, too."""
+    first = greatest_losses(stored).iloc[0]
+    ours = (RECOMMENDED.method, laid_over(RECOMMENDED.laid))
+    assert ours == (first["method"], first["laid"])
 
 
 def test_what_recommend_knows_is_what_the_results_say(stored):

@@ -18,6 +18,7 @@ from oso_dp.analysis.coverage import variants
 from oso_dp.analysis.evidence import NOT_RUN
 from oso_dp.analysis.load import read_study
 from oso_dp.analysis.study import Study
+from oso_dp.analysis.surest_default import greatest_losses
 from oso_dp.analysis.verdict_matrix import verdict_matrix
 from oso_dp.errors import OsoError
 from oso_dp.exits import ended
@@ -26,6 +27,7 @@ from oso_dp.reporting.measured_ways import measured_lines
 from oso_dp.reporting.page import headline, matrix
 from oso_dp.reporting.table import markdown_rows
 from oso_dp.reporting.tables.claims import in_short
+from oso_dp.reporting.tables.no_search import name_of
 from oso_dp.reporting.tables.one_budget import one_budget_table
 from oso_dp.study.plan import plans_of
 
@@ -86,7 +88,7 @@ def counts(study: Study) -> str:
 
 
 def budgets(study: Study) -> str:
-    """Each way to spend one budget that was measured: its value, and its gain, by epsilon."""
+    """Each way to spend one budget that was measured: its value, its gain; the surest default."""
     printed = one_budget_table(study).printed
     blocks = []
     for dataset, rows in printed.groupby("data set", sort=False):
@@ -98,7 +100,27 @@ def budgets(study: Study) -> str:
         table = table.fillna("–").rename(columns=lambda epsilon: f"ε = {epsilon}").reset_index()
         table = table.rename(columns={"way": f"{dataset}: value (gain over Online's search)"})
         blocks.append("\n".join(markdown_rows(table)))
-    return "\n\n".join(blocks)
+    return "\n\n".join([*blocks, *_surest(study)])
+
+
+def _surest(study: Study) -> list[str]:
+    """Which default loses least where it loses most, and what the others lose; None without."""
+    losses = greatest_losses(study)
+    if losses.empty:
+        return []
+    said = [
+        f"{name_of(row['method'], row['laid'])} {row['loss']:.1f} "
+        f"({labels.dataset_short(row['dataset'])}, ε = {row['epsilon']:g})"
+        for row in losses.to_dict("records")
+    ]
+    first, others = said[0], said[1:]
+    places = int(losses["places"].iloc[0])
+    text = (
+        f"The default that loses least where it loses most, of those that were run at all {places} "
+        "pairs of data set and ε at which any was, with three seeds: in units of the difference "
+        f"that matters, and against the best default there, {first}"
+    )
+    return [text + (f"; then {', '.join(others)}." if others else ".")]
 
 
 def _range(numbers: pd.Series) -> str:

@@ -40,4 +40,4 @@ DEFAULTS: Final = (
 )
 
 # What `train_private` does unless it is told otherwise: `oso_dp.choosing` says why.
-RECOMMENDED: Final = next(one for one in DEFAULTS if one.method == "adam_wosm")
+RECOMMENDED: Final = next(one for one in DEFAULTS if one.method == "online")

@@ -1,0 +1,47 @@
+"""Which default loses least where it loses most: what `train_private` does unless it is told.
+
+At each data set and epsilon a default loses what the best default there has above it, in units of
+the difference that matters on that data set. A default that was not run everywhere is not judged.
+"""
+
+from typing import Any
+
+import pandas as pd
+
+from oso_dp.analysis.one_budget import DEFAULT, ways
+from oso_dp.analysis.study import Study
+from oso_dp.analysis.verdicts import MARGINS
+from oso_dp.metrics import is_higher_better
+
+SEEDS = 3
+_DEFAULT = ["method", "laid"]
+_PLACE = ["dataset", "epsilon"]
+COLUMNS = [
+    *_DEFAULT,
+    "loss",  # the greatest, in units of the difference that matters
+    *_PLACE,  # where that is
+    "places",  # pairs of data set and epsilon that were judged
+]
+
+
+def greatest_losses(study: Study) -> pd.DataFrame:
+    """One row per default that was run at all places, columns `COLUMNS`, the surest first.
+
+    Places are the pairs of data set and epsilon at which a default was run with three seeds.
+    """
+    rows = ways(study)
+    rows = rows[(rows["way"] == DEFAULT) & (rows["seeds"] >= SEEDS) & rows["mean"].notna()]
+    rows = rows[rows["dataset"].isin(MARGINS)]
+    if rows.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    sign = rows["metric"].map(lambda metric: 1.0 if is_higher_better(metric) else -1.0)
+    score = sign * rows["mean"] / rows["dataset"].map(MARGINS)
+    best = score.groupby([rows[name] for name in _PLACE]).transform("max")
+    rows = rows.assign(loss=best - score)
+    places = len(rows[_PLACE].drop_duplicates())
+    made: list[dict[str, Any]] = []
+    for _, mine in rows.groupby(_DEFAULT, sort=False):
+        if len(mine) == places:
+            worst = mine.loc[mine["loss"].idxmax()]
+            made.append({**worst[[*_DEFAULT, "loss", *_PLACE]], "places": places})
+    return pd.DataFrame(made, columns=COLUMNS).sort_values("loss", ignore_index=True)

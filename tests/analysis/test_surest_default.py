@@ -1,0 +1,91 @@
+"""Which default is the surest: by its worst place, in units of what matters there."""
+
+import json
+
+import pytest
+
+from oso_dp.analysis.surest_default import greatest_losses
+from oso_dp.analysis.verdicts import MARGINS
+from oso_dp.reporting.written import budgets
+
+ALONE = {"selection": "single", "noise_multiplier": 500.0, "k": 1}
+POINTS = {
+    "online": {"learning_rate": 1.0},
+    "adam_wosm": {"learning_rate": 1e-3, "threshold": 1.0},
+    "auto_s": {"learning_rate": 0.316228, "threshold": 1.0},
+}
+
+
+def default(store, method, mean, dataset="mnist", epsilon=3.0, seeds=3, **more):
+    for seed in range(seeds):
+        where = {"dataset": dataset, "epsilon": epsilon, "seed": seed}
+        store.add(method=method, values=(mean,), **ALONE, **POINTS[method], **where, **more)
+
+
+@pytest.fixture
+def filled(store):
+    """Two places. Online loses 0.6 points on AG News, AdamWOSM 1.2 on MNIST."""
+    for method, on_mnist, on_news in (("online", 0.94, 0.81), ("adam_wosm", 0.928, 0.816)):
+        default(store, method, on_mnist)
+        default(store, method, on_news, dataset="ag_news_partial", epsilon=9.0)
+    return store
+
+
+def test_a_loss_counts_in_units_of_what_matters_on_its_data_set(filled, study):
+    """In points AdamWOSM's 1.2 is the larger; of what matters it is less."""
+    rows = greatest_losses(study(filled))
+    assert rows["method"].tolist() == ["adam_wosm", "online"]
+    assert rows["loss"].tolist() == pytest.approx(
+        [1.2 / MARGINS["mnist"], 0.6 / MARGINS["ag_news_partial"]]
+    )
+    assert rows["dataset"].tolist() == ["mnist", "ag_news_partial"]
+    assert rows["epsilon"].tolist() == [3, 9]
+    assert rows["places"].tolist() == [2, 2]
+
+
+def test_the_worst_place_counts_not_the_mean_of_all(filled, study):
+    for epsilon in (5.0, 7.0):
+        default(filled, "online", 0.93, epsilon=epsilon)
+        default(filled, "adam_wosm", 0.93, epsilon=epsilon)
+    rows = greatest_losses(study(filled))
+    assert rows["loss"].tolist() == pytest.approx([1.2 / 1.3, 1.5])
+
+
+def test_where_less_is_better_the_least_is_the_best(store, study):
+    default(store, "online", 0.02, dataset="fashion_mnist", metric="mse")
+    default(store, "adam_wosm", 0.03, dataset="fashion_mnist", metric="mse")
+    rows = greatest_losses(study(store))
+    assert rows["method"].tolist() == ["online", "adam_wosm"]
+    assert rows["loss"].tolist() == pytest.approx([0, 1 / MARGINS["fashion_mnist"]])
+
+
+def test_a_default_that_was_not_run_everywhere_is_not_judged(filled, study):
+    """It is what the others are held against all the same, where it has its seeds."""
+    default(filled, "auto_s", 0.99)
+    default(filled, "auto_s", 0.99, dataset="ag_news_partial", epsilon=9.0, seeds=2)
+    rows = greatest_losses(study(filled))
+    assert rows["method"].tolist() == ["online", "adam_wosm"]
+    assert rows["loss"].tolist() == pytest.approx([5 / 1.3, 6.2 / 1.3])
+
+
+def test_what_is_laid_over_the_steps_makes_another_default(filled, study):
+    settings = json.dumps({"schedule": "linear"})
+    for dataset, epsilon in (("mnist", 3.0), ("ag_news_partial", 9.0)):
+        default(filled, "auto_s", 0.5, dataset=dataset, epsilon=epsilon)
+        default(filled, "auto_s", 0.95, dataset=dataset, epsilon=epsilon, settings=settings)
+    rows = greatest_losses(study(filled))
+    named = list(zip(rows["method"], rows["laid"], strict=True))
+    assert named[0] == ("auto_s", "rate falling")
+    assert named[-1] == ("auto_s", "")
+
+
+def test_two_seeds_or_a_search_say_nothing(store, study):
+    default(store, "online", 0.9, seeds=2)
+    assert greatest_losses(study(store)).empty
+    assert "loses least" not in budgets(study(store))
+
+
+def test_the_page_names_the_surest_first(filled, study):
+    (line,) = (line for line in budgets(study(filled)).split("\n") if "loses least" in line)
+    assert "all 2 pairs" in line
+    assert line.endswith("AdamWOSM 0.9 (MNIST, ε = 3); then Online 1.5 (AG News partial, ε = 9).")
