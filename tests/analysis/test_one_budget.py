@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.analysis.test_linear_scaling import fill as scaled
+from tests.analysis.test_random_stopping import three_searches
 
 from oso_dp.analysis.one_budget import ways
 from oso_dp.reporting.figures import every_plan
@@ -187,6 +188,24 @@ def test_a_default_is_compared_with_the_search_of_its_own_budget(store, study):
     rows = ways(study(store))
     alone = rows[rows["way"] == "default"].set_index("epsilon")
     assert alone["gain"].to_dict() == {3.0: pytest.approx(6), 9.0: pytest.approx(-4)}
+
+
+def test_each_distribution_of_a_search_that_stops_is_a_way(store, study):
+    three_searches(store)
+    default(store, [0.90, 0.91, 0.92], epsilon=3.0)
+    one = study(store)
+    rows = ways(one)
+    stopped = rows[rows["way"] == "random_stopping"].set_index("distribution")
+    assert stopped.index.tolist() == ["logarithmic", "geometric", "poisson"]
+    assert stopped["mean"].nunique() == stopped["noise_multiplier"].nunique() == 3
+    assert rows.loc[rows["way"] != "random_stopping", "distribution"].isna().all()
+    printed = one_budget_table(one).printed["method"].tolist()
+    names = [f"Online, K {shape}" for shape in stopped.index]
+    assert [name for name in printed if "K" in name] == names
+    drawn = {plan.name: plan for plan in every_plan(one)}["one_budget_mnist"].draw()
+    (axes,) = drawn.axes
+    written = [text.get_text() for text in axes.get_yticklabels()]
+    assert {f"{name}: random stopping" for name in names} <= set(written)
 
 
 def test_the_linear_scaling_rule_is_one_of_the_ways(store, study):

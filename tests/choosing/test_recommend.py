@@ -26,6 +26,7 @@ SEARCH = Measured(
     way="whole grid",
     method="Online",
     laid="",
+    distribution="",
     start="",
     chosen="the search",
     seen=False,
@@ -199,7 +200,10 @@ def test_a_gain_of_nothing_is_not_the_search_itself(monkeypatch) -> None:
 
 
 RATE = PoissonSampling(512 / 60_000)
-STOPPED = Search(RATE, 1172, 5, RANDOM_STOPPING, SHAPES["logarithmic"])
+STOPPED = {
+    shape: Search(RATE, 1172, 5, RANDOM_STOPPING, number).noise_multiplier(3, 1e-5)
+    for shape, number in SHAPES.items()
+}
 
 
 @pytest.mark.parametrize(
@@ -209,9 +213,12 @@ STOPPED = Search(RATE, 1172, 5, RANDOM_STOPPING, SHAPES["logarithmic"])
             {"selection": "composition", "runs": 5},
             {"5 runs": Search(RATE, 1172, 5).noise_multiplier(3, 1e-5)},
         ),
-        (
-            {"selection": "random_stopping", "runs": 5},
-            {"5 runs in the mean": STOPPED.noise_multiplier(3, 1e-5)},
+        *(
+            (
+                {"selection": "random_stopping", "runs": 5, "distribution": shape},
+                {"5 runs in the mean": noise},
+            )
+            for shape, noise in STOPPED.items()
         ),
         (
             {"selection": "linear_scaling", "runs": 11},

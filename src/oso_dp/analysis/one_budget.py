@@ -41,6 +41,7 @@ REFERENCE = "online"  # whose searched grid the others are compared with
 COLUMNS = [
     *CELL,
     *("way", "laid", "chosen", "seen"),  # seen: the default was chosen by this very data set
+    "distribution",  # of the number of runs, under random stopping
     *("metric", "mean", "std", "seeds", "cross_mean", "cross_std"),  # printed unit
     *(
         "precision",
@@ -155,7 +156,8 @@ def _stopped(study: Study) -> Iterator[dict[str, Any]]:
             **{name: row[name] for name in (*CELL, "metric", "std", "seeds", "noise_multiplier")},
             "mean": row["value"],
             "way": RANDOM_STOPPING,
-            "laid": f"K {row['distribution']}",
+            "laid": "",
+            "distribution": row["distribution"],
             "chosen": "the search",
             "seen": False,
             "runs": row["grid_size"],

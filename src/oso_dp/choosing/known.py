@@ -22,6 +22,7 @@ class Measured:
     way: str  # the same in words
     method: str
     laid: str  # over the method's steps, in words
+    distribution: str  # of the number of runs, under random stopping
     start: str  # from where, of a default
     chosen: str  # by whom
     seen: bool  # the default was chosen by this very data set
@@ -37,8 +38,9 @@ class Measured:
 
     @property
     def name(self) -> str:
-        """The method, and what is laid over its steps."""
-        return self.method + (f", {self.laid}" if self.laid else "")
+        """The method, what is laid over its steps, and how often a search draws."""
+        drawn = f"K {self.distribution}" if self.distribution else ""
+        return ", ".join(word for word in (self.method, self.laid, drawn) if word)
 
 
 COLUMNS = [one.name for one in fields(Measured)]

@@ -11,7 +11,6 @@ import typer
 from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING
 from oso_dp.cli import search_options as options
 from oso_dp.errors import OsoError
-from oso_dp.study.identity import STOPPING_SHAPE
 
 if TYPE_CHECKING:
     from oso_dp.accounting.search import Search
@@ -83,7 +82,7 @@ def _noise(way: Measured, one: Search, epsilon: float, delta: float) -> dict[str
         noise = scaled.noise_multipliers(epsilon, delta)
         return dict(zip(scaled.parts, noise, strict=True))
     if way.selection == RANDOM_STOPPING:
-        shape = SHAPES[STOPPING_SHAPE]
+        shape = SHAPES[way.distribution]
         stopped = replace(one, runs=way.runs, tuning_accounting=RANDOM_STOPPING, shape=shape)
         return {f"{way.runs} runs in the mean": stopped.noise_multiplier(epsilon, delta)}
     return {

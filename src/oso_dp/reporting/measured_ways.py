@@ -44,6 +44,7 @@ def _line(row: dict[str, Any], itself: bool) -> dict[str, Any]:
         "way": WAYS[row["way"]],
         "method": labels.method_label(row["method"]),
         "laid": row["laid"],
+        "distribution": "" if labels.missing(row["distribution"]) else row["distribution"],
         "start": _start(row),
         "chosen": row["chosen"],
         "seen": bool(row["seen"]),

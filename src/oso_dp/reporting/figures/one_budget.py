@@ -16,7 +16,7 @@ from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
-from oso_dp.reporting.tables.no_search import name_of
+from oso_dp.reporting.tables.one_budget import way_name
 
 PLACE = 104
 _FAR = 3.0  # what is further below the best than this many times the searches' spread is cut off
@@ -79,7 +79,7 @@ def _places(way: pd.Series) -> pd.Series:
 
 
 def _label(row: dict[str, Any]) -> str:
-    name = name_of(row["method"], row["laid"])
+    name = way_name(row)
     mark = "†" if row["seen"] else "" if row["whole"] else "*"
     way = "default" if row["way"] == DEFAULT else WAYS[row["way"]]
     return f"{name}{mark}: {way}"

@@ -40,6 +40,12 @@ def one_budget_table(study: Study) -> Table:
     return Table("one_budget", "What one budget gives: search or default", data, printed, _NOTES)
 
 
+def way_name(row: dict[str, Any]) -> str:
+    """The method, what is laid over its steps, and how often a search that stops draws."""
+    drawn = "" if labels.missing(row["distribution"]) else f", K {row['distribution']}"
+    return name_of(row["method"], row["laid"]) + drawn
+
+
 def _printed(row: dict[str, Any]) -> list[str]:
     gain = labels.NOTHING
     if not labels.missing(row["gain"]):
@@ -51,7 +57,7 @@ def _printed(row: dict[str, Any]) -> list[str]:
         labels.dataset_short(row["dataset"]),
         labels.epsilon_text(row["epsilon"]),
         WAYS[row["way"]],
-        name_of(row["method"], row["laid"]),
+        way_name(row),
         row["chosen"] + (" †" if row["seen"] else ""),
         labels.number(row["runs"], ".0f"),
         labels.number(row["noise_multiplier"], ".3f"),
