@@ -1,6 +1,7 @@
 """Every fault. `python tests/mutants` plants them one by one; the tests of each must fail."""
 
 from alone import ALONE
+from auto_dog import AUTO_DOG
 from auto_wosm import AUTO_WOSM
 from books import LEDGER, METHODS, PRICE
 from drop_in import DROP_IN
@@ -21,6 +22,15 @@ from slightly import SLIGHTLY
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
     *(*REACH, *OTHER_PLANS, *SLIGHTLY),
-    *(*ALONE, *LAID_OVER, *LINEAR_SCALING, *LOSSES, *ONE_BUDGET, *AUTO_WOSM, *FROM_DEFAULTS),
+    *(
+        *ALONE,
+        *LAID_OVER,
+        *LINEAR_SCALING,
+        *LOSSES,
+        *ONE_BUDGET,
+        *AUTO_WOSM,
+        *AUTO_DOG,
+        *FROM_DEFAULTS,
+    ),
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

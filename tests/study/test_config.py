@@ -45,10 +45,12 @@ def test_what_the_paper_lacks_is_off_in_its_study_and_on_in_another(repo) -> Non
     alone = load_config(repo / "config/defaults.yaml")
     falling = load_config(repo / "config/defaults_falling.yaml")
     every = {*paper.methods, *beyond.methods, *controls.methods, *alone.methods}
-    every |= {*falling.methods}
+    averaged = load_config(repo / "config/defaults_averaged.yaml")
+    every |= {*falling.methods, *averaged.methods}
     assert every == set(method_names())
     assert set(alone.methods) == {"online", "adam_wosm", "hyfreedp"}
     assert set(falling.methods) == {"auto_s", "auto_wosm"}
+    assert set(averaged.methods) == {"auto_s", "auto_dog"}
     assert not set(paper.methods) & (set(beyond.methods) | set(controls.methods))
     assert not set(beyond.methods) & set(controls.methods)
     # The same grids under the same budgets, so that their rows stand beside the paper's.

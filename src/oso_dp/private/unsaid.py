@@ -1,9 +1,11 @@
 """What `train_private` does where no method is said: the default that did best without a search."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from oso_dp.errors import OsoError
+from oso_dp.methods import find_method
 from oso_dp.study.defaults import RECOMMENDED
 
 
@@ -28,7 +30,10 @@ def way(
                 f"takes {RECOMMENDED.method} with values of its own"
             )
     if method is None and after in (None, RECOMMENDED.method):
-        usual = {**RECOMMENDED.point, **RECOMMENDED.laid}
+        kind = find_method(RECOMMENDED.method)
+        sayable = {*kind.search, *(one.name for one in fields(kind.Settings))}
+        point = {name: value for name, value in RECOMMENDED.point.items() if name in sayable}
+        usual = {**point, **RECOMMENDED.laid}
         return {**usual, **_said(start), **_said(laid), "method": RECOMMENDED.method}
     return {**start, **_said(laid), "method": method or after}
 

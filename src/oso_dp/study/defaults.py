@@ -26,6 +26,7 @@ _SEEN = ("mnist", "ag_news_partial")
 _PAPERS = ("mnist", "fashion_mnist", "ag_news", "ag_news_partial")
 # The method was made, and given a falling rate, after looking there.
 _OWN = f"alpha is Adam's usual one, the method was made by {_TRIALS}"
+_SCALE = "scale and first distance: single trials on the demo's digits, AG News (part), MNIST"
 _FALLING = {"schedule": "linear"}
 _AVERAGED = {"averaging": 0.9999}  # De et al. (2022)
 
@@ -36,6 +37,7 @@ DEFAULTS: Final = (
     Default("online", {}, {"learning_rate": 1.0}, f"C_0: its paper, rho_0: {_TRIALS}", _PAPERS),
     Default("adam_wosm", {}, {"threshold": 1.0}, "the middle of the paper's range of C", _PAPERS),
     Default("auto_wosm", _FALLING, {"learning_rate": 1e-3}, _OWN, _SEEN),
+    Default("auto_dog", _AVERAGED, {"learning_rate": 0.1}, _SCALE, _SEEN),
     Default("hyfreedp", {}, {"learning_rate": 1e-4}, "its paper, by others' accounts of it"),
 )
 

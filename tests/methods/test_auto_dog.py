@@ -1,0 +1,148 @@
+"""AUTO-DoG: distance over gradients of what is left when the known noise is taken off."""
+
+import math
+
+import pytest
+import torch
+from tests.methods.test_methods import make
+
+from oso_dp.methods import State
+from oso_dp.privacy.queries import AutomaticGradient
+
+R = 3
+
+
+def state(first, noise_multiplier=1.0, batch_size=100) -> State:
+    """R runs that begin with `first`, [P] or [R, P], with C = 1."""
+    return State(
+        parameters=torch.as_tensor(first).expand(R, -1).clone(),
+        learning_rate=torch.full((R,), 0.01),
+        threshold=torch.ones(R),
+        quantile=torch.full((R,), math.nan),
+        noise_multiplier=noise_multiplier,
+        batch_size=batch_size,
+    )
+
+
+def steps(method, mine, gradients):
+    """One step for each of the gradients, [R, P]; the rates, [steps, R]."""
+    rates = []
+    for gradient in gradients:
+        mine.step += 1
+        method.update(mine, {AutomaticGradient: gradient})
+        rates.append(mine.learning_rate.clone())
+    return torch.stack(rates)
+
+
+def test_asks_for_normalised_gradients_and_searches_nothing() -> None:
+    method = make("auto_dog")
+    (query,) = method.queries(state(torch.ones(4), 2.0))
+    assert (type(query), query.noise_multiplier, query.stabiliser) == (AutomaticGradient, 2.0, 0.01)
+    assert make("auto_dog", stabiliser=0.5).queries(state(torch.ones(4)))[0].stabiliser == 0.5
+    assert method.search == ()
+    assert method.starting_point({})["threshold"] == 1.0
+    assert not method.uses_momentum
+
+
+def test_almost_without_noise_it_is_distance_over_weighted_gradients_by_hand() -> None:
+    torch.manual_seed(1)
+    first = torch.randn(7)
+    gradients = [torch.randn(R, 7) for _ in range(40)]
+    mine = state(first, noise_multiplier=1e-9)
+    rates = steps(make("auto_dog", scale=0.7, first_distance=0.1), mine, gradients)
+    for run in range(R):
+        theta, r, total = first.double().clone(), 0.1 * float(first.norm()), 0.0
+        for t, gradient in enumerate(gradients):
+            r = max(r, float((theta - first.double()).norm()))
+            total += r**2 * float(gradient[run].double().norm()) ** 2
+            rho = 0.7 * r**2 / math.sqrt(total)
+            assert rates[t, run].item() == pytest.approx(rho, rel=1e-4)
+            theta -= rho * gradient[run].double()
+        torch.testing.assert_close(mine.parameters[run].double(), theta, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("nu", "size"), [(0.5, 100), (4.0, 2000)])
+def test_noise_alone_never_drives_the_distance(nu, size) -> None:
+    """Over 3,000 steps. Without what is taken off, it would grow a hundredfold."""
+    torch.manual_seed(2)
+    first = torch.randn(400)
+    mine = state(first, nu, size)
+    noise = (nu / size * torch.randn(R, 400) for _ in range(3000))
+    rates = steps(make("auto_dog", certainty=5.0), mine, noise)
+    r = 0.1 * float(first.norm())
+    assert mine.memory["distance"] == pytest.approx(torch.full((R,), r).double(), rel=1e-4)
+    assert float((mine.parameters - first).norm(dim=1).min()) > 3 * r  # as far as noise did take it
+    assert rates.isfinite().all()
+
+
+def _squares(rates, signal):
+    """sum r_i^2 s^2, from the rates: r is what s and they took theta to."""
+    before = torch.cat([torch.zeros(1, R), rates[:-1]]).double().cumsum(dim=0)
+    return (float(signal.norm()) ** 4 * before**2).sum(dim=0)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.3, 1.0])  # of the noise's length in a gradient
+def test_of_signal_and_noise_the_distance_is_the_signal_s(part) -> None:
+    """A constant signal of length s takes theta as far as s times the sum of the rates."""
+    torch.manual_seed(3)
+    many, nu, size = 10_000, 2.0, 50
+    sigma = nu / size
+    signal = torch.zeros(many)
+    signal[:100] = part * sigma * math.sqrt(many) / 10
+    mine = state(torch.randn(many), nu, size)
+    rates = steps(
+        make("auto_dog"), mine, (signal + sigma * torch.randn(R, many) for _ in range(300))
+    )
+    reached = float(signal.norm()) * rates[:-1].double().sum(dim=0)
+    distance = mine.memory["distance"]
+    assert (distance > 10 * 0.1 * math.sqrt(many) / 10).all()  # it grew
+    assert (distance / reached).tolist() == pytest.approx([0.9] * R, abs=0.2)  # rather less
+    # The sum is that of the signal's squares: of all squares it would be up to a hundredfold.
+    share = mine.memory["gradients"] / _squares(rates, signal)
+    assert share.tolist() == pytest.approx([1.0] * R, abs=0.5)  # with the noise 101 at 0.1
+
+
+@pytest.mark.parametrize("factor", [0.01, 100.0])
+def test_a_run_is_the_same_at_another_scale_of_its_gradients(factor) -> None:
+    """The rate takes the scale back: as B and nu change together, or as C does."""
+    torch.manual_seed(4)
+    first, signal = torch.randn(50), torch.randn(50)
+    noise = [torch.randn(R, 50) for _ in range(60)]
+    plain, other, scaled = state(first), state(first), state(first, noise_multiplier=factor)
+    other.threshold = torch.full((R,), factor)
+    for mine in (plain, other, scaled):
+        by = 1.0 if mine is plain else factor
+        steps(make("auto_dog"), mine, [by * 0.01 * (signal + one) for one in noise])
+    torch.testing.assert_close(other.parameters, plain.parameters, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(scaled.parameters, plain.parameters, rtol=1e-3, atol=1e-4)
+
+
+def test_each_run_has_a_rate_of_its_own() -> None:
+    torch.manual_seed(5)
+    first = torch.randn(R, 20)
+    gradients = [torch.randn(R, 20) * torch.tensor([[0.1], [1.0], [5.0]]) for _ in range(20)]
+    together = state(first)
+    rates = steps(make("auto_dog"), together, gradients)
+    for run in range(R):
+        alone = state(first[run])
+        own = steps(make("auto_dog"), alone, [one[run].expand(R, -1) for one in gradients])
+        torch.testing.assert_close(own[:, 0], rates[:, run])
+    assert len(set(rates[-1].tolist())) == R
+
+
+def test_noise_that_changes_on_the_way_is_taken_off_as_it_was() -> None:
+    """Training may go on with another noise multiplier: what was drawn before stays as it was."""
+    torch.manual_seed(6)
+    mine, method = state(torch.randn(400), 1.0), make("auto_dog", certainty=5.0)
+    first = steps(method, mine, (0.01 * torch.randn(R, 400) for _ in range(200)))
+    mine.noise_multiplier = 0.05
+    later = steps(method, mine, (0.0005 * torch.randn(R, 400) for _ in range(200)))
+    expected = (first.double() ** 2).sum(0) * 1e-4 + (later.double() ** 2).sum(0) * 0.0005**2
+    torch.testing.assert_close(mine.memory["noise"], expected, rtol=1e-4, atol=0)
+
+
+def test_weights_that_are_all_zero_move() -> None:
+    mine = state(torch.zeros(6))
+    steps(make("auto_dog"), mine, [torch.ones(R, 6)])
+    assert mine.memory["distance"].tolist() == pytest.approx([0.1] * R)
+    assert (mine.parameters < 0).all()
