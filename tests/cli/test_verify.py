@@ -112,18 +112,11 @@ def test_as_many_rows_as_fit_are_trained(repo, monkeypatch) -> None:
 
 @pytest.mark.parametrize("dataset", ["ag_news_partial"])
 def test_a_stored_row_of_the_papers_data_comes_out_again(oso, repo, shared, tmp_path, dataset):
-    """One row, another one whenever the code changes.
-
-    Of runs that hardly train some differ between processors by more than any tolerance; a fault of
-    the code would change every row. Rows of this very code, from one thread, differ on two.
-    """
+    """One row, another one whenever the code changes."""
     seed = int(job.code_hash(), 16)
     where = ["--data", tmp_path, "--data-dir", shared / "data", "--minutes", "0"]
-    for drawn in range(seed, seed + 4):
-        status, said, error = oso(
-            "verify", repo / "results", *where, "--dataset", dataset, "--seed", drawn
-        )
-        if status == 0:
-            break
+    status, said, error = oso(
+        "verify", repo / "results", *where, "--dataset", dataset, "--seed", seed
+    )
     assert (status, error) == (0, "")
     assert "\n1 of " in said
