@@ -37,6 +37,7 @@ from oso_dp.gradients import BatchGradients, GradientCode, check_independence
 from oso_dp.methods import State, find_method
 from oso_dp.models.losses import correct, cross_entropy
 from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import Runs
 from oso_dp.spinning import spin_briefly
 from oso_dp.training.provenance import commit, device_name
 
@@ -128,7 +129,7 @@ class Ours:
             float(correct(outputs, classes).mean()),
         )
 
-    def _gradients(self, batches: Tensor) -> BatchGradients:
+    def _gradients(self, runs: Runs, batches: Tensor) -> BatchGradients:
         texts = self.texts
         return self.code(
             self.state.parameters, texts.train_words[batches], texts.train_classes[batches]

@@ -74,7 +74,7 @@ def test_a_mechanism_books_each_step_as_it_was_asked() -> None:
     asked = [1.0, 1.0000001, 1.0, 1.004, 2.0, 2.0]
     for step, nu in enumerate(asked, 1):
         queries = [ClippedGradient(nu, torch.ones(2)), ClippedDirection(3 * nu, torch.ones(2))]
-        mechanism.release(slice(1, 2), step, queries, lambda b: Given(torch.zeros(*b.shape, 2)))
+        mechanism.release(slice(1, 2), step, queries, lambda _, b: Given(torch.zeros(*b.shape, 2)))
     assert mechanism.ledgers[0].steps == []
     told = [queries for queries, count in mechanism.ledgers[1].steps for _ in range(count)]
     assert [[q.noise_multiplier for q in queries] for queries in told] == [
@@ -99,7 +99,7 @@ def test_a_step_a_little_above_its_price_is_refused(nu: float, short: float) -> 
         mechanism = Mechanism(["a"], 100, 10, noise_multiplier=nu)
         both = [ClippedGradient(by * 1.25 * nu, torch.ones(1))]
         both.append(ClippedDirection(by * 5 / 3 * nu, torch.ones(1)))
-        mechanism.release(slice(0, 1), 1, both, lambda b: Given(torch.zeros(*b.shape, 2)))
+        mechanism.release(slice(0, 1), 1, both, lambda _, b: Given(torch.zeros(*b.shape, 2)))
 
     ask(1.0)
     ask(1 + short)

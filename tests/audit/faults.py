@@ -19,11 +19,11 @@ from torch import Tensor
 from oso_dp.audit.canaries import THRESHOLD
 from oso_dp.audit.findings import Fault
 from oso_dp.gradients import BatchGradients
-from oso_dp.privacy import mechanism
+from oso_dp.privacy import exact_sums
 from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery, Query
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery, Query, Runs
 from oso_dp.privacy.random_numbers import RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded
@@ -91,12 +91,12 @@ def _no_clip() -> AbstractContextManager[Any]:
 
 @contextmanager
 def _no_direction_clip() -> Iterator[None]:
-    def weights(self: Query, norms: Tensor, runs: slice) -> Tensor:
+    def weights(self: Query, norms: Tensor, runs: Runs) -> Tensor:
         return norms.isfinite().to(norms.dtype)
 
     with (
         patch.object(ClippedDirection, "weights", weights),
-        patch.object(mechanism, "made_of_same_parts", lambda queries: []),
+        patch.object(exact_sums, "made_of_same_parts", lambda queries: []),
     ):
         yield
 

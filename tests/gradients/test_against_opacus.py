@@ -14,7 +14,7 @@ from oso_dp.methods import State, find_method
 from oso_dp.models import build_model
 from oso_dp.models.losses import LOSSES
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.privacy.queries import ClippedGradient, Runs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # on import, about itself
@@ -62,7 +62,7 @@ def ours(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     state = State(problem.parameters.clone(), rho, problem.thresholds, rho, 0.0, BATCH)
     batches = []
 
-    def gradients_of(batch: Tensor):
+    def gradients_of(runs: Runs, batch: Tensor):
         batches.append(batch)
         return problem.code(state.parameters, problem.inputs[batch], problem.targets[batch])
 

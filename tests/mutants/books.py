@@ -10,8 +10,8 @@ LEDGER = [
     ),
     in_mechanism(
         "only the first query is booked",
-        "for q in queries))\n        indices",
-        "for q in queries[:1]))\n        indices",
+        "for q in queries))\n        batches",
+        "for q in queries[:1]))\n        batches",
         LOOP,
     ),
     in_mechanism(
@@ -43,7 +43,7 @@ LEDGER = [
     in_mechanism(
         "a step is booked after its sums were taken",
         "        for run in members:\n            self._last_step[run] = step\n",
-        "        gradients_of(self.random_numbers.batches(self.run_ids[runs], step)[0])\n"
+        "        gradients_of(runs, self.random_numbers.batches(self.run_ids[runs], step)[0])\n"
         "        for run in members:\n            self._last_step[run] = step\n",
     ),
     Fault(

@@ -48,6 +48,10 @@ def in_mechanism(name: str, old: str, new: str, tests: str = MECHANISM) -> Fault
     return Fault(name, "privacy/mechanism.py", old, new, tests)
 
 
+def in_sums(name: str, old: str, new: str, tests: str = MECHANISM) -> Fault:
+    return Fault(name, "privacy/exact_sums.py", old, new, tests)
+
+
 def in_random_numbers(
     name: str, old: str, new: str, tests: str = P + "test_random_numbers.py"
 ) -> Fault:

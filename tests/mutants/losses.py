@@ -128,8 +128,8 @@ LOSSES = [
     Fault(
         "more losses are summed than were paid for",
         "privacy/mechanism.py",
-        "if losses.shape != (*points.shape[:2], indices.shape[1]):",
-        "if len(losses) != len(points):",
+        "if losses.shape != (*at.shape[:2], indices.shape[1]):",
+        "if len(losses) != len(at):",
         "tests/privacy/test_clipped_losses.py",
     ),
     *of_kind(

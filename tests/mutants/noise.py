@@ -9,6 +9,7 @@ from fault import (
     in_sampling,
     in_streams,
     in_subsets,
+    in_sums,
 )
 
 NOISE = [
@@ -270,7 +271,7 @@ SAMPLING = [
         "present[row, : len(batch)] = batch, True",
         "present[row] = batch, True",
     ).of("company"),
-    in_mechanism(
+    in_sums(
         "what pads a batch has weight",
         ".masked_fill(~present, torch.inf)",
         "",
@@ -339,8 +340,10 @@ SAMPLING = [
     ),
     in_mechanism(
         "sums are divided by the realised batch size",
-        "query.key: total / self.batch_size",
-        "query.key: total / max(1, indices.shape[1])",
+        "return exact_sums(sums, some, gradients_of(some, indices), present)",
+        "size = max(1, int(present.sum())) / len(present)\n"
+        "            exact = exact_sums(sums, some, gradients_of(some, indices), present)\n"
+        "            return [total * self.batch_size / size for total in exact]",
     ),
     Fault(
         "sampling is priced at half its rate",

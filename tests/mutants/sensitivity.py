@@ -12,6 +12,8 @@ from fault import (
     P,
     in_mechanism,
     in_queries,
+    in_random_numbers,
+    in_sums,
 )
 
 PARTS = P + "test_clipping_parts.py"
@@ -77,9 +79,34 @@ SENSITIVITY = [
     Fault(
         "several runs have the first one's sums",
         "gradients/linear.py",
-        "parts = weights[run, number, :, None], errors[run], inputs[run]",
-        "parts = weights[run, number, :, None], errors[0], inputs[run]",
+        "weights[alone], errors[alone], inputs[alone], beta)",
+        "weights[alone], errors[:1], inputs[alone], beta)",
         G + "test_sums_apart.py",
+    ).of("company"),
+    in_random_numbers(
+        "a batch is as wide as its company needs",
+        "int(own.nonzero().max()) + 1 if",
+        "0 if",
+        P + "test_company.py",
+    ).of("company"),
+    Fault(
+        "whether a layer's sums are apart is decided for all runs together",
+        "gradients/linear.py",
+        "if apart(weights[alone]) else",
+        "if apart(weights) else",
+        P + "test_company.py",
+    ).of("company"),
+    in_mechanism(
+        "the sums of runs with other widths are in the order of their widths",
+        "[torch.cat(sums)[order] for",
+        "[torch.cat(sums) for",
+        P + "test_company.py",
+    ).of("company"),
+    in_mechanism(
+        "runs of one width are summed with the first ones' thresholds",
+        "return [members[place] for place in places]",
+        "return [*members[: len(places)]]",
+        P + "test_company.py",
     ).of("company"),
     in_mechanism(
         "an incomplete piece of a batch is left out",
@@ -144,13 +171,13 @@ SENSITIVITY = [
         "self.threshold[runs, None].clamp",
         "self.threshold[:1, None].clamp",
     ).of("company"),
-    in_mechanism(
+    in_sums(
         "a group is clipped by the norm of its first layer",
         "torch.linalg.vector_norm(parts, dim=0)",
         "parts[0]",
         P + "test_groups.py",
     ),
-    in_mechanism(
+    in_sums(
         "a group's sum is that of all layers of its step",
         "            layers = None if group is None else group.layers\n",
         "            layers = None\n",

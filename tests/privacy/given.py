@@ -35,7 +35,8 @@ def released(
     gradients_of: Callable[[Tensor], Any],
 ) -> dict[str, Tensor]:
     """The answers to one run, by the query's name, without the run axis."""
-    answers = mechanism.release(slice(run, run + 1), step, queries, gradients_of)
+    one = slice(run, run + 1)
+    answers = mechanism.release(one, step, queries, lambda runs, batch: gradients_of(batch))
     return {query.name: answers[query.key][0] for query in queries}
 
 

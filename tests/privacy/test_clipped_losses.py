@@ -12,14 +12,14 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.privacy.queries import ClippedGradient, Runs
 
 N, EXPECTED = 40, 20
 VALUES = [0.0, 1e-40, 0.3, 1.0, 2.5, 1e30, -1.0, math.inf, -math.inf, math.nan]
 BOUNDS = [1e-20, 0.5, 2.0, 1e31]
 
 
-def gradients(batch: torch.Tensor) -> Given:
+def gradients(runs: Runs, batch: torch.Tensor) -> Given:
     return Given(torch.ones(*batch.shape, 4))
 
 
@@ -91,10 +91,10 @@ def test_they_are_of_the_gradients_batch(piece) -> None:
     query = ClippedLosses(0.0, torch.full((2,), 5.0), 2)
     taken: list[list[int]] = [[], []]
 
-    def noting(batch: torch.Tensor) -> Given:
-        for run in (0, 1):
-            taken[run] += batch[run].tolist()
-        return gradients(batch)
+    def noting(runs: Runs, batch: torch.Tensor) -> Given:
+        for run, indices in zip(torch.arange(2)[runs].tolist(), batch.tolist(), strict=True):
+            taken[run] += indices
+        return gradients(runs, batch)
 
     asked = [ClippedGradient(0.0, torch.ones(2)), query]
     mechanism.release(slice(0, 2), 1, asked, noting)
@@ -132,7 +132,7 @@ def test_their_noise_is_not_the_gradients() -> None:
     for step in range(1, 1501):
         asked = [ClippedGradient(1.0, torch.ones(1)), ClippedLosses(1.0, torch.ones(1), 1)]
         sums = mechanism.release(
-            slice(0, 1), step, asked, lambda b: Given(torch.zeros(*b.shape, 1))
+            slice(0, 1), step, asked, lambda _, b: Given(torch.zeros(*b.shape, 1))
         )
         gradient.append(sums[ClippedGradient][0, 0])
         answers = mechanism.release_losses(

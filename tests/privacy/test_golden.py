@@ -71,7 +71,7 @@ def test_an_answer() -> None:
 
     mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=1))
     query = ClippedGradient(1.5, torch.ones(1))
-    answers = mechanism.release(slice(0, 1), 7, [query], lambda _: Nothing())
+    answers = mechanism.release(slice(0, 1), 7, [query], lambda *_: Nothing())
     assert answers[ClippedGradient][0].tolist() == pytest.approx(ANSWER[STREAMS], rel=1e-6)
 
 

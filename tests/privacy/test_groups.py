@@ -15,7 +15,7 @@ from oso_dp.models.losses import LOSSES
 from oso_dp.privacy.groups import Group, equal_thresholds, proportional_noise
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.noise_split import combined_noise_multiplier
-from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs, UnclippedCount
 
 
 @given(nu=st.floats(0.1, 50), groups=st.integers(1, 8))
@@ -139,9 +139,11 @@ def test_a_groups_answer_is_its_sum_and_nothing_else(runs: slice) -> None:
     flat = flat_parameters(code)
     queries = [ClippedGradient(1e-9, torch.full((2,), 0.3), group) for group in GROUPS]
     mechanism = Mechanism(["a", "b"], examples=30, batch_size=30)
-    answers = mechanism.release(
-        runs, 1, queries, lambda rows: code(flat.expand(len(rows), -1), inputs[rows], targets[rows])
-    )
+
+    def gradients_of(some: Runs, rows: torch.Tensor) -> BatchGradients:
+        return code(flat.expand(len(rows), -1), inputs[rows], targets[rows])
+
+    answers = mechanism.release(runs, 1, queries, gradients_of)
     gradients = per_example(code, inputs, targets)
     for group in GROUPS:
         expected = clipped_sum(gradients, group, 0.3) / 30

@@ -107,7 +107,7 @@ def trained() -> tuple[Mechanism, torch.Tensor]:
     query, zeros = [ClippedGradient(2.0, torch.tensor([0.5, 3.0]))], torch.zeros(40, 4)
     noise = torch.empty(LAST, 2, 4)
     for step in range(1, LAST + 1):
-        answers = mechanism.release(slice(0, 2), step, query, lambda b: Given(zeros[b]))
+        answers = mechanism.release(slice(0, 2), step, query, lambda _, b: Given(zeros[b]))
         noise[step - 1] = answers[ClippedGradient] * 10
     return mechanism, noise
 

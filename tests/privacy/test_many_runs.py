@@ -15,6 +15,7 @@ from oso_dp.privacy.queries import (
     ClippedDirection,
     ClippedGradient,
     PlainGradient,
+    Runs,
     UnclippedCount,
 )
 
@@ -89,8 +90,8 @@ def test_answers_of_runs_together_are_each_ones_own(batch_size, piece) -> None:
     sizes = set()
     for step in steps:
 
-        def all_of(batches: torch.Tensor) -> Uneven:
-            return Uneven(lengths[:, None, None] * directions[batches])
+        def all_of(runs: Runs, batches: torch.Tensor) -> Uneven:
+            return Uneven(lengths[runs, None, None] * directions[batches])
 
         several = together.release(slice(0, len(FAR)), step, queries(thresholds), all_of)
         for run in range(len(FAR)):
@@ -121,7 +122,7 @@ def test_each_run_of_many_has_the_noise_of_its_own_threshold(batch_size: int) ->
     mechanism = Mechanism([f"run {i}" for i in range(len(thresholds))], 1000, batch_size)
     asked = queries(thresholds)
     answers = mechanism.release(
-        runs, 1, asked, lambda batch: Given(torch.zeros(*batch.shape, 20_000))
+        runs, 1, asked, lambda _, batch: Given(torch.zeros(*batch.shape, 20_000))
     )
     for query in asked[:-1]:
         noise = answers[query.key] * batch_size
@@ -139,7 +140,7 @@ def test_runs_together_are_divided_by_the_expected_size() -> None:
     for step in range(1, 30):
         sizes = [len(batch_of(mechanism.random_numbers, name, step)) for name in names]
         answers = mechanism.release(
-            slice(0, 6), step, [query, count], lambda b: Given(torch.ones(*b.shape, 1))
+            slice(0, 6), step, [query, count], lambda _, b: Given(torch.ones(*b.shape, 1))
         )
         assert (answers[query.key][:, 0] * 30).tolist() == pytest.approx(sizes, abs=1e-4)
         # What pads the shorter batches casts no vote.

@@ -60,7 +60,7 @@ def test_noise_is_fresh_for_each_query_step_and_run(together: bool) -> None:
     answers = []
     for step in (1, 2):
         if together:
-            both = mechanism.release(slice(0, 2), step, queries, lambda b: Given(zeros[b]))
+            both = mechanism.release(slice(0, 2), step, queries, lambda _, b: Given(zeros[b]))
             answers += [vector for vectors in both.values() for vector in vectors]
             continue
         for run in (0, 1):
@@ -192,7 +192,7 @@ def test_runs_together_are_answered_as_each_alone(plain: bool) -> None:
     if plain:
         queries = [PlainGradient()]
     together, alone = (Mechanism(["a", "b", "c"], 100, 10) for _ in range(2))
-    several = together.release(slice(1, 3), 1, queries, lambda b: Given(gradients[b]))
+    several = together.release(slice(1, 3), 1, queries, lambda _, b: Given(gradients[b]))
     assert together.random_numbers.batches(["b", "c"], 1)[1].logical_not().any()  # one is shorter
     for place, run in enumerate((1, 2)):
         one = released(alone, run, 1, queries, lambda b: Given(gradients[b]))
@@ -202,7 +202,7 @@ def test_runs_together_are_answered_as_each_alone(plain: bool) -> None:
             )
     assert [ledger.step_count for ledger in together.ledgers] == [0, 1, 1]
     with pytest.raises(ValueError, match="released before"):
-        together.release(slice(0, 2), 1, queries, lambda b: Given(gradients[b]))
+        together.release(slice(0, 2), 1, queries, lambda _, b: Given(gradients[b]))
     assert together.ledgers[0].step_count == 0
 
 
@@ -258,7 +258,7 @@ def test_the_deviation_of_noise_has_all_its_digits() -> None:
         def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
             return torch.zeros(2, 2, 50, dtype=torch.float64)
 
-    answers = mechanism.release(slice(0, 2), 1, queries, lambda _: Nobody())
+    answers = mechanism.release(slice(0, 2), 1, queries, lambda *_: Nobody())
     for query in queries:
         drawn = Seeded().normals(["a", "b"], f"noise/{query.name}/2.3", 1, (50,))
         deviation = (nu * threshold).double().numpy() if query is queries[1] else [nu, nu]

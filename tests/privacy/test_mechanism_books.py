@@ -8,14 +8,14 @@ import torch
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, Runs
 from oso_dp.privacy.sampling import PoissonSampling
 
 
 class Zeros:
     """Per-example gradients of a batch, all zero: only what is asked and booked matters here."""
 
-    def __init__(self, batch: torch.Tensor) -> None:
+    def __init__(self, runs: Runs, batch: torch.Tensor) -> None:
         self.shape = batch.shape
 
     def norms(self) -> torch.Tensor:
@@ -83,7 +83,7 @@ def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
     mechanism = Mechanism(["run"], examples=10, batch_size=5)
     query = [ClippedGradient(1.0, threshold(1.0))]
 
-    def fail(batch: torch.Tensor) -> Zeros:
+    def fail(runs: Runs, batch: torch.Tensor) -> Zeros:
         raise RuntimeError
 
     with pytest.raises(RuntimeError):

@@ -62,7 +62,7 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
     mechanism = always_empty(Mechanism(["a", "b"], examples=10**6, batch_size=1))
     queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
     for step in range(1, 3001):
-        mechanism.release(slice(0, 2), step, queries, lambda _: Nothing())
+        mechanism.release(slice(0, 2), step, queries, lambda *_: Nothing())
     numbers = np.concatenate([each.ravel() for each in drawn])
     assert len(numbers) == 3000 * 2 * 2 * 20
     assert len(np.unique(numbers)) == len(numbers)

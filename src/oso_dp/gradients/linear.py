@@ -1,7 +1,6 @@
 """Linear layers: the gradient is an outer product e_i a_i^T, so nothing per example is formed."""
 
 from collections.abc import Sequence
-from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -47,17 +46,29 @@ class LinearGradients:
                 onto["bias"] = weights.new_empty(sizes[:3])
         if self.has_bias:
             onto["bias"].baddbmm_(weights, errors, beta=beta)
-        if sums > 1 and sizes[2] * sizes[3] >= _LARGE and not waits(weights) and apart(weights):
-            for run, number in product(range(runs), range(sums)):
-                parts = weights[run, number, :, None], errors[run], inputs[run]
-                weight, error, of_input = _with_weight(*parts)
-                onto["weight"][run, number].addmm_((weight * error).T, of_input, beta=beta)
+        if sums == 1 or sizes[2] * sizes[3] < _LARGE or waits(weights):
+            _add_all(onto["weight"], weights, errors, inputs, beta)
             return onto
-        columns = weights.transpose(1, 2).contiguous()  # or the next lies so that `flatten` copies
-        weighted = columns[..., None] * errors[:, :, None]  # [R, B, J, O]
-        rows = weighted.flatten(2).transpose(1, 2)  # [R, J O, B]
-        onto["weight"].view(runs, -1, sizes[3]).baddbmm_(rows, inputs, beta=beta)
+        for run in range(runs):  # each by what its own examples allow, whoever else is there
+            alone = slice(run, run + 1)
+            add = _add_apart if apart(weights[alone]) else _add_all
+            add(onto["weight"][alone], weights[alone], errors[alone], inputs[alone], beta)
         return onto
+
+
+def _add_all(onto: Tensor, weights: Tensor, errors: Tensor, inputs: Tensor, beta: int) -> None:
+    """To beta times [R, J, O, I]: weights [R, J, B], errors [R, B, O], inputs [R, B, I]."""
+    columns = weights.transpose(1, 2).contiguous()  # or the next lies so that `flatten` copies
+    weighted = columns[..., None] * errors[:, :, None]  # [R, B, J, O]
+    rows = weighted.flatten(2).transpose(1, 2)  # [R, J O, B]
+    onto.view(len(rows), -1, inputs.shape[2]).baddbmm_(rows, inputs, beta=beta)
+
+
+def _add_apart(onto: Tensor, weights: Tensor, errors: Tensor, inputs: Tensor, beta: int) -> None:
+    """The same of one run, where no example has weight in two sums."""
+    for number in range(weights.shape[1]):
+        weight, error, of_input = _with_weight(weights[0, number, :, None], errors[0], inputs[0])
+        onto[0, number].addmm_((weight * error).T, of_input, beta=beta)
 
 
 _LARGE = 2**15  # weights: of a smaller layer, all products cost less than to look who is where
@@ -65,7 +76,7 @@ _MOST = 0.75  # of the examples: to lay them out costs more than the others' zer
 
 
 def apart(weights: Tensor) -> bool:
-    """Whether no example of a run has weight in two sums, [R, J, B]."""
+    """Whether no example has weight in two sums, [R, J, B]."""
     return int(weights.count_nonzero(dim=1).max()) <= 1
 
 

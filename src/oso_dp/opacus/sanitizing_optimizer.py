@@ -24,8 +24,8 @@ from oso_dp.opacus.method_driver import MethodDriver
 from oso_dp.opacus.model_hooks import PerExampleHooks, held_by, wide
 from oso_dp.opacus.poisson_batches import Announced
 from oso_dp.opacus.sanitize import Noise, sanitize
+from oso_dp.privacy.exact_sums import exact_sums
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.privacy.mechanism import exact_sums
 from oso_dp.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:

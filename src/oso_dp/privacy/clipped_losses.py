@@ -16,6 +16,8 @@ from oso_dp.privacy.queries import LARGEST_THRESHOLD, SMALLEST_THRESHOLD, Query
 if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
     from torch import Tensor
 
+    from oso_dp.privacy.queries import Runs
+
 
 @dataclass(frozen=True)
 class ClippedLosses(Query):
@@ -30,10 +32,10 @@ class ClippedLosses(Query):
     points: int
     kind = "clipped_losses"
 
-    def sensitivity(self, runs: slice) -> Tensor:
+    def sensitivity(self, runs: Runs) -> Tensor:
         return math.sqrt(self.points) * self._bound(runs)
 
-    def clipped(self, losses: Tensor, present: Tensor, runs: slice) -> Tensor:
+    def clipped(self, losses: Tensor, present: Tensor, runs: Runs) -> Tensor:
         """What each example adds, float64 [R, J, B], of losses [R, J, B].
 
         Nothing where it is not `present`, bool [R, B].
@@ -43,5 +45,5 @@ class ClippedLosses(Query):
         whole = losses.double().where(losses.isfinite(), bound)
         return whole.clamp(min=0.0).minimum(bound).masked_fill(~counts, 0.0)
 
-    def _bound(self, runs: slice) -> Tensor:
+    def _bound(self, runs: Runs) -> Tensor:
         return self.bound[runs].double().clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)

@@ -10,44 +10,25 @@ ledger.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy.clipped_losses import ClippedLosses
-from oso_dp.privacy.groups import Group
+from oso_dp.privacy.exact_sums import PerExampleGradients, exact_sums
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_split import combined_noise_multiplier
-from oso_dp.privacy.queries import QUERIES, GradientQuery, Query, made_of_same_parts
-from oso_dp.privacy.random_numbers import RandomNumbers, SumNoise
+from oso_dp.privacy.queries import QUERIES, GradientQuery, Query, Runs
+from oso_dp.privacy.random_numbers import Batches, RandomNumbers, SumNoise
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Randomness, Seeded
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
-
-
-class PerExampleGradients(Protocol):
-    """What the gradient code offers for a batch of B examples of each of R runs; P parameters."""
-
-    def norms(self) -> Tensor:
-        """2-norms of the per-example gradients, [R, B]; inf for one that must not contribute."""
-
-    def layer_norms(self) -> Mapping[str, Tensor]:
-        """The same of each layer's part, by the layer's name, each [R, B]."""
-
-    def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
-        """sum_i weights[r, j, i] g_ri for weights [R, J, B], as [R, J, P].
-
-        With `layers`, of these layers' parts only, in this order.
-        """
-
-    def plain_sums(self, present: Tensor) -> Tensor:
-        """sum_i g_ri over those that are present, bool [R, B], as [R, P]."""
 
 
 class Mechanism:
@@ -99,13 +80,15 @@ class Mechanism:
         runs: slice,
         step: int,
         queries: Sequence[Query],
-        gradients_of: Callable[[Tensor], PerExampleGradients],
+        gradients_of: Callable[[Runs, Tensor], PerExampleGradients],
     ) -> Answers:
         """Sanitized means, (sum + noise) / expected batch size, of these R runs of `run_ids`.
 
         By the query's key: [R, P], [R, P_g] for a query about a group of layers, or [R] if scalar.
-        Each run has its own batch: `gradients_of` gets their indices, int64 [R, B] with B possibly
-        0. The shorter batches are padded, and what stands there gets no weight.
+        Each run has its own batch: `gradients_of` gets some of these runs, as an index of
+        `run_ids`, and their indices, int64 [r, B] with B possibly 0, until all had their turn.
+        Batches are padded, and what stands there gets no weight. On a CPU the sums do not depend on
+        which runs are asked for together.
         `step` counts from 1 and may only grow (a stream is used once).
         Clipped losses are paid for here, too, and taken by `release_losses`.
         """
@@ -118,16 +101,17 @@ class Mechanism:
         for run in members:
             self._last_step[run] = step
             self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
-        indices, present = self.random_numbers.batches(self.run_ids[runs], step)
+        batches = self.random_numbers.batches_by_width(self.run_ids[runs], step)
         losses = [query for query in queries if isinstance(query, ClippedLosses)]
         if losses:
-            self._waiting[members.start] = _Waiting(members, step, losses[0], indices, present)
+            self._waiting[members.start] = _Waiting(members, step, losses[0], batches)
         sums = [query for query in queries if isinstance(query, GradientQuery)]
-        # An example's weight rests on its own norm alone, so a sum may be taken piece by piece.
-        totals = _added(
-            exact_sums(sums, runs, gradients_of(indices[:, place]), present[:, place])
-            for place in self._pieces(indices)
-        )
+
+        def exact(places: list[int], indices: Tensor, present: Tensor) -> list[Tensor]:
+            some = _some(members, places)
+            return exact_sums(sums, some, gradients_of(some, indices), present)
+
+        totals = self._totals(batches, exact)
         return self._sanitized(sums, totals, runs, step)
 
     def release_losses(
@@ -140,7 +124,8 @@ class Mechanism:
         """The sanitized mean losses, [R, J], that were asked for in this step, over its batch.
 
         `points`: of the parameters, [R, J, P]; they may rest on the step's answers. `losses_of`
-        gets indices int64 [R, B] and the points, and gives each example's loss, [R, J, B].
+        gets some runs' indices, int64 [r, B], with their points, and gives each example's loss,
+        [r, J, B].
         ValueError if `release` was not asked for them, or so many, or if they were taken already.
         """
         members = range(len(self.run_ids))[runs]
@@ -151,14 +136,14 @@ class Mechanism:
         if points.shape[:2] != (len(members), query.points):
             raise ValueError(f"points {tuple(points.shape)}: {query.points} of each run are paid")
 
-        def clipped(place: slice) -> Tensor:
-            indices, present = waiting.indices[:, place], waiting.present[:, place]
-            losses = losses_of(indices, points)
-            if losses.shape != (*points.shape[:2], indices.shape[1]):
+        def clipped(places: list[int], indices: Tensor, present: Tensor) -> list[Tensor]:
+            at = points[_some(range(len(members)), places)]
+            losses = losses_of(indices, at)
+            if losses.shape != (*at.shape[:2], indices.shape[1]):
                 raise ValueError(f"losses {tuple(losses.shape)}: one for each point and example")
-            return query.clipped(losses, present, runs).sum(dim=2)
+            return [query.clipped(losses, present, _some(members, places)).sum(dim=2)]
 
-        totals = _added([clipped(place)] for place in self._pieces(waiting.indices))
+        totals = self._totals(waiting.batches, clipped)
         answers = self._sanitized([query], totals, runs, step)
         # Summed and noised in float64; the last bits of that are nobody's business.
         return {key: losses.to(points.dtype) for key, losses in answers.items()}
@@ -195,6 +180,28 @@ class Mechanism:
                 f"queries {', '.join(query.name for query in queries)}: their noise multiplier is "
                 f"{together:g} together; the budget of a step asks for {self.noise_multiplier:g}"
             )
+
+    def _totals(
+        self,
+        batches: Sequence[Batches],
+        sums_of: Callable[[list[int], Tensor, Tensor], list[Tensor]],
+    ) -> Sequence[Tensor]:
+        """The sums of all these runs, in their order.
+
+        `sums_of` gets places among the runs, and a piece of their batches: indices, and which are
+        theirs. Each example adds to a sum by itself alone, so a sum may be taken piece by piece.
+        """
+        parts = [
+            _added(
+                sums_of(batch.places, batch.indices[:, piece], batch.present[:, piece])
+                for piece in self._pieces(batch.indices)
+            )
+            for batch in batches
+        ]
+        if len(batches) == 1:
+            return parts[0]
+        order = torch.tensor([place for batch in batches for place in batch.places]).argsort()
+        return [torch.cat(sums)[order] for sums in zip(*parts, strict=True)]
 
     def _pieces(self, indices: Tensor) -> list[slice]:
         """Places of a batch, indices [R, B], that go through the model one after the other."""
@@ -234,8 +241,14 @@ class _Waiting:
     members: range
     step: int
     query: ClippedLosses
-    indices: Tensor
-    present: Tensor
+    batches: list[Batches]
+
+
+def _some(members: range, places: list[int]) -> Runs:
+    """Of these runs those at these places; all of them as a slice, which copies nothing."""
+    if len(places) == len(members):
+        return slice(members.start, members.stop)
+    return [members[place] for place in places]
 
 
 def _added(parts: Iterable[list[Tensor]]) -> list[Tensor]:
@@ -254,54 +267,3 @@ def _noise_for(query: Query, runs: slice, total: Tensor) -> SumNoise:
     deviation = query.noise_multiplier * query.sensitivity(runs)
     exact = torch.as_tensor(deviation, dtype=torch.float64, device=total.device)
     return SumNoise(purpose, exact.expand(len(total)))
-
-
-def exact_sums(
-    queries: Sequence[GradientQuery],
-    runs: slice,
-    gradients: PerExampleGradients,
-    present: Tensor,
-) -> list[Tensor]:
-    """Without noise, in the order of the queries; those of one group are taken in one pass.
-
-    Examples that are not `present` (bool [R, B]) have no weight.
-    """
-    if not any(query.needs_norms for query in queries):
-        return [gradients.plain_sums(present) for _ in queries]
-    sums: dict[str, Tensor] = {}
-    for group in dict.fromkeys(query.group for query in queries):
-        norms = _norms(group, gradients).masked_fill(~present, torch.inf)
-        members = [query for query in queries if query.group == group]
-        scalars = [query for query in members if query.scalar]
-        sums |= {query.name: query.weights(norms, runs).sum(dim=1) for query in scalars}
-        if vectors := [query for query in members if not query.scalar]:
-            layers = None if group is None else group.layers
-            sums |= _vector_sums(vectors, runs, norms, layers, gradients)
-    return [sums[query.name] for query in queries]
-
-
-def _vector_sums(
-    queries: Sequence[GradientQuery],
-    runs: slice,
-    norms: Tensor,
-    layers: Sequence[str] | None,
-    gradients: PerExampleGradients,
-) -> dict[str, Tensor]:
-    """By the query's name, [R, P] or [R, P_g] of these layers, in one pass."""
-    alike = made_of_same_parts(queries) if len(queries) > 1 else []
-    weights = alike[0].parts(norms, runs) if alike else [q.weights(norms, runs) for q in queries]
-    sums = gradients.weighted_sums(torch.stack([*weights], dim=1), layers).unbind(dim=1)
-    if alike:
-        short, units = sums
-        return {query.name: query.combined(short, units, runs) for query in alike}
-    return {query.name: total for query, total in zip(queries, sums, strict=True)}
-
-
-def _norms(group: Group | None, gradients: PerExampleGradients) -> Tensor:
-    """The norms that a query weighs by, of the whole gradient or of a group's part, [R, B]."""
-    norms = gradients.norms()
-    if group is None:
-        return norms
-    layer_norms = gradients.layer_norms()
-    parts = torch.stack([layer_norms[layer].double() for layer in group.layers])
-    return torch.linalg.vector_norm(parts, dim=0).to(norms.dtype)

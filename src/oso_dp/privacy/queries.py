@@ -4,7 +4,7 @@ Each query is sum_i w(n_i) g_i (or, for the count, sum_i w(n_i)), where n_i is t
 i's gradient g_i, or of the part of it that the query's group of layers holds. The sensitivity is
 the most that adding or removing one example can change the sum (in 2-norm): max over n of w(n) n
 for vectors, of |w(n)| for the count. A query is asked for R runs at once: norms and weights are
-[R, B], and thresholds have one entry per run; `runs`, a slice, says which of those the R are.
+[R, B], and thresholds have one entry per run; `runs` says which of those the R are.
 (A sum of losses is in `oso_dp.privacy.clipped_losses`.)
 
 A norm that is not finite gets weight zero: such an example contributes nothing, whatever it holds.
@@ -56,7 +56,7 @@ class Query(ABC):
         return type(self) if self.group is None else (type(self), self.group.name)
 
     @abstractmethod
-    def sensitivity(self, runs: slice) -> float | Tensor:
+    def sensitivity(self, runs: Runs) -> float | Tensor:
         """Of each of these runs, [R], or one number for all."""
 
 
@@ -68,11 +68,12 @@ class GradientQuery(Query):
     needs_norms: ClassVar[bool] = True
 
     @abstractmethod
-    def weights(self, norms: Tensor, runs: slice) -> Tensor:
+    def weights(self, norms: Tensor, runs: Runs) -> Tensor:
         """The weight of each example, [R, B], from the norms of their gradients, [R, B]."""
 
 
 Key: TypeAlias = type[Query] | tuple[type[Query], str]
+Runs: TypeAlias = slice | list[int]  # an index of the run axis
 if TYPE_CHECKING:
     # What the mechanism gives: [R, P], [R, P_g] of a group of layers, [R] if scalar, [R, J] losses.
     Answers: TypeAlias = Mapping[Key, Tensor]
@@ -85,7 +86,7 @@ class ThresholdQuery(GradientQuery):
     threshold: Tensor  # C of all runs
     group: Group | None = None
 
-    def _threshold(self, runs: slice) -> Tensor:
+    def _threshold(self, runs: Runs) -> Tensor:
         """[R, 1]"""
         return self.threshold[runs, None].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)
 
@@ -93,7 +94,7 @@ class ThresholdQuery(GradientQuery):
 class BoundedGradient(ThresholdQuery):
     """A sum to which nobody adds more than C."""
 
-    def sensitivity(self, runs: slice) -> Tensor:
+    def sensitivity(self, runs: Runs) -> Tensor:
         return self._threshold(runs)[:, 0]
 
 
@@ -105,10 +106,10 @@ class ClippingQuery(ThresholdQuery):
     """
 
     @abstractmethod
-    def combined(self, short: Tensor, units: Tensor, runs: slice) -> Tensor:
+    def combined(self, short: Tensor, units: Tensor, runs: Runs) -> Tensor:
         """The query's sums from those of the parts, each [R, ...]; or its weights from theirs."""
 
-    def parts(self, norms: Tensor, runs: slice) -> tuple[Tensor, Tensor]:
+    def parts(self, norms: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
         """Weights in the sum of gradients up to C and in that of unit vectors, each [R, B]."""
         threshold, finite = self._threshold(runs), norms.isfinite()
         short = (finite & (norms <= threshold)).to(norms.dtype)
@@ -117,7 +118,7 @@ class ClippingQuery(ThresholdQuery):
         long = finite & (norms > threshold) & (threshold * units >= _SMALLEST_WEIGHT)
         return short, _usable(units, long)
 
-    def weights(self, norms: Tensor, runs: slice) -> Tensor:
+    def weights(self, norms: Tensor, runs: Runs) -> Tensor:
         return self.combined(*self.parts(norms, runs), runs)
 
 
@@ -127,7 +128,7 @@ class ClippedGradient(ClippingQuery, BoundedGradient):
 
     kind = "clipped_gradient"
 
-    def combined(self, short: Tensor, units: Tensor, runs: slice) -> Tensor:
+    def combined(self, short: Tensor, units: Tensor, runs: Runs) -> Tensor:
         return short.addcmul(self._threshold(runs), units)
 
 
@@ -150,7 +151,7 @@ class AutomaticGradient(BoundedGradient):
                 f"query {self.name!r}: stabiliser {self.stabiliser}: must be 1e-6 to 1e6"
             )
 
-    def weights(self, norms: Tensor, runs: slice) -> Tensor:
+    def weights(self, norms: Tensor, runs: Runs) -> Tensor:
         return _usable(self._threshold(runs) / self._length(norms), norms.isfinite())
 
     def _length(self, norms: Tensor) -> Tensor:
@@ -180,10 +181,10 @@ class ClippedDirection(ClippingQuery):
 
     kind = "clipped_direction"
 
-    def sensitivity(self, runs: slice) -> float:
+    def sensitivity(self, runs: Runs) -> float:
         return 1.0
 
-    def combined(self, short: Tensor, units: Tensor, runs: slice) -> Tensor:
+    def combined(self, short: Tensor, units: Tensor, runs: Runs) -> Tensor:
         return units
 
 
@@ -197,10 +198,10 @@ class UnclippedCount(ThresholdQuery):
     kind = "unclipped_count"
     scalar = True
 
-    def sensitivity(self, runs: slice) -> float:
+    def sensitivity(self, runs: Runs) -> float:
         return 0.5
 
-    def weights(self, norms: Tensor, runs: slice) -> Tensor:
+    def weights(self, norms: Tensor, runs: Runs) -> Tensor:
         votes = (norms <= self._threshold(runs)).to(norms.dtype) - 0.5
         return votes.masked_fill(~norms.isfinite(), 0.0)
 
@@ -224,10 +225,10 @@ class PlainGradient(GradientQuery):
     kind = "plain_gradient"
     needs_norms = False
 
-    def sensitivity(self, runs: slice) -> float:
+    def sensitivity(self, runs: Runs) -> float:
         return math.inf
 
-    def weights(self, norms: Tensor, runs: slice) -> Tensor:
+    def weights(self, norms: Tensor, runs: Runs) -> Tensor:
         return norms.isfinite().to(norms.dtype)
 
 

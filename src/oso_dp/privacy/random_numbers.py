@@ -31,6 +31,19 @@ class SumNoise:
     deviation: Tensor
 
 
+@dataclass(frozen=True)
+class Batches:
+    """Of those runs whose batches are padded to one width: indices int64 [r, B].
+
+    `places`: where these runs stand among those asked for. `present`: which indices are a run's
+    own, bool [r, B].
+    """
+
+    places: list[int]
+    indices: Tensor
+    present: Tensor
+
+
 class RandomNumbers:
     """Of `examples` examples; every number is drawn for a run's identity, a purpose and a step."""
 
@@ -61,6 +74,24 @@ class RandomNumbers:
         for row, batch in enumerate(drawn):
             indices[row, : len(batch)], present[row, : len(batch)] = batch, True
         return torch.from_numpy(indices).to(self.device), torch.from_numpy(present).to(self.device)
+
+    def batches_by_width(self, run_ids: Sequence[str], step: int) -> list[Batches]:
+        """The same, but on a CPU each as wide as it would be without the other runs.
+
+        A product's shape may decide how it is rounded, and a run's last bits must not depend on
+        its company. An accelerator rounds by the number of runs anyway, and is quicker with all.
+        """
+        indices, present = self.batches(run_ids, step)
+        places: dict[int, list[int]] = {}
+        for place, own in enumerate(present):
+            longest = int(own.nonzero().max()) + 1 if self.device.type == "cpu" and own.any() else 0
+            places.setdefault(-(-longest // BLOCK) * BLOCK, []).append(place)
+        if len(places) == 1:
+            return [Batches(list(range(len(run_ids))), indices, present)]
+        return [
+            Batches(alike, indices[alike, :width], present[alike, :width])
+            for width, alike in places.items()
+        ]
 
     def noised(
         self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[SumNoise]

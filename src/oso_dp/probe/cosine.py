@@ -10,6 +10,8 @@ The paper shows a CNN for character recognition, 20 realizations of the mechanis
 which data, C, rho or noise it trained with.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +34,7 @@ from oso_dp.training.loop import train
 from oso_dp.training.problem import Task, examples_on_device
 
 if TYPE_CHECKING:
-    from oso_dp.privacy.queries import Answers
+    from oso_dp.privacy.queries import Answers, Runs
 
 STEPS = (100, 250, 500, 750, 950)  # the paper's t
 REALISATIONS = 20  # the paper's
@@ -69,7 +71,7 @@ def similarities(
     """
     seen: dict[int, tuple[Tensor, float | None]] = {}
 
-    def watch(state: State, answers: "Answers") -> None:
+    def watch(state: State, answers: Answers) -> None:
         if state.step in steps:
             threshold = float(state.threshold[0])
             known = None if math.isnan(threshold) else threshold
@@ -136,7 +138,7 @@ class Probe:
     def _release(self, run: int, parameters: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
         """The sanitized mean and the true sum over one batch, [P] each."""
 
-        def gradients(batch: Tensor) -> BatchGradients:
+        def gradients(runs: Runs, batch: Tensor) -> BatchGradients:
             return self._gradients(parameters, batch[0])
 
         thresholds = parameters.new_full((self.realisations,), threshold)

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +34,7 @@ from oso_dp.training.restored import check_alike
 from oso_dp.training.schedule import averaged, rate_factor
 
 if TYPE_CHECKING:
-    from oso_dp.privacy.queries import Answers, Key
+    from oso_dp.privacy.queries import Answers, Key, Runs
 
 _log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class Training:
         state.step += 1
         queries = task.method.queries(state)
         answers = _of_all_runs(
-            self.mechanism.release(runs, state.step, queries, partial(self._gradients, runs))
+            self.mechanism.release(runs, state.step, queries, self._gradients)
             for runs in self._together()
         )
         if (points := task.method.probes(state, answers)) is not None:
@@ -182,7 +182,7 @@ class Training:
         self._drop_diverged(finite(state.parameters))
 
     def _together(self) -> list[slice]:
-        """Which runs go through the model at the same time; the result does not depend on it."""
+        """Which runs may go through the model at once; by default no bit depends on it on a CPU."""
         width = self.task.width or self._usual_width()
         return [slice(at, at + width) for at in range(0, len(self.alive), width)]
 
@@ -192,7 +192,7 @@ class Training:
             return len(self.alive)
         return 8 if all(type(layer) is nn.Linear for layer in self.code.layers.values()) else 1
 
-    def _gradients(self, runs: slice, batches: Tensor) -> BatchGradients:
+    def _gradients(self, runs: "Runs", batches: Tensor) -> BatchGradients:
         inputs, targets = self.problem.examples.batch(batches)
         return self.code(self.state.parameters[runs], inputs, targets)
 

@@ -6,7 +6,7 @@ import random
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,11 @@ import torch
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
-from oso_dp.metrics import METRICS
 from oso_dp.results.read import Results
 from oso_dp.study.cohort import Cohort, PlannedCohort, Run
-from oso_dp.study.identity import COHORT, POINT
 from oso_dp.study.of_row import run_of_row
 from oso_dp.training.job import run_job
-from oso_dp.verification.verdict import Verdict, judge
+from oso_dp.verification.verdict import BEYOND, MOVES, Verdict, best_of, in_doubt, judge
 
 _THREADS = re.compile(r"\((\d+) threads?\)$")  # of a CPU's name in the column `device`
 
@@ -77,44 +75,41 @@ def verify(
     At least one: the first. What does not fit any more is passed over. `clock`: in seconds.
     """
     began, spent, expected = clock(), 0.0, 0.0
-    spread = deviations(results)
     for number, one in enumerate(order):
         pace = spent / expected if expected else 1.0  # this machine against those of before
         if number and clock() - began + pace * one.seconds > seconds:
             continue
         started = clock()
         mine = results.evaluations[results.evaluations["run_id"] == one.run.run_id]
-        yield one, _again(one, mine, arrays_of(one.cohort), spread.get(one.run.run_id, 0.0))
+        yield one, _again(one, mine, arrays_of(one.cohort))
         spent, expected = spent + clock() - started, expected + one.seconds
 
 
-def deviations(results: Results) -> dict[str, float]:
-    """By run: of the best test metrics over the seeds of its point (n - 1); 0 of a single one."""
-    test = results.evaluations[results.evaluations["split"] == "test"]
-    sign = test["metric"].map(
-        {name: 1 if m.higher_is_better else -1 for name, m in METRICS.items()}
-    )
-    best = (test["value"] * sign).groupby(test["run_id"]).max()
-    runs = results.runs.set_index("run_id")
-    points = [runs[name] for name in (*COHORT, "precision", "settings", *POINT)]
-    of_point = best.reindex(runs.index).groupby(points, dropna=False)
-    spread: dict[str, float] = of_point.transform("std").fillna(0.0).to_dict()
-    return spread
-
-
-def _again(one: Stored, evaluations: pd.DataFrame, arrays: Arrays, deviation: float) -> Verdict:
+def _again(one: Stored, evaluations: pd.DataFrame, arrays: Arrays) -> Verdict:
     """On as many threads as the first time, where its row says so."""
     said = _THREADS.search(one.row["device"])
     before = torch.get_num_threads()
     torch.set_num_threads(int(said[1]) if said else 1)
     try:
-        with tempfile.TemporaryDirectory(prefix="oso-verify-") as folder:
-            rows = run_job(one.cohort, [one.run], arrays, Path(folder))
+        row, again = _trained(one, arrays, evaluations.columns)
+        verdict = judge(one.row, evaluations, row, again)
+        if verdict.text != BEYOND:
+            return verdict
+        moved = [_trained(one, arrays, evaluations.columns, 1 + move) for move in MOVES]
+        return in_doubt(verdict, one.row, [(row["status"], best_of(part)) for row, part in moved])
     finally:
         torch.set_num_threads(before)
+
+
+def _trained(
+    one: Stored, arrays: Arrays, columns: pd.Index, times: float = 1.0
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """The row and the evaluations (with these columns) of this run at a multiple of its rate."""
+    run = replace(one.run, learning_rate=one.run.learning_rate * times)
+    with tempfile.TemporaryDirectory(prefix="oso-verify-") as folder:
+        rows = run_job(one.cohort, [run], arrays, Path(folder))
     (row,) = rows.runs
-    new_evaluations = pd.DataFrame(rows.evaluations, columns=list(evaluations.columns))
-    return judge(one.row, evaluations, row, new_evaluations, deviation)
+    return row, pd.DataFrame(rows.evaluations, columns=columns)
 
 
 def of_datasets(stored: Sequence[Stored], datasets: Sequence[str]) -> list[Stored]:

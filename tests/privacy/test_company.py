@@ -1,0 +1,117 @@
+"""On a CPU a run's answers are the same to the bit, whichever runs are asked for beside it."""
+
+import pytest
+import torch
+from torch import nn
+
+from oso_dp.gradients import BatchGradients, GradientCode
+from oso_dp.models.losses import cross_entropy
+from oso_dp.privacy.clipped_losses import ClippedLosses
+from oso_dp.privacy.exact_sums import exact_sums
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs, UnclippedCount
+from oso_dp.privacy.random_numbers import BLOCK
+
+RUNS = [f"run {i}" for i in range(6)]
+EXAMPLES, EXPECTED, STEPS, FEATURES = 2000, 8 * BLOCK, range(1, 13), 700
+# Of the norms, so that about these shares of a batch are clipped: near the share at which the layer
+# leaves out who has no weight in a sum, the padded width could decide.
+SHARES = torch.tensor([0.1, 0.5, 0.72, 0.76, 0.8, 1.0])
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """A network with a layer of more weights than are summed run by run, and one of fewer."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(FEATURES, 64), nn.ReLU(), nn.Linear(64, 3))
+    code = GradientCode(model, cross_entropy)
+    flats = 0.1 * torch.randn(len(RUNS), code.size)
+    inputs, targets = torch.rand(EXAMPLES, FEATURES), torch.randint(3, (EXAMPLES,))
+    norms = code(flats, inputs.expand(6, -1, -1), targets.expand(6, -1)).norms()
+    thresholds = torch.stack(
+        [one.quantile(share) for one, share in zip(norms, SHARES, strict=True)]
+    )
+    return code, flats, inputs, targets, thresholds
+
+
+def asked(thresholds: torch.Tensor, direction: bool):
+    """The direction is made of the same parts as the clipped gradient: two sums of a layer."""
+    return [
+        ClippedGradient(1.0, thresholds),
+        *([ClippedDirection(2.0, thresholds)] if direction else []),
+        UnclippedCount(3.0, thresholds),
+        ClippedLosses(2.0, thresholds, 2),
+    ]
+
+
+def answers_of(mechanism: Mechanism, runs: slice, step: int, problem, direction: bool):
+    code, flats, inputs, targets, thresholds = problem
+
+    def gradients(some: Runs, rows: torch.Tensor) -> BatchGradients:
+        return code(flats[some], inputs[rows], targets[rows])
+
+    answers = dict(mechanism.release(runs, step, asked(thresholds, direction), gradients))
+
+    def losses(rows: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+        batch = inputs[rows], targets[rows]
+        return torch.stack([code.losses(at, *batch) for at in points.unbind(1)], dim=1)
+
+    points = torch.stack([flats[runs], 2 * flats[runs]], dim=1)
+    return answers | dict(mechanism.release_losses(runs, step, points, losses))
+
+
+@pytest.mark.parametrize("direction", [True, False])
+@pytest.mark.parametrize("piece", [None, 200])
+def test_a_runs_answers_do_not_depend_on_its_company(problem, direction, piece) -> None:
+    """Over steps in which the batches need different widths: the last bits of products show it."""
+    together, alone = (Mechanism(RUNS, EXAMPLES, EXPECTED, piece=piece) for _ in "ab")
+    widths = []
+    for step in STEPS:
+        batches = together.random_numbers.batches_by_width(RUNS, step)
+        widths.append(len(batches))
+        several = answers_of(together, slice(0, len(RUNS)), step, problem, direction)
+        for run in range(len(RUNS)):
+            own = answers_of(alone, slice(run, run + 1), step, problem, direction)
+            for key, answer in own.items():
+                assert torch.equal(several[key][run], answer[0])
+    assert max(widths) > 1  # or nothing was tested
+
+
+def test_batches_by_width_are_the_batches(problem) -> None:
+    numbers = Mechanism(RUNS, EXAMPLES, EXPECTED).random_numbers
+    for step in STEPS:
+        indices, present = numbers.batches(RUNS, step)
+        parts = numbers.batches_by_width(RUNS, step)
+        assert sorted(place for part in parts for place in part.places) == list(range(len(RUNS)))
+        for part in parts:
+            for place, row, own in zip(part.places, part.indices, part.present, strict=True):
+                assert torch.equal(row[own], indices[place][present[place]])
+                assert -(-len(row[own]) // BLOCK) * BLOCK == len(row)
+
+
+def test_a_layers_sums_are_its_own_runs_where_examples_are_in_two_sums(problem) -> None:
+    """One run whose examples are in both sums beside others whose are not."""
+    code, flats, inputs, targets, _ = problem
+    rows = torch.arange(EXAMPLES).expand(len(RUNS), -1)
+    weights = torch.zeros(len(RUNS), 2, EXAMPLES)
+    weights[:, 0, ::3], weights[:, 1, 1::3] = 0.3, 0.7
+    weights[2] = 0.5
+    several = code(flats, inputs[rows], targets[rows]).weighted_sums(weights)
+    for run in range(len(RUNS)):
+        one = slice(run, run + 1)
+        own = code(flats[one], inputs[rows[one]], targets[rows[one]]).weighted_sums(weights[one])
+        assert torch.equal(several[run], own[0])
+
+
+def test_many_runs_are_summed_as_listed(problem) -> None:
+    """`exact_sums` of a list of runs is that of each of them, in its order."""
+    code, flats, inputs, targets, thresholds = problem
+    rows = torch.arange(2 * BLOCK).view(2, BLOCK)
+    everybody = torch.ones(2, BLOCK, dtype=torch.bool)
+    query = ClippedGradient(1.0, thresholds)
+    some = [4, 1]
+    (sums,) = exact_sums([query], some, code(flats[some], inputs[rows], targets[rows]), everybody)
+    for place, run in enumerate(some):
+        mine = code(flats[run, None], inputs[rows[place, None]], targets[rows[place, None]])
+        (own,) = exact_sums([query], slice(run, run + 1), mine, everybody[:1])
+        assert torch.equal(sums[place], own[0])
