@@ -2,7 +2,6 @@
 
 import io
 import math
-import re
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from PIL import Image
 
 from oso_dp import labels
 from oso_dp.reporting.figures import looks
+from oso_dp.reporting.figures.smaller_svg import smaller
 
 DPI = 220  # of a PNG: twice what a page shows, so that it is sharp on any screen
 _SETTINGS: dict[Any, Any] = {
@@ -177,10 +177,4 @@ def to_svg(figure: Figure) -> bytes:
     FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
     # Fonts as wide as matplotlib's own, for readers who lack it: nothing moves out of its place.
     drawn = buffer.getvalue().replace(b"'DejaVu Sans'", b"DejaVu Sans, Verdana, sans-serif")
-    return re.sub(rb' d="[^"]*"', _shortened, drawn)
-
-
-def _shortened(path: re.Match[bytes]) -> bytes:
-    """A tenth of a point is enough for lines, a hundredth for curves; it saves half of the file."""
-    kept = rb"(\.\d\d)\d+" if b"C" in path[0] else rb"(\.\d)\d+"
-    return re.sub(kept, rb"\1", path[0])
+    return smaller(drawn)
