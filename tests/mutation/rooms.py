@@ -16,7 +16,12 @@ GROUPS = {
     "results": ("results",),
     "campaign": ("campaign",),
     "selection and verdicts": ("analysis",),
+    "methods and training": ("methods", "training", "metrics.py"),
+    "other ways in": ("private", "opacus"),
+    "study and tables": ("study", "reporting/tables", "choosing"),
 }
+# Code that is found by its name, so that no test imports it: the folders of tests that reach it.
+BY_NAME = {"methods": ("methods", "training"), "reporting/tables": ("reporting",)}
 # These look at the repository, or run for minutes, and see no single line of code.
 LEFT_OUT = ("mutants", "mutation", "packaging", "docs", "workflow", "benchmarks", "audit")
 
@@ -43,14 +48,18 @@ def tests_of(path: Path) -> list[str]:
     """Test files about a file: those that import it, then those that import a user of it.
 
     Users are the files of its folder that import it, or a user of it; if no test imports one of
-    those, files of other folders that do.
+    those, files of other folders that do. Then the tests of what is found by its name.
     """
     users = _users(path)
     everywhere = {_name(path), *users}
     wider = {
         _name(other) for other in (CODE / "oso_dp").rglob("*.py") if everywhere & _imports(other)
     }
-    return _tests_of(path, users) or _tests_of(path, frozenset(wider))
+    tests = _tests_of(path, users) or _tests_of(path, frozenset(wider))
+    folder = path.parent.relative_to(CODE / "oso_dp").as_posix()
+    named = [test for room in BY_NAME.get(folder, ()) for test in (TESTS / room).glob("test_*.py")]
+    by_name = [test.relative_to(REPO).as_posix() for test in sorted(named)]
+    return [*tests, *(test for test in by_name if test not in tests)]
 
 
 def _tests_of(path: Path, users: frozenset[str]) -> list[str]:

@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
 import oso_dp
 from oso_dp.training import provenance
 from oso_dp.training.provenance import ROOMS
@@ -34,3 +37,16 @@ def test_a_change_in_such_a_room_and_in_no_other_changes_the_hash(monkeypatch, t
         file = max(place.rglob("*.py")) if place.is_dir() else copy / f"{room}.py"
         file.write_text(file.read_text().replace("e", "E", 1))  # of the same length
         assert (code_hash() != before) == (room in ROOMS), room
+
+
+@pytest.mark.parametrize(("threads", "said"), [(1, "(1 thread)"), (2, "(2 threads)")])
+def test_a_processor_is_named_with_its_threads(threads: int, said: str) -> None:
+    """Rows are compared, and trained again, by that name."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        name = provenance.device_name("cpu")
+    finally:
+        torch.set_num_threads(before)
+    assert name.endswith(f" {said}")
+    assert len(name) > len(said) + 1

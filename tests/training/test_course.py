@@ -1,0 +1,89 @@
+"""What a stored training may hold: of each thing that it cannot have come to, it is refused."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from oso_dp.training.loop import course_of, train
+
+
+@pytest.fixture
+def ended(arrays, make_task, make_run):
+    """A course, and what a run of it came to."""
+    task = make_task("online", evaluate_every=4)
+    (outcome,) = train(task, [make_run("m")], arrays)
+    course = course_of(task, task.metric, len(arrays.train_inputs))
+    course.check([outcome], task.steps)
+    return course, outcome, task.steps
+
+
+def changed(outcome, place: int, **values):
+    rows = [dict(row) for row in outcome.evaluations]
+    rows[place] |= values
+    other = replace(outcome)
+    other.evaluations = rows
+    return other
+
+
+@pytest.mark.parametrize("place", [0, 3, -1])
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({"run_id": name} for name in ("a", "z", "M", "")),
+        *({"metric": name} for name in ("mse", "a", "z")),
+        *({"value": value} for value in (-1e-9, 1 + 1e-9, math.nan, 1, True, None)),
+        *({"loss": value} for value in (math.inf, -math.inf, math.nan, None, 2)),
+        *({"threshold": value} for value in (-1e-9, math.inf, math.nan, "1")),
+        *({"learning_rate": value} for value in (-1e-9, math.inf, 0)),
+        *({"fraction_clipped": value} for value in (-math.inf, math.nan)),
+        *({"step": value} for value in (0, 5, 10**9)),
+        *({"split": value} for value in ("train", "Test")),
+        {"more": 1.0},
+    ],
+)
+def test_an_evaluation_that_cannot_be_is_refused(ended, values, place: int) -> None:
+    course, outcome, steps = ended
+    with pytest.raises(ValueError, match="evaluation"):
+        course.check([changed(outcome, place, **values)], steps)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"threshold": None},
+        {"learning_rate": None},
+        {"threshold": 0.0},
+        *({"fraction_clipped": value} for value in (-0.3, 1.2, None)),  # sanitized: of any size
+        *({"value": value} for value in (0.0, 1.0)),
+        {"loss": -0.1},
+    ],
+)
+def test_what_can_be_is_not(ended, values) -> None:
+    course, outcome, steps = ended
+    course.check([changed(outcome, 0, **values)], steps)
+
+
+@pytest.mark.parametrize("values", [{"wall_seconds": -1.0}, {"wall_seconds": math.nan}])
+def test_nor_can_a_time_be_negative(ended, values) -> None:
+    course, outcome, steps = ended
+    with pytest.raises(ValueError, match="wall_seconds"):
+        course.check([replace(outcome, **values)], steps)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"status": "finished", "diverged_at": 4}, "diverged_at 4"),
+        ({"status": "diverged"}, "last step"),
+        ({"status": "stopped"}, "status"),
+        ({"status": "running"}, "closed ledger"),
+        ({"ledger": ""}, "ledger"),
+    ],
+)
+def test_an_end_that_cannot_be_is_refused(ended, values, said: str) -> None:
+    course, outcome, steps = ended
+    other = replace(outcome, **values)
+    other.evaluations = outcome.evaluations
+    with pytest.raises(ValueError, match=said):
+        course.check([other], steps)
