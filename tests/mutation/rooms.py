@@ -20,8 +20,13 @@ GROUPS = {
     "other ways in": ("private", "opacus"),
     "study and tables": ("study", "reporting/tables", "choosing"),
 }
-# Code that is found by its name, so that no test imports it: the folders of tests that reach it.
-BY_NAME = {"methods": ("methods", "training"), "reporting/tables": ("reporting",)}
+# Code that is found by its name, or by way of a fixture, and the folders of tests that reach it.
+BY_NAME = {
+    "methods": ("methods", "training"),
+    "reporting/tables": ("reporting",),
+    "private": ("private",),
+    "opacus": ("opacus",),
+}
 # These look at the repository, or run for minutes, and see no single line of code.
 LEFT_OUT = ("mutants", "mutation", "packaging", "docs", "workflow", "benchmarks", "audit")
 
