@@ -93,7 +93,7 @@ def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
         mechanism.release(ONE, 1, query, Zeros)
 
 
-@pytest.mark.parametrize("nu", [-1.0, math.inf, math.nan])
+@pytest.mark.parametrize("nu", [-1.0, math.inf, float("inf"), math.nan])
 def test_a_budget_that_is_none_is_refused(nu: float) -> None:
     with pytest.raises(OsoError, match="must be 0 or above, and finite"):
         Mechanism(["run"], 10, 5, noise_multiplier=nu)
