@@ -238,7 +238,7 @@ def test_the_seeds_of_a_verdict_are_those_with_a_value(had, verdict, lost, store
     for seed in range(had + lost):
         values = (0.5 + 0.001 * seed,) if seed < had else ()
         ended = {} if seed < had else {"diverged_at": 3}
-        store.add(seed=seed, learning_rate=1.467, values=values, **ended)
+        store.add(seed=seed, learning_rate=1.0, values=values, **ended)
     assert verdicts(study, store, "mnist", 9, 9.0)["online"][0] == verdict
     row = judged_cells(study(store), "mnist", 9).query("method == 'online' and epsilon == 9")
     assert row["seeds"].tolist() == [had]

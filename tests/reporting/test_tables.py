@@ -48,6 +48,24 @@ def test_the_papers_point_is_found_within_its_rounding(store, study):
     assert cell["at_paper_seeds"] == 1
 
 
+@pytest.mark.parametrize(
+    ("at_papers_point", "value", "said"),
+    [
+        (False, 0.80, verdicts.UNDECIDED),
+        (True, 0.80, verdicts.WORSE),
+        (False, 0.99, verdicts.BETTER),
+    ],
+)
+def test_a_part_of_a_grid_is_not_called_worse(store, study, at_papers_point, value, said) -> None:
+    """Without the paper's own point, rho = 1: what was not run may be as good as printed, 93.62."""
+    for seed in range(4):
+        store.add(seed=seed, learning_rate=0.01, values=(value + 0.001 * seed,))
+        if at_papers_point:
+            store.add(seed=seed, learning_rate=1.0, values=(value - 0.01 + 0.001 * seed,))
+    cell = row_of(judged_cells(study(store), "mnist", 9), "online")
+    assert cell["verdict"] == said
+
+
 def test_mse_is_shown_times_100_and_less_is_better(store, study):
     store.add(dataset="fashion_mnist", k=5, values=(0.05, 0.007), metric="mse", learning_rate=3.16)
     store.add(dataset="fashion_mnist", k=5, values=(0.05, 0.02), metric="mse", learning_rate=0.3)

@@ -57,7 +57,8 @@ VALUE_RULE = (
     "interval of ours − paper (Welch's) lies inside the data set's margin of equivalence ("
     + ", ".join(f"±{MARGINS[name]:g} on {title}" for name, title in _TITLES)
     + f"); else “{BETTER}” or “{WORSE}” where the difference is significant at 5 % after Benjamini "
-    f"and Hochberg's correction for all printed values that are judged; else “{UNDECIDED}”."
+    f"and Hochberg's correction for all printed values that are judged (not “{WORSE}” where the "
+    f"grid ran in part, and not at the paper's own point); else “{UNDECIDED}”."
 )
 POINT_RULE = (
     "Where the paper prints hyperparameters only, they are judged: “same point”; “as good” where "
