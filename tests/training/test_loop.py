@@ -5,7 +5,6 @@ import math
 from contextlib import nullcontext
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from tests.gradients.one_run import OneRun
@@ -60,22 +59,6 @@ def test_a_run_does_not_depend_on_its_neighbours(name, arrays, make_task, make_r
         for a, b in zip(one.evaluations, other.evaluations, strict=True):
             assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
             assert a["threshold"] == pytest.approx(b["threshold"], rel=1e-5)
-
-
-@pytest.mark.parametrize("name", method_names())
-def test_the_usual_company_changes_no_bit(name, make_task, make_run) -> None:
-    """Of runs whose batches need different widths: what a shared job stores comes out alone."""
-    random = np.random.default_rng(0)
-    words = (random.random((640, 750)) < 0.05).astype(np.float32)
-    classes = random.integers(4, size=640)
-    arrays = Arrays(words[:600], classes[:600], words[600:], classes[600:])
-    starts = [make_run(f"r{i}", i, 0.2 + 0.05 * i, 0.3 + i % 2) for i in range(5)]
-    task = make_task(name, model="bag_of_words", batch_size=192, steps=8)
-    together = train(task, starts, arrays)
-    for start, one in zip(starts, together, strict=True):
-        (other,) = train(task, [start], arrays)
-        assert one.evaluations == other.evaluations != []
-        assert one.ledger == other.ledger
 
 
 def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_run) -> None:
