@@ -4,7 +4,7 @@ from fault import Fault
 
 T = "tests/opacus/"
 RELEASE, FEATURES = T + "test_release_through_opacus.py", T + "test_features.py"
-ATTACKED = T + "test_opacus_attacked.py"
+ATTACKED, CANCELLING = T + "test_opacus_attacked.py", T + "test_cancelling_places.py"
 LAYERS, REFUSALS = T + "test_layers_of_each_mode.py", T + "test_opacus_refusals.py"
 
 
@@ -128,8 +128,8 @@ DROP_IN = [
     ),
     in_held(
         "drop-in: different words of a text share a row",
-        "products = (outputs @ outputs.mT) * same",
-        "products = outputs @ outputs.mT",
+        "((outputs @ outputs.mT) * same)",
+        "(outputs @ outputs.mT)",
     ),
     in_held(
         "drop-in: the padding of a text is learned",
@@ -147,6 +147,52 @@ DROP_IN = [
         "        if self.inputs.is_floating_point():",
         "        if False:",
         RELEASE,
+    ),
+    in_held(
+        "drop-in: a sequence is measured without what its sum may be off",
+        "return at_least(squares, terms.sum(dim=1), length, widths, self.outputs.dtype)",
+        "return squares.clamp(min=0).sqrt()",
+        CANCELLING,
+    ),
+    in_held(
+        "drop-in: a text is measured without what its sum may be off",
+        "return at_least(squares, terms, length, width, self.outputs.dtype)",
+        "return squares.clamp(min=0).sqrt()",
+        CANCELLING,
+    ),
+    in_held(
+        "drop-in: kernels are measured shorter than they are summed",
+        "norms[part] = row_norms(kernels)",
+        "norms[part] = row_norms(kernels.bfloat16())",
+        CANCELLING,
+    ),
+    Fault(
+        "drop-in: sums are taken in the script's precision",
+        "opacus/sanitizing_optimizer.py",
+        "torch.no_grad(), borrowed_float32(self.device)",
+        "torch.no_grad(), torch.autocast(self.device.type, enabled=False)",
+        CANCELLING,
+    ),
+    Fault(
+        "drop-in: workers with one seed draw the same places",
+        "opacus/poisson_batches.py",
+        "        if not secure_mode:  # a",
+        "        if own.generator is None:  # a",
+        ATTACKED,
+    ),
+    Fault(
+        "drop-in: a small rate is that of float32 numbers",
+        "opacus/poisson_batches.py",
+        "dtype=torch.float64",
+        "dtype=torch.float32",
+        ATTACKED,
+    ),
+    Fault(
+        "drop-in: a model is not tried on arrays",
+        "opacus/made_up_examples.py",
+        "default_collate([first])[0][0] if first else None",
+        "first[0] if first else None",
+        REFUSALS,
     ),
     in_hooks(
         "drop-in: one example counts twice in ghost mode",
@@ -173,8 +219,8 @@ DROP_IN = [
     Fault(
         "drop-in: loader and accountant have two sampling rates",
         "opacus/private_engine.py",
-        "        announce_batches(loader, len(data_loader))\n",
-        "        announce_batches(loader, int(1 / loader.sample_rate))\n",
+        "        announce_batches(loader, len(data_loader), ",
+        "        announce_batches(loader, int(1 / loader.sample_rate), ",
         FEATURES,
     ),
     Fault(

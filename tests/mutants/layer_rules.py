@@ -68,10 +68,12 @@ LAYER_RULES = [
         'gradients["bias"] = errors.sum(dim=1, dtype=exact)',
         'gradients["bias"] = 0 * errors.sum(dim=1, dtype=exact)',
     ),
-    in_sequences(
+    Fault(
         "rows that cancel leave rounding, which nobody measured",
-        "norms = squares.sqrt() + (self.length + 1) * _unit(taken_in) * terms",
-        "norms = squares.sqrt()",
+        "gradients/cancelling.py",
+        ".sqrt() + (length + 1) * _unit(sum_type) * terms",
+        ".sqrt()",
+        RULES,
     ),
     in_sequences(
         "the Gram form is taken in float32",

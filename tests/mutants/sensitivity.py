@@ -234,9 +234,9 @@ SENSITIVITY = [
     ),
     Fault(
         "an example with a huge factor is kept",
-        "gradients/linear.py",
-        "norms.masked_fill(~usable, torch.inf)",
-        "norms",
+        "gradients/cancelling.py",
+        "(errors * inputs).masked_fill(~usable, torch.inf)",
+        "errors * inputs",
         GRADIENTS,
     ),
     Fault(

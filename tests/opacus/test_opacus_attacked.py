@@ -26,6 +26,7 @@ from oso_dp.errors import OsoError
 from oso_dp.opacus.poisson_batches import announce_batches
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
+NOT_TRIED = "ignore:module. nobody could try"
 
 
 class Squares(nn.Module):
@@ -141,6 +142,7 @@ def test_losses_of_two_calls_are_not_added_up(mode, wrap_model) -> None:
     refused(made, add_up, "left without its backward pass; take a batch in one call")
 
 
+@pytest.mark.filterwarnings(NOT_TRIED)
 @pytest.mark.parametrize("mode", MODES)
 def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -> None:
     data = TensorDataset(*examples())
@@ -150,6 +152,7 @@ def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -
     refused(made, lambda: made.step(*examples(count=4)), words)
 
 
+@pytest.mark.filterwarnings(NOT_TRIED)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("build", "message"),
@@ -271,13 +274,19 @@ def test_a_hook_of_the_scripts_does_not_replace_the_accountants() -> None:
     assert seen == [0.5]
 
 
-def test_each_worker_has_all_batches_also_the_empty_ones_and_draws_its_own(monkeypatch) -> None:
+@pytest.mark.parametrize("given", [False, True])
+def test_each_worker_has_all_batches_also_the_empty_ones_and_draws_its_own(
+    given, monkeypatch
+) -> None:
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
     drawn, steps = [], 2000  # a share lies within a fifth of its mean, by six standard deviations
     for rank in (0, 1):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda *group, rank=rank: rank)
-        loader = DPDataLoader.from_data_loader(loader_of(torch.arange(8.0)[:, None], batch_size=1),
-                                               distributed=True)  # fmt: skip
+        data = TensorDataset(torch.arange(8.0)[:, None])
+        # As a script has it that is to be repeatable: in each worker the same.
+        generator = torch.Generator().manual_seed(7) if given else None
+        plain = DataLoader(data, batch_size=1, generator=generator)
+        loader = DPDataLoader.from_data_loader(plain, distributed=True)
         torch.manual_seed(0)
         batches = announce_batches(loader, steps)
         drawn.append(list(batches))
@@ -289,3 +298,22 @@ def test_each_worker_has_all_batches_also_the_empty_ones_and_draws_its_own(monke
     assert first.isdisjoint(second)
     # Equal seeds in both workers must not draw equal places.
     assert [len(batch) for batch in drawn[0]] != [len(batch) for batch in drawn[1]]
+
+
+@pytest.mark.parametrize("distributed", [False, True])
+def test_a_small_rate_takes_no_more_than_its_share(distributed, monkeypatch) -> None:
+    """Float32 numbers would be below a rate of 2^-24 (1 - 1/8) as often as below 2^-24."""
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 1)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 0)
+    loader = DPDataLoader.from_data_loader(loader_of(torch.zeros(8, 1)), distributed=distributed)
+    batches = announce_batches(loader, 1)
+    seen = []
+
+    def rand(*size, **more):
+        seen.append(more["dtype"])
+        return torch.full(size, 2**-24 * (1 - 1 / 16), dtype=more["dtype"])
+
+    monkeypatch.setattr(torch, "rand", rand)
+    batches.sample_rate = 2**-24 * (1 - 1 / 8)
+    assert list(batches) == [[]]
+    assert seen == [torch.float64]

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from opacus import GradSampleModule
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     IterableDataset,
     RandomSampler,
     TensorDataset,
@@ -162,6 +164,26 @@ class Mixing(nn.Module):
         return self.linear(inputs - inputs.mean(dim=0))
 
 
+class Arrays(Dataset):
+    """Pairs of a numpy array and a number."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return np.full(6, index, dtype=np.float32), index % 2
+
+
+class Named(Dataset):
+    """Dictionaries, which do not say how the model is called."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {"inputs": torch.full((6,), float(index)), "targets": torch.tensor(index % 2)}
+
+
 def images(model: nn.Module) -> dict[str, Any]:
     return {"model": model, "loader": loader_of(torch.rand(20, 1, 6, 6), torch.zeros(20).long())}
 
@@ -204,6 +226,10 @@ MODELS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         "an example's gradient in a batch is another",
     ),
     "mixing": (lambda: {"model": Mixing()}, "an example's gradient in a batch is another"),
+    "mixing arrays": (
+        lambda: {"model": Mixing(), "loader": DataLoader(Arrays(), batch_size=4)},
+        "an example's gradient in a batch is another",
+    ),
 }
 
 
@@ -221,6 +247,19 @@ def test_a_model_is_refused(name, mode) -> None:
         refused(lambda: make(mode=mode, optimizer=optimizer, **arguments), message)
         return
     refused(lambda: make(mode=mode, **build()), message)
+
+
+@pytest.mark.parametrize(
+    "untried",
+    [
+        {"loader": DataLoader(Named(), batch_size=4)},
+        {"loader": DataLoader(Arrays(), batch_size=4, collate_fn=lambda pairs: pairs)},
+        {"batch_first": False},
+    ],
+)
+def test_a_model_that_nobody_could_try_is_taken_with_a_warning(untried) -> None:
+    with pytest.warns(UserWarning, match="nobody could try whether it keeps the examples"):
+        make(model=Mixing(), **untried)
 
 
 def test_an_optimizer_is_refused() -> None:

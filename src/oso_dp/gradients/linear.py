@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
-from oso_dp.gradients.rules import LARGEST_NORM, Sums, row_norms, waits
+from oso_dp.gradients.cancelling import outer_norms
+from oso_dp.gradients.rules import Sums, row_norms, waits
 
 
 class LinearGradients:
@@ -18,10 +18,7 @@ class LinearGradients:
     def norms(self) -> Tensor:
         """|e a^T| = |e| |a|; the bias is one more input, a constant 1."""
         inputs, outputs = row_norms(self.inputs), row_norms(self.output_gradients)
-        norms = outputs * inputs.hypot(inputs.new_tensor(self.has_bias))
-        # A huge factor and a tiny one: their weighted product would be rounded as the tiny one is.
-        usable = (inputs < LARGEST_NORM) & (outputs < LARGEST_NORM)
-        return norms.masked_fill(~usable, torch.inf)
+        return outer_norms(inputs.hypot(inputs.new_tensor(self.has_bias)), outputs)
 
     def drop(self, bad: Tensor) -> None:
         # Both factors: zero times infinity is not zero.

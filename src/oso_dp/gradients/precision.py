@@ -83,6 +83,20 @@ def float32(device: torch.device) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def borrowed_float32(device: torch.device) -> Iterator[None]:
+    """The same within somebody else's script, whose switches stand as they were afterwards."""
+    legacy = torch.get_float32_matmul_precision()
+    before = [torch._C._get_fp32_precision_getter(*switch) for switch in _SWITCHES]
+    try:
+        with float32(device):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(legacy)
+        for switch, value in zip(_SWITCHES, before, strict=True):
+            torch._C._set_fp32_precision_setter(*switch, value)
+
+
 def find_precision(
     name: str, device: torch.device, environment: Mapping[str, str] = os.environ
 ) -> Precision:

@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from oso_dp.gradients.cancelling import at_least
 from oso_dp.gradients.kept import KeptGradients
 from oso_dp.gradients.linear import LinearGradients
 from oso_dp.gradients.rules import Sums, chunks
@@ -43,24 +44,12 @@ class SequenceFactors:
         self.rows = LinearGradients(layer, inputs.flatten(0, -2), output_gradients.flatten(0, -2))
 
     def norms(self) -> Tensor:
-        """Never below the norm of what `weighted_sums` adds for the example.
-
-        The terms of a sum over rows may cancel: then rounding, which is relative to S, the sum of
-        the terms' norms, outgrows the gradient G. Hence float64, and two bounds (Higham 2002,
-        "Accuracy and Stability of Numerical Algorithms", section 3.1; u: half of a type's `eps`):
-
-        - of the Gram form, T^2 products of two sums, of I (and the bias) and of O terms: at most
-          (I + O + T^2 + 3) u S^2 in |G|^2, with float64's u;
-        - of the sum itself, by weighting, T products and their additions: at most (T + 1) u S, with
-          the u of the type in which it is taken.
-        """
+        """Never below the norm of what `weighted_sums` adds for the example."""
         terms = self.rows.norms().unflatten(0, (-1, self.length)).sum(dim=1)  # inf: not usable
         inputs, errors = self.rows.inputs, self.rows.output_gradients
-        count = inputs.shape[1] + errors.shape[1] + self.length**2 + 3
-        taken_in = torch.promote_types(errors.dtype, torch.float32)
-        squares = self._gram_squares().clamp(min=0.0) + count * _unit(torch.float64) * terms**2
-        norms = squares.sqrt() + (self.length + 1) * _unit(taken_in) * terms
-        return norms.masked_fill(~terms.isfinite(), torch.inf)
+        sum_type = torch.promote_types(errors.dtype, torch.float32)
+        widths = inputs.shape[1] + errors.shape[1]
+        return at_least(self._gram_squares(), terms, self.length, widths, sum_type)
 
     def drop(self, bad: Tensor) -> None:
         self.rows.drop(bad.repeat_interleave(self.length))
@@ -79,8 +68,3 @@ class SequenceFactors:
             gram = torch.bmm(one, one.transpose(1, 2)) + float(self.rows.has_bias)
             squares.append((gram * torch.bmm(other, other.transpose(1, 2))).sum(dim=(1, 2)))
         return torch.cat(squares)
-
-
-def _unit(dtype: torch.dtype) -> float:
-    """The largest relative error of one rounding."""
-    return torch.finfo(dtype).eps / 2

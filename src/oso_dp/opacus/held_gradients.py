@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import grad as convolutions
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients.rules import LARGEST_NORM, row_norms
+from oso_dp.gradients.cancelling import at_least, outer_norms
+from oso_dp.gradients.rules import LARGEST_NORM, chunks, row_norms
 
 
 class Held(ABC):
@@ -82,13 +81,16 @@ class OuterProducts(Factors):
     """A Linear layer's weight: inputs [B, T, i], outputs' gradients [B, T, o], T places each."""
 
     def norms(self) -> Tensor:
-        if self.outputs.shape[1] == 1:
-            return row_norms(self.outputs[:, 0]) * row_norms(self.inputs[:, 0])
-        # Terms of many places may cancel. In float32 a norm could then be measured as zero, and
-        # the example pass unclipped.
+        """Never below the norm of what `sums` adds for the example, also where places cancel."""
+        size, length, width = self.outputs.shape
+        of_places = (row_norms(values.flatten(0, 1)) for values in (self.inputs, self.outputs))
+        terms = outer_norms(*of_places).view(size, length)
+        if length == 1:
+            return terms[:, 0]
         outputs, inputs = self.outputs.double(), self.inputs.double()
         products = (outputs @ outputs.mT) * (inputs @ inputs.mT)
-        return products.sum(dim=(1, 2)).clamp(min=0).sqrt()
+        squares, widths = products.sum(dim=(1, 2)), width + inputs.shape[2]
+        return at_least(squares, terms.sum(dim=1), length, widths, self.outputs.dtype)
 
     def sums(self, weights: Tensor) -> Tensor:
         inputs = self.inputs.flatten(0, 1)
@@ -97,34 +99,39 @@ class OuterProducts(Factors):
 
 
 class Kernels(Factors):
-    """A convolution's kernel: inputs [B, c, ...], outputs' gradients [B, o, ...].
+    """A convolution's kernel of p numbers: inputs [B, c, ...], outputs' gradients [B, o, ...].
 
-    `norms` are those of the kernels, which were formed once for that. `geometry`: the layer's
-    stride, padding, dilation, groups.
+    `form`: of b examples of both, the kernels [b, ...]; `bytes_each`: what that lays out for one.
+    They are formed in portions, the same each time: what was measured is, to the bit, what is
+    summed.
     """
 
     def __init__(
         self,
         inputs: Tensor,
         outputs: Tensor,
-        norms: Tensor,
-        shape: Sequence[int],
-        geometry: Mapping[str, Any],
+        form: Callable[[Tensor, Tensor], Tensor],
+        numbers: int,
+        bytes_each: int,
     ) -> None:
         super().__init__(inputs, outputs)
-        self._norms, self.shape, self.geometry = norms, tuple(shape), geometry
+        self.form, self.numbers, self.bytes_each = form, numbers, bytes_each
 
     def norms(self) -> Tensor:
-        return self._norms
+        norms = self.outputs.new_empty(self.size, dtype=torch.float64)
+        for part, kernels in self._portions():
+            norms[part] = row_norms(kernels)
+        return norms
 
     def sums(self, weights: Tensor) -> Tensor:
-        gradient = getattr(convolutions, f"conv{self.inputs.dim() - 2}d_weight")
-        return torch.stack(
-            [
-                gradient(self.inputs, self.shape, weighted, **self.geometry).flatten()
-                for weighted in self._weighted(weights)
-            ]
-        )
+        total = weights.new_zeros(len(weights), self.numbers)
+        for part, kernels in self._portions():
+            total.addmm_(weights[:, part], kernels)
+        return total
+
+    def _portions(self) -> Iterator[tuple[slice, Tensor]]:
+        for part in chunks(self.outputs, self.bytes_each):
+            yield part, self.form(self.inputs[part], self.outputs[part]).flatten(1)
 
 
 class TokenRows(Factors):
@@ -137,10 +144,13 @@ class TokenRows(Factors):
         self.words = words
 
     def norms(self) -> Tensor:
-        outputs = self.outputs.double()  # as in OuterProducts
+        """As in OuterProducts: rows of one word may cancel."""
+        size, length, width = self.outputs.shape
+        terms = row_norms(self.outputs.flatten(0, 1)).view(size, length).sum(dim=1)
+        outputs = self.outputs.double()
         same = self.inputs[:, :, None] == self.inputs[:, None, :]
-        products = (outputs @ outputs.mT) * same
-        return products.sum(dim=(1, 2)).clamp(min=0).sqrt()
+        squares = ((outputs @ outputs.mT) * same).sum(dim=(1, 2))
+        return at_least(squares, terms, length, width, self.outputs.dtype)
 
     def sums(self, weights: Tensor) -> Tensor:
         places, width = self.inputs.flatten(), self.outputs.shape[-1]

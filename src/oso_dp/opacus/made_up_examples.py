@@ -5,9 +5,10 @@ if what the hooks take for its gradient is all of it, and nobody else's. So each
 by plain differentiation, alone, is held against what the hooks leave of a batch of three.
 
 Of the real examples only the first one's shape and type are looked at. Where they do not say how
-the model is called (a collate function of its own, inputs that are no tensor), or the model does
-not run on random numbers, nothing is tried. Of a model that draws random numbers the gradients are
-not tried, only whether an example's outputs depend on the others.
+the model is called (a collate function of its own, examples that are no pairs, inputs that are no
+numbers, the batch in the second dimension), or the model does not run on random numbers, nothing is
+tried, and a warning says so. Of a model that draws random numbers the gradients are not tried, only
+whether an example's outputs depend on the others.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def _inputs(module: nn.Module, loader: DataLoader, dim: int) -> Tensor | None:
     first = loader.dataset[0]
     if collate is not default_collate or not isinstance(first, tuple | list):
         return None
-    example = first[0] if first else None
+    example = default_collate([first])[0][0] if first else None  # numpy's arrays become tensors
     if not torch.is_tensor(example):
         return None
     device = next(module.parameters()).device

@@ -288,19 +288,21 @@ def _linear(module: nn.Linear, inputs: Tensor, outputs: Tensor) -> Parts:
 def _convolution(module: Any, inputs: Tensor, outputs: Tensor) -> Parts:
     dtype = wide(module.weight.dtype)
     inputs, outputs = inputs.to(dtype), outputs.to(dtype)
-    samples = compute_conv_grad_sample(module, [inputs], outputs)
-    if module.bias is not None and module.bias.requires_grad:
-        yield module.bias, Samples(samples[module.bias], dtype)
-    if not module.weight.requires_grad:
+    weight, places = module.weight, math.prod(outputs.shape[2:])
+    if module.bias is not None:
+        yield module.bias, Samples(outputs.flatten(2).sum(dim=2), dtype)
+    if not weight.requires_grad:
         return
-    kernels = Samples(samples[module.weight], dtype)
-    if kernels.gradients.numel() <= inputs.numel() + outputs.numel():
-        yield module.weight, kernels
+
+    def form(inputs: Tensor, outputs: Tensor) -> Tensor:
+        return compute_conv_grad_sample(module, [inputs], outputs)[weight]
+
+    if len(outputs) * weight.numel() <= inputs.numel() + outputs.numel():
+        yield weight, Samples(form(inputs, outputs), dtype)
         return
-    names = ("stride", "padding", "dilation", "groups")
-    geometry = {name: getattr(module, name) for name in names}
-    shape = module.weight.shape
-    yield module.weight, Kernels(inputs, outputs, kernels.norms(), shape, geometry)
+    patches = inputs.shape[1] * math.prod(weight.shape[2:]) * places
+    bytes_each = (patches + weight.numel()) * dtype.itemsize
+    yield weight, Kernels(inputs, outputs, form, weight.numel(), bytes_each)
 
 
 def _embedding(module: nn.Embedding, inputs: Tensor, outputs: Tensor) -> Parts:

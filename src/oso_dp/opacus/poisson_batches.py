@@ -1,8 +1,11 @@
-"""Opacus's Poisson batches, with three things mended.
+"""Opacus's Poisson batches, with five things mended.
 
 Whoever leaves a loop over them early leaves half a batch behind: each new loop says that it begins.
 A worker's empty batch is a batch, where Opacus leaves it out, and the workers would wait for ever.
-And the draws come from a generator of their own, which a seed in the training loop does not reset.
+The draws come from a generator of their own, which a seed in the training loop does not reset, and
+each worker from another one: with equal draws, two examples would always be in the same batches.
+And the uniform numbers are float64: there are 2^24 float32 ones, of which a small rate takes more
+than its share.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from opacus.utils.uniform_sampler import (
     DistributedUniformWithReplacementSampler,
     UniformWithReplacementSampler,
 )
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from oso_dp.opacus.sanitize import seeded_generator
@@ -25,6 +29,7 @@ class Announced:
 
     begin: Callable[[], None] | None = None
     generator: torch.Generator | None
+    sample_rate: float
 
     def renew(self) -> None:
         """From here on other batches than after any earlier start."""
@@ -35,13 +40,19 @@ class Announced:
         if self.begin is not None:
             self.begin()
 
+    def drawn(self, count: int) -> Tensor:
+        """Which of so many examples are in a batch, bool."""
+        uniform = torch.rand(count, generator=self.generator, dtype=torch.float64)
+        return uniform < self.sample_rate
+
 
 class PoissonBatches(Announced, UniformWithReplacementSampler):
     """Of one process."""
 
     def __iter__(self) -> Iterator[list[int]]:
         self.announce()
-        yield from super().__iter__()
+        for _ in range(self.steps):
+            yield self.drawn(self.num_samples).nonzero().flatten().tolist()
 
 
 class SharedPoissonBatches(Announced, DistributedUniformWithReplacementSampler):
@@ -55,12 +66,16 @@ class SharedPoissonBatches(Announced, DistributedUniformWithReplacementSampler):
             places = torch.randperm(self.total_size, generator=shared)
         own = places[self.rank :: self.num_replicas]
         for _ in range(self.num_batches):
-            drawn = torch.rand(len(own), generator=self.generator) < self.sample_rate
-            yield own[drawn].tolist()
+            yield own[self.drawn(len(own))].tolist()
 
 
-def announce_batches(loader: DataLoader, batches: int) -> PoissonBatches | SharedPoissonBatches:
-    """Put batches of this room, so many in a loop, in the place of those of Opacus's loader."""
+def announce_batches(
+    loader: DataLoader, batches: int, secure_mode: bool = False
+) -> PoissonBatches | SharedPoissonBatches:
+    """Put batches of this room, so many in a loop, in the place of those of Opacus's loader.
+
+    secure_mode: whether its generator is cryptographic, and so another one in each worker.
+    """
     past: Any = loader.batch_sampler
     own: PoissonBatches | SharedPoissonBatches
     # Opacus makes int(1 / rate) batches, which rounding makes one too few for some numbers of them.
@@ -72,7 +87,7 @@ def announce_batches(loader: DataLoader, batches: int) -> PoissonBatches | Share
             generator=past.generator,
             steps=batches,
         )
-        if own.generator is None:  # with equal seeds, workers would draw the same places
+        if not secure_mode:  # a script seeds its workers' loaders alike
             own.renew()
     else:
         own = PoissonBatches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 import torch
@@ -29,6 +30,10 @@ from oso_dp.opacus.sanitize import seeded_generator
 from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
 
 NO_QUANTILE = float("nan")
+NOT_TRIED = (
+    "module: nobody could try whether it keeps the examples of a batch apart, as the guarantee "
+    "needs; docs/opacus.md says for which models and loaders that is so"
+)
 # What `make_private` takes as Opacus's does, beside the objects and the noise; with its defaults.
 DEFAULTS: dict[str, Any] = {
     "batch_first": True,
@@ -86,7 +91,8 @@ class SanitizingEngine(PrivacyEngine):
         # OsoError where the second sum alone would cost more than a step may.
         method.split_noise(noise_multiplier, expected_size(data_loader))
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        try_model(module, data_loader, mode, shared["batch_first"], trained)
+        if not try_model(module, data_loader, mode, shared["batch_first"], trained):
+            warnings.warn(NOT_TRIED, stacklevel=2)
         made = super().make_private(
             module=module,
             optimizer=optimizer,
@@ -188,7 +194,7 @@ class SanitizingEngine(PrivacyEngine):
 
     def _prepare_data_loader(self, data_loader: DataLoader, **arguments: Any) -> DataLoader:
         loader = super()._prepare_data_loader(data_loader, **arguments)
-        announce_batches(loader, len(data_loader))
+        announce_batches(loader, len(data_loader), self.secure_mode)
         return loader
 
     def _prepare_optimizer(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.precision import borrowed_float32
 from oso_dp.methods import Method
 from oso_dp.opacus.held_gradients import HeldGradients
 from oso_dp.opacus.method_driver import MethodDriver
@@ -165,7 +166,8 @@ class SanitizingOptimizer(DPOptimizer):
                 "optimizer.step: there was no backward pass since the last step; an empty batch "
                 "takes one like any other"
             )
-        with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+        # A weight that a product rounds could let an example exceed C.
+        with torch.no_grad(), borrowed_float32(self.device):
             gradients = HeldGradients(held, self.sizes, self.dtype, self.device)
             if self.hooks is not None:
                 self.hooks.check_count(gradients.size)

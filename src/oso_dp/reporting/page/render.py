@@ -147,7 +147,7 @@ def _svg_link(svg: bytes) -> str:
     return f"data:image/svg+xml,{quote(text, safe=_PLAIN)}"
 
 
-_PLAIN = " !$'()*+,-./:;=?@[]^_`{|}~"  # what needs no escape there
+_PLAIN = " !$'()*+,-./:;<=>?@[]^_`{|}~"  # what needs no escape there: an attribute may hold < and >
 
 
 def _asset(name: str) -> str:
