@@ -3,6 +3,7 @@
 import math
 import statistics
 
+import numpy as np
 import pandas as pd
 import pytest
 from tests.analysis.values import run_values
@@ -11,7 +12,7 @@ from oso_dp.analysis.checkpoint_rules import checkpoints, choose
 from oso_dp.analysis.evidence import Evidence, relation, step_time
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
-from oso_dp.analysis.verdicts import Sample, difference
+from oso_dp.analysis.verdicts import Sample, difference, over_grids
 
 
 def points_of(store):
@@ -140,3 +141,51 @@ def test_one_seed_beside_n_has_their_degrees_of_freedom(seeds: int, alone: int) 
     found = difference([tuple(pair[:: -1 if alone else 1])])
     expected = t.ppf(0.975, seeds - 1) * 0.4 * math.sqrt(1 + 1 / seeds)
     assert found.half == pytest.approx(expected, rel=1e-6)
+
+
+def cells_of(values: dict[str, np.ndarray]) -> pd.DataFrame:
+    """One row per method and grid, from values [seeds, grids]; grids are budgets."""
+    rows = []
+    for method, table in values.items():
+        for grid, of_seeds in enumerate(table.T):
+            row = {"dataset": "mnist", "k": 9, "epsilon": 3.0 + 2 * grid, "method": method}
+            ran = {"metric": "accuracy", "status": "run", "seeds": len(of_seeds)}
+            rows.append({**row, **ran, "mean": of_seeds.mean(), "std": of_seeds.std(ddof=1)})
+    return pd.DataFrame(rows)
+
+
+def interval(values: dict[str, np.ndarray]) -> tuple[float, float]:
+    judge = relation("online", "better than", "fixed_threshold", ks=(9,))
+    numbers = judge(Evidence(cells_of(values)), "mnist").numbers
+    return numbers["low"], numbers["high"]
+
+
+@pytest.mark.parametrize("seeds", [(3, 3), (3, 5), (2, 4)])
+@pytest.mark.parametrize("grids", [1, 2, 4])
+def test_grids_whose_seeds_hang_together_tell_no_more_than_one(grids: int, seeds) -> None:
+    """A seed starts all grids from the same weights: here it lifts or lowers all of them alike."""
+    random = np.random.default_rng(0)
+    one, other = (random.normal(size=(count, 1)) for count in seeds)
+    alone = interval({"online": one, "fixed_threshold": other})
+    repeated = {"online": one.repeat(grids, axis=1), "fixed_threshold": other.repeat(grids, axis=1)}
+    assert interval(repeated) == pytest.approx(alone)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])  # of the variance that the seeds' weights make
+@pytest.mark.parametrize("fewest", [2, 3])
+def test_an_interval_over_grids_misses_the_truth_once_in_twenty(share, fewest) -> None:
+    random, missed, times = np.random.default_rng(1), 0, 300
+    for _ in range(times):
+        values = {}
+        for method, seeds in (("online", fewest), ("fixed_threshold", 5)):
+            of_seed, own = random.normal(size=(seeds, 1)), random.normal(size=(seeds, 4))
+            values[method] = share**0.5 * of_seed + (1 - share) ** 0.5 * own
+        low, high = interval(values)
+        missed += not low <= 0.0 <= high
+    # 5 % and three standard deviations; 2 seeds on one side make Welch's interval a little short.
+    assert missed / times <= 0.05 + 3 * (0.05 * 0.95 / times) ** 0.5
+
+
+def test_a_mean_over_grids_rests_on_the_fewest_seeds() -> None:
+    samples = [Sample(90.0, 0.2, 5), Sample(92.0, 0.6, 3)]
+    assert over_grids(samples) == Sample(91.0, pytest.approx(0.4), 3)

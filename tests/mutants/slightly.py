@@ -189,6 +189,20 @@ REPORTS = of_kind(
         VERDICTS,
     ),
     Fault(
+        "grids are taken to be independent of each other",
+        "analysis/verdicts.py",
+        "sum(one.std for one in samples) / count",
+        "sum(one.std**2 for one in samples) ** 0.5 / count",
+        STATISTICS,
+    ),
+    Fault(
+        "a mean over grids rests on the most seeds",
+        "analysis/verdicts.py",
+        "min(one.seeds for one in samples)",
+        "max(one.seeds for one in samples)",
+        STATISTICS,
+    ),
+    Fault(
         "an interval has one degree of freedom too many",
         "analysis/verdicts.py",
         "known.seeds - 1))",

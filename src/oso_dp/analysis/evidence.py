@@ -2,7 +2,7 @@
 
 A claim about two methods is a range for A, the mean advantage of one over the other. A is averaged
 over the grids (k and epsilon) of one data set in which both have a value from two seeds or more;
-its 95 % interval is Welch's (see `oso_dp.reporting.verdicts`), with grids taken to be independent.
+its 95 % interval is Welch's, over seeds and not over grids (`oso_dp.analysis.verdicts.over_grids`).
 The claim holds where the interval lies inside the range, does not hold where it lies outside, and
 is undecided otherwise, or where too few of the paper's grids can be used. M, the margin of "on a
 par", is the data set's margin of equivalence.
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.verdicts import MARGINS, Difference, Sample, difference
+from oso_dp.analysis.verdicts import MARGINS, Difference, Sample, difference, over_grids
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import paper_results
 
@@ -102,13 +102,15 @@ def relation(
         if usable.empty:
             return Finding(UNDECIDED, "; ".join(says))
         sign = 1.0 if is_higher_better(usable["metric"].iloc[0]) else -1.0
-        advantage = difference([_pair(row, sign) for row in usable.to_dict("records")])
+        ours, theirs = zip(*(_pair(row, sign) for row in usable.to_dict("records")), strict=True)
+        sides = over_grids(ours), over_grids(theirs)
+        advantage = difference([sides])
         assert advantage is not None  # two seeds or more on either side
         margin = MARGINS[dataset]
         bounds = RANGES[claimed](margin)
         verdict = within(advantage, *bounds)
         if verdict == UNDECIDED:
-            seeds = usable[["seeds", "seeds_baseline"]].to_numpy().mean()
+            seeds = (sides[0].seeds + sides[1].seeds) / 2
             says.append(_to_decide(advantage, bounds, seeds))
         if len(usable) < at_least * len(design):
             verdict = UNDECIDED

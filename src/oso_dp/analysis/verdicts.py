@@ -116,6 +116,21 @@ def difference(pairs: Sequence[tuple[Sample, Sample]], level: float = LEVEL) -> 
     return Difference(mean, half)
 
 
+def over_grids(samples: Sequence[Sample]) -> Sample:
+    """A method's values in several grids as one sample: of each seed's mean over the grids.
+
+    A seed starts the runs of all grids from the same weights, so that what they are off hangs
+    together, by how much nobody knows. At most such a mean varies as the grids do in the mean
+    (where seeds lift or lower all grids alike), and so it is taken to.
+    """
+    count = len(samples)
+    return Sample(
+        sum(one.mean for one in samples) / count,
+        sum(one.std for one in samples) / count,
+        min(one.seeds for one in samples),
+    )
+
+
 def judge(comparisons: Sequence[Comparison]) -> list[str]:
     """`CONSISTENT`, `BETTER`, `WORSE` or `UNDECIDED` for each of what is judged together."""
     chances = [p_value(comparison.ours, comparison.theirs) for comparison in comparisons]

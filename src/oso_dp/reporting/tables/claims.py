@@ -23,8 +23,9 @@ _NOTES = (
     "It holds where A's 95 % interval lies in that range, does not hold where it lies outside, and "
     "is undecided otherwise, or where fewer than half of the paper's grids have two seeds or more "
     "(for what the paper does not ask: where none has). "
-    "The interval is Welch's, from all standard deviations and numbers of seeds; grids are taken "
-    "to be independent, and claims are not adjusted for their number.",
+    "The interval is Welch's, over seeds: of a seed's mean over the grids, which is taken to vary "
+    "as the grids do in the mean, since a seed starts all of them from the same weights. Claims "
+    "are not adjusted for their number.",
     "“By the paper's numbers” applies the same rule to what the paper prints (nothing for k = 7). "
     "“Ours” selects as the paper does; “by cross-selection” chooses on one half of the test set "
     "and reports on the other.",
