@@ -10,6 +10,7 @@ from tests.analysis.test_linear_scaling import fill as scaled
 from tests.analysis.test_random_stopping import three_searches
 
 from oso_dp.analysis.one_budget import ways
+from oso_dp.paper.best_points import all_points
 from oso_dp.reporting.figures import every_plan
 from oso_dp.reporting.tables.one_budget import one_budget_table
 from oso_dp.study.defaults import DEFAULTS
@@ -238,6 +239,35 @@ def test_a_whole_grid_stands_before_a_part_of_a_smaller_one(store, study):
     default(store, [0.90] * 3)
     row = of(ways(study(store)), "composition", "online")
     assert (row["k"], row["whole"]) == (4, True)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_parts_the_one_with_the_papers_own_point_stands_there(turned, store, study):
+    """What was not run of the other may be its best: here the paper's rho, 3.162, is missing."""
+
+    def lacking():
+        for seed in range(3):
+            more = {"k": 5, "epsilon": 9.0, "noise_multiplier": 800.0, "learning_rate": 0.316228}
+            store.add(method="online", seed=seed, values=(0.99,), **more)
+
+    def having():
+        rho = next(
+            point.learning_rate
+            for point in all_points()
+            if (point.table, point.epsilon, point.method) == (8, 9.0, "online")
+        )
+        for seed in range(3):
+            more = {"k": 9, "epsilon": 9.0, "noise_multiplier": 900.0, "learning_rate": rho}
+            store.add(method="online", seed=seed, values=(0.85,), **more)
+
+    for add in [lacking, having][:: -1 if turned else 1]:
+        add()
+    default(store, [0.90] * 3, epsilon=9.0)
+    made = study(store)
+    row = of(ways(made), "composition", "online")
+    assert (row["k"], row["whole"], row["mean"]) == (9, False, pytest.approx(85))
+    printed = one_budget_table(made).printed
+    assert "part of a grid, k = 9" in set(printed["way"])
 
 
 def test_runs_in_another_precision_have_no_part_in_a_default_s_numbers(store, study):

@@ -18,7 +18,7 @@ from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.analysis import linear_scaling, random_stopping
 from oso_dp.analysis.budgets import grid_size
-from oso_dp.analysis.cells import is_whole
+from oso_dp.analysis.cells import cells, is_whole
 from oso_dp.analysis.checkpoint_rules import choose
 from oso_dp.analysis.guesses import guess_points, laid_over
 from oso_dp.analysis.keys import CELL
@@ -59,7 +59,8 @@ def ways(study: Study) -> pd.DataFrame:
     Data sets without a run from a default are left out: there is nothing to be compared. Of a
     default that was run as a guess at several k, the one with the most seeds stands there. Of the
     paper's methods, and those of the defaults, the grid of the smallest k that was run whole, if
-    any was. Runs that are shorter than the paper's are no way to spend a budget.
+    any was; else a part that has the paper's own best point. Runs that are shorter than the paper's
+    are no way to spend a budget.
     """
     return study.once("ways", lambda: _ways(study))
 
@@ -131,7 +132,10 @@ def _searched(study: Study) -> Iterator[dict[str, Any]]:
         grid_size(row.dataset, row.method, row.k, study.budget) or 0 for row in best.itertuples()
     ]
     best = best.assign(size=sizes, part=np.less(best["points"], sizes))
-    best = best[(best["size"] > 1) & _long_enough(best)].sort_values(["part", "k"])
+    had = _with_the_papers_point(study)
+    keys = zip(*(best[name] for name in _POINT), strict=True)
+    best = best.assign(lacks=best["part"] & np.array([key not in had for key in keys], dtype=bool))
+    best = best[(best["size"] > 1) & _long_enough(best)].sort_values(["part", "lacks", "k"])
     for row in best.drop_duplicates(["dataset", "epsilon", "method"]).to_dict("records"):
         factor = labels.scale(row["metric"])
         yield {
@@ -146,6 +150,20 @@ def _searched(study: Study) -> Iterator[dict[str, Any]]:
             "runs": row["size"],
             "whole": not row["part"],
         }
+
+
+_POINT = ["dataset", "k", "epsilon", "method"]
+
+
+def _with_the_papers_point(study: Study) -> set[tuple]:
+    """Where our runs have the paper's own best point: a part without it may lack the best."""
+    frames = [frame[frame["at_paper_seeds"].notna()] for frame in cells(study).values()]
+    return {tuple(row) for frame in frames for row in frame[_POINT].itertuples(index=False)}
+
+
+def way_title(row: dict[str, Any]) -> str:
+    """How a row spends the budget; of which grid it is, where only a part of one was run."""
+    return WAYS[row["way"]] if row["whole"] else f"part of a grid, k = {row['k']:g}"
 
 
 def _stopped(study: Study) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION
-from oso_dp.analysis.one_budget import DEFAULT, REFERENCE, WAYS, ways
+from oso_dp.analysis.one_budget import DEFAULT, REFERENCE, WAYS, way_title, ways
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.figures import canvas, looks
@@ -81,7 +81,7 @@ def _places(way: pd.Series) -> pd.Series:
 def _label(row: dict[str, Any]) -> str:
     name = way_name(row)
     mark = "†" if row["seen"] else "" if row["whole"] else "*"
-    way = "default" if row["way"] == DEFAULT else WAYS[row["way"]]
+    way = "default" if row["way"] == DEFAULT else way_title(row)
     return f"{name}{mark}: {way}"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.one_budget import REFERENCE, WAYS, ways
+from oso_dp.analysis.one_budget import REFERENCE, way_title, ways
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
@@ -22,7 +22,8 @@ _NOTES = (
     "choice flatters itself. Above Online's search: the difference of the values, positive is "
     "better, with its 95 % interval.",
     "† The default was chosen by looking at this very data set, so that it is not free here. "
-    "* Only a part of the grid was run, for the most part the paper's best point.",
+    "* Only a part of that grid was run: its best point may be another. It is a part that has the "
+    "paper's own best point, where one was run.",
 )
 
 
@@ -56,7 +57,7 @@ def _printed(row: dict[str, Any]) -> list[str]:
     return [
         labels.dataset_short(row["dataset"]),
         labels.epsilon_text(row["epsilon"]),
-        WAYS[row["way"]],
+        way_title(row),
         way_name(row),
         row["chosen"] + (" †" if row["seen"] else ""),
         labels.number(row["runs"], ".0f"),
