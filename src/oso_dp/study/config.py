@@ -1,6 +1,6 @@
 """The study's configuration: every key, its type, its range, its default.
 
-config/README.md explains the keys to people; workflow/schemas/config.schema.json is made from here.
+config/README.md explains the keys to people, `config_schema` makes their schema for editors.
 """
 
 import os
@@ -27,7 +27,7 @@ from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.data.catalogue import DATASETS, DIMENSIONS, DatasetInfo
 from oso_dp.data.installed import GROUP, OWN, info_of, installed_names
 from oso_dp.errors import OsoError
-from oso_dp.methods import Method, find_method, method_names
+from oso_dp.methods import Method, find_method
 from oso_dp.study.identity import STOPPING_SHAPE
 from oso_dp.study.own_data import check_protected
 from oso_dp.study.preparation import WORDS
@@ -240,14 +240,14 @@ class StudyConfig(_Section):
         """The method with this study's settings; OsoError for a setting that it does not take."""
         method = find_method(name)
         try:
-            checked = _settings_model(name).model_validate(self.methods[name])
+            checked = settings_model(name).model_validate(self.methods[name])
         except ValidationError as error:
             raise OsoError(_first_line(error, f"methods.{name}")) from None
         return method(method.Settings(**dict(checked)), self.momentum)
 
 
 @cache
-def _settings_model(name: str) -> type[_Section]:
+def settings_model(name: str) -> type[_Section]:
     """What checks a method's settings: their declared types and limits."""
     method = find_method(name)
     types = get_type_hints(method.Settings)
@@ -319,13 +319,3 @@ def _first_line(error: ValidationError, prefix: str = "") -> str:
         return message
     value = " ".join(_SHORT.repr(first["input"]).split())
     return f"{key}: {message[:1].lower()}{message[1:]} (found {value[:80]})"
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON schema of a configuration, with the names that this version knows."""
-    schema = StudyConfig.model_json_schema()
-    own = {"pattern": "^[a-z][a-z0-9_]*$", "description": f"With model: {OWN}, see {GROUP}."}
-    names = [{"enum": sorted(DATASETS)}, own]
-    schema["properties"]["datasets"]["propertyNames"] = {"anyOf": names}
-    schema["properties"]["methods"]["propertyNames"] = {"enum": method_names()}
-    return schema

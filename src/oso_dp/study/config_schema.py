@@ -1,0 +1,43 @@
+"""The JSON schema of a configuration, for editors: workflow/schemas/config.schema.json."""
+
+from typing import Any
+
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.data.installed import GROUP, OWN
+from oso_dp.methods import method_names
+from oso_dp.study.config import StudyConfig, settings_model
+
+_LIMITS = {
+    "gt": "exclusiveMinimum",
+    "ge": "minimum",
+    "lt": "exclusiveMaximum",
+    "le": "maximum",
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """With the data sets, the methods and their settings that this version knows."""
+    schema = StudyConfig.model_json_schema()
+    datasets, methods = schema["properties"]["datasets"], schema["properties"]["methods"]
+    own = {"pattern": "^[a-z][a-z0-9_]*$", "description": f"With model: {OWN}, see {GROUP}."}
+    datasets["propertyNames"] = {"anyOf": [{"enum": sorted(DATASETS)}, own]}
+    methods["properties"] = {
+        name: settings_model(name).model_json_schema() for name in method_names()
+    }
+    methods["additionalProperties"] = False
+    return dict(_with_known_limits(schema))
+
+
+def _with_known_limits(schema: Any) -> Any:
+    """Where a validator comes first, pydantic leaves a limit its own name, which no editor knows.
+
+    Only numbers are limits: a property of such a name would be a mapping.
+    """
+    if isinstance(schema, list):
+        return [_with_known_limits(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        _LIMITS.get(key, key) if isinstance(part, int | float) else key: _with_known_limits(part)
+        for key, part in schema.items()
+    }
