@@ -1,6 +1,7 @@
 """Writing files so that a reader sees the whole of one or none of it, and under proper names."""
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -69,6 +70,19 @@ def parse_json(text: str, **how: Any) -> Any:
         return json.loads(text, **how)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def json_text(value: Any) -> str:
+    """Lines of JSON for other programs: null where a number is not finite, which JSON knows not."""
+    return json.dumps(_finite(value), indent=2, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def reason(error: BaseException) -> str:

@@ -1,6 +1,5 @@
 """`oso calibrate`: before a hyperparameter search, the noise that keeps it within a budget."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING
 from oso_dp.cli import search_options as options
 from oso_dp.cli.search_options import Accountant
 from oso_dp.errors import OsoError
+from oso_dp.files import json_text
 
 ConfigFile = Annotated[Path | None, typer.Option(help="Every grid of this study instead.")]
 
@@ -59,7 +59,7 @@ def calibrate(
     rule, distribution = options.stored_name(tuning_accounting), options.shape_of(shape)
     shares = options.shares_of(trial_shares)
     entries = _study(config, accountant.value, rule, distribution, shares, query_noise)
-    print(json.dumps(entries, indent=2)) if as_json else _print_study(entries)
+    print(json_text(entries)) if as_json else _print_study(entries)
 
 
 def _study(

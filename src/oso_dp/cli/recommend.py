@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING
 from oso_dp.cli import search_options as options
 from oso_dp.errors import OsoError
+from oso_dp.files import json_text
 
 if TYPE_CHECKING:
     from oso_dp.accounting.search import Search
@@ -54,7 +54,7 @@ def recommend(
             "noise_multipliers": noise,
             "rests_on": [asdict(line) for line in best.rests_on],
         }
-        print(json.dumps(said, indent=2))
+        print(json_text(said))
         return
     start = f", from {best.way.start}" if best.way.start else ""
     print(f"{best.way.name}: {best.way.way}{start}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from oso_dp.accounting.trial_shares import TRIAL_SHARES, shares_complaint
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
+from oso_dp.files import json_text
 from oso_dp.study.identity import STOPPING_SHAPE
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def say(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:
         nu, query = entry["noise_multiplier"], ratio * entry["noise_multiplier"]
         entry |= dict(zip(SPLIT, (gradient_noise_multiplier(nu, query), query), strict=True))
     if as_json:
-        print(json.dumps(entry, indent=2))
+        print(json_text(entry))
         return
     runs = f"{entry['runs']} run" + "s" * (entry["runs"] != 1)
     if entry["selection"] == RANDOM_STOPPING:
