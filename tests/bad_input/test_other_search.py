@@ -100,6 +100,6 @@ def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
     monkeypatch.setattr(Online, "Settings", Settings_)
     from oso_dp.study import config
 
-    monkeypatch.setattr(config, "_settings_model", config._settings_model.__wrapped__)
+    monkeypatch.setattr(config, "settings_model", config.settings_model.__wrapped__)
     with pytest.raises(OsoError, match=r"methods\.online: settings: the results would hold others"):
         cohorts(study(STUDY))

@@ -70,6 +70,19 @@ def test_stored_runs_are_not_trained_again(oso, collected) -> None:
     assert oso("collect", "part", "--store", "store")[1] == "store: 2 runs, 12 evaluations\n"
 
 
+def test_a_store_that_is_not_there_is_a_typing_error_unless_it_is_said_to_be_new(
+    oso, collected
+) -> None:
+    (collected / "empty").mkdir()
+    for name in ("stroe", "empty"):
+        refused(train(oso, "--store", name), f"--store {name}: there is no results store", "--new")
+    assert len(read_results(collected / "part").runs) == 2
+    assert train(oso, "--store", "store", "--new-store")[0] == 0
+    assert len(read_results(collected / "part").runs) == 0
+    assert train(oso, "--store", "to_come", "--new-store")[0] == 0
+    assert len(read_results(collected / "part").runs) == 2
+
+
 def test_a_plan_from_standard_input(oso, repo, tmp_path, monkeypatch) -> None:
     import io
 

@@ -38,9 +38,10 @@ def test_from_a_plan_to_a_report(place, oso) -> None:
     status, output, error = oso("plan", "--config", "study.yaml", "--output", "plan.json")
     assert status == 0, error
     assert "6 private runs in 3 cohorts" in output
+    store = ("--store", "store", "--new-store")
     for part in ("trial_1", "trial_2", "final"):
         cohort = ("--cohort", f"{NAME}.{part}", "--data", "glyphs.npz")
-        done = oso("train", "--plan", "plan.json", *cohort, "--output", part, "--store", "store")
+        done = oso("train", "--plan", "plan.json", *cohort, "--output", part, *store)
         assert done[0] == 0, done[2]
         if part == "trial_2":  # the final run is charged before it is there
             assert oso("collect", "trial_1", "trial_2", "--store", "early")[0] == 0

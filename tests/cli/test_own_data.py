@@ -43,7 +43,7 @@ def prepare(oso):
 
 
 def train(oso, cohort):
-    where = ["--data", "data.npz", "--output", f"parts/{cohort}", "--store", "store"]
+    where = ["--data", "data.npz", "--output", f"parts/{cohort}", "--store", "store", "--new-store"]
     return oso("train", "--plan", "plan.json", "--cohort", cohort, *where)
 
 

@@ -24,5 +24,5 @@ rule train:
         store=STORE,
     shell:
         "oso train --plan {input.plan:q} --cohort {wildcards.cohort:q} --shard {wildcards.shard:q}"
-        " --data {input.data:q} --output {params.folder:q} --store {params.store:q}"
+        " --data {input.data:q} --output {params.folder:q} --store {params.store:q} --new-store"
         " --threads {threads:q} 2> >(tee -i {log:q} >&2)"

@@ -15,6 +15,9 @@ def train(
     output: Annotated[Path, typer.Option(help="Folder for the part's two Parquet files.")],
     shard: Annotated[int, typer.Option(help="Which portion of the cohort, from 0.")] = 0,
     store: Annotated[Path | None, typer.Option(help="Skip the runs that this store has.")] = None,
+    new_store: Annotated[
+        bool, typer.Option("--new-store", help="The store may not be there yet.")
+    ] = False,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
 ) -> None:
     """Train the runs of one cohort, or of one shard of it. A killed call resumes."""
@@ -22,6 +25,7 @@ def train(
     from oso_dp.locks import only_one
     from oso_dp.results.collect import finished_runs
     from oso_dp.results.other_search import refuse_other_search
+    from oso_dp.results.read import is_store
     from oso_dp.results.spent import refuse_spent
     from oso_dp.results.write import refuse_loss, write_table
     from oso_dp.study.affordable import check_affordable
@@ -34,6 +38,12 @@ def train(
     if not 0 <= shard < len(shards):
         raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
     if store is not None:
+        # A typing error would train again what is stored, and data that are not public pay twice.
+        if not new_store and not is_store(store):
+            raise OsoError(
+                f"--store {store}: there is no results store; allowed is what `oso collect` "
+                "wrote, and with --new-store what it is to write"
+            )
         refuse_other_search(store, [chosen])
         refuse_spent(store, [one for one in planned.cohorts if one.dataset == chosen.dataset])
     stored = finished_runs(store) if store is not None else set()
