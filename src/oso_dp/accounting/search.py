@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # The distribution of the number of runs, as a truncated negative binomial's shape.
 SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
-_SMALLEST, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
+SMALLEST_NOISE, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
 _MOST = 10**9  # steps, runs
 _MOST_FOR_PLD = 200.0  # epsilon
 _MOST_STEPS_FOR_PLD = 2 * 10**6  # of all runs
@@ -79,9 +79,9 @@ class Search:
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
         """Epsilon at delta of the whole search when each step's sums together have nu."""
         check_delta(delta)
-        if not _SMALLEST <= noise_multiplier <= _LARGEST:
+        if not SMALLEST_NOISE <= noise_multiplier <= _LARGEST:
             raise OsoError(
-                f"noise multiplier {noise_multiplier:g}: must be {_SMALLEST:g} to {_LARGEST:g}"
+                f"noise multiplier {noise_multiplier:g}: must be {SMALLEST_NOISE:g} to {_LARGEST:g}"
             )
         event = self._event(noise_multiplier)
         if accountant == "pld":
@@ -111,10 +111,10 @@ class Search:
             return self._least(fresh, epsilon, delta, high, tolerance)
 
         quick = partial(fresh_accountant, "rdp_quick", self.sampling)
-        most, least = (self._cost(quick, nu, delta) for nu in (_SMALLEST, _LARGEST))
+        most, least = (self._cost(quick, nu, delta) for nu in (SMALLEST_NOISE, _LARGEST))
         if not least <= epsilon < most:
             return self._least(fresh, epsilon, delta, None, tolerance)
-        near = self._calibrated(quick, epsilon, delta, _SMALLEST, _LARGEST, 1e-3)
+        near = self._calibrated(quick, epsilon, delta, SMALLEST_NOISE, _LARGEST, 1e-3)
         if self.tuning_accounting != RANDOM_STOPPING:  # which looks at all orders together
             few = orders_around(self._best_order(quick, near, delta))
             at_few = partial(fresh_accountant, "rdp", self.sampling, few)
@@ -134,17 +134,17 @@ class Search:
         noise. So `high`, a noise that is a little more than enough, comes from a quicker one: RDP
         instead of PLD, RDP at whole orders instead of RDP. OsoError if no noise is within reach.
         """
-        low = _SMALLEST
+        low = SMALLEST_NOISE
         if high is not None:
             low = min(high, _LARGEST) / 1.1
-            while low > _SMALLEST and self._cost(fresh, low, delta) <= epsilon:
+            while low > SMALLEST_NOISE and self._cost(fresh, low, delta) <= epsilon:
                 low /= 1.1
-        low, high = max(low, _SMALLEST), min(high or _LARGEST, _LARGEST)
-        if low == _SMALLEST or high == _LARGEST:
+        low, high = max(low, SMALLEST_NOISE), min(high or _LARGEST, _LARGEST)
+        if low == SMALLEST_NOISE or high == _LARGEST:
             most, least = (self._cost(fresh, nu, delta) for nu in (low, high))
             if not least <= epsilon < most:
                 raise OsoError(
-                    f"epsilon {epsilon:g}: no noise multiplier between {_SMALLEST:g} and "
+                    f"epsilon {epsilon:g}: no noise multiplier between {SMALLEST_NOISE:g} and "
                     f"{_LARGEST:g} meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
                 )
         return self._calibrated(fresh, epsilon, delta, low, high, tolerance)

@@ -7,10 +7,12 @@ from typing import Any, ClassVar
 
 import torch
 from opacus import PrivacyEngine
+from opacus.accountants import IAccountant
 from opacus.accountants.utils import get_noise_multiplier
 from torch import nn
 from torch.utils.data import DataLoader
 
+from oso_dp.accounting.search import SMALLEST_NOISE, Search
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.given import check_number, settings_of
@@ -28,7 +30,9 @@ from oso_dp.opacus.refusals import (
 )
 from oso_dp.opacus.sanitize import seeded_generator
 from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
+from oso_dp.privacy.sampling import PoissonSampling
 
+_MOST_FOR_PRV = 100.0  # epsilon
 NO_QUANTILE = float("nan")
 NOT_TRIED = (
     "module: nobody could try whether it keeps the examples of a batch apart, as the guarantee "
@@ -140,6 +144,7 @@ class SanitizingEngine(PrivacyEngine):
                 f"have spent {spent:.3g} already; make an engine for each training"
             )
         steps = int(epochs * len(data_loader))
+        check_target(target_epsilon, target_delta, len(data_loader), steps, self.accountant)
         try:
             noise_multiplier = get_noise_multiplier(
                 target_epsilon=target_epsilon,
@@ -267,6 +272,23 @@ class AutoSPrivacyEngine(SanitizingEngine):
     """AUTO-S (Bu et al. 2023): each gradient is divided by its norm plus `stabiliser`."""
 
     method_name = "auto_s"
+
+
+def check_target(
+    epsilon: float, delta: float, batches: int, steps: int, accountant: IAccountant
+) -> None:
+    """OsoError for a budget so large that Opacus's search for its noise does not end."""
+    if accountant.mechanism() == "prv" and epsilon > _MOST_FOR_PRV:
+        raise OsoError(
+            f"target_epsilon {epsilon:g}: accountant prv takes minutes and gigabytes above "
+            f"{_MOST_FOR_PRV:g}; rdp does not"
+        )
+    most = Search(PoissonSampling(1 / batches), steps, 1).epsilon(SMALLEST_NOISE, delta)
+    if epsilon > most:
+        raise OsoError(
+            f"target_epsilon {epsilon:g}: must be at most {most:.4g}, which {steps} steps cost "
+            f"with the least noise multiplier that is looked for, {SMALLEST_NOISE:g}"
+        )
 
 
 def expected_size(loader: DataLoader) -> int:

@@ -1,0 +1,63 @@
+"""A budget that is very large: one line, or an answer, within seconds."""
+
+import time
+import warnings
+
+import pytest
+import torch
+from tests.opacus.made import QUIET, examples, loader_of, network
+
+from oso_dp.errors import OsoError
+from oso_dp.opacus import OnlinePrivacyEngine
+
+pytestmark = [
+    *(pytest.mark.filterwarnings(text) for text in QUIET),
+    pytest.mark.filterwarnings("ignore:Optimal order is the"),  # along Opacus's search
+]
+SECONDS = 20  # Opacus's search alone would go on for hours
+
+
+def noise_for(epsilon: float, accountant: str) -> tuple[OnlinePrivacyEngine, float]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine = OnlinePrivacyEngine(accountant=accountant)
+    model = network()
+    _, optimizer, _ = engine.make_private_with_epsilon(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=loader_of(*examples()),
+        target_epsilon=epsilon,
+        target_delta=1e-5,
+        epochs=1,
+        max_grad_norm=1.0,
+    )
+    return engine, optimizer.noise_multiplier
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "accountant", "message"),
+    [
+        (1e6, "rdp", r"^target_epsilon 1e\+06: must be at most \d[\d.]+, which \d+ steps cost"),
+        (1e300, "rdp", r"^target_epsilon 1e\+300: must be at most .*the least noise multiplier"),
+        (101.0, "prv", "^target_epsilon 101: accountant prv takes minutes .*above 100; rdp does"),
+        (1000.0, "prv", "^target_epsilon 1000: accountant prv"),
+        (1e6, "prv", r"^target_epsilon 1e\+06: accountant prv"),
+    ],
+)
+def test_a_budget_beyond_reach_is_refused_at_once(epsilon, accountant, message) -> None:
+    began = time.monotonic()
+    with pytest.raises(OsoError, match=message) as raised:
+        noise_for(epsilon, accountant)
+    assert "\n" not in str(raised.value)
+    assert time.monotonic() - began < SECONDS
+
+
+@pytest.mark.parametrize(("epsilon", "accountant"), [(500.0, "rdp"), (100.0, "prv")])
+def test_a_large_budget_within_reach_is_kept(epsilon, accountant) -> None:
+    began = time.monotonic()
+    engine, nu = noise_for(epsilon, accountant)
+    assert 0.05 <= nu < 0.3
+    batches = len(loader_of(*examples()))
+    engine.accountant.history = [(nu, 1 / batches, batches)]
+    assert 0.99 * epsilon < engine.accountant.get_epsilon(1e-5) <= epsilon
+    assert time.monotonic() - began < SECONDS
