@@ -12,6 +12,7 @@ from typing import Final
 
 from oso_dp.errors import Interrupted, OsoError, is_for_memory
 from oso_dp.files import reason
+from oso_dp.interrupts import SignalCame
 
 DONE: Final = 0
 REFUSED: Final = 2  # something that the user can mend; Python itself ends a fault of ours with 1
@@ -53,6 +54,10 @@ def ended(command: Callable[[], int | None]) -> int:
     except Interrupted as interrupted:
         with suppress(OSError):  # Ctrl-C may have ended whoever reads, too
             print(f"oso: {interrupted}", file=sys.stderr, flush=True)
+        return INTERRUPTED
+    except SignalCame as came:
+        with suppress(OSError):
+            print(f"oso: {came}: stopped before its end", file=sys.stderr, flush=True)
         return INTERRUPTED
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -1,10 +1,45 @@
-"""Signals that wait until a step is done."""
+"""Signals: those that wait until a step is done, and those that end a command at once."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+
+class SignalCame(BaseException):
+    """A signal, by name. No handler of errors takes it for one; nor does typer, for Ctrl-C's."""
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Inside of the block SIGINT and SIGTERM raise `SignalCame`, once; a second one acts as ever.
+
+    One that somebody ignores or handles already stays as it is, as does all in a thread that gets
+    no signals.
+    """
+    usual: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+    }
+    here = threading.current_thread() is threading.main_thread()
+    mine = [number for number in usual if here and signal.getsignal(number) is usual[number]]
+
+    def end(number: int, frame: FrameType | None) -> None:
+        restore()
+        raise SignalCame(signal.Signals(number).name)
+
+    def restore() -> None:
+        for number in mine:
+            signal.signal(number, usual[number])
+
+    for number in mine:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        restore()
 
 
 class Interrupts:

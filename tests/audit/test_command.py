@@ -32,7 +32,7 @@ def oso(monkeypatch):
         def fake(methods, faults, runs, *, seed, workers, mode):
             asked.update(methods=methods, faults=[fault.name for fault in faults])
             asked.update(runs=runs, seed=seed, workers=workers, mode=mode)
-            return iter(found)
+            return (one for one in found)
 
         monkeypatch.setattr(findings, "audit", fake)
         app = typer.Typer()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ def audit(
     seed: int = 0,
     workers: int = 1,
     mode: str = "",
-) -> Iterator[AuditFinding]:
+) -> Generator[AuditFinding, None, None]:
     """Each method with right code, then with each fault that concerns it, as they are found.
 
     With more than one worker, in processes of their own. `mode`: through the drop-in for Opacus in
@@ -113,13 +114,23 @@ def audit(
         yield from (find(*job) for job in jobs)
         return
     # Spawned, not forked: a fork of a process with threads may hang.
+    before = {*active_children()}
     with ProcessPoolExecutor(
-        min(workers, len(jobs)),
-        get_context("spawn"),
-        initializer=torch.set_num_threads,
-        initargs=(1,),
+        min(workers, len(jobs)), get_context("spawn"), initializer=_begin
     ) as pool:
-        yield from pool.map(find, *zip(*jobs, strict=True))
+        try:
+            yield from pool.map(find, *zip(*jobs, strict=True))
+        except BaseException:
+            # A pool that is left waits for its workers, and these for the end of minutes of work.
+            for worker in {*active_children()} - before:
+                worker.terminate()
+            raise
+
+
+def _begin() -> None:
+    """In each worker. Ctrl-C reaches all of a terminal's processes: who leads ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
 
 
 def find(

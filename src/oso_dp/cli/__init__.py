@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from oso_dp.errors import OsoError
 from oso_dp.exits import ended
 from oso_dp.extras import needed_by
+from oso_dp.interrupts import ended_by_signals
 from oso_dp.spinning import spin_briefly
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 def main() -> None:
     """Entry point: run the command that the arguments name, and exit (`oso_dp.exits`)."""
     spin_briefly()
-    sys.exit(ended(_command))
+    sys.exit(ended(_stoppable))
+
+
+def _stoppable() -> int:
+    with ended_by_signals():
+        return _command()
 
 
 def _command() -> int:

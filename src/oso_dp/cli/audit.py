@@ -6,6 +6,7 @@ import csv
 import importlib
 import io
 import sys
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,18 +57,20 @@ def audit(
     planted = _faults("opacus_faults" if opacus else "faults") if faults else {}
     torch.set_num_threads(1)  # small tensors; more threads cost more than they bring
     findings = []
-    for finding in findings_of(
+    audited = findings_of(
         method or (list(engines()) if opacus else private_methods()),
         planted.values(),
         runs,
         seed=seed,
         workers=workers,
         mode=opacus,
-    ):
-        findings.append(finding)
-        code = planted[finding.fault].says if finding.fault else "right code"
-        said = f"{finding.method}, {code}: {finding.verdict} ({finding.seconds:.1f} s)"
-        print(said, file=sys.stderr, flush=True)
+    )
+    with closing(audited):  # and its workers, whatever ends this
+        for finding in audited:
+            findings.append(finding)
+            code = planted[finding.fault].says if finding.fault else "right code"
+            said = f"{finding.method}, {code}: {finding.verdict} ({finding.seconds:.1f} s)"
+            print(said, file=sys.stderr, flush=True)
     if output is not None:
         with atomic_write(output) as file:
             file.write(_csv(findings).encode())

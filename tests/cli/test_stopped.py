@@ -1,0 +1,128 @@
+"""A command that gets a signal ends at once: one line, status 130, no process behind it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from oso_dp.interrupts import SignalCame, ended_by_signals
+
+# A command that says when it is at work, and works for longer than the test.
+AT_WORK = """
+import sys, time
+from {module} import {owner}
+def work(*arguments, **more):
+    print("at work", flush=True)
+    time.sleep(60)
+{owner}.{name} = work
+from oso_dp.cli import main
+sys.argv = ["oso", *{arguments!r}]
+main()
+"""
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+CALIBRATE = ["--epsilon", "3", "--examples", "60000", "--batch-size", "512", "--epochs", "1"]
+
+
+def children(pid: int) -> set[int]:
+    """Of this process, and theirs, by /proc."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has ended
+    below, size = {pid}, 0
+    while size < len(below):
+        size = len(below)
+        below |= {child for child, parent in parents.items() if parent in below}
+    return below - {pid}
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def started(code: str | list[str], **more) -> subprocess.Popen:
+    command = [sys.executable, *(["-c", code] if isinstance(code, str) else code)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    ("module", "owner", "name", "arguments"),
+    [
+        (
+            "oso_dp.accounting.search",
+            "Search",
+            "noise_multiplier",
+            ["calibrate", *CALIBRATE, "--runs", "1"],
+        ),
+        ("oso_dp.reporting.page", "build", "build_report", ["report", "results"]),
+    ],
+)
+def test_a_command_says_which_signal_ended_it(repo, number, module, owner, name, arguments) -> None:
+    code = AT_WORK.format(module=module, owner=owner, name=name, arguments=arguments)
+    with started(code, cwd=repo) as process:
+        try:
+            assert process.stdout.readline() == "at work\n"
+            process.send_signal(number)
+            _, error = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert (process.returncode, error) == (130, f"oso: {number.name}: stopped before its end\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_audit_leaves_no_process_behind(tmp_path, number) -> None:
+    """The signal reaches the leader alone, as from `kill` or a scheduler."""
+    arguments = ["-m", "oso_dp", "audit", "--method", "online", "--method", "fixed_threshold"]
+    with started([*arguments, "--runs", "200000", "--workers", "2"], cwd=tmp_path) as process:
+        workers: set[int] = set()
+        try:
+            began = time.monotonic()
+            # Two workers, and the keeper of their shared resources; until they are at work.
+            while time.monotonic() - began < 60 and len(workers) < 3:
+                workers = children(process.pid)
+                time.sleep(0.1)
+            assert len(workers) >= 3
+            time.sleep(3)
+            process.send_signal(number)
+            output, error = process.communicate(timeout=20)
+            waited = time.monotonic()
+            while time.monotonic() - waited < 10 and any(map(alive, workers)):
+                time.sleep(0.1)
+            assert not any(map(alive, workers))
+        finally:
+            for pid in (*workers, process.pid):
+                if alive(pid):
+                    os.kill(pid, signal.SIGKILL)
+    assert (process.returncode, output) == (130, "")
+    assert error == f"oso: {number.name}: stopped before its end\n"
+
+
+def test_what_is_ignored_stays_so_and_all_is_as_before() -> None:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as of a job in a shell's background
+        with ended_by_signals():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            with pytest.raises(SignalCame, match=r"^SIGTERM$"):
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # a second one acts at once
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    with ended_by_signals():
+        pass
+    assert {number: signal.getsignal(number) for number in SIGNALS} == before
