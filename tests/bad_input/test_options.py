@@ -28,7 +28,7 @@ CASES = [
     (["data", "ag_news", "--unknown-words", "", "--output", "x.npz"], "unknown_words '': allowed"),
     (["data", "glyphs", "--words", 0, "--output", "x.npz"], "glyphs has no words to choose"),
     (["data", "glyphs", "--words", 15, "--output", "x.npz"], "glyphs has no words to choose"),
-    (["data", "runes", "--output", "x.npz"], "unknown data set 'runes'"),
+    (["data", "runes", "--output", "x.npz"], "data set 'runes': not known; allowed are mnist,"),
     # Missing.
     (["calibrate", *SEARCH], "--epsilon: must be given"),
     (["calibrate", "--epsilon", 3], "--examples: must be given"),

@@ -149,4 +149,6 @@ def test_probes_look_at_public_data_only(oso, place) -> None:
     assert prepare(oso)[0] == 0
     for command in ("cosine", "signs"):
         where = ["--cohort", NAMES[0], "--data", "data.npz", "--output", "out.csv"]
-        refused(oso(command, "--plan", "plan.json", *where), "for data that need protection")
+        refused(
+            oso(command, "--plan", "plan.json", *where), "patients is not public, and this looks"
+        )

@@ -159,7 +159,8 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
     ("cohort", "steps", "message"),
     [
         ("glyphs.online.k2.eps3", [10**6], "--steps .*: each once, and at most the run's 10"),
-        ("glyphs.online.k2.eps3", [1, 1], "--steps .*: each once"),
+        ("glyphs.online.k2.eps3", [2, 3, 2], "^--steps 2, 3, 2: each once"),
+        ("glyphs.online.k2.eps3", None, "^--steps: must be given, at most the run's 10: .* 950"),
         ("glyphs.no_dp.k2.nonprivate", [1], "has no privacy"),
     ],
 )

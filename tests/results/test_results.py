@@ -106,7 +106,7 @@ def test_a_run_measured_twice_with_different_outcomes_is_refused(write, tmp_path
 
 def test_a_planned_run_that_is_nowhere_is_named(write, tmp_path) -> None:
     """A store that was moved away after its parts had skipped what it held."""
-    with pytest.raises(OsoError, match=r"1 planned runs are neither there .* first is r9"):
+    with pytest.raises(OsoError, match=r"1 planned run is neither there .* first is r9"):
         collect([write("a", "r1")], tmp_path / "store", expected=["r1", "r9"])
     assert not list((tmp_path / "store").glob("*.parquet"))
 

@@ -87,10 +87,13 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
         look=_look(control, options.worker),
         say=say,
     )
+    # With --skip-missing all of them are missing, so that leaving some out leaves nothing.
+    leave_out = ", or leave the data set out with --only or --skip-missing"
+    instead = "; there are no others to go on with" if options.skip_missing else leave_out
     for name in {cohort.data_file for cohort, _ in campaign.left} & missing:
         raise OsoError(
             f"{options.data / name}: no such file; `oso data {users[name].dataset} --output "
-            "...` makes it, or leave the data set out with --only or --skip-missing"
+            f"...` makes it{instead}"
         )
     names = ", ".join(plan.name for plan in plans)
     say(

@@ -14,7 +14,10 @@ def cosine(
     data: Annotated[Path, typer.Option(help="What `oso data` wrote.")],
     output: Annotated[Path, typer.Option(help="The CSV file to write.")],
     steps: Annotated[
-        list[int] | None, typer.Option(min=1, help="A step to look at; may be repeated.")
+        list[int] | None,
+        typer.Option(
+            min=1, help="A step to look at; may be repeated [the paper's: 100, 250, 500, 750, 950]."
+        ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
 ) -> None:
@@ -37,8 +40,14 @@ def cosine(
     check_output(output, "a table of cosines", is_ours, [plan, data])
     chosen, device, arrays = read_inputs(plan, cohort, data)
     at = tuple(steps or STEPS)
+    if max(at) > chosen.steps and not steps:
+        raise OsoError(
+            f"--steps: must be given, at most the run's {chosen.steps}: without it, step {max(at)} "
+            "is looked at, too"
+        )
     if len(set(at)) != len(at) or max(at) > chosen.steps:
-        raise OsoError(f"--steps {at}: each once, and at most the run's {chosen.steps}")
+        named = ", ".join(map(str, at))
+        raise OsoError(f"--steps {named}: each once, and at most the run's {chosen.steps}")
     torch.set_num_threads(threads)
     task = task_of(chosen, device)
     with own_gpu(device):

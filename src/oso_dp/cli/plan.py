@@ -37,6 +37,10 @@ def plan(
     from oso_dp.study.workload import workload
 
     study = load_config(config)
+    try:
+        every = cohorts(study)
+    except OsoError as error:  # of a grid, which the configuration's checks do not lay out
+        raise OsoError(f"{config}: {error}") from None
     if output is None and prices is not None:
         raise OsoError("--prices: needs --output, the plan whose searches are meant")
     if output is not None:
@@ -49,8 +53,8 @@ def plan(
     if output is not None:
         check_folder(Path(study.results), "results")
         check_folder(Path(study.report), "report")
-        refuse_other_search(Path(study.results), cohorts(study))
-        refuse_spent(Path(study.results), cohorts(study))
+        refuse_other_search(Path(study.results), every)
+        refuse_spent(Path(study.results), every)
         made = make_plan(study)
         with writing(output):
             write_plan(made, output)
@@ -60,4 +64,4 @@ def plan(
         from oso_dp.analysis.search_costs import write_costs
 
         write_costs(output, prices)
-    print(workload(study, cohorts(study), finished_runs(Path(study.results))))
+    print(workload(study, every, finished_runs(Path(study.results))))

@@ -62,8 +62,8 @@ def recommend(
         f"{nu:.4g} ({part})" if part else f"{nu:.4g}" for part, nu in noise.items()
     )
     print(
-        f"  noise multiplier {said_noise}, runs of {one.steps} steps, epsilon {epsilon:g} at delta "
-        f"{delta:g}"
+        f"  noise multiplier {said_noise}, runs of {one.steps} step{'s' * (one.steps != 1)}, "
+        f"epsilon {epsilon:g} at delta {delta:g}"
     )
     print("It rests on these runs; gains are over Online's searched grid under the same budget:")
     for line in best.rests_on:

@@ -233,12 +233,13 @@ def say(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:
         print(json_text(entry))
         return
     runs = f"{entry['runs']} run" + "s" * (entry["runs"] != 1)
+    steps = f"{entry['steps']} step" + "s" * (entry["steps"] != 1)
     if entry["selection"] == RANDOM_STOPPING:
         runs = f"a random number of runs (mean {entry['runs']}), of which one is released,"
     if "trials" in entry:
         runs = f"one final run, after {len(entry['trials'])} trials of {runs},"
     print(
-        f"noise multiplier {entry['noise_multiplier']:.4f} for {runs} of {entry['steps']} steps "
+        f"noise multiplier {entry['noise_multiplier']:.4f} for {runs} of {steps} "
         f"at sampling rate {entry['sampling_rate']:.5f}: "
         f"epsilon {entry['epsilon']:.4g}, delta {entry['delta']!r} ({entry['accountant']})"
     )

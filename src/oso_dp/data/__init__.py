@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oso_dp.data.catalogue import DATASETS, UNKNOWN_WORDS, DatasetInfo, dataset_info
-from oso_dp.data.installed import OWN, info_of, installed_names, load_installed
+from oso_dp.data.installed import GROUP, OWN, info_of, installed_names, load_installed
 from oso_dp.errors import OsoError
 from oso_dp.outputs import check_output
 
@@ -62,6 +62,12 @@ def prepare(
     is then as it was.
     """
     own = is_own(dataset, data_version)
+    if not own and dataset not in DATASETS:
+        offered = ", ".join(sorted({*installed_names()})) or "nothing"
+        raise OsoError(
+            f"data set {dataset!r}: not known; allowed are {', '.join(DATASETS)}, and what "
+            f"installed packages offer in {GROUP}: {offered}"
+        )
     info = info_of(dataset, OWN) if own else dataset_info(dataset)
     preparation = _preparation(info, words, unknown_words, data_version)
     output = Path(output)

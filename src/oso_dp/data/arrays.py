@@ -93,14 +93,7 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
     Raises OsoError, naming the file, if it is missing, truncated, damaged or of another kind.
     """
     path = Path(path)
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise OsoError(
-            f"{path}: cannot read this data file ({reason(error)}); prepare the data set first"
-        ) from error
-    if not is_arrays_file(path):
-        raise OsoError(f"{path}: truncated, or not a data file of oso; {_HINT}")
+    _refuse_foreign(path)
     try:
         # Numpy stops reading where an array's header tells it to, which may be short of the
         # checksum at the end of an entry; so all checksums are verified first.
@@ -128,11 +121,23 @@ def _entries(path: Path) -> Iterator[Any]:
 
 def read_provenance(path: Path) -> dict:
     """Only a data file's provenance; OsoError as by `load_arrays`."""
+    _refuse_foreign(path)
     try:
         with _entries(path) as file:
             return dict(parse_json(file["provenance"].item()))
     except Exception as error:  # as above
         raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
+
+
+def _refuse_foreign(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise OsoError(
+            f"{path}: cannot read this data file ({reason(error)}); prepare the data set first"
+        ) from error
+    if not is_arrays_file(path):  # somebody else's, perhaps: nothing to remove
+        raise OsoError(f"{path}: truncated, or not a data file of oso, which `oso data` writes")
 
 
 def is_arrays_file(path: Path, of: str | None = None) -> bool:

@@ -20,8 +20,16 @@ def read_inputs(plan: Path, cohort: str, data: Path) -> tuple[PlannedCohort, str
     chosen = planned.cohort(cohort)
     if not chosen.private:
         raise OsoError(f"cohort {cohort}: has no privacy, so there is nothing to compare")
+    if not chosen.public:
+        raise OsoError(
+            f"{plan}: {chosen.dataset} is not public, and this looks at the data without privacy; "
+            "allowed is public data"
+        )
     if chosen.randomness != "seeded":
-        raise OsoError(f"{plan}: randomness system is for data that need protection; these do not")
+        raise OsoError(
+            f"{plan}: randomness system says that the data need protection, and this looks at them "
+            "without privacy; of public data, plan with randomness seeded"
+        )
     check_affordable([chosen])
     arrays = load_prepared(data, chosen.dataset, chosen.preparation)
     return chosen, planned.device, arrays

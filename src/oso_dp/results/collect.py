@@ -94,8 +94,9 @@ def _merged(store: Path, results: list[Results], expected: Iterable[str]) -> Res
     runs = runs.drop_duplicates("run_id", keep="first", ignore_index=True)
     missing = set(expected) - set(runs["run_id"])
     if missing:
+        planned = f"{len(missing)} planned runs are" if len(missing) > 1 else "1 planned run is"
         raise OsoError(
-            f"{store}: {len(missing)} planned runs are neither there nor in the parts (the first "
+            f"{store}: {planned} neither there nor in the parts (the first "
             f"is {min(missing)}); remove the study's folder `parts` and train again"
         )
     evaluations = pd.concat([result.evaluations for result in results], ignore_index=True)

@@ -62,7 +62,10 @@ class Plan:
         for cohort in self.cohorts:
             if cohort.name == name:
                 return cohort
-        raise OsoError(f"cohort {name!r}: not in the plan of study {self.name!r}")
+        raise OsoError(
+            f"cohort {name!r}: not in the plan of study {self.name!r}; its "
+            f"{len(self.cohorts):,} are {', '.join(one.name for one in self.cohorts)}"
+        )
 
 
 def make_plan(config: StudyConfig) -> Plan:

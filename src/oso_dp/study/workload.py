@@ -44,7 +44,8 @@ class Workload:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {self.private.runs:,} private runs in {self.private.cohorts} cohorts "
+            f"{self.name}: {self.private.runs:,} private runs in {self.private.cohorts} cohort"
+            f"{'s' * (self.private.cohorts != 1)} "
             f"and {self.plain.runs:,} NoDP runs in {self.plain.cohorts}; {self.stored:,} of "
             f"them stored already; about {self.hours:,.1f} hours ahead on 2 CPU cores"
         )
