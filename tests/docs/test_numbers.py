@@ -1,0 +1,52 @@
+"""Numbers on the pages that follow from the code alone, to their last digit."""
+
+import math
+import re
+
+import pytest
+
+from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
+from oso_dp.models import build_model
+from oso_dp.privacy.sampling import PoissonSampling
+
+MNIST, DELTA = PoissonSampling(512 / 60_000), 1e-5
+STEPS = math.ceil(10 * 60_000 / 512)
+ROW = re.compile(r"^\| (\d) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", re.M)
+
+
+@pytest.mark.parametrize("column", ["composition", "logarithmic", "geometric", "poisson"])
+def test_what_each_way_to_stop_asks_for(repo, column) -> None:
+    page = (repo / "docs/random-stopping.md").read_text(encoding="utf-8")
+    assert f"| {column} |" in page.replace("Poisson |", "poisson |")
+    place = 2 + ["composition", "logarithmic", "geometric", "poisson"].index(column)
+    rows = ROW.findall(page)
+    assert [row[:2] for row in rows] == [("3", "9"), ("3", "81"), ("9", "9"), ("9", "81")]
+    for row in rows:
+        stopped = column != "composition"
+        way = RANDOM_STOPPING if stopped else COMPOSITION
+        shape = {"shape": SHAPES[column]} if stopped else {}
+        search = Search(MNIST, STEPS, int(row[1]), way, **shape)
+        assert row[place] == f"{search.noise_multiplier(float(row[0]), DELTA):.3f}"
+
+
+def test_the_length_of_a_gradient_by_noise_alone(repo) -> None:
+    page = (repo / "docs/auto-dog.md").read_text(encoding="utf-8")
+    size = sum(p.numel() for p in build_model("cnn").parameters())
+    sigma = Search(MNIST, STEPS, 1).noise_multiplier(3.0, DELTA) / 512  # nu C / B, with C = 1
+    assert f"squared length is {size * sigma**2:.2f} by noise alone" in page
+
+
+def test_the_sizes_of_the_report(repo) -> None:
+    """To a megabyte: a report grows with the results."""
+    page = (repo / "docs/artifact.md").read_text(encoding="utf-8")
+    said = re.search(r"the report (\d+) MB \(its page (\d+) MB\)", page)
+    whole = sum(path.stat().st_size for path in (repo / "reports").rglob("*") if path.is_file())
+    sizes = whole, (repo / "reports/index.html").stat().st_size
+    for megabytes, size in zip(map(int, said.groups()), sizes, strict=True):
+        assert abs(megabytes - size / 1e6) < 1
+
+
+def test_the_settings_are_said_to_be_arguments_of_make_private(repo) -> None:
+    text = " ".join((repo / "docs/opacus.md").read_text(encoding="utf-8").split())
+    assert "`threshold_rate` and its like, are arguments of both, too" in text
