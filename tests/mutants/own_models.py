@@ -3,6 +3,7 @@
 from fault import Fault, in_streams
 
 T = "tests/private/"
+EARLY = T + "test_ended_early.py"
 NOISY = "tests/privacy/test_noisy_share.py"
 BOOKS, SAID = T + "test_search_books.py", T + "test_search_said.py"
 TRAIN, REFUSED, SAVED = T + "test_train_private.py", T + "test_refused.py", T + "test_saved.py"
@@ -79,8 +80,8 @@ OWN_MODELS = [
     ),
     in_search(
         "search: the other trainings are not paid for",
-        "paid = Paid(ended.ledger, (*others, *lost), scores=scores.ledger)",
-        "paid = Paid(ended.ledger, lost, scores=scores.ledger)",
+        "            (*others, *lost),\n",
+        "            lost,\n",
     ),
     in_search(
         "search: a training that was broken off is not paid for",
@@ -170,9 +171,53 @@ OWN_MODELS = [
     Fault(
         "search: going on, the validation examples' cost is forgotten",
         "private/train.py",
-        "paid = replace(spent, ledger=ended.ledger)",
-        "paid = replace(spent, ledger=ended.ledger, scores=None)",
+        "paid = replace(spent, ledger=ended.ledger, not_made=ended.not_made)",
+        "paid = Paid(ended.ledger, spent.others, not_made=ended.not_made)",
         SAID,
+    ),
+    in_train(
+        "own model: a training that ended early costs the steps that it made",
+        "missing = steps_not_made(ledger, self.last_step - ledger.step_count, noise_multiplier)",
+        "missing = None",
+        EARLY,
+    ),
+    Fault(
+        "own model: steps that were not made are left out of epsilon",
+        "private/paid.py",
+        "return epsilon_of([*self.ledgers(), *counted], delta, accountant)",
+        "return epsilon_of(self.ledgers(), delta, accountant)",
+        EARLY,
+    ),
+    Fault(
+        "own model: a saved statement need not say how many steps were not made",
+        "private/statement.py",
+        "            and self.not_made == paid.uncalled\n",
+        "",
+        EARLY,
+    ),
+    in_search(
+        "search: what was never begun costs nothing where somebody stopped it",
+        "never = (len(candidates) - len(runs) - len(lost)) * first.steps",
+        "never = 0",
+        EARLY,
+    ),
+    in_search(
+        "search: a training that diverged costs the steps that it made",
+        'if ended.not_made is None or ended.status != "diverged":',
+        "if True:",
+        EARLY,
+    ),
+    in_search(
+        "search: the rest of a training that somebody stopped costs nothing",
+        'run[1].status == "interrupted"]',
+        "False]",
+        EARLY,
+    ),
+    in_search(
+        "search: a candidate without a score costs the validation examples nothing",
+        "scores=_of_all(scores, len(candidates)),",
+        "scores=scores.ledger,",
+        EARLY,
     ),
     Fault(
         "search: the statement says the training's epsilon of the validation examples",

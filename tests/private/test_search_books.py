@@ -74,6 +74,7 @@ def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, ho
         made = search(evaluate=evaluate)
         assert [(tried.status, tried.score) for tried in made.tried] == [("finished", -math.inf)]
         assert made.best.ledger.step_count == 2
+        assert (made.best.status, made.best.paid.uncalled) == ("finished", 4)
     assert len(ends) == 1
 
 

@@ -166,14 +166,19 @@ def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> N
     begun = train(evaluate=interrupt, evaluate_every=5, progress=True, **SEEDED)
     assert begun.status == "interrupted"
     assert begun.ledger.step_count == 5
-    assert 0 < begun.epsilon < 3
-    assert "stopped at step 5 of 16: epsilon" in capsys.readouterr().err
+    so_far = epsilon_of([begun.ledger], 1e-5)
+    assert so_far < 2.5
+    said = capsys.readouterr().err
+    assert f"stopped at step 5 of 16: these steps cost epsilon {so_far:.4g} of 3, at" in said
+    assert f"the statement's {begun.epsilon:.4g} counts all that were planned" in said
     assert signal.getsignal(signal.SIGINT) is before
     # The rest, at the same noise but for the last digits, is what it would have been.
     rest = train(after=begun, epochs=11 / 8, **SEEDED)
     assert rest.status == "finished"
     assert rest.ledger.step_count == 16
+    assert rest.epsilon == epsilon_of([rest.ledger], 1e-5)
     assert 2.99 < rest.epsilon <= 3
+    assert "It went on after somebody had stopped it" in str(rest.statement)
     assert rest.history.step == list(range(1, 17))
     nu = [nu for nu, _ in rest.ledger.releases()]
     assert nu == pytest.approx([nu[0]] * len(nu), rel=1e-3)
@@ -215,7 +220,8 @@ def test_a_training_that_diverges_says_so_and_gives_no_broken_weights(train, mod
     made = train(learning_rate=1e38, initial_threshold=1e6)
     assert made.status == "diverged"
     assert torch.equal(flat(made.model), flat(model))
-    assert 0 < made.epsilon <= 3
+    assert made.ledger.step_count < made.paid.uncalled
+    assert 2.99 < made.epsilon <= 3
 
 
 def test_the_loop_is_the_studys(monkeypatch, train) -> None:

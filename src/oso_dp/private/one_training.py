@@ -19,7 +19,7 @@ from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.private.choices import Choices
-from oso_dp.private.paid import Paid
+from oso_dp.private.paid import Paid, steps_not_made
 from oso_dp.private.progress_bar import ProgressBar
 from oso_dp.private.statement import Statement, every_release, tuning_of
 from oso_dp.private.trained import History, PrivateModel
@@ -47,6 +47,7 @@ class Ended:
     run_id: str
     state: dict[str, Any]
     stopped: bool  # whether Ctrl-C came, also in the last step, which it cannot interrupt
+    not_made: Ledger | None = None  # the steps that were planned besides, had it not ended early
 
 
 class OneTraining:
@@ -120,7 +121,10 @@ class OneTraining:
         # Weights that are not finite are nobody's: of a training that diverged, the first ones.
         weights = (training.state.evaluated if training.alive else problem.first)[0]
         model, state = self.own.with_weights(weights.cpu()), dict(vars(training.state))
-        return Ended(model, training.ledger(0), history, status, self.run.run_id, state, stopped)
+        ledger = training.ledger(0)
+        missing = steps_not_made(ledger, self.last_step - ledger.step_count, noise_multiplier)
+        name = self.run.run_id
+        return Ended(model, ledger, history, status, name, state, stopped, missing)
 
     def described(
         self, ended: Ended, budget: Budget, paid: Paid, scored: str = "", validation: int = 0
@@ -140,6 +144,8 @@ class OneTraining:
             sampling_rate=self.sampling.rate,
             steps=ended.ledger.step_count,
             planned_steps=self.last_step,
+            not_made=paid.uncalled,
+            went_on=self._went_on(),
             method=self.choices.method,
             releases=every_release(ended.ledger),
             randomness=self.choices.randomness,
@@ -152,6 +158,14 @@ class OneTraining:
         return PrivateModel(
             ended.model, paid, statement, ended.history, ended.status, ended.run_id, ended.state
         )
+
+    def _went_on(self) -> bool:
+        """Whether somebody had stopped what this goes on from, or a search that it won."""
+        after = self.after
+        if after is None:
+            return False
+        stopped = after.status == "interrupted" or after.paid.not_made is not None
+        return stopped or after.statement.went_on
 
 
 def _check_goes_on(
@@ -231,7 +245,8 @@ def _train(training: Training, bar: ProgressBar | None) -> tuple[str, bool]:
     except Exception as error:  # of the user's model, loss, data or `evaluate`
         error.add_note(
             f"{training.ledger(0).step_count} steps were released before; whoever saw anything of "
-            "them has to count them as spent"
+            f"them has to count all {training.task.steps} that were planned as spent, since the "
+            "moment of an error may tell something"
         )
         raise
     finally:

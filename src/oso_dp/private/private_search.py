@@ -26,7 +26,7 @@ from oso_dp.private.budget import Budget, noise_for
 from oso_dp.private.candidates import Candidate, candidates_of
 from oso_dp.private.examples import examples_of
 from oso_dp.private.one_training import Ended, OneTraining
-from oso_dp.private.paid import STOPPING_SHAPES, Paid, Stopping
+from oso_dp.private.paid import STOPPING_SHAPES, Paid, Stopping, steps_not_made
 from oso_dp.private.scoring import NoisyScores, PublicScores, Right, Scores, most_likely
 from oso_dp.private.trained import History, PrivateModel
 from oso_dp.training.own_model import Loss, OwnModel
@@ -91,9 +91,9 @@ def search_private(
     progress: whether lines show how far it is; under random stopping none do.
     training: further arguments of `train_private`.
 
-    Ctrl-C ends a search by composition: what was released is paid for and returned; a training that
-    is broken off by another Ctrl-C counts as if it had ended. Under random stopping nothing is
-    released then.
+    Ctrl-C ends a search by composition: what was released is returned, and paid for with all that
+    was planned, as when a training ends may tell of what it released; so are those that diverge.
+    Under random stopping nothing is released then.
 
     Raises OsoError, one line, before anything is trained, for whatever does not fit together.
     """
@@ -141,14 +141,44 @@ def search_private(
         runs, every = [_best_of(drawn, train, scores)], []
     candidate, ended, value = max(runs, key=lambda run: run[2])
     if stopping is None:
-        others = tuple(run[1].ledger for run in runs if run[1] is not ended)
-        paid = Paid(ended.ledger, (*others, *lost), scores=scores.ledger)
+        others = tuple(_with_unmade(run[1]) for run in runs if run[1] is not ended)
+        never = (len(candidates) - len(runs) - len(lost)) * first.steps
+        early = [run[1] for run in runs if run[1] is ended or run[1].status == "interrupted"]
+        never += sum(one.not_made.step_count for one in early if one.not_made is not None)
+        unmade = steps_not_made(ended.ledger, never, noise)
+        paid = Paid(
+            ended.ledger,
+            (*others, *lost),
+            scores=_of_all(scores, len(candidates)),
+            not_made=unmade,
+        )
     else:
         ended = replace(ended, run_id=name)  # its number would tell how many there were at least
         at_most = Stopping(mean, law, whole)
         paid = Paid(ended.ledger, stopping=at_most, scores=scores.ledger_of_one())
     best = first.described(ended, budget, paid, scores.said, scores.examples)
     return PrivateSearch(best, candidate.point, value, scores.std, every)
+
+
+def _with_unmade(ended: Ended) -> Ledger:
+    """What it released, and if it diverged the steps that it would have made.
+
+    These count for good; those of one that somebody stopped only until training goes on.
+    """
+    if ended.not_made is None or ended.status != "diverged":
+        return ended.ledger
+    return replace(ended.ledger, steps=[*ended.ledger.steps, *ended.not_made.steps])
+
+
+def _of_all(scores: Scores, candidates: int) -> Ledger | None:
+    """What the scores of all candidates cost: how many had one depends on how trainings ended."""
+    one, made = scores.ledger_of_one(), scores.ledger
+    if one is None or made is None:
+        return None
+    missing = candidates - made.step_count
+    return replace(
+        made, steps=[*made.steps, *((query, missing) for query, _ in one.steps if missing)]
+    )
 
 
 Run = tuple[Candidate, Ended, float]

@@ -15,7 +15,7 @@ from oso_dp.private.paid import Paid
 class Statement:
     """Printed with a model and saved with it. Every field is public."""
 
-    epsilon: float  # of what the ledger holds, at delta
+    epsilon: float  # of what the ledger holds, and of `not_made` steps, at delta
     delta: float
     budget: float  # the epsilon that was asked for
     accountant: str
@@ -31,6 +31,8 @@ class Statement:
     scored: str = ""  # on what a search scored its models
     validation_examples: int = 0  # private ones, on which they were scored
     validation_epsilon: float | None = None  # that each of these is protected by, at delta
+    not_made: int = 0  # steps that were planned, not made, and count all the same
+    went_on: bool = False  # after somebody had stopped it
     unit: str = UNIT
     neighbouring: str = NEIGHBOURING
 
@@ -42,6 +44,7 @@ class Statement:
             f"Protected: {self.unit}. Neighbours: {self.neighbouring}.",
             f"Released: {self.steps} of {self.planned_steps} steps of {self.method}, and with them "
             "the weights, thresholds and learning rates after every step.",
+            *self._ended_early(),
             f"Each step: a Poisson batch at sampling rate {self.sampling_rate:.6g} of "
             f"{self.examples} examples. Sums: {sums}.",
             f"Tuning: {self.tuning}{self.scored and f' Scored on {self.scored}.'}",
@@ -51,6 +54,26 @@ class Statement:
             self.versions,
         ]
         return "\n".join(lines)
+
+    def _ended_early(self) -> list[str]:
+        """What the number of steps, which may depend on the data, does to epsilon."""
+        lines = []
+        if self.not_made:
+            lines.append(
+                f"Epsilon counts {self.not_made} steps more, which were planned and not made: when "
+                "a training ends may tell something."
+            )
+        elif self.steps < self.planned_steps and "random number" not in self.tuning:
+            lines.append(  # statements of before this was counted
+                "Epsilon is of the steps that were made. That holds if their number was not chosen "
+                "by what was released, as it is where a training diverges."
+            )
+        if self.went_on:
+            lines.append(
+                "It went on after somebody had stopped it; steps that were not made then do not "
+                "count. That holds if the moment was not chosen by looking at what was released."
+            )
+        return lines
 
     def _validation(self) -> list[str]:
         if self.validation_epsilon is None:
@@ -71,6 +94,7 @@ class Statement:
             )
             and self.tuning == tuning_of(paid)
             and self.steps == ledger.step_count
+            and self.not_made == paid.uncalled
             and self.sampling_rate == ledger.sampling.rate
             and self.releases in (every_release(ledger), _of_last_kind(ledger))
             and (self.validation_examples > 0) == (paid.scores is not None)

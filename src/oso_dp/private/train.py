@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from torch import nn
 
+from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.private.budget import Budget, noise_for
 from oso_dp.private.choices import Choices
@@ -78,7 +79,9 @@ def train_private(
     it with the noise that what is left of epsilon asks for. C, rho and the momentum go on, too.
     progress: whether a bar shows how far it is.
 
-    Ctrl-C ends it after a step: what was released is paid for and returned.
+    Ctrl-C ends it after a step: what was released is returned, and paid for with all steps that
+    were planned, as it is where a training diverges. `after` it, what is left of the budget by the
+    steps that were made can be spent, if the moment of stopping was not chosen by looking at them.
 
     Raises OsoError, one line, before anything is trained, for whatever does not fit together.
     """
@@ -109,7 +112,8 @@ def train_private(
         training.sampling, training.steps, epsilon, delta, accountant, spent.ledgers()
     )
     ended = training(noise, progress)
-    paid = replace(spent, ledger=ended.ledger)
+    # Steps that an earlier training left unmade do not count any more: see docs/privacy.md.
+    paid = replace(spent, ledger=ended.ledger, not_made=ended.not_made)
     earlier = None if after is None else after.statement
     made = training.described(
         ended,
@@ -119,10 +123,12 @@ def train_private(
         validation=0 if earlier is None else earlier.validation_examples,
     )
     if made.status == "interrupted" and progress:
-        statement = made.statement
+        statement, so_far = made.statement, epsilon_of(paid.ledgers(), delta, accountant)
         print(
-            f"stopped at step {statement.steps} of {statement.planned_steps}: epsilon "
-            f"{statement.epsilon:.4g} of {epsilon:g} is spent, at delta {delta:g}",
+            f"stopped at step {statement.steps} of {statement.planned_steps}: these steps cost "
+            f"epsilon {so_far:.4g} of {epsilon:g}, at delta {delta:g}; the statement's "
+            f"{statement.epsilon:.4g} counts all that were planned, since the moment of a stop may "
+            "tell something",
             file=sys.stderr,
         )
     return made

@@ -68,8 +68,8 @@ class History:
 class PrivateModel:
     """What `train_private` gives.
 
-    status: finished, interrupted (what was released is paid for, and training can go on), or
-    diverged (a weight was no longer finite).
+    status: finished, interrupted (training can go on), or diverged (a weight was no longer
+    finite). The last two are paid for as if they had finished.
     """
 
     model: nn.Module  # a copy of the one that was given, with the new weights
@@ -87,7 +87,10 @@ class PrivateModel:
 
     @property
     def epsilon(self) -> float:
-        """What was spent, at delta: computed from the ledger, at most the budget."""
+        """What is guaranteed, at delta: computed from the ledger, at most the budget.
+
+        Of all planned steps, also where the training ended early.
+        """
         return self.statement.epsilon
 
     @property

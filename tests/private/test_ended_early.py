@@ -1,0 +1,134 @@
+"""A training that ended early costs what was planned: its end may tell of what it released."""
+
+import json
+import signal
+from dataclasses import replace
+
+import pytest
+from torch import nn
+
+from oso_dp import load_private
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.private import trained
+from oso_dp.private.paid import Paid
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+
+BREAKS = {"method": "fixed_threshold", "threshold": 1e6}
+
+
+def interrupt(model: nn.Module) -> float:
+    signal.raise_signal(signal.SIGINT)
+    return 0.0
+
+
+HOW = {
+    "diverged": {"learning_rate": 1e38, **BREAKS},
+    "interrupted": {"evaluate": interrupt, "evaluate_every": 1},
+}
+
+
+@pytest.mark.parametrize("status", HOW)
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_epsilon_is_that_of_the_planned_steps(train, status, accountant) -> None:
+    """The same whenever it ended, and within the budget to the last digit."""
+    whole = {"batch_size": 400, "epochs": 4, "accountant": accountant}
+    made = train(**HOW[status], **whole)
+    assert made.status == status
+    assert (made.ledger.step_count, made.paid.uncalled) == (1, 3)
+    finished = train(**{**HOW[status], "learning_rate": 0.1, "evaluate": None}, **whole)
+    assert (finished.status, finished.paid.not_made) == ("finished", None)
+    assert made.epsilon == pytest.approx(finished.epsilon, rel=1e-9)
+    assert 2.99 < made.epsilon <= 3.0
+    assert epsilon_of([made.ledger], 1e-5, accountant) < 2.0
+    text = str(made.statement)
+    assert "Released: 1 of 4 steps" in text
+    assert "Epsilon counts 3 steps more, which were planned and not made" in text
+    assert "Epsilon counts" not in str(finished.statement)
+
+
+def test_what_a_stopped_training_left_unmade_can_be_spent_and_is_said(train) -> None:
+    begun = train(**HOW["interrupted"], batch_size=400, epochs=4)
+    more = train(after=begun, batch_size=400, epochs=9)
+    assert more.ledger.step_count == 10
+    assert more.paid.not_made is None
+    assert 2.99 < more.epsilon <= 3.0
+    assert more.statement.went_on
+    assert train(after=more, batch_size=400, epsilon=4.0).statement.went_on  # for good
+    again = train(after=begun, batch_size=400, epochs=9, **HOW["interrupted"])
+    assert (again.ledger.step_count, again.paid.uncalled) == (2, 8)
+    assert 2.99 < again.epsilon <= 3.0
+
+
+def test_each_training_of_a_search_counts_whole(search) -> None:
+    grid = {"learning_rate": [0.1, 1e38, 0.2]}
+    best = search(grid, epochs=3, **BREAKS).best
+    assert best.paid.not_made is None
+    assert [ledger.step_count for ledger in best.paid.ledgers()] == [3, 3, 3]
+    assert 2.99 < best.epsilon <= 3.0
+    gone = search({"learning_rate": [1e38, 2e38]}, epochs=3, **BREAKS).best
+    assert (gone.status, gone.ledger.step_count, gone.paid.uncalled) == ("diverged", 1, 2)
+    assert 2.99 < gone.epsilon <= 3.0
+
+
+def test_a_search_that_was_stopped_counts_what_it_never_began(search, train) -> None:
+    """Three trainings of four steps; somebody stops the second after its first step."""
+    calls = []
+
+    def evaluate(model: nn.Module) -> float:
+        calls.append(model)
+        return interrupt(model) if len(calls) == 5 else 0.0
+
+    best = search(epochs=4, evaluate=evaluate, evaluate_every=1).best
+    assert [ledger.step_count for ledger in best.paid.ledgers()] == [4, 1]
+    assert best.paid.uncalled == best.statement.not_made == 3 + 4
+    assert 2.99 < best.epsilon <= 3.0
+    more = train(after=best, batch_size=400, epochs=7)
+    assert more.paid.not_made is None
+    assert more.statement.went_on
+    assert 2.99 < more.epsilon <= 3.0
+
+
+def test_what_diverged_in_a_search_counts_for_good(search, train) -> None:
+    grid = {"learning_rate": [0.1, 1e38]}
+    best = search(grid, epochs=3, epsilon=2.0, **BREAKS).best
+    more = train(after=best, batch_size=400, epochs=3, **BREAKS)
+    assert [ledger.step_count for ledger in more.paid.ledgers()] == [6, 3]
+
+
+def test_every_candidates_score_counts(search, data) -> None:
+    """That one has none depends on a training that may have seen the same people."""
+    grid = {"learning_rate": [0.1, 1e38]}
+    best = search(grid, **BREAKS, validation=data).best
+    assert best.paid.scores.step_count == 2
+    assert 2.99 < best.statement.validation_epsilon <= 3.0
+
+
+@pytest.fixture
+def saved(train, model, tmp_path):
+    made = train(**HOW["interrupted"], batch_size=400, epochs=4)
+    made.save(tmp_path / "a model")
+    return made, tmp_path / "a model"
+
+
+def test_it_is_saved_and_held_against_the_ledger(saved, model) -> None:
+    made, path = saved
+    back = load_private(path, model)
+    assert (back.statement, back.paid) == (made.statement, made.paid)
+    assert not replace(made.statement, not_made=0).describes(made.paid)
+    assert not made.statement.describes(replace(made.paid, not_made=None))
+
+
+def test_a_file_of_before_still_loads(saved, model) -> None:
+    made, path = saved
+    content = load_checkpoint(path, trained._FORMAT)
+    content.pop("fingerprint")
+    paid = json.loads(content["paid"])
+    del paid["not_made"]
+    statement = json.loads(content["statement"])
+    del statement["not_made"], statement["went_on"]
+    statement["epsilon"] = epsilon_of([made.ledger], 1e-5)
+    texts = {"paid": json.dumps(paid), "statement": json.dumps(statement)}
+    save_checkpoint(path, trained._FORMAT, {**content, **texts})
+    back = load_private(path, model)
+    assert back.paid == Paid(made.ledger)
+    assert "Epsilon is of the steps that were made" in str(back.statement)
