@@ -16,6 +16,8 @@ from fault import (
     in_sums,
 )
 
+TRIAL = G + "test_trial.py"
+
 PARTS = P + "test_clipping_parts.py"
 
 SENSITIVITY = [
@@ -263,9 +265,37 @@ SENSITIVITY = [
     Fault(
         "models are trained without a look at whether they mix examples",
         "training/loop.py",
-        "            check_independence(exact, first,",
-        "            dict(",
+        "        check_model(self.code, first, *problem.examples.none(), classes)\n",
+        "",
         LOOP,
+    ),
+    Fault(
+        "models that are float32 alone are trained without that look",
+        "gradients/trial.py",
+        "            _check_rounded(rounded, flat, inputs, targets, number)\n",
+        "            pass\n",
+        TRIAL,
+    ),
+    Fault(
+        "a mixture of one per cent passes where a model is float32 alone",
+        "gradients/trial.py",
+        "Tolerance(2e-5, 1e-4), 3",
+        "Tolerance(2e-5, 1e-2), 3",
+        TRIAL,
+    ),
+    Fault(
+        "what holds in one draw is trained",
+        "gradients/trial.py",
+        "    for draw in range(DRAWS):\n        check_independence(",
+        "    for draw in range(0):\n        check_independence(",
+        TRIAL,
+    ),
+    Fault(
+        "a loss that is float32 alone is tried in float64 at that type's tolerance",
+        "gradients/trial.py",
+        "return outputs.dtype == losses.dtype == torch.float64",
+        "return outputs.dtype == torch.float64",
+        TRIAL,
     ),
     Fault(
         "a little mixing of examples passes",

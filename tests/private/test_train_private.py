@@ -128,6 +128,20 @@ def test_data_of_any_form_are_the_same_data(train, data) -> None:
         torch.testing.assert_close(other, first, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0]), reduction="none"),
+        lambda outputs, y: nn.functional.cross_entropy(
+            outputs, y, weight=torch.tensor([1.0, 2.0]), reduction="none"
+        ),
+    ],
+)
+def test_weights_of_classes_are_float32_and_train(train, loss) -> None:
+    made = train(loss=loss, batch_size=400)
+    assert (made.status, made.ledger.step_count) == ("finished", 2)
+
+
 def test_pieces_change_memory_only(train) -> None:
     torch.testing.assert_close(
         flat(train(piece=7, **SEEDED).model), flat(train(**SEEDED).model), rtol=1e-4, atol=1e-5

@@ -4,7 +4,7 @@ One forward and one backward pass give each layer's input a_i and the loss's gra
 layer's output, for each example i. From these a rule per kind of layer has the norms and sums:
 `linear`, `conv2d`, `conv1d` (transposed ones, too), `sequence_linear`, `embedding`, `normalisation`
 in closed form, `functional` for any other layer. `registry` has which, `forms` how one is called.
-`independence` tries, when training starts, whether these are right for the model at hand, and
+`trial` and `independence` try, when training starts, whether these are right for the model, and
 `precision` says how products are computed.
 """
 
@@ -12,6 +12,7 @@ from oso_dp.gradients.batch import BatchGradients
 from oso_dp.gradients.code import GradientCode
 from oso_dp.gradients.independence import check_independence
 from oso_dp.gradients.precision import PRECISIONS, Precision, find_precision, slow_reason
+from oso_dp.gradients.trial import check_model
 
 __all__ = [
     "PRECISIONS",
@@ -19,6 +20,7 @@ __all__ = [
     "GradientCode",
     "Precision",
     "check_independence",
+    "check_model",
     "find_precision",
     "slow_reason",
 ]

@@ -39,17 +39,18 @@ def check_independence(
     targets: Tensor,
     tolerance: Tolerance | None = None,
     classes: int = 2,
+    draw: int = 0,
 ) -> None:
     """OsoError if the examples' gradients in a batch are not those that each has alone.
 
     flat [P]: gives the parameters' scale, and the precision in which to compute. `tolerance`: by
     default the one of that precision (`TOLERANCES`). inputs, targets [*, ...]: their shapes and
     types alone are looked at, so they may be empty; whole numbers are made up as 0 and 1, targets
-    from 0 to below `classes`.
+    from 0 to below `classes`. draw: with another one, other examples and parameters are made up.
     Compared are, for two sizes of a batch, the losses, the norms, whole and by layer, and two
     weighted sums; and the outputs of one example in company that is far larger.
     """
-    random = torch.Generator().manual_seed(0)
+    random = torch.Generator().manual_seed(draw)
 
     def like(given: Tensor, shape: Sequence[int], below: int = 2) -> Tensor:
         if not given.is_floating_point():
@@ -96,6 +97,8 @@ def _check_losses(
             for x, y in zip(inputs, targets, strict=True)
         ]
     )
+    if not alone.isfinite().all():
+        raise OsoError("loss: is not finite (NaN or infinite) on made-up examples")
     for few in (list(range(MANY)), list(FEW)):
         together = code.losses(flat[None], inputs[None, few], targets[None, few])[0]
         if not _close(together, alone[few], float(alone.abs().max()), tolerance):

@@ -1,0 +1,202 @@
+"""Models and losses that are float32 and nothing else are tried in it, and still may not mix."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientCode, check_model, trial
+from oso_dp.models.losses import cross_entropy
+
+LABELS = torch.zeros(0, dtype=torch.int64)
+WEIGHT = torch.tensor([1.0, 2.0, 0.5])
+
+
+def check(model: nn.Module, loss=cross_entropy, shape=(6,), whole: bool = False) -> None:
+    torch.manual_seed(1)
+    flat = nn.utils.parameters_to_vector(model.parameters()).detach()
+    inputs = torch.zeros(0, *shape, dtype=torch.int64 if whole else torch.float32)
+    check_model(GradientCode(model, loss), flat, inputs, LABELS, (2, 3))
+
+
+def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets, weight=WEIGHT, reduction="none")
+
+
+class Float(nn.Module):
+    """Its forward pass is in float32 from the first line."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x.float())
+
+
+class Hot(Float):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(F.one_hot(x, 5).float().flatten(1))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.last = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        zeros = torch.zeros(1, len(x), 4)
+        return self.last(self.lstm(x.view(-1, 2, 3), (zeros, zeros))[0][:, -1])
+
+
+class ByFloats(nn.Module):
+    """Products of float32 factors, whatever its parameters are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x).float()
+
+
+def deep(layers: int, unit) -> list[nn.Module]:
+    widths = [6, *[32] * (layers - 1), 3]
+    made: list[nn.Module] = []
+    for place in range(layers):
+        made += [nn.Linear(widths[place], widths[place + 1]), unit()]
+    return made[:-1]
+
+
+@pytest.mark.parametrize(
+    ("model", "loss"),
+    [
+        (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(weight=WEIGHT, reduction="none")),
+        (lambda: nn.Linear(6, 3), weighted),
+        (lambda: Float(nn.Linear(6, 3)), cross_entropy),
+        (Recurrent, cross_entropy),
+        (ByFloats, cross_entropy),
+        (lambda: nn.Linear(6, 3), lambda outputs, y: cross_entropy(outputs.float(), y)),
+    ],
+)
+def test_what_is_float32_alone_passes(model, loss) -> None:
+    for seed in range(5):
+        torch.manual_seed(seed)
+        check(model(), loss)
+
+
+def test_one_hot_words_pass() -> None:
+    check(Hot(nn.Linear(20, 3)), shape=(4,), whole=True)
+
+
+@pytest.mark.parametrize("unit", [nn.ReLU, nn.Tanh])
+@pytest.mark.parametrize("layers", [1, 3, 10])
+def test_rounding_stays_far_below_the_narrow_tolerance(layers, unit, monkeypatch) -> None:
+    """A tenth of it holds for twenty networks, each asked once: several draws are for kinks."""
+    tenth = trial.Tolerance(*(part / 10 for part in trial.NARROW))
+    monkeypatch.setattr(trial, "NARROW", tenth)
+    monkeypatch.setattr(trial, "DRAWS", 1)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        check(Float(*deep(layers, unit)))
+
+
+class Mixing(nn.Module):
+    """Takes a share of its neighbour along: forward, or in the backward pass alone."""
+
+    def __init__(self, share: float, shown: bool) -> None:
+        super().__init__()
+        self.share, self.shown = share, shown
+
+    def forward(self, x: Tensor) -> Tensor:
+        other = self.share * x.roll(1, 0)
+        return x + other if self.shown else Backward.apply(x, self.share)
+
+
+class Backward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, share: float) -> Tensor:
+        ctx.share = share
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        return gradient + ctx.share * gradient.roll(1, 0), None
+
+
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("share", [1.0, 0.01, 1e-3])
+@pytest.mark.parametrize("layers", [1, 3, 10])
+def test_what_mixes_in_float32_is_refused(layers, share, shown) -> None:
+    """Also a tenth of what the tolerance for one draw would let pass."""
+    made = deep(layers, nn.Tanh)
+    with pytest.raises(OsoError, match=r"^model: "):
+        check(Float(*made[:1], Mixing(share, shown), *made[1:], nn.Linear(3, 3)))
+
+
+class Sorted(nn.Module):
+    """Its last layer sees the examples in the order of their values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x.float()).tanh()
+        order = hidden.detach().sum(dim=1).argsort()
+        return self.last(hidden[order])[order.argsort()]
+
+
+def test_another_order_in_float32_is_refused() -> None:
+    with pytest.raises(OsoError, match=r"^model: "):
+        check(Sorted())
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [
+        lambda losses: losses - losses.detach().min(),
+        lambda losses: losses + 1e-3 * losses.mean(),
+    ],
+)
+def test_a_float32_loss_that_mixes_is_refused(mixing) -> None:
+    with pytest.raises(OsoError, match="loss: an example's loss is another in a batch of 7"):
+        check(nn.Linear(6, 3), lambda outputs, targets: mixing(weighted(outputs, targets)))
+
+
+def test_a_class_of_weights_is_tried_in_float64() -> None:
+    """A loss that is a module goes along, and a mixture of 1e-6 is seen."""
+
+    class Leaning(nn.CrossEntropyLoss):
+        def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            losses = super().forward(outputs, targets)
+            return losses + 1e-6 * losses.mean()
+
+    loss = Leaning(weight=WEIGHT, reduction="none")
+    with pytest.raises(OsoError, match="loss: an example's loss is another"):
+        check(nn.Linear(6, 3), loss)
+    assert loss.weight.dtype is torch.float32
+
+
+def test_what_fails_in_any_type_is_one_line() -> None:
+    with pytest.raises(OsoError, match="model, loss: fail on made-up examples: element 0") as error:
+        check(nn.Linear(6, 3), lambda outputs, y: cross_entropy(outputs, y).detach())
+    assert "\n" not in str(error.value)
+
+
+def test_a_loss_that_is_no_number_is_said() -> None:
+    with pytest.raises(OsoError, match="loss: is not finite"):
+        check(nn.Linear(6, 3), lambda outputs, y: cross_entropy(outputs, y) * torch.nan)
+
+
+def test_each_draw_has_to_hold(monkeypatch) -> None:
+    """One that a model happens to pass is not enough."""
+
+    def in_the_last_one(*asked) -> None:
+        if asked[4] != trial.NARROW and asked[6] == trial.DRAWS - 1:
+            raise OsoError("model: mixes")
+
+    monkeypatch.setattr(trial, "check_independence", in_the_last_one)
+    with pytest.raises(OsoError, match="model: mixes"):
+        check(nn.Linear(6, 3), weighted)
