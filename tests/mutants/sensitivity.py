@@ -291,13 +291,6 @@ SENSITIVITY = [
         TRIAL,
     ),
     Fault(
-        "a loss that is float32 alone is tried in float64 at that type's tolerance",
-        "gradients/trial.py",
-        "return outputs.dtype == losses.dtype == torch.float64",
-        "return outputs.dtype == torch.float64",
-        TRIAL,
-    ),
-    Fault(
         "a little mixing of examples passes",
         "gradients/independence.py",
         "torch.float32: Tolerance(1e-4,",

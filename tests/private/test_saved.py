@@ -135,3 +135,31 @@ def test_another_model_and_no_file_are_refused(saved, tmp_path) -> None:
         load_private(saved[1], other)
     with pytest.raises(OsoError, match="no such file"):
         load_private(tmp_path / "b", other)
+
+
+def test_saving_writes_over_nothing_but_the_same_training(saved, train, tmp_path) -> None:
+    made, path = saved
+    made.save(path)
+    train(after=made, epsilon=4.0).save(path)  # it went on
+    later = path.read_bytes()
+    for other in (made, train()):  # of the one that went on, an earlier state is another
+        with pytest.raises(OsoError, match=r"a model\.oso: exists and is another training's model"):
+            other.save(path)
+    assert path.read_bytes() == later
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    for place in (notes, tmp_path):
+        with pytest.raises(OsoError, match="exists and is not a model that oso saved; name"):
+            made.save(place)
+    assert notes.read_text() == "mine"
+    path.write_bytes(later[:-1])
+    with pytest.raises(OsoError, match="exists and is not a model that oso saved"):
+        made.save(path)
+
+
+def test_no_path_is_one_line(saved, model) -> None:
+    for path in (None, 5, ""):
+        with pytest.raises(OsoError, match=r"path .*: must be a file's name"):
+            saved[0].save(path)
+        with pytest.raises(OsoError, match=r"path .*: must be a file's name"):
+            load_private(path, model)

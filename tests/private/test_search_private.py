@@ -191,8 +191,9 @@ def test_a_seeds_search_repeats_and_the_systems_does_not(search) -> None:
 def test_the_result_is_saved_and_comes_back(search, model, other_data, tmp_path) -> None:
     for how in ({}, {**RANDOM, "mean_runs": 5}):
         best = search(validation=other_data, **how).best
-        best.save(tmp_path / "best")
-        back = load_private(tmp_path / "best", model)
+        path = tmp_path / f"best of {len(how)}"
+        best.save(path)
+        back = load_private(path, model)
         assert back.statement == best.statement
         assert back.paid == best.paid
 

@@ -5,7 +5,7 @@ classes, or a forward pass make zeros, that are float32 and fit nothing else. In
 made-up examples is no judge: where rounding puts an example on the other side of a ReLU's kink,
 gradients differ by far more than by rounding, and a tolerance for that would let a mixture of one
 per cent through. So there are several draws. What mixes examples does so in all of them, and passes
-if it adds less than 1e-4 of a gradient: more is not to be told in float32.
+if it adds less than 1e-4 of a gradient: less is not to be told in float32.
 """
 
 import copy

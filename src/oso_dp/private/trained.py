@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,13 @@ class PrivateModel:
         return self.statement.delta
 
     def save(self, path: str | Path) -> None:
-        """One file: weights, ledger, statement, history. OsoError where it cannot be written."""
+        """One file: weights, ledger, statement, history.
+
+        OsoError where it cannot be written, or the path has another file than one that this
+        training, or what it went on from, was saved as.
+        """
+        place = _path(path)
+        _check_writable(place, self.run_id)
         own = OwnModel(self.model)
         content = {
             "shapes": own.shapes,
@@ -111,7 +118,27 @@ class PrivateModel:
             "state": self.state,
             "weights": own.weights(torch.device("cpu")),
         }
-        save_checkpoint(Path(path), _FORMAT, content)
+        save_checkpoint(place, _FORMAT, content)
+
+
+def _path(path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise OsoError(f"path {path!r}: must be a file's name")
+    return Path(path)
+
+
+def _check_writable(path: Path, run_id: str) -> None:
+    """A run that goes on has its own name behind that of the run before."""
+    if not os.path.lexists(path):
+        return
+    try:
+        content = load_checkpoint(path, _FORMAT)
+    except Exception:  # no model, or a damaged one: both may be worth something to somebody
+        content = None
+    if content is None:
+        raise OsoError(f"{path}: exists and is not a model that oso saved; name another file")
+    if not f"{run_id}/".startswith(f"{content.get('run_id')}/"):
+        raise OsoError(f"{path}: exists and is another training's model; name another file")
 
 
 def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
@@ -119,7 +146,7 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
 
     Epsilon is computed again from the ledger. OsoError for a file that is damaged or was changed.
     """
-    place = Path(path)
+    place = _path(path)
     if not place.is_file():
         raise OsoError(f"{path}: no such file")
     own = OwnModel(model)
