@@ -46,6 +46,11 @@ class Of(Dataset):
         return self.examples[index]
 
 
+class Broken(Of):
+    def __getitem__(self, index: int):
+        raise KeyError("row")
+
+
 X, Y = np.zeros((9, 6), dtype=np.float32), np.zeros(9, dtype=np.int64)
 
 
@@ -63,6 +68,16 @@ X, Y = np.zeros((9, 6), dtype=np.float32), np.zeros(9, dtype=np.int64)
         (Stream(), "data: an IterableDataset cannot be sampled"),
         (Of(), "data: there are no examples"),
         (Of(X[0], X[0]), "data: each example must be a pair"),
+        (
+            {"x": X},
+            "data: must be (inputs, targets) or a data set with a length and an index, not d",
+        ),
+        (Broken(X, Y), "data: gives no example at index 0 (KeyError: 'row')"),
+        (
+            (X, Y + 2),
+            "data: targets hold 2; for this model's 2 outputs the loss takes classes from",
+        ),
+        ((X, Y - 1), "data: targets hold -1; for this model's 2 outputs"),
         (42, "data: must be (inputs, targets) or a data set with a length and an index, not int"),
         ((X[:, :5], Y), "model: fails on three examples of shape [5], targets of shape []"),
     ],
@@ -102,6 +117,11 @@ def test_what_a_method_sets_by_itself(train, method, given, message) -> None:
         (lambda outputs: outputs, "model: fails on three examples"),
         ("cross entropy", "loss: must be callable, not str"),
         (
+            lambda outputs, targets: outputs.detach().sum(dim=1),
+            "model, loss: fail on made-up examples: element 0",
+        ),
+        (lambda outputs, targets: outputs.sum(dim=1) * torch.nan, "loss: is not finite (NaN or"),
+        (
             lambda outputs, targets: outputs.sum(dim=1) * outputs.mean(),
             "is another in a batch of 7 than alone",
         ),
@@ -123,6 +143,21 @@ def frozen_in_part() -> nn.Module:
     model = nn.Sequential(nn.Linear(6, 2))
     model[0].bias.requires_grad_(False)
     return model
+
+
+def spoilt(value: float) -> nn.Module:
+    model = nn.Sequential(nn.Linear(6, 2))
+    with torch.no_grad():
+        model[0].weight[0, 0] = value
+    return model
+
+
+class Rooted(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(6, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs.sqrt())
 
 
 class Centred(nn.Module):
@@ -166,6 +201,10 @@ def test_a_loss_that_mixes_by_a_later_class(train, data) -> None:
         (frozen_in_part(), "model: layer '0' is frozen in part"),
         (nn.Sequential(nn.Linear(6, 2), nn.BatchNorm1d(2)), "layer '1' is a BatchNorm1d"),
         (nn.Sequential(nn.Linear(6, 2), nn.Dropout()), "layer '1' drops out at random"),
+        (nn.LazyLinear(2), "model: parameter 'weight' has no shape yet; call the model once"),
+        (spoilt(torch.nan), "model: parameter '0.weight' holds values that are not finite"),
+        (spoilt(torch.inf), "model: parameter '0.weight' holds values that are not finite"),
+        (Rooted(), "model: its output is not finite (NaN or infinite) on a made-up example"),
         (Centred(), "model: its output for an example"),
         (Counting(), "model: changes a buffer of its own while it computes"),
     ],
@@ -192,6 +231,10 @@ def test_model(train, model, message) -> None:
         ({"accountant": "gdp"}, "accountant 'gdp': not known; allowed are rdp, pld"),
         ({"precision": "float16"}, "precision 'float16': allowed are float32"),
         ({"device": "tpu9"}, "device 'tpu9': not known; allowed are cpu, cuda"),
+        ({"device": "mps"}, "device 'mps': is not for this; allowed are cpu, cuda"),
+        ({"device": "meta"}, "device 'meta': is not for this; allowed are cpu, cuda"),
+        ({"evaluate": 0.5}, "evaluate: must be callable, not float"),
+        ({"after": "model.oso"}, "after: must be what train_private gave, not str"),
         ({"randomness": "seeded"}, "seed: goes with randomness='seeded'"),
         ({"seed": 1}, "seed: goes with randomness='seeded'"),
         ({"randomness": "dice"}, "randomness 'dice': not known; allowed are seeded, system"),

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
+from oso_dp import OsoError
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import Search
 from oso_dp.methods import find_method
@@ -228,6 +229,19 @@ def test_an_error_of_the_users_says_what_was_released(train) -> None:
     with pytest.raises(KeyError) as error:
         train(evaluate=evaluate, evaluate_every=7)
     assert error.value.__notes__[0].startswith("7 steps were released before;")
+
+
+@pytest.mark.parametrize("gave", [None, "half", [0.5], torch.zeros(2)])
+def test_an_evaluation_that_is_no_number_says_so_and_what_was_released(train, gave) -> None:
+    with pytest.raises(OsoError, match=r"evaluate: gave .*, not a number") as error:
+        train(evaluate=lambda model: gave, evaluate_every=1, batch_size=400)
+    assert error.value.__notes__[0].startswith("1 steps were released before;")
+
+
+def test_what_a_loss_ignores_is_no_class_that_is_refused(train, data) -> None:
+    targets = data[1].clone()
+    targets[:5] = -100
+    assert train(data=(data[0], targets), batch_size=400).status == "finished"
 
 
 def test_a_training_that_diverges_says_so_and_gives_no_broken_weights(train, model) -> None:

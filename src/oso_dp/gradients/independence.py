@@ -83,6 +83,8 @@ def check_outputs(code: GradientCode, flat: Tensor, inputs: Tensor, tolerance: f
     with torch.no_grad():
         here = code.outputs(flat, torch.stack((one, second, third)))[0]
         there = code.outputs(flat, torch.stack((before, one, after)))[1]
+    if not here.isfinite().all():
+        raise OsoError("model: its output is not finite (NaN or infinite) on a made-up example")
     if not _close(here, there, 0.1 * float(here.abs().max()), tolerance):
         raise OsoError(f"model: its output for an example {MIXES}")
 

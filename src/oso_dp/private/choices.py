@@ -55,6 +55,8 @@ class Choices:
             raise OsoError(f"precision {self.precision!r}: allowed are {', '.join(PRECISIONS)}")
         if (self.randomness == "seeded") != (self.seed is not None):
             raise OsoError("seed: goes with randomness='seeded', which goes with a seed")
+        if self.evaluate is not None and not callable(self.evaluate):
+            raise OsoError(f"evaluate: must be callable, not {type(self.evaluate).__name__}")
         self.run("checked")
 
     def trained_by(self) -> Method:
@@ -101,4 +103,10 @@ class Choices:
             raise OsoError(f"device {self.device!r}: not known; allowed are cpu, cuda") from None
         if device.type == "cuda" and not torch.cuda.is_available():
             raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
+        if device.type not in ("cpu", "cuda"):
+            raise OsoError(f"device {self.device!r}: is not for this; allowed are cpu, cuda")
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise OsoError(
+                f"device {self.device!r}: there are {torch.cuda.device_count()} CUDA devices here"
+            )
         return device

@@ -1,6 +1,6 @@
 """A user's training data as the loop takes it: tensors, arrays, or a map-style data set."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,8 @@ def examples_of(data: Any, device: torch.device, argument: str = "data") -> Exam
                     f"{argument}: {name} hold values that are not finite (NaN or infinite)"
                 )
         return TensorExamples(inputs.to(device), targets.to(device))
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    no_mapping = not isinstance(data, Mapping)
+    if no_mapping and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         if len(data) == 0:
             raise OsoError(f"{argument}: there are no examples")
         return DatasetExamples(data, device, argument)
@@ -56,7 +57,14 @@ class DatasetExamples:
     def __init__(self, dataset: Dataset[Any], device: torch.device, argument: str = "data") -> None:
         self.dataset: Any = dataset
         self.device, self.argument = device, argument
-        self.empty = tuple(part[:0] for part in self._fetch([0]))
+        try:
+            self.empty = tuple(part[:0] for part in self._fetch([0]))
+        except OsoError:
+            raise
+        except Exception as error:  # whatever a data set may do, or what only looks like one
+            line = " ".join(str(error).split())
+            name = type(error).__name__
+            raise OsoError(f"{argument}: gives no example at index 0 ({name}: {line})") from error
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -25,7 +25,7 @@ from oso_dp.private.statement import Statement, every_release, tuning_of
 from oso_dp.private.trained import History, PrivateModel
 from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.loop import Training, Watch, advance
-from oso_dp.training.own_model import Loss, OwnModel, classes_of
+from oso_dp.training.own_model import Loss, OwnModel, check_targets, classes_of
 from oso_dp.training.problem import Examples, Problem, Recipe
 from oso_dp.training.schedule import CONSTANT, rate_factor
 
@@ -103,6 +103,7 @@ class OneTraining:
         history = History() if after is None else after.history.copy()
         code = self.own.code(self.loss, self.examples, recipe.products, place)
         first = self.own.weights(place)
+        check_targets(code, first, self.examples)
         problem = Problem(
             code,
             self.examples,
@@ -221,7 +222,12 @@ def _scores(
     def scores(weights: Tensor) -> list[SplitScore]:
         if evaluate is None:
             return []
-        return [SplitScore("given", float(evaluate(own.with_weights(weights.cpu()))), 0.0)]
+        value: Any = evaluate(own.with_weights(weights.cpu()))
+        try:
+            score = float(value)
+        except (TypeError, ValueError, RuntimeError):
+            raise OsoError(f"evaluate: gave {type(value).__name__}, not a number") from None
+        return [SplitScore("given", score, 0.0)]
 
     return scores
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 from torch import nn
 
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.private.budget import Budget, noise_for
 from oso_dp.private.choices import Choices
@@ -86,6 +87,8 @@ def train_private(
     Raises OsoError, one line, before anything is trained, for whatever does not fit together.
     """
     budget = Budget(epsilon, delta, accountant)
+    if after is not None and not isinstance(after, PrivateModel):
+        raise OsoError(f"after: must be what train_private gave, not {type(after).__name__}")
     start = {"learning_rate": learning_rate, "threshold": threshold, "quantile": quantile}
     laid = {"schedule": schedule, "averaging": averaging}
     goes_on_by = None if after is None else after.statement.method

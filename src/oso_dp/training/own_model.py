@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientCode, Precision
 from oso_dp.training.problem import Examples
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+_TRIED = 50  # kinds of targets
 
 
 class OwnModel:
@@ -29,6 +31,12 @@ class OwnModel:
         self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.trained:
             raise OsoError("model: has no parameter that requires a gradient")
+        for name, parameter in model.named_parameters():
+            if is_lazy(parameter):
+                raise OsoError(
+                    f"model: parameter {name!r} has no shape yet; call the model once, on an "
+                    "example, before it trains"
+                )
         for name, layer in model.named_modules():
             if isinstance(layer, _DropoutNd) and layer.training and layer.p > 0:
                 raise OsoError(
@@ -79,7 +87,15 @@ class OwnModel:
     def code(
         self, loss: Loss, examples: Examples, precision: Precision, device: torch.device
     ) -> GradientCode:
-        """OsoError for a loss that is not one per example, or a model that does not take these."""
+        """OsoError for a loss that is not one per example, or a model that does not take these.
+
+        Also for first weights that are not finite.
+        """
+        for name, parameter in self.model.named_parameters():
+            if not parameter.isfinite().all():
+                raise OsoError(
+                    f"model: parameter {name!r} holds values that are not finite (NaN or infinite)"
+                )
         code = GradientCode(self.recipe(device), _per_example(loss), precision)
         inputs, targets = (part.new_zeros(3, *part.shape[1:]) for part in examples.none())
         weights = self.weights(device)
@@ -120,6 +136,40 @@ def classes_of(code: GradientCode, weights: Tensor, examples: Examples) -> int:
     except Exception:  # whatever a loss may do with a target that it does not know
         return 2
     return max(2, outputs.shape[1])
+
+
+def check_targets(code: GradientCode, weights: Tensor, examples: Examples) -> None:
+    """OsoError for a target that is no class of the loss, which fails at it in mid-training.
+
+    Of examples that are tensors, with whole targets [n] and outputs [n, K]; on the host, where such
+    a failure does no harm.
+    """
+    targets = getattr(examples, "targets", None)
+    inputs, none = examples.none()
+    outputs = code.outputs(weights, inputs.new_zeros(1, *inputs.shape[1:])).detach().cpu()
+    if targets is None or none.is_floating_point() or none.dim() != 1 or outputs.dim() != 2:
+        return
+    classes = outputs.shape[1]
+    loss: Any = code.loss
+    if isinstance(loss, nn.Module):
+        loss = copy.deepcopy(loss).cpu()
+
+    def takes(target: int) -> bool:
+        try:
+            loss(outputs, torch.tensor([target]))
+        except (IndexError, RuntimeError, ValueError):
+            return False
+        return True
+
+    if not (takes(0) and takes(classes - 1)):  # a loss of another kind
+        return
+    others = targets[(targets < 0) | (targets >= classes)].unique()[:_TRIED].tolist()
+    refused = [target for target in others if not takes(target)]
+    if refused:
+        raise OsoError(
+            f"data: targets hold {refused[0]}; for this model's {classes} outputs the loss takes "
+            f"classes from 0 to {classes - 1}"
+        )
 
 
 def _per_example(loss: Any) -> Loss:
