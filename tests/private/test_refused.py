@@ -280,6 +280,12 @@ class TestAfter:
             ({"data": (X, Y), "batch_size": 2}, "after: was trained on 400 examples, these are 9"),
             ({"batch_size": 40}, "after: was trained with batch_size 50; the ledger has"),
             ({"method": "auto_s"}, "after: was trained by 'online', not by 'auto_s'"),
+            ({"learning_rate": 0.2}, "after: its learning_rate goes on; learning_rate 0.2 would"),
+            ({"model": nn.Linear(6, 2)}, "model: after goes on with the model that it has, a Seq"),
+            (
+                {"model": nn.Sequential(nn.Linear(6, 2))},
+                "model: after goes on with the model that it has, a Sequential; this Sequential is",
+            ),
             ({"averaging": 0.9}, "after: was trained without averaging, which must stay so"),
             (
                 {"randomness": "seeded", "seed": 1},

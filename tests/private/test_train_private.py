@@ -211,6 +211,24 @@ def test_what_is_left_of_a_budget_is_spent_and_no_more(train) -> None:
     assert first.ledger.step_count == 16
 
 
+def test_going_on_takes_the_starting_values_that_were(train) -> None:
+    """A script says the same again; other ones would do nothing."""
+    begins = {"method": "fixed_quantile", "quantile": 0.6, "learning_rate": 0.2}
+    first = train(batch_size=400, **begins)
+    more = train(after=first, batch_size=400, epsilon=4.0, **begins)
+    assert more.history.learning_rate == pytest.approx([0.2] * 4)
+    for name in ("quantile", "learning_rate"):
+        with pytest.raises(OsoError, match=f"after: its {name} goes on; {name} 0.3 would do"):
+            train(after=first, batch_size=400, epsilon=4.0, **{**begins, name: 0.3})
+
+
+def test_going_on_without_a_method_keeps_what_was_said_first(train) -> None:
+    """The default's own starting values are nobody's wish."""
+    first = train(batch_size=400, learning_rate=0.3)
+    more = train(after=first, batch_size=400, epsilon=4.0, method=None)
+    assert more.history.learning_rate[:2] == first.history.learning_rate
+
+
 def test_no_two_trainings_that_go_on_from_one_share_their_noise(train) -> None:
     first = train(**SEEDED)
     branches = [

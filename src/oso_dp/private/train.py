@@ -1,7 +1,8 @@
 """`train_private`: a user's module on a user's data, within epsilon at delta."""
 
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -18,6 +19,7 @@ from oso_dp.private.one_training import OneTraining
 from oso_dp.private.paid import Paid
 from oso_dp.private.trained import PrivateModel
 from oso_dp.private.unsaid import way
+from oso_dp.study.cohort import Run
 from oso_dp.training.own_model import Loss, OwnModel
 
 
@@ -107,9 +109,13 @@ def train_private(
         settings=settings,
     )
     examples = examples_of(data, choices.place())
-    own = OwnModel(model if after is None else after.model)
+    own = OwnModel(model)
+    if after is not None:
+        own = _going_on(own, after)
     run_id = uuid4().hex if seed is None else f"private {seed}"
     training = OneTraining(own, loss, examples, choices, run_id, after)
+    if after is not None:
+        _check_start(after, start, training.run)
     spent = Paid(Ledger(training.sampling)) if after is None else after.paid
     noise = noise_for(
         training.sampling, training.steps, epsilon, delta, accountant, spent.ledgers()
@@ -135,3 +141,30 @@ def train_private(
             file=sys.stderr,
         )
     return made
+
+
+def _going_on(own: OwnModel, after: PrivateModel) -> OwnModel:
+    """With the earlier training's weights; OsoError where those are of another model."""
+    earlier = OwnModel(after.model)
+    if type(own.model) is not type(earlier.model) or own.shapes != earlier.shapes:
+        raise OsoError(
+            f"model: after goes on with the model that it has, a {type(earlier.model).__name__}; "
+            f"this {type(own.model).__name__} is another one"
+        )
+    return earlier
+
+
+def _check_start(after: PrivateModel, start: Mapping[str, float | None], run: Run) -> None:
+    """Starting values have no effect on what goes on: whoever says other ones expects one."""
+    history = after.history
+    went = {"learning_rate": history.learning_rate[:1], "threshold": history.threshold[:1]}
+    for name, said in start.items():
+        now = after.state[name]
+        known = [*went.get(name, []), *([] if now is None else now.tolist())]
+        if said is None or getattr(run, name) is None:  # a constant of the method
+            continue
+        if not any(math.isclose(said, value, rel_tol=1e-6) for value in known):
+            began = " or ".join(f"{value:g}" for value in dict.fromkeys(known))
+            raise OsoError(
+                f"after: its {name} goes on; {name} {said:g} would do nothing (it is {began})"
+            )
