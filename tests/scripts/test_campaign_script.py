@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -68,3 +69,45 @@ def test_a_plan_that_is_not_there_is_named(clone):
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "PLANS: nonesuch: there is no config/nonesuch.yaml in commit" in said
+
+
+def wait_for(condition) -> None:
+    end_ = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < end_
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="no flock here")
+def test_one_campaign_for_a_store_also_while_it_is_starting_and_stop_reaches_it(clone, tmp_path):
+    """A first one that still prepares was not there for a second, nor for stop."""
+    python = clone / ".venv" / "bin" / "python"
+    gate, asked = tmp_path / "gate", tmp_path / "asked"
+    # The plan takes until the gate is there.
+    wait = f"touch {asked}; until [ -e {gate} ]; do sleep 0.1; done"
+    slow = f'case "$*" in *"oso_dp plan"*) {wait};; esac'
+    python.write_text(f'#!/bin/sh\n{slow}\nexec "{sys.executable}" "$@"\n')
+    first = call(clone, "start")
+    wait_for(asked.exists)
+    second = call(clone, "start")
+    said, _ = second.communicate(timeout=20)
+    assert (second.returncode, said.count("\n")) == (2, 1)
+    assert "STORE=results: a campaign for it is starting or at work here" in said
+    stop = call(clone, "stop")
+    wait_for((clone / "build/campaign/.alone-results.stop").exists)
+    assert stop.poll() is None
+    gate.touch()
+    said, _ = first.communicate(timeout=60)
+    assert first.returncode == 130
+    assert said.endswith("stopped while it was starting\n")
+    assert "nobody is at work" in end(stop)
+    # At work it is stopped, too, and then another one may begin.
+    third = call(clone, "start")
+    wait_for((clone / "build/campaign/parts/.progress/at-work").exists)
+    fourth = call(clone, "start")
+    assert "starting or at work" in fourth.communicate(timeout=20)[0]
+    assert fourth.returncode == 2
+    assert "nobody is at work" in end(call(clone, "stop"))
+    third.communicate(timeout=60)
+    assert "nobody is at work" in end(call(clone, "stop"))  # who is not there is no error
+    assert "runs of smoke to do" in end(call(clone, "start", ONLY="no_dp/*"))
