@@ -29,3 +29,7 @@ class Interrupted(Exception):  # noqa: N818 (no error)
 
     The command line prints the message and exits with status 130.
     """
+
+
+class SignalCame(BaseException):
+    """A signal, by name. No handler of errors takes it for one; nor does typer, for Ctrl-C's."""

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from oso_dp.errors import Interrupted, OsoError, is_for_memory
+from oso_dp.errors import Interrupted, OsoError, SignalCame, is_for_memory
 from oso_dp.files import reason
-from oso_dp.interrupts import SignalCame
 
 DONE: Final = 0
 REFUSED: Final = 2  # something that the user can mend; Python itself ends a fault of ours with 1

@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-
-class SignalCame(BaseException):
-    """A signal, by name. No handler of errors takes it for one; nor does typer, for Ctrl-C's."""
+from oso_dp.errors import SignalCame
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oso_dp.interrupts import SignalCame, ended_by_signals
+from oso_dp.errors import SignalCame
+from oso_dp.interrupts import ended_by_signals
 
 # A command that says when it is at work, and works for longer than the test.
 AT_WORK = """
