@@ -8,6 +8,7 @@ from tests.accounting.draw_chances import probabilities
 
 from oso_dp.accounting.search import SHAPES
 from oso_dp.accounting.stopping import generating_function, number_of_runs
+from oso_dp.errors import OsoError
 from oso_dp.privacy.streams import Seeded, SystemEntropy
 
 SHAPED = (*SHAPES.values(), 0.5, 3.0)
@@ -46,6 +47,14 @@ def test_both_ends_of_the_uniform_numbers_give_a_number_of_runs() -> None:
         least = number_of_runs(9, shape, lambda count: np.zeros(count, dtype=np.uint64))
         assert least == (0 if math.isinf(shape) else 1)
         assert number_of_runs(9, shape, words_of(1 - 2.0**-53)) > 20
+
+
+def test_a_mean_whose_first_chance_would_be_zero_is_refused() -> None:
+    """Poisson's chance of none underflows, and the sum of chances would never begin."""
+    assert 600 < number_of_runs(700, math.inf, words_of(0.5)) < 800
+    with pytest.raises(OsoError, match="mean 701: must be at most 700 for Poisson"):
+        number_of_runs(701, math.inf, words_of(0.5))
+    assert number_of_runs(1000, 1.0, words_of(0.5)) > 600  # the others have no such limit
 
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])

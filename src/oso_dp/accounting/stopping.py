@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
+from oso_dp.errors import OsoError
 from oso_dp.privacy.subsets import Words
 
+_MOST_POISSON = 700  # exp(-746) is 0 in float64, and so would be every chance after it
 Values = npt.NDArray[np.float64]
 
 
@@ -29,7 +31,12 @@ def generating_function(mean: float, shape: float) -> Callable[[Values], Values]
 
 
 def number_of_runs(mean: float, shape: float, words: Words) -> int:
-    """One K, drawn by a uniform number of 53 bits through the distribution function."""
+    """One K, drawn by a uniform number of 53 bits through the distribution function.
+
+    OsoError for a mean of Poisson's above 700, where the chance of K = 0 is no number any more.
+    """
+    if math.isinf(shape) and mean > _MOST_POISSON:
+        raise OsoError(f"mean {mean:g}: must be at most {_MOST_POISSON} for Poisson")
     uniform = (int(words(1)[0] >> np.uint64(11)) + 0.5) * 2.0**-53
     if math.isinf(shape):
         runs, chance, ratio = 0, math.exp(-mean), _poisson_ratio(mean)
