@@ -160,6 +160,14 @@ class Rooted(nn.Linear):
         return super().forward(inputs.sqrt())
 
 
+class Dropping(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(6, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(super().forward(inputs), 0.5, training=True)
+
+
 class Centred(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -205,6 +213,7 @@ def test_a_loss_that_mixes_by_a_later_class(train, data) -> None:
         (spoilt(torch.nan), "model: parameter '0.weight' holds values that are not finite"),
         (spoilt(torch.inf), "model: parameter '0.weight' holds values that are not finite"),
         (Rooted(), "model: its output is not finite (NaN or infinite) on a made-up example"),
+        (Dropping(), "model: its output for an example is another each time; what is random"),
         (Centred(), "model: its output for an example"),
         (Counting(), "model: changes a buffer of its own while it computes"),
     ],
@@ -247,6 +256,11 @@ def test_model(train, model, message) -> None:
         ),
         ({"method": "fixed_quantile", "quantile": 2}, "quantile 2: must be a number above 0 and"),
         ({"treshold_rate": 1.0}, "train_private: unknown argument 'treshold_rate'; the method's"),
+        ({"treshold_rate": 1.0}, "; did you mean threshold_rate?"),
+        ({"batchsize": 3}, "; did you mean batch_size?"),
+        ({"method": None, "epoch": 3}, "unknown argument 'epoch'; did you mean epochs?"),
+        ({"method": None, "lr": 3}, "unknown argument 'lr'; did you mean learning_rate?"),
+        ({"method": None, "colour": 3}, "train_private: unknown argument 'colour'"),
         ({"threshold_rate": -1.0}, "threshold_rate -1.0: must be a number at least 0"),
         ({"schedule": "cosine"}, "schedule 'cosine': allowed are constant, linear"),
         ({"averaging": 1.0}, "averaging 1.0: must be a number at least 0 and below 1"),

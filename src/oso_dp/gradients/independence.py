@@ -83,9 +83,16 @@ def check_outputs(code: GradientCode, flat: Tensor, inputs: Tensor, tolerance: f
     with torch.no_grad():
         here = code.outputs(flat, torch.stack((one, second, third)))[0]
         there = code.outputs(flat, torch.stack((before, one, after)))[1]
+        again = code.outputs(flat, torch.stack((one, second, third)))[0]
     if not here.isfinite().all():
         raise OsoError("model: its output is not finite (NaN or infinite) on a made-up example")
-    if not _close(here, there, 0.1 * float(here.abs().max()), tolerance):
+    scale = float(here.abs().max())
+    if not _close(here, again, scale, max(tolerance, 1e-4)):
+        raise OsoError(
+            "model: its output for an example is another each time; what is random there (dropout) "
+            "is not possible here"
+        )
+    if not _close(here, there, 0.1 * scale, tolerance):
         raise OsoError(f"model: its output for an example {MIXES}")
 
 

@@ -10,6 +10,7 @@ from oso_dp.errors import OsoError
 from oso_dp.methods.given import check_number
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.private.given_values import plain
 
 ACCOUNTANTS = ("rdp", "pld")
 _LEAST, _MOST, _TOLERANCE = 0.05, 1e4, 1e-4
@@ -24,6 +25,8 @@ class Budget:
     accountant: str = "rdp"
 
     def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
         check_number("epsilon", self.epsilon, gt=0)
         check_number("delta", self.delta, gt=0, lt=1)
         if self.accountant not in ACCOUNTANTS:

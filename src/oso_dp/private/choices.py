@@ -10,6 +10,7 @@ from oso_dp.errors import OsoError
 from oso_dp.gradients import PRECISIONS
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.given import check_number, settings_of
+from oso_dp.private.given_values import hint, plain
 from oso_dp.study.cohort import Run
 from oso_dp.training.schedule import CONSTANT, SCHEDULES
 
@@ -42,6 +43,10 @@ class Choices:
     settings: Mapping[str, float] = field(default_factory=dict)  # the method's constants
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            object.__setattr__(self, one.name, plain(getattr(self, one.name)))
+        numbers = {name: plain(value) for name, value in self.settings.items()}
+        object.__setattr__(self, "settings", numbers)
         check_number("epochs", self.epochs, gt=0)
         check_number("momentum", self.momentum, ge=0, lt=1)
         check_number("averaging", self.averaging, ge=0, lt=1)
@@ -66,7 +71,15 @@ class Choices:
             raise OsoError(f"method {self.method!r}: protects nobody")
         constants = {one.name for one in fields(kind.Settings)} - set(kind.search)
         own = {name: value for name, value in self._given().items() if name in constants}
-        settings = settings_of(kind.Settings, {**self.settings, **own}, "train_private")
+        try:
+            settings = settings_of(kind.Settings, {**self.settings, **own}, "train_private")
+        except OsoError as error:
+            names = {one.name for one in fields(kind.Settings)}
+            wrong = next((name for name in self.settings if name not in names), None)
+            if wrong is None:
+                raise
+            known = [*names, *(one.name for one in fields(self))]
+            raise OsoError(f"{error}{hint(wrong, known)}") from None
         return kind(settings, self.momentum)
 
     def run(self, run_id: str) -> Run:

@@ -23,7 +23,7 @@ def examples_of(data: Any, device: torch.device, argument: str = "data") -> Exam
         data = data.tensors
     if isinstance(data, IterableDataset):
         raise OsoError(f"{argument}: an IterableDataset cannot be sampled; give one with an index")
-    if isinstance(data, tuple | list):
+    if isinstance(data, tuple | list) and not _of_pairs(data):
         if len(data) != 2:
             raise OsoError(f"{argument}: must be inputs and targets, not {len(data)} things")
         inputs, targets = (
@@ -46,6 +46,12 @@ def examples_of(data: Any, device: torch.device, argument: str = "data") -> Exam
         f"{argument}: must be (inputs, targets) or a data set with a length and an index, not "
         f"{type(data).__name__}"
     )
+
+
+def _of_pairs(data: Any) -> bool:
+    """A list of pairs is a data set; two of anything are taken for inputs and targets."""
+    pairs = isinstance(data, list) and len(data) > 2
+    return pairs and all(isinstance(one, tuple) and len(one) == 2 for one in data)
 
 
 _NAMES = ("inputs", "targets")
@@ -102,6 +108,12 @@ class DatasetExamples:
         one, other = (
             _number(self.argument, name, value) for name, value in zip(_NAMES, example, strict=True)
         )
+        for name, part in zip(_NAMES, (one, other), strict=True):
+            if part.is_floating_point() and not part.isfinite().all():
+                raise OsoError(
+                    f"{self.argument}: {name} of example {index} hold values that are not finite "
+                    "(NaN or infinite)"
+                )
         return one, other
 
 

@@ -25,6 +25,7 @@ from oso_dp.privacy.subsets import below
 from oso_dp.private.budget import Budget, noise_for
 from oso_dp.private.candidates import Candidate, candidates_of
 from oso_dp.private.examples import examples_of
+from oso_dp.private.given_values import plain
 from oso_dp.private.one_training import Ended, OneTraining
 from oso_dp.private.paid import STOPPING_SHAPES, Paid, Stopping, steps_not_made
 from oso_dp.private.scoring import NoisyScores, PublicScores, Right, Scores, most_likely
@@ -270,7 +271,7 @@ def _drawn(
 
 
 def _stopping(mean: Any, candidates: int, shape: str, accountant: str) -> tuple[int, str]:
-    mean = candidates if mean is None else mean
+    mean = candidates if mean is None else plain(mean)
     if shape not in STOPPING_SHAPES:
         raise OsoError(
             f"shape {shape!r}: allowed are {', '.join(STOPPING_SHAPES)}; with any other, a search "

@@ -15,6 +15,7 @@ from oso_dp.privacy.ledger import Ledger
 from oso_dp.private.budget import Budget, noise_for
 from oso_dp.private.choices import Choices
 from oso_dp.private.examples import examples_of
+from oso_dp.private.given_values import plain
 from oso_dp.private.one_training import OneTraining
 from oso_dp.private.paid import Paid
 from oso_dp.private.trained import PrivateModel
@@ -91,7 +92,11 @@ def train_private(
     budget = Budget(epsilon, delta, accountant)
     if after is not None and not isinstance(after, PrivateModel):
         raise OsoError(f"after: must be what train_private gave, not {type(after).__name__}")
-    start = {"learning_rate": learning_rate, "threshold": threshold, "quantile": quantile}
+    start = {
+        "learning_rate": plain(learning_rate),
+        "threshold": plain(threshold),
+        "quantile": plain(quantile),
+    }
     laid = {"schedule": schedule, "averaging": averaging}
     goes_on_by = None if after is None else after.statement.method
     choices = Choices(
@@ -118,7 +123,7 @@ def train_private(
         _check_start(after, start, training.run)
     spent = Paid(Ledger(training.sampling)) if after is None else after.paid
     noise = noise_for(
-        training.sampling, training.steps, epsilon, delta, accountant, spent.ledgers()
+        training.sampling, training.steps, budget.epsilon, budget.delta, accountant, spent.ledgers()
     )
     ended = training(noise, progress)
     # Steps that an earlier training left unmade do not count any more: see docs/privacy.md.
@@ -132,12 +137,12 @@ def train_private(
         validation=0 if earlier is None else earlier.validation_examples,
     )
     if made.status == "interrupted" and progress:
-        statement, so_far = made.statement, epsilon_of(paid.ledgers(), delta, accountant)
+        statement, so_far = made.statement, epsilon_of(paid.ledgers(), budget.delta, accountant)
         print(
             f"stopped at step {statement.steps} of {statement.planned_steps}: these steps cost "
-            f"epsilon {so_far:.4g} of {epsilon:g}, at delta {delta:g}; the statement's "
-            f"{statement.epsilon:.4g} counts all that were planned, since the moment of a stop may "
-            "tell something",
+            f"epsilon {so_far:.4g} of {budget.epsilon:g}, at delta {budget.delta:g}; the "
+            f"statement's {statement.epsilon:.4g} counts all that were planned, since the "
+            "moment of a stop may tell something",
             file=sys.stderr,
         )
     return made

@@ -5,7 +5,9 @@ from dataclasses import fields
 from typing import Any
 
 from oso_dp.errors import OsoError
-from oso_dp.methods import find_method
+from oso_dp.methods import find_method, method_names
+from oso_dp.private.choices import Choices
+from oso_dp.private.given_values import hint
 from oso_dp.study.defaults import RECOMMENDED
 
 
@@ -23,6 +25,16 @@ def way(
     unless another is said. OsoError for values of a method that was not said: another method's mean
     something else.
     """
+    if method is None:
+        known = [
+            one.name for other in method_names() for one in fields(find_method(other).Settings)
+        ]
+        for name in settings:
+            if name not in known:
+                arguments = [one.name for one in fields(Choices)]
+                raise OsoError(
+                    f"train_private: unknown argument {name!r}{hint(name, [*arguments, *known])}"
+                )
     if method is None and after is None:
         for name in (*(name for name, value in start.items() if value is not None), *settings):
             raise OsoError(

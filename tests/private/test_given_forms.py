@@ -1,0 +1,52 @@
+"""Numbers and data in the forms that other libraries give them."""
+
+import numpy as np
+import pytest
+import torch
+
+from oso_dp import OsoError
+
+SEEDED = {"randomness": "seeded", "seed": 1}
+
+
+def weights(made) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in made.model.parameters()])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"epsilon": np.float32(3), "batch_size": np.int64(400), "epochs": np.int32(2)},
+        {"epsilon": torch.tensor(3.0), "batch_size": torch.tensor(400), "seed": np.int64(1)},
+        {"learning_rate": np.float32(1), "threshold_rate": torch.tensor(2.0)},
+    ],
+)
+def test_scalars_of_other_libraries_are_numbers(train, given) -> None:
+    usual = {**SEEDED, "batch_size": 400, "threshold_rate": 2.0}
+    first, other = train(**usual), train(**{**usual, **given})
+    assert torch.equal(weights(first), weights(other))
+    assert type(other.statement.budget) is float
+    assert type(other.statement.epsilon) is float
+
+
+def test_a_grid_of_numpy_numbers_is_searched(search) -> None:
+    made = search({"learning_rate": list(np.array([0.1, 0.5], dtype=np.float32))})
+    assert [tried.status for tried in made.tried] == ["finished", "finished"]
+
+
+def test_a_list_of_pairs_is_a_data_set(train, data) -> None:
+    pairs = [(one, int(other)) for one, other in zip(*data, strict=True)]
+    first, other = (train(data=form, batch_size=400, **SEEDED) for form in (data, pairs))
+    torch.testing.assert_close(weights(other), weights(first), rtol=1e-5, atol=1e-6)
+
+
+def test_a_row_that_is_not_finite_ends_a_training_when_it_is_drawn(train, data) -> None:
+    """Tensors are looked through before; a data set's rows are known one by one."""
+    pairs = [(one, int(other)) for one, other in zip(*data, strict=True)]
+    pairs[7] = (pairs[7][0] * torch.nan, 1)
+    with pytest.raises(
+        OsoError, match="data: inputs of example 7 hold values that are not"
+    ) as error:
+        train(data=pairs, batch_size=400)
+    # A step is booked before its batch is looked at.
+    assert error.value.__notes__[0].startswith("1 steps were released before;")
