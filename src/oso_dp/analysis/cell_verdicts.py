@@ -38,14 +38,19 @@ def _judged(unjudged: dict[Setting, pd.DataFrame]) -> dict[Setting, pd.DataFrame
     ]
     together = verdicts.judge([_comparison(row) for _, _, row in open_values])
     for (setting, place, row), verdict in zip(open_values, together, strict=True):
-        # What was not run could be as good as the paper's: its own point above all.
-        short = verdict == verdicts.WORSE and not (
-            _whole_grid(row) or pd.notna(row["at_paper_seeds"])
-        )
+        short = verdict == verdicts.WORSE and not says_how_good(row)
         frames[setting].loc[place, "verdict"] = verdicts.UNDECIDED if short else verdict
         gap = verdicts.difference([(_comparison(row).ours, _comparison(row).theirs)])
         frames[setting].loc[place, "difference_half"] = math.nan if gap is None else gap.half
     return frames
+
+
+def says_how_good(row: Mapping) -> bool:
+    """Whether a value may be held against the paper's: of a whole grid, or with the paper's point.
+
+    What was not run of a part could be as good as the paper's: its own point above all.
+    """
+    return _whole_grid(row) or bool(pd.notna(row["at_paper_seeds"]))
 
 
 def _comparison(row: Mapping) -> Comparison:

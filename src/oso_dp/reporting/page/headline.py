@@ -6,7 +6,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cell_verdicts import judged_cells, says_how_good
 from oso_dp.analysis.cells import is_whole, settings
 from oso_dp.analysis.noise import noise_multipliers
 from oso_dp.analysis.study import Study
@@ -135,7 +135,8 @@ def against_paper(study: Study) -> list[str]:
         f"Of the {len(printed)} values that the paper prints, {len(ran)} were run: "
         f"{_listed(parts)} (by the rule in the appendices)."
     )
-    for unit, rows in ran.dropna(subset="difference").groupby("unit"):
+    comparable = ran[[says_how_good(row) for row in ran.to_dict("records")]]
+    for unit, rows in comparable.dropna(subset="difference").groupby("unit"):
         far = rows.iloc[int(rows["difference"].abs().argmax())]
         text += (
             f" In {unit} the median absolute difference is "
