@@ -120,8 +120,8 @@ ALONE = [
         Fault(
             "too few seeds are said to decide",
             "analysis/evidence.py",
-            "math.ceil(seeds * (advantage.half / distance) ** 2)",
-            "math.ceil(seeds * (advantage.half / distance))",
+            "interval.half > distance",
+            "interval.half > 2 * distance",
             "tests/analysis/test_seeds_needed.py",
         ),
     ),

@@ -28,8 +28,13 @@ ONE_BUDGET = of_kind(
     ),
     _fault(
         "of a method's grids the largest counts",
+        '.sort_values(["part", "lacks", "k"])',
+        '.sort_values(["part", "lacks", "k"], ascending=[True, True, False])',
+    ),
+    _fault(
+        "a part that lacks the paper's point stands for a method",
+        '.sort_values(["part", "lacks", "k"])',
         '.sort_values(["part", "k"])',
-        '.sort_values(["part", "k"], ascending=[True, False])',
     ),
     _fault(
         "a default is judged by the half that chose its checkpoint",

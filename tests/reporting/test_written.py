@@ -116,7 +116,9 @@ def test_what_recommend_knows_is_what_the_results_say(stored):
     assert FILE.read_text(encoding="utf-8") == text
     lines = list(csv.DictReader(text.splitlines()))
     keys = [
-        tuple(line[name] for name in ("dataset", "epsilon", "way", "method", "laid"))
+        tuple(
+            line[name] for name in ("dataset", "epsilon", "way", "method", "laid", "distribution")
+        )
         for line in lines
     ]
     assert len(set(keys)) == len(keys)

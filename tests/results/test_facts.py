@@ -69,5 +69,5 @@ def test_broken_files_are_named_and_left_alone(prepared, tmp_path) -> None:
         keep_facts(tmp_path, [good])
     assert (tmp_path / FACTS).read_text() == "{"
     (tmp_path / "x.npz").write_bytes(b"cut")
-    with pytest.raises(OsoError, match=r"x\.npz: not a sound data file"):
+    with pytest.raises(OsoError, match=r"x\.npz: truncated, or not a data file"):
         keep_facts(tmp_path, [tmp_path / "x.npz"])

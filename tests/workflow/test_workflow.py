@@ -105,7 +105,7 @@ def test_the_smallest_study_from_nothing_to_a_page(
     # Looking is allowed meanwhile, also while a job's files are half-written.
     assert looked.returncode == 0, looked.stdout
 
-    assert "2 private runs in 1 cohorts and 2 NoDP runs in 1" in output
+    assert "2 private runs in 1 cohort and 2 NoDP runs in 1" in output
     assert set(read_results(store).runs["method"]) == {"online", "no_dp"}
     assert "<html" in page.read_text()
     assert "not MNIST" in page.read_text()

@@ -9,8 +9,9 @@ par", is the data set's margin of equivalence.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -110,8 +111,7 @@ def relation(
         bounds = RANGES[claimed](margin)
         verdict = within(advantage, *bounds)
         if verdict == UNDECIDED:
-            seeds = (sides[0].seeds + sides[1].seeds) / 2
-            says.append(_to_decide(advantage, bounds, seeds))
+            says.append(_to_decide(sides, advantage.mean, bounds))
         if len(usable) < at_least * len(design):
             verdict = UNDECIDED
             says.append(f"too few grids: {math.ceil(at_least * len(design))} would decide")
@@ -129,13 +129,20 @@ def relation(
     return judge
 
 
-def _to_decide(advantage: Difference, bounds: tuple[float, float], seeds: float) -> str:
-    """How many seeds would, at this mean and these standard deviations: half ~ seeds^(-1/2)."""
-    distance = min(abs(advantage.mean - end) for end in bounds if math.isfinite(end))
-    if distance * _MOST_SEEDS**0.5 <= advantage.half * seeds**0.5:
+def _to_decide(sides: tuple[Sample, Sample], advantage: float, bounds: tuple[float, float]) -> str:
+    """How many seeds of either would, at these means and standard deviations."""
+    distance = min(abs(advantage - end) for end in bounds if math.isfinite(end))
+
+    def too_wide(seeds: int) -> bool:
+        one, other = (replace(side, seeds=seeds) for side in sides)
+        interval = difference([(one, other)])
+        return interval is None or interval.half > distance
+
+    needed = 2 + bisect_left(range(2, _MOST_SEEDS + 1), True, key=lambda n: not too_wide(n))
+    if needed > _MOST_SEEDS:
         return f"more than {_MOST_SEEDS} seeds would be needed to decide"
-    needed = math.ceil(seeds * (advantage.half / distance) ** 2)
-    return f"about {needed} seeds would decide, {seeds:.2g} are there"
+    there = (sides[0].seeds + sides[1].seeds) / 2
+    return f"about {needed} seeds would decide, {there:.2g} are there"
 
 
 @cache
