@@ -5,17 +5,16 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from opacus import GradSampleModule
 from opacus.schedulers import ExponentialGradClip
 from tests.opacus.made import ENGINES, MODES, QUIET, examples, loader_of, make, network
+from tests.opacus.test_untried_models import Arrays, Mixing
 from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    Dataset,
     IterableDataset,
     RandomSampler,
     TensorDataset,
@@ -153,37 +152,6 @@ class Reordered(nn.Module):
         return self.second(self.first(inputs.flip(0)).flip(0))
 
 
-class Mixing(nn.Module):
-    """Subtracts the batch's mean."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(6, 2)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.linear(inputs - inputs.mean(dim=0))
-
-
-class Arrays(Dataset):
-    """Pairs of a numpy array and a number."""
-
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        return np.full(6, index, dtype=np.float32), index % 2
-
-
-class Named(Dataset):
-    """Dictionaries, which do not say how the model is called."""
-
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {"inputs": torch.full((6,), float(index)), "targets": torch.tensor(index % 2)}
-
-
 def images(model: nn.Module) -> dict[str, Any]:
     return {"model": model, "loader": loader_of(torch.rand(20, 1, 6, 6), torch.zeros(20).long())}
 
@@ -247,19 +215,6 @@ def test_a_model_is_refused(name, mode) -> None:
         refused(lambda: make(mode=mode, optimizer=optimizer, **arguments), message)
         return
     refused(lambda: make(mode=mode, **build()), message)
-
-
-@pytest.mark.parametrize(
-    "untried",
-    [
-        {"loader": DataLoader(Named(), batch_size=4)},
-        {"loader": DataLoader(Arrays(), batch_size=4, collate_fn=lambda pairs: pairs)},
-        {"batch_first": False},
-    ],
-)
-def test_a_model_that_nobody_could_try_is_taken_with_a_warning(untried) -> None:
-    with pytest.warns(UserWarning, match="nobody could try whether it keeps the examples"):
-        make(model=Mixing(), **untried)
 
 
 def test_an_optimizer_is_refused() -> None:

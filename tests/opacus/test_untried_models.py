@@ -1,0 +1,54 @@
+"""Models that cannot be tried before training are taken, and a warning says so."""
+
+import numpy as np
+import pytest
+import torch
+from tests.opacus.made import QUIET, make
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
+
+
+class Mixing(nn.Module):
+    """Subtracts the batch's mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.linear(inputs - inputs.mean(dim=0))
+
+
+class Arrays(Dataset):
+    """Pairs of a numpy array and a number."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return np.full(6, index, dtype=np.float32), index % 2
+
+
+class Named(Dataset):
+    """Dictionaries, which do not say how the model is called."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {"inputs": torch.full((6,), float(index)), "targets": torch.tensor(index % 2)}
+
+
+@pytest.mark.parametrize(
+    "untried",
+    [
+        {"loader": DataLoader(Named(), batch_size=4)},
+        {"loader": DataLoader(Arrays(), batch_size=4, collate_fn=lambda pairs: pairs)},
+        {"batch_first": False},
+    ],
+)
+def test_a_model_that_nobody_could_try_is_taken_with_a_warning(untried) -> None:
+    with pytest.warns(UserWarning, match="nobody could try whether it keeps the examples"):
+        make(model=Mixing(), **untried)
