@@ -125,6 +125,19 @@ def test_two_accounts_of_one_run_are_refused(column, value, tmp_path) -> None:
     assert not list((tmp_path / "store").glob("*.parquet"))
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_two_ends_of_one_run_are_refused(order, tmp_path) -> None:
+    """Each sound by itself, of one ledger: finished, and diverged in its last step."""
+    diverged = {"status": "diverged", "diverged_at": run_row("one")["steps"]}
+    for name, more in (("a", {}), ("b", diverged)):
+        row = {**run_row("one"), "query_noise_multiplier": 7.0, "momentum": 0.9, **more}
+        write_table(tmp_path / name / "runs.parquet", "runs", [row])
+        write_table(tmp_path / name / "evaluations.parquet", "evaluations", [evaluation_row("one")])
+        collect([tmp_path / name], tmp_path / f"store of {name} alone")
+    with pytest.raises(OsoError, match="run one was measured twice with different outcomes"):
+        collect([tmp_path / name for name in order], tmp_path / "store")
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 3.0, 9.0])
 @pytest.mark.parametrize("runs", [5, 9, 49])
 def test_a_plans_noise_is_rounded_to_the_safe_side(epsilon, runs, repo, monkeypatch) -> None:
