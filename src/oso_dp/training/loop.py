@@ -307,8 +307,10 @@ def course_of(task: Recipe, metric: str, examples: int) -> Course:
 
 def _of_all_runs(released: Iterable["Answers"]) -> dict["Key", Tensor]:
     """The answers of a step from those to some runs at a time."""
-    parts = list(released)
-    return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+    first, *others = released
+    if not others:  # nothing to join, and nothing to copy
+        return dict(first)
+    return {key: torch.cat([first[key], *(part[key] for part in others)]) for key in first}
 
 
 def _check_thresholds(method: Method, state: State) -> None:
