@@ -30,6 +30,7 @@ SHIPPED += [
     "defaults_falling",
     "defaults_averaged",
     "linear_scaling",
+    "mnist_stopping_poisson",
 ]
 
 
