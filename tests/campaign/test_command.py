@@ -189,7 +189,7 @@ def test_plans_that_prepare_texts_differently_need_a_file_each(two_texts, tmp_pa
     options = ["--minutes", 1, "--results", tmp_path / "out", "--data", tmp_path]
     status, _, errors = call(*options, "--plan", *two_texts)
     assert status == 2
-    assert f"{tmp_path}/ag_news-25.npz: no such file; `oso data ag_news --output" in errors[0]
+    assert f"{tmp_path}/ag_news-25.npz: no such file; `oso data ag_news --words=25" in errors[0]
 
 
 def test_the_page_for_users_names_every_option(repo, capsys) -> None:

@@ -71,6 +71,23 @@ def test_a_plan_that_is_not_there_is_named(clone):
     assert "PLANS: nonesuch: there is no config/nonesuch.yaml in commit" in said
 
 
+def test_each_preparation_of_a_data_set_is_made(clone, tmp_path):
+    """A plan whose texts have 25 words found no file, and none was made for it."""
+    asked = tmp_path / "asked"
+    record = f'case "$*" in *"oso_dp data"*) echo "$@" >> {asked}; exit 1;; esac'
+    python = clone / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\n{record}\nexec "{sys.executable}" "$@"\n')
+    process = call(clone, "start", PLANS="words_25", STORE="elsewhere", DATA_DIR="a folder")
+    said, _ = process.communicate(timeout=100)
+    assert asked.read_text() == (
+        "-m oso_dp data ag_news_partial --words=25 --unknown-words=zeros"
+        " --output build/data/ag_news_partial-25.npz --data-dir a folder\n"
+    )
+    assert process.returncode == 2
+    assert "ag_news_partial-25 is left out" in said
+    assert "`oso data ag_news_partial --words=25 --unknown-words=zeros --output ...` makes" in said
+
+
 def wait_for(condition) -> None:
     end_ = time.monotonic() + 100
     while not condition():

@@ -14,9 +14,6 @@ rule data:
         mem_mb=4000,
     params:
         dataset=lambda wildcards: PREPARED[f"{wildcards.prepared}.npz"].dataset,
-        options=lambda wildcards: [
-            f"--{name.replace('_', '-')}={value}"
-            for name, value in PREPARED[f"{wildcards.prepared}.npz"].preparation.items()
-        ],
+        options=lambda wildcards: PREPARED[f"{wildcards.prepared}.npz"].data_options,
     shell:
         "oso data {params.dataset:q} {params.options:q} --output {output:q} > {log:q} 2> >(tee -a {log:q} >&2)"

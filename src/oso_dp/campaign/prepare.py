@@ -91,9 +91,9 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     leave_out = ", or leave the data set out with --only or --skip-missing"
     instead = "; there are no others to go on with" if options.skip_missing else leave_out
     for name in {cohort.data_file for cohort, _ in campaign.left} & missing:
+        make = " ".join(["oso data", users[name].dataset, *users[name].data_options])
         raise OsoError(
-            f"{options.data / name}: no such file; `oso data {users[name].dataset} --output "
-            f"...` makes it{instead}"
+            f"{options.data / name}: no such file; `{make} --output ...` makes it{instead}"
         )
     names = ", ".join(plan.name for plan in plans)
     say(

@@ -117,6 +117,11 @@ class Cohort:
         return preparation(self.model, self.unknown_words, self.data_version)
 
     @property
+    def data_options(self) -> list[str]:
+        """The same as options of `oso data`."""
+        return [f"--{name.replace('_', '-')}={value}" for name, value in self.preparation.items()]
+
+    @property
     def data_file(self) -> str:
         """Name of its prepared data, under build/data/."""
         return f"{file_name(self.dataset, self.preparation)}.npz"
