@@ -1,9 +1,10 @@
-"""What the study's networks score before their first step, seed by seed.
+"""What the study's networks score before their first step, and how long their gradients are.
 
     python benchmarks/untrained.py --model autoencoder --data build/data/fashion_mnist.npz
 
-Prints the test value of each seed's starting weights, their mean and standard deviation.
-docs/findings.md holds values of runs that hardly learnt against it.
+Prints the test value of each seed's starting weights, their mean and standard deviation, and the
+median length of 512 training examples' gradients there, seed by seed. docs/findings.md holds runs
+that hardly learnt against the first, docs/deviations.md the paper's C against the second.
 """
 
 import argparse
@@ -22,8 +23,11 @@ from oso_dp.training.loop import study_training
 from oso_dp.training.problem import Task
 
 
-def untrained(model: str, data: Path, seeds: int) -> list[float]:
-    """The test value of each seed's starting weights, in the report's unit."""
+_EXAMPLES = 512
+
+
+def untrained(model: str, data: Path, seeds: int) -> tuple[list[float], list[float]]:
+    """Of each seed's starting weights: test value, in the report's unit; median gradient length."""
     metric = MODELS[model][1]
     method = find_method("no_dp")
     task = Task(
@@ -41,10 +45,14 @@ def untrained(model: str, data: Path, seeds: int) -> list[float]:
     runs = [Run(f"seed {seed}", seed, 0.0, None, None) for seed in range(seeds)]
     training = study_training(task, runs, arrays)
     training.evaluate()
-    return [
+    values = [
         scale(metric) * next(row["value"] for row in one.evaluations if row["split"] == "test")
         for one in training.outcomes
     ]
+    first = torch.arange(min(_EXAMPLES, len(training.problem.examples)))
+    batch = training.problem.examples.batch(first.expand(seeds, -1))
+    norms = training.code(training.state.parameters, *batch).norms()
+    return values, norms.median(dim=1).values.tolist()
 
 
 def main() -> None:
@@ -54,10 +62,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    values = untrained(options.model, options.data, options.seeds)
+    values, lengths = untrained(options.model, options.data, options.seeds)
     unit = metric_unit(MODELS[options.model][1])
     print(" ".join(f"{value:.2f}" for value in values), unit)
     print(f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}")
+    print("gradients' median length:", " ".join(f"{length:.3g}" for length in lengths))
 
 
 _RAW = argparse.RawDescriptionHelpFormatter
