@@ -22,7 +22,6 @@ from oso_dp.study.config import MODELS
 from oso_dp.training.loop import study_training
 from oso_dp.training.problem import Task
 
-
 _EXAMPLES = 512
 
 
