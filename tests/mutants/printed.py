@@ -89,6 +89,13 @@ REPORTED = of_kind(
         CLAIMS,
     ),
     Fault(
+        "what the system's noise gave is trained again and judged",
+        "verification/again.py",
+        ' and cohort.randomness == "seeded"',
+        "",
+        "tests/verification/test_again.py",
+    ),
+    Fault(
         "the metric over the noise is that of the longest runs",
         "analysis/noise.py",
         "length = PAPER_EPOCHS if PAPER_EPOCHS in lengths else max(lengths, default=0)",
