@@ -248,9 +248,23 @@ def test_methods_without_privacy_are_left_out() -> None:
     assert account(grid(**plain, ledger=exact.to_json())) == []
 
 
-def test_two_settings_of_one_cell_are_two_grids() -> None:
-    rows = pd.concat([grid(), grid(momentum=0.5)], ignore_index=True)
-    assert [found.stored for found in account(rows)] == [9, 9]
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"momentum": 0.5},
+        {"precision": "bfloat16"},
+        {"delta": 1e-6},
+        {"k": 10},
+        {"batch_size": 240, "steps": STEPS // 2, "ledger": ledger(steps=STEPS // 2, rate=2 * RATE)},
+        {"epochs": 8, "steps": 2 * STEPS, "ledger": ledger(steps=2 * STEPS)},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+@pytest.mark.parametrize("there", [9, 1])
+def test_two_settings_of_one_cell_are_two_grids(other, there: int) -> None:
+    """Also where little of the second is stored, which then seems to be one more point."""
+    rows = pd.concat([grid(), grid(**other)[:there]], ignore_index=True)
+    assert [found.stored for found in account(rows)] == [9, there]
 
 
 def test_the_table_has_three_accountants_for_the_costliest_grid() -> None:

@@ -54,6 +54,14 @@ def test_the_range_of_good_guesses_is_counted_in_steps_of_the_grid(store, study)
     assert (row["best_mean"], row["best_learning_rate"]) == (pytest.approx(95), 1.0)
 
 
+@pytest.mark.parametrize("ahead", [0.01, 0.1, 0.5])
+def test_one_seed_on_either_side_is_never_sure(store, study, ahead):
+    """However far it is ahead: nothing is known of how much chance moves."""
+    fill(store, [[0.4 + ahead], [0.1]], [[0.4], [0.2]], k=2)
+    (row,) = ranges(study(store)).to_dict("records")
+    assert (row["own_beat"], row["own_surely"], row["own_possibly"]) == (1, 0, 2)
+
+
 def test_where_lower_is_better_the_lower_wins(store, study):
     fill(store, CLEAR, SEARCH, dataset="fashion_mnist", metric="mse")
     (row,) = ranges(study(store)).to_dict("records")

@@ -151,6 +151,25 @@ def plan_of_shares():
     return make_plan(parse_config({**STUDY, "trial_shares": [0.1, 0.2, 0.3]}, "x"))
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"momentum": 0.5},
+        {"datasets": {"glyphs": {**STUDY["datasets"]["glyphs"], "precision": "bfloat16"}}},
+        {"epochs": 4},
+        {"batch_size": 60},
+        {"delta": 1e-6},
+        {"methods": {"fixed_threshold_preset": {}}},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_two_searches_are_two_in_whatever_they_differ(other) -> None:
+    """Else two that keep their budgets would look like one that does not."""
+    second = pd.DataFrame(rows_of(make_plan(parse_config({**STUDY, **other}, "x")))["runs"])
+    found = account(pd.concat([rows(), second], ignore_index=True))
+    assert [(one.runs, one.stored, one.verdict) for one in found] == [(7, 7, "within")] * 2
+
+
 def test_more_points_than_the_grid_has_are_a_larger_grid() -> None:
     other = make_plan(parse_config({**STUDY, "grid": {"log10_learning_rate": [-1, 1]}}, "x"))
     both = pd.concat([rows(), pd.DataFrame(rows_of(other)["runs"])], ignore_index=True)

@@ -1,19 +1,24 @@
 """Stored runs on data that are not public: one account for all, whoever leaves something out."""
 
 import json
+from copy import deepcopy
 
 import pandas as pd
 import pytest
 from tests.planned_rows import rows_of
-from tests.study.test_own_data import RUNS, planned
+from tests.study.test_own_data import RUNS, STUDY, planned
 
+from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.analysis.accounts import account, require_within
 from oso_dp.analysis.data_statement import stored_statements
 from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger
 from oso_dp.results.collect import collect
 from oso_dp.results.row_claims import complaint
 from oso_dp.results.spent import refuse_spent
 from oso_dp.results.write import write_table
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import plan_of
 
 
 @pytest.fixture
@@ -51,6 +56,27 @@ def test_two_studies_of_one_data_set_add_up(plan) -> None:
     assert total.runs == 2 * RUNS
     with pytest.raises(OsoError, match=r"patients.total.eps8: its ledgers cost epsilon 1\d\.\d+"):
         require_within([total])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"epochs": 3}, {"batch_size": 30}, {"delta": 1e-6}, {"seeds": [0, 1, 2]}],
+    ids=lambda other: next(iter(other)),
+)
+def test_each_study_is_charged_whole_in_whatever_it_differs(plan, other) -> None:
+    """One run of each is stored, of one noise; what others of its study cost is its own price."""
+    noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
+    plans = plan, plan_of(parse_config({**deepcopy(STUDY), **other}, "x"), noise)
+    rows = [table(one).iloc[-1:] for one in plans]
+    (total,) = account(pd.concat(rows, ignore_index=True))
+    counts = [sum(len(cohort.runs) for cohort in one.cohorts) for one in plans]
+    assert (total.runs, total.stored) == (sum(counts), 2)
+    ledgers = [
+        Ledger.from_json(stored["ledger"].iloc[0])
+        for stored, count in zip(rows, counts, strict=True)
+        for _ in range(count)
+    ]
+    assert total.spent == pytest.approx(epsilon_of(ledgers, total.delta), rel=1e-9)
 
 
 def test_a_later_version_of_the_data_is_the_same_peoples(plan, offer) -> None:
@@ -148,6 +174,19 @@ def test_the_statement_of_stored_runs_is_computed_from_them(plan) -> None:
     assert (statement.runs, statement.stored) == (12, 12)
     assert statement.methods == {"online": 4, "fixed_threshold": 8}
     assert "of which 12 are stored" in str(statement)
+
+
+def test_the_statement_says_what_was_spent_and_not_what_was_asked_for(plan) -> None:
+    """Of two studies together: both epsilons, the least noise, the longest runs."""
+    runs = table(plan, planned(epochs=3))
+    accounts = account(runs)
+    (statement,) = stored_statements(runs, accounts)
+    noise = runs["noise_multiplier"]
+    assert (statement.noise_multiplier, statement.steps) == (noise.min(), 9)
+    assert noise.min() < noise.max()
+    assert f"({accounts[0].spent:.4g}, 1e-05)-differential privacy" in str(statement)
+    assert "the total budget is epsilon 8." in str(statement)
+    assert f"noise multiplier {noise.min():.4g}" in str(statement)
 
 
 def test_public_data_of_ones_own_have_an_account_for_each_grid(offer) -> None:

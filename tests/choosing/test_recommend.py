@@ -238,3 +238,40 @@ def test_the_noise_is_that_of_the_way_that_is_recommended(monkeypatch, way, nois
     asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
     said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).output)
     assert said["noise_multipliers"] == {part: pytest.approx(nu) for part, nu in noise.items()}
+
+
+ASKED = PoissonSampling(1000 / 50_000), 100  # a run of 2 epochs
+
+
+@pytest.mark.parametrize("delta", [1e-7, 1e-3])
+@pytest.mark.parametrize(
+    ("way", "noise_of"),
+    [
+        (
+            {"selection": "composition", "runs": 4},
+            lambda delta: [Search(*ASKED, 4).noise_multiplier(3, delta)],
+        ),
+        (
+            {"selection": "default", "runs": 1},
+            lambda delta: [Search(*ASKED, 1).noise_multiplier(3, delta)],
+        ),
+        (
+            {"selection": "random_stopping", "runs": 4, "distribution": "geometric"},
+            lambda delta: [Search(*ASKED, 4, RANDOM_STOPPING, 1.0).noise_multiplier(3, delta)],
+        ),
+        (
+            {"selection": "linear_scaling", "runs": 9},
+            lambda delta: ScaledSearch(*ASKED, 4).noise_multipliers(3, delta),
+        ),
+    ],
+)
+def test_the_noise_is_for_what_was_asked(monkeypatch, way, noise_of, delta: float) -> None:
+    """Not that of the runs which the advice rests on: of this batch size, length and delta."""
+    monkeypatch.setattr("oso_dp.choosing.known.measured", lambda: (replace(ONE, **way),))
+    size = ["--examples", "50000", "--batch-size", "1000", "--epochs", "2", "--delta", str(delta)]
+    asked = ["recommend", *size, "--epsilon", "3", "--model-size", "20000"]
+    said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).output)
+    assert [*said["noise_multipliers"].values()] == pytest.approx(noise_of(delta))
+    text = CliRunner().invoke(app, asked).output
+    assert all(f"{nu:.4g}" in text for nu in noise_of(delta))
+    assert f"runs of 100 steps, epsilon 3 at delta {delta:g}" in text

@@ -71,6 +71,18 @@ def test_a_grid_above_its_budget_fails(store, oso) -> None:
     assert "exceeded" in (store.parent / "table.csv").read_text()  # to see which
 
 
+def test_a_grid_of_which_nobody_says_how_large_it_is_fails(store, oso) -> None:
+    """Its table is shown, and no script takes it for one that keeps its budget."""
+    (path,) = (store / "runs.parquet").glob("*.parquet")
+    unsaid = pd.read_parquet(path).assign(settings=None, k=9)  # the noise is that of two runs
+    write_table(path, "runs", unsaid)
+    status, output, error = oso("account", store)
+    assert status == 2
+    assert "unclear" in output
+    assert "glyphs.online.k9.eps3: its rows do not say how many runs its grid has" in error
+    assert error.count("\n") == 1
+
+
 def test_a_ledger_of_fewer_steps_than_the_run_is_refused(store, oso) -> None:
     def forget(ledger: Ledger) -> Ledger:
         (queries, count), *rest = ledger.steps

@@ -11,7 +11,12 @@ from typing import NamedTuple, Self
 
 REPO = Path(__file__).resolve().parents[2]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", str(os.cpu_count() or 1)))
-COPIED = ("src", "tests", "config", "docs", "results", "pyproject.toml", "requirements.in")
+# Whatever a test reads: one that fails for want of a file would seem to catch every fault.
+COPIED = (
+    *("src", "tests", "config", "docs", "results", "reports", "workflow", "scripts", "examples"),
+    *("benchmarks", "profiles", "pyproject.toml", "requirements.in", "requirements.lock"),
+    *("Makefile", "Snakefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff"),
+)
 
 
 class Tested(NamedTuple):

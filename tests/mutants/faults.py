@@ -15,13 +15,14 @@ from one_budget import ONE_BUDGET
 from other_plans import OTHER_PLANS
 from own_data import OWN_DATA
 from own_models import OWN_MODELS
+from printed import PRINTED_FAULTS
 from reach import REACH
 from sensitivity import SENSITIVITY
 from slightly import SLIGHTLY
 
 FAULTS = [
     *(*NOISE, *SAMPLING, *SENSITIVITY, *LEDGER, *PRICE, *METHODS),
-    *(*REACH, *OTHER_PLANS, *SLIGHTLY),
+    *(*REACH, *OTHER_PLANS, *SLIGHTLY, *PRINTED_FAULTS),
     *(
         *ALONE,
         *LAID_OVER,

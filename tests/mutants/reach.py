@@ -101,8 +101,23 @@ COMPANY = of_kind(
     ),
 )
 
+_KEY = "\\x00{step}\\x00{block}"
+STREAMS = P + "test_streams.py"
+
 LATE = of_kind(
     "late",
+    in_streams(
+        "a stream begins again after 20,000 steps",
+        _KEY,
+        "\\x00{step % 20000}\\x00{block}",
+        STREAMS,
+    ),
+    in_streams(
+        "a vector's noise begins again after eight million numbers",
+        _KEY,
+        "\\x00{step}\\x00{block % 512}",
+        STREAMS,
+    ),
     in_mechanism(
         "no noise after step 1,024",
         "if query.noise_multiplier > 0]",

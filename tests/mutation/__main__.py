@@ -53,6 +53,7 @@ class Sample:
         self.diffs: list[str] = []
         self.errors: list[Exception] = []
         self.seen: Counter[tuple[Path, str]] = Counter()  # how many mutants of a file a test saw
+        self.sound: dict[Path, list[str]] = {}  # tests of a file that pass without a mutant
 
     def work(self) -> None:
         try:
@@ -81,6 +82,7 @@ class Sample:
             return True
 
     def _try(self, checkout: Checkout, place: Place, made: Mutant) -> None:
+        self._look_at(checkout, place.path)
         target = checkout.folder / place.path.relative_to(REPO)
         text = place.path.read_text()
         target.write_text(made.text)
@@ -110,10 +112,23 @@ class Sample:
             if outcome == "survived":
                 self.diffs.append("\n".join(lines))
 
+    def _look_at(self, checkout: Checkout, path: Path) -> None:
+        """Leave out what fails on the code as it is: it would seem to kill every mutant."""
+        with self.lock:
+            if path in self.sound:
+                return
+        tests = rooms.tests_of(path)
+        _, output = checkout.run(" ".join(tests), "--hypothesis-seed=0", "--maxfail=1000")
+        failed = set(re.findall(r"^(?:FAILED|ERROR) ([^\s:]+)", output, flags=re.M))
+        for test in sorted(failed):
+            print(f"fails without a mutant, and is left out: {test}", file=sys.stderr, flush=True)
+        with self.lock:
+            self.sound[path] = [test for test in tests if test not in failed]
+
     def _outcome(self, checkout: Checkout, path: Path) -> str:
         """What the tests say, those first that saw most of the file's other mutants."""
         with self.lock:
-            tests = sorted(rooms.tests_of(path), key=lambda test: -self.seen[path, test])
+            tests = sorted(self.sound[path], key=lambda test: -self.seen[path, test])
         status, output = checkout.run(" ".join(tests), "--hypothesis-seed=0")
         if status == NOT_RUN:
             raise RuntimeError(f"pytest did not run:\n{output[-3000:]}")

@@ -68,6 +68,15 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
     assert len(np.unique(numbers)) == len(numbers)
 
 
+def test_however_long_a_training_and_large_a_model_no_key_comes_again() -> None:
+    """Equal noise of two steps, or of two parts of one vector, cancels in a difference."""
+    whose = "run", "noise/clipped_gradient/1"
+    steps = {streams.Key(*whose, step, 0).digest for step in range(1, 200_001)}
+    blocks = {streams.Key(*whose, 1, block).digest for block in range(50_000)}
+    assert (len(steps), len(blocks)) == (200_000, 50_000)
+    assert len(steps & blocks) == 1  # the first of both
+
+
 def test_no_two_blocks_have_one_key() -> None:
     purposes = ("sampling", "noise/clipped_gradient/1", "noise/clipped_direction/7")
     parts = list(product(("a", "b", "a1"), purposes, (*range(1, 3001), 11, 111), range(4)))

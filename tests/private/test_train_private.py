@@ -211,6 +211,15 @@ def test_what_is_left_of_a_budget_is_spent_and_no_more(train) -> None:
     assert first.ledger.step_count == 16
 
 
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_what_is_left_is_spent_by_the_accountant_that_was_named(train, accountant) -> None:
+    """By another one there would be more noise than the budget asks for, or less."""
+    whole = {"batch_size": 400, "accountant": accountant}  # all examples, priced in no time
+    more = train(after=train(epsilon=1.0, epochs=2, **whole), epsilon=2.0, epochs=3, **whole)
+    assert more.ledger.step_count == 5
+    assert 1.99 < epsilon_of([more.ledger], 1e-5, accountant) <= 2.0
+
+
 def test_going_on_takes_the_starting_values_that_were(train) -> None:
     """A script says the same again; other ones would do nothing."""
     begins = {"method": "fixed_quantile", "quantile": 0.6, "learning_rate": 0.2}

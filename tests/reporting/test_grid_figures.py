@@ -120,10 +120,11 @@ def test_each_grid_stands_at_its_own_noise(store, study):
     assert drawn == {1.0, 2.0, 4.0}
 
 
-def test_runs_of_another_length_are_not_held_against_their_noise(store, study):
-    store.add(values=(0.9,))
+@pytest.mark.parametrize("epochs", [1, 20])
+def test_runs_of_another_length_are_not_held_against_their_noise(store, study, epochs):
+    store.add(values=(0.9,), epochs=10, steps=10)  # as long as the paper's
     for epsilon in (3.0, 9.0):
-        store.add(k=1, epsilon=epsilon, values=(0.5,), epochs=1, steps=1)
+        store.add(k=1, epsilon=epsilon, values=(0.5,), epochs=epochs, steps=epochs)
     cells = against_noise(study(store), "mnist")
     assert set(cells.loc[cells["source"] == "ours", "k"]) == {9}
 

@@ -1,5 +1,8 @@
-"""The tables in reports/ are what results/ say: to the last number, of every stored row."""
+"""What stands in reports/ is what results/ say, to the last number and word."""
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,33 +13,44 @@ from oso_dp.analysis.accounts import account
 from oso_dp.analysis.budgets import read_study_plans
 from oso_dp.analysis.claims import judged
 from oso_dp.analysis.load import read_study
+from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.figures.picture import Picture, PicturePlan
+from oso_dp.reporting.page.render import render
 from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import to_csv
+from oso_dp.reporting.table import Table, to_csv, to_latex, to_markdown
 from oso_dp.reporting.tables import every_table
 from oso_dp.study.plan import plans_of
 
 
+@dataclass(frozen=True)
+class Made:
+    """A report's parts, made anew; no figure is drawn."""
+
+    sources: Sources
+    tables: Mapping[str, Table]
+    plans: list[PicturePlan]  # of the figures that stand in the report
+
+
 @pytest.fixture(scope="module")
-def tables(repo: Path, tmp_path_factory) -> dict[str, Path]:
-    """Each table of the stored results, computed anew, as a file."""
-    store, folder = repo / "results", tmp_path_factory.mktemp("tables")
+def made(repo: Path) -> Made:
+    store = repo / "results"
     study = read_study(store, plans_of(store))
     accounts = account(study.runs, *read_study_plans(plans_of(store)))
-    pictures = [path.stem for path in (repo / "reports/figures").glob("*.png")]
-    written = {}
-    for table in every_table(Sources(study, accounts, judged(study), pictures)):
-        written[table.name] = folder / f"{table.name}.csv"
-        written[table.name].write_text(to_csv(table))
-    return written
+    there = {path.stem for path in (repo / "reports/figures").glob("*.png")}
+    plans = [plan for plan in every_plan(study) if plan.name in there]
+    sources = Sources(study, accounts, judged(study), [plan.name for plan in plans])
+    return Made(sources, {table.name: table for table in every_table(sources)}, plans)
 
 
-def test_the_report_has_these_tables_and_no_others(repo: Path, tables) -> None:
-    assert {path.stem for path in (repo / "reports/tables").glob("*.csv")} == tables.keys()
+def test_the_report_has_these_tables_and_no_others(repo: Path, made: Made) -> None:
+    assert {path.stem for path in (repo / "reports/tables").glob("*.csv")} == made.tables.keys()
 
 
-def test_every_number_is_the_reports(repo: Path, tables) -> None:
+def test_every_number_is_the_reports(repo: Path, made: Made, tmp_path: Path) -> None:
     """A change of code may not change one; new rows come with `make report`."""
-    for name, path in tables.items():
+    for name, table in made.tables.items():
+        path = tmp_path / f"{name}.csv"
+        path.write_text(to_csv(table))
         stored, fresh = (pd.read_csv(at) for at in (repo / f"reports/tables/{name}.csv", path))
         assert list(stored) == list(fresh), name
         assert len(stored) == len(fresh), name
@@ -45,3 +59,47 @@ def test_every_number_is_the_reports(repo: Path, tables) -> None:
         np.testing.assert_allclose(
             fresh[numbers].to_numpy(float), stored[numbers].to_numpy(float), rtol=1e-6, err_msg=name
         )
+
+
+@pytest.mark.parametrize("write", [to_markdown, to_latex])
+def test_every_cell_is_printed_as_in_the_report(write, repo: Path, made: Made) -> None:
+    """What somebody reads is a table's text, and not the numbers behind it."""
+    ending = {to_markdown: "md", to_latex: "tex"}[write]
+    for name, table in made.tables.items():
+        assert write(table) == (repo / f"reports/tables/{name}.{ending}").read_text(), name
+
+
+def test_every_sentence_of_the_page_is_the_reports(repo: Path, made: Made) -> None:
+    """Findings, captions, details and what stands above a value; all but the figures themselves."""
+    pictures = [_as_drawn(plan, repo / "reports/figures") for plan in made.plans]
+    fresh = render(made.sources, made.tables, pictures, None)
+    stored = (repo / "reports/index.html").read_text()
+    assert _said(fresh) == _said(stored)
+
+
+def test_the_numbers_beside_a_figure_are_the_reports(repo: Path, made: Made) -> None:
+    beside = [plan for plan in made.plans if plan.data is not None]
+    assert beside
+    for plan in beside:
+        stored = pd.read_csv(repo / f"reports/figures/{plan.name}.csv")
+        numbers = stored.select_dtypes("number").columns
+        assert list(stored) == list(plan.data), plan.name
+        np.testing.assert_allclose(
+            plan.data[numbers].to_numpy(float),
+            stored[numbers].to_numpy(float),
+            rtol=1e-5,
+            err_msg=plan.name,
+        )
+
+
+def _as_drawn(plan: PicturePlan, folder: Path) -> Picture:
+    width = int.from_bytes((folder / f"{plan.name}.png").read_bytes()[16:20], "big")
+    known = (plan.name, plan.dataset, plan.k, plan.kind, plan.caption)
+    return Picture(*known, b"", width, plan.ours, plan.data is not None)
+
+
+def _said(page: str) -> list[str]:
+    """The page's lines without its figures, its looks and its day."""
+    page = re.sub(r"data:image/svg\+xml,[^\"]*", "", page)
+    page = re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL)
+    return re.sub(r"Report of [\d-]+;", "", page).splitlines()

@@ -129,10 +129,14 @@ def test_no_dp_stands_below_its_table(paper_store, study):
 def test_divergence_is_marked_where_it_happened(store, study):
     store.add(dataset="glyphs", seed=0, values=(0.9,))
     store.add(dataset="glyphs", seed=1, values=(0.3,), diverged_at=60)
+    worse = {"learning_rate": 10.0, "values": (0.2,)}  # another point, of which more is lost
+    for seed in (0, 1, 2):
+        store.add(dataset="glyphs", seed=seed, **worse, diverged_at=60)
     store.add(dataset="glyphs", method="fixed_quantile", quantile=0.5, values=(), diverged_at=2)
     (table,) = comparison_tables(study(store))
     shown = table.printed.set_index(["ε", "method"])
     assert shown.loc[("9", "Online"), "ours, %"].endswith("(1 of its 2 runs diverged)")
+    assert shown.loc[("9", "Online"), "grid points"] == "2 of 9 (4 of 5 runs diverged)"
     assert shown.loc[("9", "FixedQuantile"), "ours, %"] == "diverged"
     assert shown.loc[("9", "FixedQuantile"), "our best"] == "–"
 
