@@ -2,7 +2,9 @@
 
 Runs of one study share their noise, which was computed for `budget_runs` of them: as many are
 charged, also those that are not stored, or more where more are stored. Several studies of a data
-set add up.
+set add up. Rows do not say whose study they are of: two of the same noise, budget and sizes whose
+rows together are no more than one of them plans cannot be told from one. `results.spent` keeps such
+two out of a store; who puts rows together by hand has to add them up.
 """
 
 from typing import Any
