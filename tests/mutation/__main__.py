@@ -53,7 +53,7 @@ class Sample:
         self.diffs: list[str] = []
         self.errors: list[Exception] = []
         self.seen: Counter[tuple[Path, str]] = Counter()  # how many mutants of a file a test saw
-        self.sound: dict[Path, list[str]] = {}  # tests of a file that pass without a mutant
+        self.sound: dict[str, bool] = {}  # whether tests that failed pass without a mutant
 
     def work(self) -> None:
         try:
@@ -82,15 +82,9 @@ class Sample:
             return True
 
     def _try(self, checkout: Checkout, place: Place, made: Mutant) -> None:
-        self._look_at(checkout, place.path)
-        target = checkout.folder / place.path.relative_to(REPO)
         text = place.path.read_text()
-        target.write_text(made.text)
         began = time.monotonic()
-        try:
-            outcome = self._outcome(checkout, place.path)
-        finally:
-            target.write_text(text)
+        outcome = self._outcome(checkout, place.path, made)
         lines = list(difflib.unified_diff(text.splitlines(), made.text.splitlines(), n=3,
                                           lineterm="", fromfile=str(place.path.relative_to(REPO)),
                                           tofile=place.operator))  # fmt: skip
@@ -112,30 +106,39 @@ class Sample:
             if outcome == "survived":
                 self.diffs.append("\n".join(lines))
 
-    def _look_at(self, checkout: Checkout, path: Path) -> None:
-        """Leave out what fails on the code as it is: it would seem to kill every mutant."""
-        with self.lock:
-            if path in self.sound:
-                return
-        tests = rooms.tests_of(path)
-        _, output = checkout.run(" ".join(tests), "--hypothesis-seed=0", "--maxfail=1000")
-        failed = set(re.findall(r"^(?:FAILED|ERROR) ([^\s:]+)", output, flags=re.M))
-        for test in sorted(failed):
-            print(f"fails without a mutant, and is left out: {test}", file=sys.stderr, flush=True)
-        with self.lock:
-            self.sound[path] = [test for test in tests if test not in failed]
-
-    def _outcome(self, checkout: Checkout, path: Path) -> str:
+    def _outcome(self, checkout: Checkout, path: Path, made: Mutant) -> str:
         """What the tests say, those first that saw most of the file's other mutants."""
-        with self.lock:
-            tests = sorted(self.sound[path], key=lambda test: -self.seen[path, test])
-        status, output = checkout.run(" ".join(tests), "--hypothesis-seed=0")
-        if status == NOT_RUN:
-            raise RuntimeError(f"pytest did not run:\n{output[-3000:]}")
-        for test in re.findall(r"^(?:FAILED|ERROR) ([^\s:]+)", output, flags=re.M):
+        target = checkout.folder / path.relative_to(REPO)
+        while True:
             with self.lock:
-                self.seen[path, test] += 1
-        return "timeout" if status is None else "survived" if status == 0 else "killed"
+                usable = [test for test in rooms.tests_of(path) if self.sound.get(test, True)]
+                tests = sorted(usable, key=lambda test: -self.seen[path, test])
+            target.write_text(made.text)
+            try:
+                status, output = checkout.run(" ".join(tests), "--hypothesis-seed=0")
+            finally:
+                target.write_text(path.read_text())
+            if status == NOT_RUN:
+                raise RuntimeError(f"pytest did not run:\n{output[-3000:]}")
+            if not status:
+                return "timeout" if status is None else "survived"
+            failed = set(re.findall(r"^(?:FAILED|ERROR) ([^\s:]+)", output, flags=re.M))
+            if all([self._passes(checkout, test) for test in failed]):
+                with self.lock:
+                    self.seen.update((path, test) for test in failed)
+                return "killed"
+
+    def _passes(self, checkout: Checkout, test: str) -> bool:
+        """Without a mutant. What fails there too would seem to kill every mutant: left out."""
+        with self.lock:
+            known = self.sound.get(test)
+        if known is None:
+            known = checkout.run(test, "--hypothesis-seed=0").status == 0
+            if not known:
+                print(f"fails without a mutant, and is left out: {test}", file=sys.stderr)
+            with self.lock:
+                self.sound[test] = known
+        return known
 
 
 def report() -> None:
