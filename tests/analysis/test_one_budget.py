@@ -241,6 +241,18 @@ def test_a_whole_grid_stands_before_a_part_of_a_smaller_one(store, study):
     assert (row["k"], row["whole"]) == (4, True)
 
 
+def test_a_part_of_a_grid_is_compared_with_nothing(store, study):
+    """What was not run of it may be better than all that was."""
+    searched(store, SEARCH)
+    searched(store, [[0.9, 0.8, 0.85]], method="adam_wosm", threshold=1.0)
+    default(store, [0.90] * 3)
+    rows = ways(study(store))
+    part = of(rows, "composition", "adam_wosm")
+    assert not part["whole"]
+    assert math.isnan(part["gain"])
+    assert not math.isnan(of(rows, "default")["gain"])
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_of_parts_the_one_with_the_papers_own_point_stands_there(turned, store, study):
     """What was not run of the other may be its best: here the paper's rho, 3.162, is missing."""

@@ -63,8 +63,13 @@ ONE_BUDGET = of_kind(
     ),
     _fault(
         "a gain is over a part of a grid",
-        'or not theirs["whole"]:',
-        "or False:",
+        'if not (row["whole"] and theirs["whole"]):',
+        'if not row["whole"]:',
+    ),
+    _fault(
+        "a part of a grid has a gain",
+        'if not (row["whole"] and theirs["whole"]):',
+        'if not theirs["whole"]:',
     ),
     _fault(
         "trials of the machinery pass as a search",

@@ -204,7 +204,7 @@ def _scaled(study: Study) -> Iterator[dict[str, Any]]:
 def _beside(row: dict[str, Any], every: pd.DataFrame) -> dict[str, Any]:
     """The row, and what it gains over the reference of its data set and epsilon.
 
-    Nothing is said over a part of a grid, nor of runs in another precision.
+    Nothing is said of a part of a grid or over one, nor of runs in another precision.
     """
     reference = every[
         (every["dataset"] == row["dataset"])
@@ -215,7 +215,9 @@ def _beside(row: dict[str, Any], every: pd.DataFrame) -> dict[str, Any]:
     if reference.empty or (row["way"], row["method"]) == (COMPOSITION, REFERENCE):
         return row
     theirs = reference.iloc[0]
-    if math.isnan(row["mean"]) or math.isnan(theirs["mean"]) or not theirs["whole"]:
+    if not (row["whole"] and theirs["whole"]):
+        return row
+    if math.isnan(row["mean"]) or math.isnan(theirs["mean"]):
         return row
     if row["precision"] not in (None, theirs["precision"]) and pd.notna(row["precision"]):
         return row

@@ -22,8 +22,8 @@ _NOTES = (
     "choice flatters itself. Above Online's search: the difference of the values, positive is "
     "better, with its 95 % interval.",
     "† The default was chosen by looking at this very data set, so that it is not free here. "
-    "* Only a part of that grid was run: its best point may be another. It is a part that has the "
-    "paper's own best point, where one was run.",
+    "* Only a part of that grid was run: its best point may be another, and nothing is compared "
+    "with it. It is a part that has the paper's own best point, where one was run.",
 )
 
 
