@@ -66,7 +66,7 @@ def test_a_pattern_without_a_cohort_is_refused(mnist, pattern) -> None:
 
 
 def test_a_run_of_two_plans_is_there_once(mnist) -> None:
-    """Table 12 asks for budgets that the paper's other tables do not have."""
+    """As the spot check's are the paper's, too."""
     first = replace(mnist, cohorts=mnist.cohorts[:2])
     both = all_work([first, mnist])
     run_ids = [run.run_id for work in both for run in work.cohort.runs]

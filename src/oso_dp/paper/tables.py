@@ -30,6 +30,7 @@ COLUMNS = [
     "mean",
     "std",
     "diverged",  # the paper prints '-': no grid point trained
+    "printed_epsilon",
     "printed_learning_rate",
     "printed_threshold",
     "printed_quantile",
