@@ -24,6 +24,7 @@ def drawn(points: int) -> bytes:
     axes.scatter(random.normal(size=points), random.normal(size=points), c=random.random(points))
     axes.fill_between([0, 1], [0, 1], [1, 2], alpha=0.3)
     axes.set_title("a <b> & c")
+    axes.set_xlabel("$x^2$ turned", rotation=30)
     buffer = io.BytesIO()
     FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
     return buffer.getvalue()
@@ -41,7 +42,9 @@ def seen(svg: bytes) -> list[tuple]:
                 r"-?\d+\.?\d*", " ".join(element.get(k, "") for k in ("d", "x", "y"))
             )
             rest = [element.get(k) for k in (LINK, "clip-path", "transform", "id")]
-            elements.append((tag, own, *rest, element.text, [float(n) for n in numbers]))
+            rest = [None if (one or "").startswith("rotate(-0 ") else one for one in rest]
+            text = (element.text or "").strip()
+            elements.append((tag, own, *rest, text, [float(n) for n in numbers]))
         for child in element:
             walk(child, own if tag == "g" else "")
 
@@ -62,5 +65,5 @@ def test_nothing_that_is_seen_changes(points: int) -> None:
 
 def test_much_is_left_out() -> None:
     whole = drawn(200)
-    assert len(smaller(whole)) < 0.75 * len(whole)
+    assert len(smaller(whole)) < 0.6 * len(whole)
     assert smaller(smaller(whole)) == smaller(whole)
