@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,16 @@ def _pad(layer: nn.Module) -> None:
         layer.padding = (1, 1)
 
 
-def _strided(sizes: tuple[int, ...]) -> nn.Module:
+def _strided(sizes: tuple[int, ...], padding: int = 1) -> nn.Module:
     """Images of these sizes after each of the four layers that narrow, and back again."""
     network = AS_CHOSEN(False)
     layers = [each for each in network if isinstance(each, nn.Conv2d | nn.ConvTranspose2d)]
-    every = (28, *sizes)
-    for layer, size, before in zip(layers[:4], every[1:], every[:-1], strict=True):
-        layer.stride, layer.padding = ((2, 2) if size < before else (1, 1)), (1, 1)
-    for layer, size, after in zip(layers[4:], every[:0:-1], every[-2::-1], strict=True):
-        layer.stride, layer.padding = ((2, 2) if size < after else (1, 1)), (1, 1)
-        layer.output_padding = (after - (2 * size - 1),) * 2 if size < after else (0, 0)
+    steps = [*pairwise((28, *sizes))]
+    for layer, (wide, narrow) in zip(layers, [*steps, *reversed(steps)], strict=True):
+        stride = 1 if narrow == wide - 2 + 2 * padding else 2
+        layer.stride, layer.padding = (stride, stride), (padding, padding)
+        if isinstance(layer, nn.ConvTranspose2d):
+            layer.output_padding = (wide - ((narrow - 1) * stride + 3 - 2 * padding),) * 2
     return network
 
 
@@ -83,7 +84,7 @@ def _instead_of_sigmoid(last: nn.Module, layer: nn.Module) -> nn.Module | None:
 
 @dataclass(frozen=True)
 class Choice:
-    """How the network is made, and with which images, scale (x - shift): 1 and 0 are the study's."""
+    """How the network is made, and of which images: scale (x - shift), in the study just x."""
 
     network: Callable[[], nn.Module] = field(default=lambda: AS_CHOSEN(False))
     scale: float = 1.0
@@ -93,8 +94,9 @@ class Choice:
 CHOICES = {
     "as_chosen": Choice(),
     "padding": Choice(lambda: _with_layers(_pad)),
-    # A bottleneck, which strides of 1 do not make: 3,136, 1,024 and 256 numbers for 784 pixels.
+    # A bottleneck, which strides of 1 do not make: at the narrowest 784, 256, 512 and 256 numbers.
     "stride_2_twice": Choice(lambda: _strided((14, 7, 7, 7))),
+    "stride_2_twice_unpadded": Choice(lambda: _strided((13, 6, 4, 2), padding=0)),
     "stride_2_thrice": Choice(lambda: _strided((14, 7, 4, 4))),
     "stride_2": Choice(lambda: _strided((14, 7, 4, 2))),
     "glorot": Choice(lambda: _with_layers(partial(_start, nn.init.xavier_uniform_))),
@@ -108,7 +110,9 @@ CHOICES = {
 }
 
 
-def planned(methods: list[str], epsilons: list[float], seeds: int) -> list[tuple[PlannedCohort, Run]]:
+def planned(
+    methods: list[str], epsilons: list[float], seeds: int
+) -> list[tuple[PlannedCohort, Run]]:
     """The paper's best points, with the noise of the whole grids."""
     config = load_config(REPO / "config" / "spotcheck.yaml")
     section = config.datasets[DATASET]

@@ -1,0 +1,102 @@
+"""`benchmarks/fashion_choices.py`: what a choice changes, and that the rows are in one unit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.models import MODELS, build_model, parameter_count
+from oso_dp.models.losses import squared_error
+
+
+@pytest.fixture
+def choices(repo, monkeypatch):
+    monkeypatch.syspath_prepend(str(repo / "benchmarks"))
+    import fashion_choices
+
+    monkeypatch.setitem(MODELS, "autoencoder", MODELS["autoencoder"])  # as it was, afterwards
+    return fashion_choices
+
+
+@pytest.fixture
+def images() -> Arrays:
+    random = np.random.default_rng(0)
+    parts = [random.random((64, 1, 28, 28), dtype=np.float32) for _ in range(2)]
+    labels = np.zeros(64, dtype=np.int64)
+    return Arrays(parts[0], labels, parts[1], labels)
+
+
+def test_every_choice_has_the_papers_number_of_weights_and_gives_images_back(choices) -> None:
+    wide = {}
+    for name, choice in choices.CHOICES.items():
+        torch.manual_seed(0)
+        network = choice.network()
+        assert parameter_count(network) == 48_705
+        between = torch.rand(2, 1, 28, 28)
+        numbers = []
+        for layer in network:
+            between = layer(between)
+            numbers.append(between[0].numel())
+        assert between.shape == (2, 1, 28, 28)
+        wide[name] = min(numbers[:-2])  # before the last layer and its sigmoid
+    strided = [wide[name] for name in wide if name.startswith("stride")]
+    assert strided == [784, 256, 512, 256]
+    assert min(wide[name] for name in wide if "stride" not in name) > 5000
+
+
+def test_as_chosen_is_the_studys_network_and_every_other_choice_another(choices) -> None:
+    image = torch.rand(1, 1, 28, 28)
+
+    def out(network: nn.Module) -> torch.Tensor:
+        with torch.no_grad():
+            return network(image)
+
+    seen = []
+    for choice in choices.CHOICES.values():
+        torch.manual_seed(3)
+        seen.append(out(choice.network()))
+    torch.manual_seed(3)
+    assert torch.equal(seen[0], out(build_model("autoencoder")))
+    for place, one in enumerate(seen):
+        assert not any(torch.equal(one, other) for other in seen[place + 1 :])
+
+
+@pytest.mark.parametrize("name", ["as_chosen", "tanh", "stride_2"])
+def test_a_rows_values_are_in_the_images_own_unit(choices, images, name, monkeypatch) -> None:
+    """As the trained network scores, whatever range its images have."""
+    ((cohort, run),) = choices.planned(["adam_wosm"], [4.0], 1)
+    assert (cohort.precision, run.threshold) == ("bfloat16", pytest.approx(0.0316228))
+    small = replace(
+        cohort, examples=64, batch_size=32, epochs=1, evaluate_every=1, precision="float32"
+    )
+    ends = []
+    monkeypatch.setattr(choices, "train", _keeping(ends, choices.train))
+    row = choices.run_one(name, small, run, images)
+    choice = choices.CHOICES[name]
+    seen = torch.from_numpy(choice.scale * (images.test_inputs - np.float32(choice.shift)))
+    network = choice.network()
+    torch.nn.utils.vector_to_parameters(ends[-1], network.parameters())
+    with torch.no_grad():
+        error = squared_error(network(seen), seen).mean() / choice.scale**2
+    assert row["last"] == pytest.approx(100 * float(error), rel=1e-4)
+    values = dict(each.split(":") for each in row["values"].split())
+    assert list(values) == ["1", "2"]
+    assert row["best"] == pytest.approx(min(map(float, values.values())), rel=1e-3)
+    assert (row["choice"], row["method"], row["epsilon"]) == (name, "adam_wosm", 4.0)
+
+
+def _keeping(ends, train):
+    """`train`, with the weights that the run ends with."""
+
+    def call(task, runs, arrays, **options):
+        kept = {}
+        outcomes = train(
+            task, runs, arrays, watch=lambda state, answers: kept.update(state=state), **options
+        )
+        ends.append(kept["state"].parameters[0].clone())
+        return outcomes
+
+    return call
