@@ -37,6 +37,7 @@ def sequential(*layers: nn.Module) -> nn.Module:
 MODELS = {
     "cnn": (lambda: build_model("cnn"), (1, 28, 28), cross_entropy),
     "autoencoder": (lambda: build_model("autoencoder"), (1, 28, 28), squared_error),
+    "autoencoder_strided": (lambda: build_model("autoencoder_strided"), (1, 28, 28), squared_error),
     "bag_of_words": (lambda: build_model("bag_of_words"), (750,), cross_entropy),
     "small_cnn": (lambda: build_model("small_cnn"), (1, 14, 14), cross_entropy),
     "odd convolution": (

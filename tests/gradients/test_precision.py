@@ -60,7 +60,9 @@ def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
 
 @pytest.mark.parametrize("precision", HERE)
 @pytest.mark.parametrize("size", [3, 41, 65, 129])
-@pytest.mark.parametrize("name", ["cnn", "autoencoder", "bag_of_words", "small_cnn"])
+@pytest.mark.parametrize(
+    "name", ["cnn", "autoencoder", "autoencoder_strided", "bag_of_words", "small_cnn"]
+)
 def test_sums_over_neighbours_differ_by_the_sensitivity_at_most(name, size, precision) -> None:
     """Also where one example more makes one more portion, and moves others to other places."""
     code, flats, inputs, targets = prepare(name, precision, batch=size)

@@ -10,7 +10,13 @@ from oso_dp.models.losses import METRICS, correct, cross_entropy, squared_error,
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("cnn", 551_322), ("autoencoder", 48_705), ("bag_of_words", 113_156)]
+    ("name", "count"),
+    [
+        ("cnn", 551_322),
+        ("autoencoder", 48_705),
+        ("autoencoder_strided", 48_705),
+        ("bag_of_words", 113_156),
+    ],
 )
 def test_parameter_counts_are_table_1s(name: str, count: int) -> None:
     assert parameter_count(build_model(name)) == count
@@ -25,6 +31,7 @@ def test_the_texts_25_words_do_not_give_table_1s_count() -> None:
     [
         ("cnn", (1, 28, 28), (10,)),
         ("autoencoder", (1, 28, 28), (1, 28, 28)),
+        ("autoencoder_strided", (1, 28, 28), (1, 28, 28)),
         ("bag_of_words", (750,), (4,)),
         ("bag_of_words_25", (1250,), (4,)),
         ("small_cnn", (1, 14, 14), (10,)),
@@ -33,6 +40,23 @@ def test_the_texts_25_words_do_not_give_table_1s_count() -> None:
 )
 def test_shapes(name: str, shape: tuple[int, ...], output: tuple[int, ...]) -> None:
     assert build_model(name)(torch.rand(2, *shape)).shape == (2, *output)
+
+
+@pytest.mark.parametrize(
+    ("name", "sides"),
+    [
+        ("autoencoder", [26, 24, 22, 20, 22, 24, 26, 28]),
+        ("autoencoder_strided", [14, 7, 7, 7, 7, 7, 14, 28]),
+    ],
+)
+def test_the_autoencoders_images_on_their_way(name: str, sides: list[int]) -> None:
+    network, image, seen = build_model(name), torch.rand(2, 1, 28, 28), []
+    for layer in network:
+        image = layer(image)
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+            seen.append(image.shape[-1])
+    assert seen == sides
+    assert [type(layer) for layer in network[1::2]] == [nn.LeakyReLU] * 7 + [nn.Sigmoid]
 
 
 def test_the_papers_last_nonlinearity_is_an_option() -> None:

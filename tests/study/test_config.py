@@ -23,6 +23,7 @@ SHIPPED += [
     "signs",
     "no_search",
     "words_25",
+    "fashion_strided",
     "momentum_0",
     "momentum_05",
     "no_search_falling",

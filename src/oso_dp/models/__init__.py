@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from oso_dp.errors import OsoError
-from oso_dp.models.autoencoder import autoencoder
+from oso_dp.models.autoencoder import autoencoder, autoencoder_strided
 from oso_dp.models.bag_of_words import bag_of_words, bag_of_words_25
 from oso_dp.models.cnn import cnn, small_cnn
 from oso_dp.models.one_layer import linear
@@ -13,6 +13,7 @@ from oso_dp.models.one_layer import linear
 MODELS: dict[str, Callable[[bool], nn.Module]] = {
     "cnn": cnn,
     "autoencoder": autoencoder,
+    "autoencoder_strided": autoencoder_strided,
     "bag_of_words": bag_of_words,
     "bag_of_words_25": bag_of_words_25,
     "small_cnn": small_cnn,

@@ -72,6 +72,7 @@ Interval = tuple[Real, Real]
 MODELS: dict[str, tuple[tuple[int, ...], str]] = {
     "cnn": ((1, 28, 28), "accuracy"),
     "autoencoder": ((1, 28, 28), "mse"),
+    "autoencoder_strided": ((1, 28, 28), "mse"),
     **{name: ((words * DIMENSIONS,), "accuracy") for name, words in WORDS.items()},
     "small_cnn": ((1, 14, 14), "accuracy"),
 }
@@ -84,7 +85,15 @@ class _Section(BaseModel):
 class DatasetSection(_Section):
     """One data set of the study."""
 
-    model: Literal["cnn", "autoencoder", "bag_of_words", "bag_of_words_25", "small_cnn", "own"]
+    model: Literal[
+        "cnn",
+        "autoencoder",
+        "autoencoder_strided",
+        "bag_of_words",
+        "bag_of_words_25",
+        "small_cnn",
+        "own",
+    ]
     epsilons: list[Epsilon] = Field(
         min_length=1,
         description="Budgets, each for a whole grid; of own data that are not public one, for all.",
