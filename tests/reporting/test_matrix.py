@@ -36,10 +36,10 @@ def test_a_cell_says_its_verdict_its_seeds_and_the_interval(some):
     assert [k for k, _ in mnist.ks] == [5, 7, 9]
 
 
-def test_budgets_are_each_k_s_own(some):
-    (_, fashion, _) = blocks(some)
-    budgets = [text for text, _ in fashion.epsilons]
-    assert budgets == ["3", "5", "7", "9", "1", "2", "3", "4", "1", "2", "3", "4"]
+def test_budgets_are_the_data_sets_own(some):
+    digits, fashion, _ = blocks(some)
+    assert [text for text, _ in digits.epsilons] == ["3", "5", "7", "9"] * 3
+    assert [text for text, _ in fashion.epsilons] == ["1", "2", "3", "4"] * 3
     assert [start for _, start in fashion.epsilons] == [True, False, False, False] * 3
 
 
