@@ -2,9 +2,11 @@
 
     python benchmarks/fashion_choices.py                     # each choice, AdamWOSM at epsilon = 4
     python benchmarks/fashion_choices.py --methods online    # and another method; adds to the table
+    python benchmarks/fashion_choices.py --choices as_chosen --epochs 2    # stops after two of ten
 
 A choice changes the network, its starting weights or the images, at the paper's best point for
 k = 9. None of these runs enters the results, where nothing says of a network what is changed here.
+A run that stops early has the noise of all ten epochs, and its first steps are those of the whole run.
 `results/fashion_choices.csv` has a row for each: the best and the last test value and all values in
 between, mean squared error x 100 in the images' own unit, [0, 1], whatever the network sees.
 """
@@ -153,7 +155,7 @@ def run_one(name: str, cohort: PlannedCohort, run: Run, arrays: Arrays) -> dict[
     return {
         "dataset": DATASET,
         "choice": name,
-        **{key: getattr(cohort, key) for key in ("method", "k", "epsilon", "momentum")},
+        **{key: getattr(cohort, key) for key in ("method", "k", "epsilon", "epochs", "momentum")},
         "seed": run.seed,
         "status": outcome.status,
         "best": min(values.values(), default=None),
@@ -172,19 +174,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--methods", nargs="+", default=["adam_wosm"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[4.0])
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=10, help="stop then; 10 in the paper")
     parser.add_argument("--data", type=Path, default=REPO / "build" / "data")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    key = ("choice", "method", "epsilon", "seed")
+    key = ("choice", "method", "epsilon", "epochs", "seed")
     try:
         rows = read(options.output)
         known = {tuple(str(row[name]) for name in key) for row in rows}
-        todo = planned(options.methods, options.epsilons, options.seeds)
+        todo = [
+            (replace(cohort, epochs=options.epochs), run)
+            for cohort, run in planned(options.methods, options.epsilons, options.seeds)
+        ]
         arrays, _ = load_arrays(options.data / todo[0][0].data_file)
         for name in options.choices:
             for cohort, run in todo:
-                if (name, cohort.method, str(cohort.epsilon), str(run.seed)) in known:
+                facts = (name, cohort.method, cohort.epsilon, cohort.epochs, run.seed)
+                if tuple(map(str, facts)) in known:
                     continue
                 rows.append(run_one(name, cohort, run, arrays))
                 write(options.output, rows)
