@@ -6,7 +6,7 @@
 
 A choice changes the network, its starting weights or the images, at the paper's best point for
 k = 9. None of these runs enters the results, where nothing says of a network what is changed here.
-A run that stops early has the noise of all ten epochs, and its first steps are those of the whole run.
+A run that stops early has the noise of all ten epochs: its steps are the first of the whole run.
 `results/fashion_choices.csv` has a row for each: the best and the last test value and all values in
 between, mean squared error x 100 in the images' own unit, [0, 1], whatever the network sees.
 """
@@ -101,6 +101,10 @@ CHOICES = {
     "stride_2_twice_unpadded": Choice(lambda: _strided((13, 6, 4, 2), padding=0)),
     "stride_2_thrice": Choice(lambda: _strided((14, 7, 4, 4))),
     "stride_2": Choice(lambda: _strided((14, 7, 4, 2))),
+    # Halved later, at more channels, images hold more numbers: 1568, 3136, 1024 at the narrowest.
+    "stride_2_alternate": Choice(lambda: _strided((14, 14, 7, 7))),
+    "stride_2_inner_twice": Choice(lambda: _strided((28, 28, 14, 7))),
+    "stride_2_inner_thrice": Choice(lambda: _strided((28, 14, 7, 4))),
     "glorot": Choice(lambda: _with_layers(partial(_start, nn.init.xavier_uniform_))),
     "kaiming": Choice(lambda: _with_layers(partial(_start, nn.init.kaiming_normal_))),
     "keras": Choice(lambda: _with_layers(_like_keras)),
