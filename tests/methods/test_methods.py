@@ -47,6 +47,7 @@ def test_all_methods_are_found() -> None:
     shipped = [
         "adam_wosm",
         "auto_s",
+        "dp_adam",
         "fixed_quantile",
         "fixed_quantile_linear",
         "fixed_quantile_per_layer",
@@ -156,17 +157,26 @@ def test_parameters_move_as_torchs_sgd(name: str, query: type, momentum: float) 
     torch.testing.assert_close(mine.parameters, torch.stack([t.detach() for t in theirs]))
 
 
-def test_no_dp_is_torchs_adam() -> None:
-    method, mine = make("no_dp"), state()
-    theta = torch.nn.Parameter(torch.zeros(P))
-    adam = torch.optim.Adam([theta], lr=0.1)
+@pytest.mark.parametrize(
+    ("name", "query"), [("no_dp", PlainGradient), ("dp_adam", ClippedGradient)]
+)
+def test_adam_is_torchs(name: str, query: type) -> None:
+    """Run by run, each at its own rate, with every constant at another value than the default."""
+    method, mine = make(name, beta1=0.8, beta2=0.9, stabiliser=0.01), state()
+    theirs = [torch.nn.Parameter(torch.zeros(P)) for _ in range(R)]
+    optimizers = [
+        torch.optim.Adam([theta], lr=rate, betas=(0.8, 0.9), eps=0.01)
+        for theta, rate in zip(theirs, [0.1, 0.2, 0.4], strict=True)
+    ]
     for _ in range(5):
         gradient = torch.randn(R, P)
-        method.update(mine, {PlainGradient: gradient})
+        method.update(mine, {query: gradient})
         mine.step += 1
-        theta.grad = gradient[0].clone()
-        adam.step()
-    torch.testing.assert_close(mine.parameters[0], theta.detach(), atol=1e-6, rtol=1e-5)
+        for run, (theta, optimizer) in enumerate(zip(theirs, optimizers, strict=True)):
+            theta.grad = gradient[run].clone()
+            optimizer.step()
+    expected = torch.stack([theta.detach() for theta in theirs])
+    torch.testing.assert_close(mine.parameters, expected, atol=1e-6, rtol=1e-5)
 
 
 class TestOnline:
@@ -276,6 +286,42 @@ class TestAdamWOSM:
     def test_no_noise_is_refused(self) -> None:
         with pytest.raises(OsoError, match="must be > 0"):
             make("adam_wosm").queries(state(noise_multiplier=0.0))
+
+
+class TestDPAdam:
+    def test_searches_the_threshold_alone(self) -> None:
+        method = make("dp_adam")
+        (query,) = method.queries(state(2.0))
+        assert (type(query), query.noise_multiplier) == (ClippedGradient, 2.0)
+        assert torch.equal(query.threshold, state().threshold)
+        assert method.starting_point({"threshold": 3.0}) == {
+            "threshold": 3.0,
+            "learning_rate": 1e-3,
+        }
+        assert not method.uses_momentum
+
+    @pytest.mark.parametrize(("signal", "alike"), [(0.05, True), (20.0, False)])
+    def test_is_adam_wosm_where_noise_is_most_of_a_gradient(self, signal, alike) -> None:
+        """Signal in standard deviations of the noise, the same in 200 steps of 2,000 numbers."""
+        mine, theirs = (
+            State(
+                parameters=torch.zeros(1, 2_000),
+                learning_rate=torch.tensor([1e-3]),
+                threshold=torch.tensor([0.1]),
+                quantile=torch.tensor([math.nan]),
+                noise_multiplier=2.0,
+                batch_size=100,
+            )
+            for _ in range(2)
+        )
+        noise_std = 2.0 * 0.1 / 100
+        for step in range(1, 201):
+            mine.step = theirs.step = step
+            gradient = noise_std * (signal + torch.randn(1, 2_000))
+            make("dp_adam").update(mine, {ClippedGradient: gradient})
+            make("adam_wosm").update(theirs, {ClippedGradient: gradient})
+        ratio = (mine.parameters.norm() / theirs.parameters.norm()).item()
+        assert ratio == pytest.approx(1.0, abs=0.1) if alike else ratio < 0.1
 
 
 def test_ended_runs_leave_every_tensor() -> None:

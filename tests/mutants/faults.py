@@ -1,8 +1,8 @@
 """Every fault. `python tests/mutants` plants them one by one; the tests of each must fail."""
 
+from adam import ADAM
 from alone import ALONE
 from auto_dog import AUTO_DOG
-from auto_wosm import AUTO_WOSM
 from books import LEDGER, METHODS, PRICE
 from drop_in import DROP_IN
 from from_defaults import FROM_DEFAULTS
@@ -29,7 +29,7 @@ FAULTS = [
         *LINEAR_SCALING,
         *LOSSES,
         *ONE_BUDGET,
-        *AUTO_WOSM,
+        *ADAM,
         *AUTO_DOG,
         *FROM_DEFAULTS,
     ),

@@ -132,3 +132,16 @@ def heavy_ball(state: State, gradient: Tensor, momentum: float) -> Tensor:
     """The next v, [R, P], which `descend` goes along."""
     velocity = state.memory.get("velocity") if momentum > 0 else None
     return gradient if velocity is None else momentum * velocity + gradient
+
+
+def adapt(state: State, gradient: Tensor, beta1: float, beta2: float, stabiliser: float) -> None:
+    """theta <- theta - rho m / (sqrt(v) + stabiliser), as torch.optim.Adam.
+
+    m and v are the averages of the gradients and of their squares, each over 1 - beta^t.
+    """
+    memory, zeros = state.memory, gradient.new_zeros(gradient.shape)
+    memory["mean"] = beta1 * memory.get("mean", zeros) + (1 - beta1) * gradient
+    memory["square"] = beta2 * memory.get("square", zeros) + (1 - beta2) * gradient.square()
+    mean = memory["mean"] / (1 - beta1**state.step)
+    root = (memory["square"] / (1 - beta2**state.step)).sqrt()
+    state.parameters -= state.learning_rate[:, None] * mean / (root + stabiliser)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from oso_dp.methods.base import Method, Settings, State, descend, setting
+from oso_dp.methods.base import Method, Settings, State, adapt, descend, setting
 from oso_dp.privacy.queries import PlainGradient
 
 if TYPE_CHECKING:
@@ -36,13 +36,8 @@ class NoDP(Method):
 
     def update(self, state: State, answers: Answers) -> None:
         gradient = answers[PlainGradient]
-        if self.settings.optimizer == "sgd":
+        settings = self.settings
+        if settings.optimizer == "sgd":
             descend(state, gradient, self.momentum)
-            return
-        beta1, beta2, memory = self.settings.beta1, self.settings.beta2, state.memory
-        zeros = gradient.new_zeros(gradient.shape)
-        memory["mean"] = beta1 * memory.get("mean", zeros) + (1 - beta1) * gradient
-        memory["square"] = beta2 * memory.get("square", zeros) + (1 - beta2) * gradient.square()
-        mean = memory["mean"] / (1 - beta1**state.step)
-        root = (memory["square"] / (1 - beta2**state.step)).sqrt()
-        state.parameters -= state.learning_rate[:, None] * mean / (root + self.settings.stabiliser)
+        else:
+            adapt(state, gradient, settings.beta1, settings.beta2, settings.stabiliser)

@@ -1,10 +1,10 @@
-"""Faults of AUTO-WOSM: a step of another size than it says."""
+"""Faults of the methods that step as Adam does: a step of another size than they say."""
 
 from fault import Fault, of_kind
 
 _FILE, _TEST = "methods/auto_wosm.py", "tests/methods/test_variants.py"
 
-AUTO_WOSM = of_kind(
+ADAM = of_kind(
     "reported",
     Fault(
         "AUTO-WOSM takes its first steps as if there had been many before",
@@ -26,5 +26,19 @@ AUTO_WOSM = of_kind(
         "state.noise_multiplier * state.threshold / state.batch_size",
         "state.noise_multiplier * state.threshold / 100",
         _TEST,
+    ),
+    Fault(
+        "Adam's first squares count as if there had been many before",
+        "methods/base.py",
+        'root = (memory["square"] / (1 - beta2**state.step)).sqrt()',
+        'root = memory["square"].sqrt()',
+        "tests/methods/test_methods.py",
+    ),
+    Fault(
+        "DP-Adam takes the squares' decay for both averages",
+        "methods/dp_adam.py",
+        "own.beta1, own.beta2",
+        "own.beta2, own.beta2",
+        "tests/methods/test_methods.py",
     ),
 )
