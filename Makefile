@@ -116,7 +116,7 @@ report: $(READY) ## Make tables, figures and reports/index.html again from resul
 	$(IN_VENV) oso report --results results --output reports
 	$(IN_VENV) python -m oso_dp.reporting.written README.md docs/findings.md results/README.md docs/choosing.md --results results --measured src/oso_dp/choosing/measured.csv
 
-cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (half an hour)
+cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine
 	cp build/headline/cosine.csv results/.cosine.csv && mv results/.cosine.csv results/cosine.csv
 

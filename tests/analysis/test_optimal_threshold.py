@@ -80,3 +80,14 @@ def test_without_measurements_there_is_no_verdict():
     assert verdict(curves(PEAK), "fashion_mnist").verdict == NOT_RUN
     assert verdict(pd.DataFrame()).verdict == NOT_RUN
     assert prominent_optimum(Evidence(pd.DataFrame()), "mnist").verdict == NOTHING  # the paper's
+
+
+def test_each_noise_is_judged_alone():
+    """At one noise an optimum and at another none is no verdict, whichever is named first."""
+    calm, loud = curves(PEAK).assign(noise_multiplier=0.01), curves(FALLING)
+    assert verdict(pd.concat([calm, calm.assign(noise_multiplier=0.8)])).verdict == HOLDS
+    assert verdict(pd.concat([loud, loud.assign(noise_multiplier=0.8)])).verdict == FAILS
+    for rows in ([calm, loud], [loud, calm]):
+        found = verdict(pd.concat(rows))
+        assert found.verdict == UNDECIDED
+        assert all(f"ν = {noise}: true" in found.text for noise in ("0.01", "1"))

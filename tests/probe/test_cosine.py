@@ -110,6 +110,22 @@ def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
     assert len(set(used)) == len(used)
 
 
+def test_each_noise_is_that_of_the_releases_and_drawn_anew(arrays, monkeypatch):
+    """With hardly any noise a batch of all examples is the data, with much noise it is not."""
+    used = []
+    fill = Seeded.fill
+    monkeypatch.setattr(
+        Seeded, "fill", lambda self, out, *whose: used.append(whose) or fill(self, out, *whose)
+    )
+    everybody = task(1e-9, batch_size=EXAMPLES)
+    rows = similarities(everybody, start(), arrays, (2,), (1.0,), 2, noise_multipliers=[50, 1e-9])
+    assert [row.noise_multiplier for row in rows] == [50, 1e-9]
+    loud, calm = rows
+    assert calm.data_mean > 0.9 > 0.2 > loud.data_mean
+    assert calm.run_threshold == loud.run_threshold
+    assert len(set(used)) == len(used) == 2 + 2 * 2  # the run's steps, noises x realisations
+
+
 def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
     """theta_t is what the gradient of step t was taken at: at t = 1 the initial weights."""
     at = []
@@ -141,16 +157,17 @@ def test_a_run_that_diverges_is_named(arrays):
 
 def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monkeypatch):
     asked = []
-    row = Similarity(1, 0.1, 0.2, 20, 0.5, 0.01, 0.4, 0.02)
+    row = Similarity(1, 0.7, 0.1, 0.2, 20, 0.5, 0.01, 0.4, 0.02)
     monkeypatch.setattr(
-        "oso_dp.probe.cosine.similarities", lambda *given: asked.append(given) or [row]
+        "oso_dp.probe.cosine.similarities",
+        lambda *given, noise_multipliers: asked.append((*given, noise_multipliers)) or [row],
     )
     cosine(*planned[:1], "glyphs.online.k2.eps3", planned[1], tmp_path / "out/x.csv", steps=[1])
-    ((given, at, _, steps),) = asked
+    ((given, at, _, steps, noise),) = asked
+    assert noise == [given.noise_multiplier, 0.01]
     assert (given.model, given.batch_size, at.threshold, steps) == ("small_cnn", 600, 0.1, (1,))
     (stored,) = pd.read_csv(tmp_path / "out/x.csv").to_dict("records")
     assert stored["run_id"] == at.run_id
-    assert stored["noise_multiplier"] == pytest.approx(given.noise_multiplier)
     assert stored.items() >= asdict(row).items()
     assert stored["code_hash"] == code_hash()
 

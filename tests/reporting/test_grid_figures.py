@@ -2,6 +2,7 @@
 
 import io
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.errors import OsoError
 from oso_dp.reporting.figures import canvas, every_plan, looks
 from oso_dp.reporting.figures.beyond import beyond_plan
-from oso_dp.reporting.figures.figure_01 import draw_cosine
+from oso_dp.reporting.figures.figure_01 import cosine_plans, draw_cosine
 from oso_dp.reporting.figures.figures_03_to_11 import metric_plan
 from oso_dp.reporting.figures.grid import grid_plan
 from oso_dp.reporting.figures.metric_over_noise import draw_against_noise
@@ -210,6 +211,18 @@ def test_figure_1_has_a_line_per_step_and_marks_the_best_threshold(tmp_path):
         assert [line.get_xdata()[0] for line in best] == [1.0, 1.0]
         (own,) = [line for line in panel.lines if line.get_marker() == "D"]
         assert own.get_xdata()[0] == 0.1
+
+
+def test_figure_1_is_drawn_for_each_noise_from_its_own_rows():
+    calm = cosines(noise_multiplier=0.01).assign(batch_mean=0.9)
+    study = SimpleNamespace(cosine=pd.concat([calm, cosines()]))
+    own, other = cosine_plans(study)
+    assert (own.name, other.name) == ("figure_01", "figure_01_nu0.01")
+    assert "(ν = 0.8)" in own.caption
+    assert "(ν = 0.01)" in other.caption
+    for plan, peak in ((own, 0.7), (other, 0.9)):
+        highest = [max(line.get_ydata()) for line in plan.draw().axes[0].lines]
+        assert max(highest) == pytest.approx(peak)
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,14 @@ def cosine(
 ) -> None:
     """Compare the sanitized gradient with the true one over C, during a run (the paper's Figure 1).
 
+    With the run's own noise, and at the same parameters with hardly any.
     It looks at the training data without privacy: for public data only.
     """
     import torch
 
     from oso_dp.cli.gpu import own_gpu
     from oso_dp.outputs import check_output, is_table
-    from oso_dp.probe.cosine import STEPS, similarities
+    from oso_dp.probe.cosine import HARDLY_ANY, STEPS, similarities
     from oso_dp.probe.inputs import read_inputs
     from oso_dp.probe.record import write_similarities
     from oso_dp.results.lock import writing
@@ -50,7 +51,8 @@ def cosine(
         raise OsoError(f"--steps {named}: each once, and at most the run's {chosen.steps}")
     torch.set_num_threads(threads)
     task = task_of(chosen, device)
+    levels = list(dict.fromkeys((chosen.noise_multiplier, HARDLY_ANY)))
     with own_gpu(device):
-        rows = similarities(task, chosen.runs[0], arrays, at)
+        rows = similarities(task, chosen.runs[0], arrays, at, noise_multipliers=levels)
     with writing(output):
         write_similarities(output, chosen, task, rows)

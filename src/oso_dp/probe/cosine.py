@@ -7,7 +7,8 @@ clipping thresholds, through the same mechanism, and compared with what a releas
 - the mean over all training examples, of which the batch is a sample.
 
 The paper shows a CNN for character recognition, 20 realizations of the mechanism, and does not say
-which data, C, rho or noise it trained with.
+which data, C, rho or noise it trained with. So the releases have the run's own noise, and then
+hardly any, at the same parameters.
 """
 
 from __future__ import annotations
@@ -39,14 +40,16 @@ if TYPE_CHECKING:
 STEPS = (100, 250, 500, 750, 950)  # the paper's t
 REALISATIONS = 20  # the paper's
 THRESHOLDS = tuple(float(f"{c:.6g}") for c in np.geomspace(1e-2, 1e2, 13))  # the paper's range
+HARDLY_ANY = 0.01  # a noise multiplier
 _BATCH = 500  # examples per pass over all of them
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """Cosines at one step and threshold; mean and standard deviation over the realisations."""
+    """Cosines at one step, noise and C; mean and standard deviation over the realisations."""
 
     step: int  # t
+    noise_multiplier: float  # of the releases
     threshold: float  # C of the releases
     run_threshold: float | None  # C_t of the run
     realisations: int
@@ -63,11 +66,12 @@ def similarities(
     steps: Sequence[int] = STEPS,
     thresholds: Sequence[float] = THRESHOLDS,
     realisations: int = REALISATIONS,
+    noise_multipliers: Sequence[float] | None = None,
 ) -> list[Similarity]:
     """Train one run up to the last of `steps`, and compare gradients at each of them.
 
-    The releases have the task's noise multiplier, and batches and noise of their own. Raises
-    OsoError if the run diverges before the last of `steps`.
+    noise_multipliers: of the releases, which have batches and noise of their own; by default the
+        task's. Raises OsoError if the run diverges before the last of `steps`.
     """
     seen: dict[int, tuple[Tensor, float | None]] = {}
 
@@ -81,9 +85,13 @@ def similarities(
     (outcome,) = train(replace(task, steps=last, evaluate_every=last), [run], arrays, watch=watch)
     if outcome.status != "finished":
         raise OsoError(f"run {run.run_id}: diverged at step {outcome.diverged_at} of {last}")
+    levels = [task.noise_multiplier] if noise_multipliers is None else noise_multipliers
     probe = Probe(task, run, arrays, realisations)
     return [
-        probe.compare(step, *seen[step], threshold) for step in steps for threshold in thresholds
+        probe.compare(step, *seen[step], threshold, noise)
+        for step in steps
+        for noise in levels
+        for threshold in thresholds
     ]
 
 
@@ -92,24 +100,23 @@ class Probe:
 
     def __init__(self, task: Task, run: Run, arrays: Arrays, realisations: int) -> None:
         device = torch.device(task.device)
-        self.noise_multiplier = task.noise_multiplier
         model = build_model(task.model, task.last_layer_nonlinearity)
         self.code = GradientCode(model, training_loss(task.metric, task.loss))
         self.inputs, self.targets = examples_on_device(
             arrays.train_inputs, arrays.train_targets, task.metric, device
         )
-        self.mechanism = Mechanism(
-            [f"{run.run_id} cosine {i}" for i in range(realisations)],
-            len(self.inputs),
-            task.batch_size,
-            task.noise_multiplier,
-            device=device,  # and seeded, so that a batch can be drawn again to look at it
-        )
+        self.run, self.batch_size, self.realisations = run, task.batch_size, realisations
+        self.mechanisms: dict[float, Mechanism] = {}  # by noise multiplier
         self.released = 0  # releases so far: each has a step of its own
         self.whole: tuple[int, Tensor] | None = None
 
     def compare(
-        self, step: int, parameters: Tensor, run_threshold: float | None, threshold: float
+        self,
+        step: int,
+        parameters: Tensor,
+        run_threshold: float | None,
+        threshold: float,
+        noise: float,
     ) -> Similarity:
         if self.whole is None or self.whole[0] != step:
             self.whole = (
@@ -117,11 +124,14 @@ class Probe:
                 self._sum(parameters, torch.arange(len(self.inputs), device=self.inputs.device)),
             )
         self.released += 1
-        pairs = [self._release(run, parameters, threshold) for run in range(self.realisations)]
+        pairs = [
+            self._release(place, parameters, threshold, noise) for place in range(self.realisations)
+        ]
         batch = np.array([_cosine(released, true) for released, true in pairs])
         data = np.array([_cosine(released, self.whole[1]) for released, _ in pairs])
         return Similarity(
             step,
+            noise,
             threshold,
             run_threshold,
             self.realisations,
@@ -131,24 +141,32 @@ class Probe:
             _std(data),
         )
 
-    @property
-    def realisations(self) -> int:
-        return len(self.mechanism.run_ids)
-
-    def _release(self, run: int, parameters: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    def _release(
+        self, place: int, parameters: Tensor, threshold: float, noise: float
+    ) -> tuple[Tensor, Tensor]:
         """The sanitized mean and the true sum over one batch, [P] each."""
 
         def gradients(runs: Runs, batch: Tensor) -> BatchGradients:
             return self._gradients(parameters, batch[0])
 
-        thresholds = parameters.new_full((self.realisations,), threshold)
-        query = ClippedGradient(self.noise_multiplier, thresholds)
-        one = slice(run, run + 1)
-        answers = self.mechanism.release(one, self.released, (query,), gradients)
-        batches, present = self.mechanism.random_numbers.batches(
-            self.mechanism.run_ids[one], self.released
-        )
+        mechanism = self._mechanism(noise)
+        query = ClippedGradient(noise, parameters.new_full((self.realisations,), threshold))
+        one = slice(place, place + 1)
+        answers = mechanism.release(one, self.released, (query,), gradients)
+        batches, present = mechanism.random_numbers.batches(mechanism.run_ids[one], self.released)
         return answers[ClippedGradient][0], self._sum(parameters, batches[0][present[0]])
+
+    def _mechanism(self, noise: float) -> Mechanism:
+        """Of that noise multiplier; seeded, so that a batch can be drawn again to look at it."""
+        if noise not in self.mechanisms:
+            self.mechanisms[noise] = Mechanism(
+                [f"{self.run.run_id} cosine {noise!r} {i}" for i in range(self.realisations)],
+                len(self.inputs),
+                self.batch_size,
+                noise,
+                device=self.inputs.device,
+            )
+        return self.mechanisms[noise]
 
     def _sum(self, parameters: Tensor, batch: Tensor) -> Tensor:
         """The true sum over these examples (indices), a few at a time."""

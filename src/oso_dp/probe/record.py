@@ -20,12 +20,11 @@ from oso_dp.training.provenance import code_hash, device_name
 def write_similarities(
     path: Path, cohort: Cohort, task: Task, similarities: Sequence[Similarity]
 ) -> None:
-    """One row per step and threshold, with the run that was probed and what computed it."""
+    """One row per step, noise and threshold, with the run that was probed and what computed it."""
     run = cohort.runs[0]
     probed = {
         **{name: getattr(cohort, name) for name in ("dataset", "model", "method", "k", "epsilon")},
         **{name: getattr(run, name) for name in ("run_id", "seed", "learning_rate")},
-        "noise_multiplier": task.noise_multiplier,
     }
     source = {
         "device": device_name(task.device),

@@ -22,10 +22,15 @@ def plans(study: Study) -> Iterator[PicturePlan]:
 
 
 def cosine_plans(study: Study) -> Iterator[PicturePlan]:
-    """Figure 1, from what `oso cosine` measured."""
-    rows = study.cosine
-    if rows.empty:
+    """Figure 1, from what `oso cosine` measured: one for each noise, the run's own first."""
+    if study.cosine.empty:
         return
+    levels = study.cosine.groupby("noise_multiplier")
+    for place, (noise, rows) in enumerate(sorted(levels, key=lambda level: -level[0])):
+        yield _plan(f"figure_01_nu{noise:g}" if place else "figure_01", float(noise), rows)
+
+
+def _plan(name: str, noise: float, rows: pd.DataFrame) -> PicturePlan:
     run = rows.iloc[0]
     where = (
         f"{labels.dataset_short(run['dataset'])}, a run of {labels.method_label(run['method'])} "
@@ -33,16 +38,16 @@ def cosine_plans(study: Study) -> Iterator[PicturePlan]:
     )
     caption = (
         f"{where}: the cosine between the true gradient and the clipped, averaged, noised one "
-        f"(ν = {run['noise_multiplier']:.3f}) over C, at several steps t; mean and standard "
+        f"(ν = {noise:.3g}) over C, at several steps t; mean and standard "
         f"deviation over {run['realisations']} realisations of sampling and noise. Left, the truth "
         "is the mean over the batch that was released; right, over all training examples. The "
         "paper's Figure 1 shows a CNN for character recognition and does not say which data, C, ρ "
         "or noise; it prints no values. Comparing with the true gradient is not private: public "
         "data only."
     )
-    title = f"{where}:\nwhat clip and noise leave of the gradient"
-    yield PicturePlan(
-        "figure_01", "", None, "cosine", caption, lambda: draw_cosine(rows, title), data=rows
+    title = f"{where}:\nwhat clip and noise leave of the gradient, ν = {noise:.3g}"
+    return PicturePlan(
+        name, "", None, "cosine", caption, lambda: draw_cosine(rows, title), data=rows
     )
 
 
