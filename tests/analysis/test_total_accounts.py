@@ -195,3 +195,15 @@ def test_public_data_of_ones_own_have_an_account_for_each_grid(offer) -> None:
     accounts = account(table(plan))
     assert [one.name for one in accounts] == [cohort.name for cohort in plan.cohorts]
     assert stored_statements(table(plan), accounts) == []
+
+
+@pytest.mark.parametrize("noise_factor", [1.0, 1.5], ids=["version", "noise"])
+def test_studies_of_two_versions_or_noises_are_each_charged_whole(plan, offer, noise_factor):
+    """One run of each, at another place of the study, so that nothing else tells them apart."""
+    noise = {cohort.name: cohort.noise_multiplier * noise_factor for cohort in plan.cohorts}
+    if noise_factor == 1:
+        offer(version="'2'")
+    other = plan_of(parse_config(deepcopy(STUDY), "x"), noise)
+    rows = [table(one).iloc[[place]] for one, place in ((plan, -1), (other, 0))]
+    (total,) = account(pd.concat(rows, ignore_index=True))
+    assert total.runs == 2 * RUNS

@@ -271,3 +271,20 @@ def test_hyperparameters_need_the_whole_grid(store, study):
     store.add(k=7, learning_rate=1.467, values=(0.9,))
     found = verdicts(study, store, "mnist", 7, 9.0)["online"]
     assert found == ("no value printed", "part of the grid")
+
+
+def test_a_grid_of_which_one_run_trains_trains_though_its_best_point_diverged(make_store, study):
+    """A run that diverged counts with what it had reached, and may be the grid's best."""
+    store = make_store()
+    for place in range(45):
+        store.add(
+            dataset="fashion_mnist",
+            method="fixed_quantile",
+            epsilon=1.0,
+            metric="mse",
+            learning_rate=10.0 ** (place // 5 / 2 - 2.5),
+            quantile=(0.1, 0.3, 0.5, 0.7, 0.9)[place % 5],
+            **({"values": (0.2,)} if place == 44 else {"values": (0.1,), "diverged_at": 9}),
+        )
+    said = verdicts(study, store, "fashion_mnist", 9, 1.0)["fixed_quantile"]
+    assert said == ("trains", "trains")

@@ -279,3 +279,17 @@ def test_a_state_dict_holds_no_exact_sum() -> None:
     mean = torch.cat([p.grad.flatten() for p in made.optimizer.params])
     assert torch.equal(answer, mean)
     assert isinstance(made.model, nn.Module)
+
+
+def test_half_a_batch_of_before_does_not_go_into_a_resumed_runs_first(monkeypatch) -> None:
+    """Its examples would count twice, and clipped at another C."""
+    saved, batch, sums = make(noise=Recorded()).optimizer.state_dict(), examples(count=1), []
+    for left in (False, True):
+        made = make(noise=Recorded())
+        if left:
+            made.optimizer.signal_skip_step(True)
+            made.step(*batch)
+        made.optimizer.load_state_dict(saved)
+        made.optimizer.signal_skip_step(False)
+        sums.append(released(made, monkeypatch, *batch)[ClippedGradient])
+    assert torch.equal(*sums)

@@ -203,3 +203,12 @@ def test_they_are_handed_out_once_and_as_they_were_paid_for() -> None:
     mechanism.resume(mechanism.ledgers, steps)  # whoever takes up the books starts a step anew
     with pytest.raises(ValueError, match="not asked for"):
         take(mechanism, 17)
+
+
+@pytest.mark.parametrize("value", [math.inf, 1e38])
+def test_an_infinite_bound_does_not_tell_an_empty_batch(value: float) -> None:
+    """Infinite noise on infinite losses is no number; where nobody is, it would be infinite."""
+    query = ClippedLosses(1.0, torch.tensor([value]), 2)
+    losses = torch.tensor([1.0, math.inf]).expand(N, 2)
+    for run in range(8):
+        assert released(Mechanism([f"r{run}"], N, EXPECTED), query, losses).isfinite().all()

@@ -168,3 +168,12 @@ def test_books_of_other_steps_or_batches_are_not_taken_up(steps: int, rate: floa
     ledger = Ledger(PoissonSampling(rate), [((SumQuery("clipped_gradient", 1.0),), steps)])
     with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
         mechanism.resume([ledger], last_step=4)
+
+
+@pytest.mark.parametrize("counts", [(4, 3), (3, 4)])
+def test_books_of_several_runs_are_taken_up_only_where_each_has_every_step(counts) -> None:
+    mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
+    queries = (SumQuery("clipped_gradient", 1.0),)
+    ledgers = [Ledger(PoissonSampling(0.5), [(queries, count)]) for count in counts]
+    with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
+        mechanism.resume(ledgers, last_step=4)

@@ -175,3 +175,15 @@ def test_without_a_seed_nothing_of_a_search_can_be_computed_again(
     for method in ("words", "normals"):
         monkeypatch.setattr(Seeded, method, refuse)
     search(**RANDOM, mean_runs=2, validation=data)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.4999])
+def test_steps_that_were_not_made_are_of_the_trainings_own_batches(rate) -> None:
+    """Of smaller ones they would cost less than the steps that were planned."""
+    made = Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 2.0),), 10)])
+    planned = Ledger(PoissonSampling(0.5), [((SumQuery("not_made", 2.0),), 90)])
+    paid = Paid(made, not_made=planned)
+    assert Paid.from_json(paid.to_json()) == paid
+    forged = dataclasses.replace(planned, sampling=PoissonSampling(rate))
+    with pytest.raises(OsoError, match="not_made: its steps are of no training here"):
+        Paid.from_json(Paid(made, not_made=forged).to_json())

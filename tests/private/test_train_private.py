@@ -330,3 +330,19 @@ def test_a_statement_names_the_sums_of_all_kinds_of_steps(train) -> None:
     assert set(made.statement.releases) == booked
     assert str(made.statement).count("automatic_gradient with noise multiplier") == 2
     assert "clipped_losses with noise multiplier" in str(made.statement)
+
+
+def test_what_goes_on_from_two_lengths_of_one_training_shares_no_stream(train, monkeypatch) -> None:
+    first = [
+        train(**SEEDED, epsilon=epsilon, epochs=epochs, batch_size=400)
+        for epsilon, epochs in ((1.0, 2), (1.1, 3))
+    ]
+    drawn = []
+    words = Seeded.words
+    monkeypatch.setattr(
+        Seeded, "words", lambda self, *whose: drawn.append(whose) or words(self, *whose)
+    )
+    again = {"randomness": "seeded", "seed": 2, "epsilon": 3.0, "epochs": 3, "batch_size": 400}
+    made = [train(**again, after=one) for one in first]
+    assert len({one.run_id for one in made}) == 2
+    assert len(set(drawn)) == len(drawn) > 0

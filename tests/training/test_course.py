@@ -1,5 +1,6 @@
 """What a stored training may hold: of each thing that it cannot have come to, it is refused."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -87,3 +88,15 @@ def test_an_end_that_cannot_be_is_refused(ended, values, said: str) -> None:
     other.evaluations = outcome.evaluations
     with pytest.raises(ValueError, match=said):
         course.check([other], steps)
+
+
+@pytest.mark.parametrize("factor", [1.01, 0.99, 1.001, 1.00001, 0.99999])
+def test_a_ledger_of_slightly_other_noise_is_refused(ended, factor) -> None:
+    """Of more noise epsilon would come out too low."""
+    course, outcome, steps = ended
+    stored = json.loads(outcome.ledger)
+    for step in stored["steps"]:
+        for query in step["queries"]:
+            query["noise_multiplier"] *= factor
+    with pytest.raises(ValueError, match="noise multiplier"):
+        course.ledger(json.dumps(stored), steps)
