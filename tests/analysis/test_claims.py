@@ -359,3 +359,17 @@ def test_every_claim_has_a_name_of_its_own_and_a_line_per_data_set(paper_store, 
     assert len(claims.printed) + len(questions.printed) == sum(len(c.datasets) for c in CLAIMS)
     assert set(claims.printed[""]) - {""} == {c.name for c in CLAIMS if c.name.startswith("C")}
     assert "by the paper's numbers" not in questions.printed
+
+
+def test_grids_of_one_seed_are_none_that_decide():
+    """Six grids were run, and two of them with more seeds than one."""
+    both = (("online", 95), ("fixed_threshold", 90))
+    many = cells(*[(m, e, v, 0.1) for e in (3, 5) for m, v in both])
+    single = [
+        cells(*[(m, e, v, math.nan, 1) for e in (3, 5) for m, v in both], k=k) for k in (5, 7)
+    ]
+    judge = relation("online", "better than", "fixed_threshold")
+    found = judge(Evidence(pd.concat([many, *single])), "mnist")
+    assert found.verdict == UNDECIDED
+    assert "2 of 12 grids" in found.text
+    assert "too few grids: 6 would decide" in found.text

@@ -114,12 +114,14 @@ def test_luck_is_taken_out_on_the_other_half(store, study):
     """Each half chooses the checkpoint, the other judges it; the mean of both ways."""
     searched(store, SEARCH)
     halves = ((0.80, 0.60), (0.70, 0.90))
-    for seed in range(3):
-        known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed, "halves": halves}
+    for seed, off in enumerate((-0.01, 0.0, 0.01)):
+        shifted = [(even + off, odd + off) for even, odd in halves]
+        known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed, "halves": shifted}
         store.add(method="auto_s", k=1, values=(0.7, 0.8), **ALONE, **known)
     row = of(ways(study(store)), "default")
     # The even half likes the first checkpoint, where the odd one has 60; the odd half the second.
     assert row["cross_mean"] == pytest.approx((60 + 70) / 2)
+    assert row["cross_std"] == pytest.approx(1.0)  # n - 1
     assert row["mean"] == pytest.approx(80)
 
 

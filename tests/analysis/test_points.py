@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from tests.analysis.values import run_values
 
 from oso_dp.analysis.checkpoint_rules import RULES, checkpoints, choose
+from oso_dp.analysis.coverage import variants
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points
+from oso_dp.analysis.trajectories import over_seeds, trajectories
 from oso_dp.errors import OsoError
 
 
@@ -276,3 +278,19 @@ def test_no_rule_mixes_the_splits(store):
     cross = values["cross"]
     assert (cross["chosen_even"], cross["value_even"]) == (0.5, 0.6)
     assert (cross["chosen_odd"], cross["value_odd"]) == (0.7, 0.4)
+
+
+def test_a_settings_seeds_are_those_of_all_its_points(store, study):
+    store.add(seed=0, learning_rate=0.1)
+    store.add(seed=1, learning_rate=0.1)
+    store.add(seed=2, learning_rate=1.0)
+    assert variants(study(store))["seeds"].tolist() == [3]
+
+
+def test_a_curve_is_the_mean_over_all_seeds_whatever_became_of_them(store):
+    store.add(seed=0, values=(0.4, 0.8))
+    store.add(seed=1, values=(0.2, 0.6), diverged_at=70)
+    drawn = over_seeds(trajectories(*store.frames()), "value")
+    first = drawn[drawn["step"] == drawn["step"].min()]
+    assert len(first) == 1
+    assert first[["mean", "min", "max"]].iloc[0].tolist() == pytest.approx([0.3, 0.2, 0.4])

@@ -275,3 +275,11 @@ def test_the_noise_is_for_what_was_asked(monkeypatch, way, noise_of, delta: floa
     text = CliRunner().invoke(app, asked).output
     assert all(f"{nu:.4g}" in text for nu in noise_of(delta))
     assert f"runs of 100 steps, epsilon 3 at delta {delta:g}" in text
+
+
+@pytest.mark.parametrize("margin", [0.4, 1.3])
+def test_what_is_gained_at_least_is_told_in_margins(margin: float) -> None:
+    """The whole of it: an interval in another unit would rank the ways otherwise."""
+    lines = [replace(SEARCH, margin=margin), replace(ONE, margin=margin)]
+    best = recommend(lines, 60_000, 20_000, 3.0)
+    assert best.least_gain == pytest.approx((1.0 - 0.3) / margin)

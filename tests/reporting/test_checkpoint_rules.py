@@ -42,3 +42,17 @@ def test_grids_without_a_value_by_every_rule_are_left_out(store, study):
     store.add(values=(), diverged_at=3)
     assert rules_table(study(store)).data.empty
     assert rules_sentence(study(store)) == "No grid has a value by every checkpoint rule."
+
+
+def test_the_winner_of_an_error_is_the_lowest(store, study):
+    """Of three methods, of which the worst stays the worst while the best is another."""
+    for method, best, other in (
+        ("online", 0.010, 0.014),
+        ("adam_wosm", 0.012, 0.012),
+        ("fixed_threshold", 0.030, 0.030),
+    ):
+        known = {"dataset": "fashion_mnist", "metric": "mse", "method": method}
+        store.add(**known, values=(best,), halves=((other, other),))
+    assert "another private method would be best in 1 of 1 comparison" in rules_sentence(
+        study(store)
+    )

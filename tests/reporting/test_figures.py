@@ -1,6 +1,7 @@
 """Figures: drawn from whatever is there, one colour per method."""
 
 import io
+import itertools
 import math
 
 import numpy as np
@@ -47,19 +48,26 @@ def test_ours_and_the_papers_values_are_both_drawn(paper_store, study):
     assert [t.get_text() for t in axes.get_xticklabels()] == ["3", "5", "7", "9"]
 
 
-def test_error_bars_need_two_seeds(make_store, study):
+@pytest.mark.parametrize(
+    ("epsilons", "axis"), [((9.0,), 0), ((3.0, 9.0), 1)], ids=["dots", "lines"]
+)
+def test_error_bars_need_two_seeds(make_store, study, epsilons, axis):
+    """And are deviations, not errors of the mean."""
+
     def bars(seeds):
         store = make_store()
-        for seed in range(seeds):
-            store.add(dataset="glyphs", seed=seed, values=(0.9 + 0.01 * seed,))
+        for epsilon, seed in itertools.product(epsilons, range(seeds)):
+            value = 0.9 + 0.01 * seed
+            store.add(dataset="glyphs", epsilon=epsilon, seed=seed, values=(value,))
         axes = draw_metric(judged_cells(study(store), "glyphs", 9), "", ["online"]).axes[0]
         return [c for container in axes.containers for c in container.lines[2]]
 
     assert bars(1) == []
-    (bar,) = bars(2)
-    (segment,) = bar.get_segments()
+    segments = [segment for bar in bars(2) for segment in bar.get_segments()]
+    assert len(segments) == len(epsilons)
     half = 100 * 0.01 / 2 * math.sqrt(2)
-    assert segment[:, 0] == pytest.approx([90.5 - half, 90.5 + half])
+    for segment in segments:
+        assert segment[:, axis] == pytest.approx([90.5 - half, 90.5 + half])
 
 
 def test_mse_has_a_logarithmic_axis(store, study):

@@ -5,6 +5,8 @@ import re
 from collections import Counter
 from importlib.resources import files
 
+import pytest
+
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.labels import method_label
 from oso_dp.reporting.page.headline import against_paper, best_method, coverage, paper_says, scope
@@ -24,8 +26,11 @@ def test_a_lead_smaller_than_the_seeds_spread_is_called_that(make_store, study):
     assert sentence(0.006).endswith("1.00 ahead of AdamWOSM (within the seeds' spread).")
 
 
-def test_a_lead_of_one_seed_is_called_undecided(store, study):
-    store.add(values=(0.92,))
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_lead_of_one_seed_is_called_undecided(store, study, seeds):
+    """Of one seed of either method."""
+    for seed in range(seeds):
+        store.add(seed=seed, values=(0.92,))
     store.add(method="adam_wosm", values=(0.91,))
     text = best_method(judged_cells(study(store), "mnist", 9))
     assert text.endswith("1.00 ahead of AdamWOSM (one seed: undecided).")
@@ -70,8 +75,9 @@ def test_scope_counts_runs_and_seeds(store, study):
     store.add(seed=0)
     store.add(seed=1)
     store.add(method="adam_wosm", threshold=1.0, diverged_at=70)
+    store.add(method="fixed_threshold", values=(), diverged_at=3)  # no value, so a mean of none
     assert scope(study(store)) == (
-        "3 runs of 2 methods on MNIST: 2 finished, 1 diverged. Values are means of 1 to 2 seeds."
+        "4 runs of 3 methods on MNIST: 2 finished, 2 diverged. Values are means of 1 to 2 seeds."
     )
 
 
