@@ -13,6 +13,7 @@ from losses import LOSSES
 from noise import NOISE, SAMPLING
 from one_budget import ONE_BUDGET
 from other_plans import OTHER_PLANS
+from overlooked import OVERLOOKED
 from own_data import OWN_DATA
 from own_models import OWN_MODELS
 from printed import PRINTED_FAULTS
@@ -33,5 +34,6 @@ FAULTS = [
         *AUTO_DOG,
         *FROM_DEFAULTS,
     ),
+    *OVERLOOKED,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]
