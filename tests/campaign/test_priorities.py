@@ -2,6 +2,7 @@
 
 import tomllib
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,18 @@ def test_entries_of_other_plans_wait(mnist, read) -> None:
     assert [each.number for each in found] == [2]
 
 
+def test_a_run_of_two_plans_is_selected_by_the_name_of_either(mnist, tmp_path) -> None:
+    cohorts = tuple(cohort for cohort in mnist.cohorts if cohort.method == "online")
+    other = replace(mnist, name="other", cohorts=cohorts)
+    path = tmp_path / "priorities.toml"
+    path.write_text('[[first]]\nplan = "other"\n')
+    for plans in ([mnist, other], [other, mnist]):
+        works = all_work(plans)
+        (entry,) = read_priorities(path, works)
+        taken = {run for work in works for run in work.cohort.runs if entry.takes(work, run)}
+        assert taken == {run for cohort in cohorts for run in cohort.runs}
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -110,7 +123,7 @@ def test_the_project_s_own_priorities_select_runs_of_its_plans(repo, monkeypatch
     asked = [entry.get("plan", []) for entry in tomllib.loads(path.read_text())["first"]]
     named = {name for plan in asked for name in ([plan] if isinstance(plan, str) else plan)}
     taken = line.split("=")[1].split()
-    names = [*taken, *sorted(named - {*taken})]  # a run is of the first plan that has it
+    names = [*taken, *sorted(named - {*taken})]
     configs = [load_config(repo / f"config/{name}.yaml") for name in names]
     everything = all_work([plan_of(config, defaultdict(lambda: 1.0)) for config in configs])
     found = read_priorities(path, everything)

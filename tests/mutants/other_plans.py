@@ -60,9 +60,9 @@ SECOND_PLAN = of_kind(
     Fault(
         "a campaign leaves out cohorts whose name the first plan has",
         "campaign/order.py",
-        "            works.append(Work(plan, replace(cohort, runs=runs)))\n",
+        "            works.append(Work(plan, replace(cohort, runs=runs), holders))\n",
         "            if cohort.name not in {work.cohort.name for work in works}:\n"
-        "                works.append(Work(plan, replace(cohort, runs=runs)))\n",
+        "                works.append(Work(plan, replace(cohort, runs=runs), holders))\n",
         PLANNED,
     ),
     Fault(

@@ -1,6 +1,6 @@
 """What to run, the most valuable first."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Protocol
@@ -13,10 +13,14 @@ from oso_dp.study.plan import Plan
 
 @dataclass(frozen=True)
 class Work:
-    """A cohort, and the plan that says how to train it."""
+    """A cohort, and the plan that says how to train it.
+
+    `holders`: the names of all plans that hold a run, by its run_id.
+    """
 
     plan: Plan
     cohort: PlannedCohort
+    holders: Mapping[str, set[str]]
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,14 @@ def all_work(plans: Sequence[Plan], patterns: Sequence[str] = ()) -> list[Work]:
 
     Without patterns, everything. OsoError for a pattern that names nothing.
     """
-    works, seen = [], set[str]()
+    works: list[Work] = []
+    holders: dict[str, set[str]] = {}
     for plan in plans:
         for cohort in plan.cohorts:
-            runs = tuple(run for run in cohort.runs if run.run_id not in seen)
-            seen |= {run.run_id for run in runs}
-            works.append(Work(plan, replace(cohort, runs=runs)))
+            runs = tuple(run for run in cohort.runs if run.run_id not in holders)
+            works.append(Work(plan, replace(cohort, runs=runs), holders))
+            for run in cohort.runs:
+                holders.setdefault(run.run_id, set()).add(plan.name)
     names = [f"{work.cohort.method}/{work.cohort.dataset}" for work in works]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):

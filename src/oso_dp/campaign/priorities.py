@@ -1,8 +1,8 @@
 """What a campaign takes first, as a file says: config/priorities.toml.
 
 Entries, each a table [[first]], in the order of their value. An entry selects runs by plan (a
-study's name), dataset, method, k, epsilon and seed, each one value or a list; what it does not name
-is free.
+study's name; a run that several plans hold is each one's), dataset, method, k, epsilon and seed,
+each one value or a list; what it does not name is free.
 """
 
 import tomllib
@@ -37,14 +37,14 @@ class Priority:
         """Whether this run of the work is selected."""
         cohort = work.cohort
         facts = {
-            "plan": work.plan.name,
-            "dataset": cohort.dataset,
-            "method": cohort.method,
-            "k": cohort.k,
-            "epsilon": cohort.epsilon,
-            "seed": run.seed,
+            "plan": work.holders[run.run_id],
+            "dataset": {cohort.dataset},
+            "method": {cohort.method},
+            "k": {cohort.k},
+            "epsilon": {cohort.epsilon},
+            "seed": {run.seed},
         }
-        return all(facts[key] in values for key, values in self.allowed.items())
+        return all(not facts[key].isdisjoint(values) for key, values in self.allowed.items())
 
     @property
     def text(self) -> str:
