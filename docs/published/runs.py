@@ -55,7 +55,10 @@ METHODS: dict[str, dict[str, dict[str, float]]] = {
 RUNS: dict[str, tuple[str, str, int]] = {
     f"{dataset} {method} {seed}": (dataset, method, seed)
     for seed in range(3)
-    for dataset, methods in [("mnist", tuple(METHODS)), ("fashion_mnist", ("fixed_threshold",))]
+    for dataset, methods in [
+        ("mnist", tuple(METHODS)),
+        ("fashion_mnist", ("fixed_threshold", "auto_s")),
+    ]
     for method in methods
 }
 
