@@ -13,7 +13,7 @@ from oso_dp.gradients.conv2d import ConvGradients
 from oso_dp.gradients.functional import FunctionalGradients
 from oso_dp.gradients.linear import LinearGradients
 from oso_dp.gradients.registry import rule_for
-from oso_dp.gradients.rules import CHUNK_BYTES, row_norms, waits
+from oso_dp.gradients.rules import CHUNK_BYTES, chunks, row_norms, waits
 from oso_dp.gradients.sequence_linear import SequenceKernels
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy, squared_error
@@ -280,6 +280,26 @@ def test_norms_hold_where_squares_leave_float32(length: int, dtype: torch.dtype)
         rows[2 * row + 1, -1:] = number
     expected = torch.linalg.vector_norm(rows.double(), dim=1)
     torch.testing.assert_close(row_norms(rows), expected, rtol=1e-5, atol=0.0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("length", [1, 100, 2**14, 2**14 + 1])
+def test_norms_hold_at_every_size_of_number(length: int, dtype: torch.dtype) -> None:
+    """From the smallest to the largest, in short rows and in long ones, whose norms are larger."""
+    sizes = 10.0 ** torch.arange(-44, 38, 0.5, dtype=torch.float64)
+    numbers = sizes.to(dtype)[:, None]
+    signs = torch.tensor([1.0, -1.0], dtype=dtype).repeat(length)[:length]
+    expected = numbers[:, 0].double() * math.sqrt(length)
+    torch.testing.assert_close(row_norms(numbers * signs), expected, rtol=2e-5, atol=0.0)
+
+
+@pytest.mark.parametrize("bytes_each", [1, 1000, 2**15 + 1, 70_000, 150_000, 10**6, 10**7])
+def test_what_is_laid_out_at_a_time_divides_a_portion(bytes_each: int) -> None:
+    """Of the 64 examples of a portion: in a part of another size one may be rounded otherwise."""
+    parts = list(chunks(torch.zeros(64, 1), bytes_each))
+    places = [range(64)[part] for part in parts]
+    assert [place for part in places for place in part] == list(range(64))
+    assert len({len(part) for part in places}) == 1
 
 
 def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:

@@ -324,6 +324,22 @@ class TestDPAdam:
         assert ratio == pytest.approx(1.0, abs=0.1) if alike else ratio < 0.1
 
 
+@pytest.mark.parametrize("kept", [[0], [1], [2], [0, 2], [1, 2], [0, 1, 2], []])
+def test_runs_that_go_on_keep_all_that_is_theirs(kept: list[int]) -> None:
+    """Also where one of before them has ended: nobody clips at another one's threshold."""
+    mine = state()
+    mine.quantile = torch.tensor([0.1, 0.5, 0.9])
+    mine.parameters, mine.average = torch.randn(R, P), torch.randn(R, P)
+    mine.memory = {"vectors": torch.randn(R, P), "numbers": torch.randn(R)}
+    before = {name: value for name, value in vars(mine).items() if torch.is_tensor(value)}
+    before |= mine.memory
+    mine.keep(torch.tensor(kept, dtype=torch.int64))
+    after = vars(mine) | mine.memory
+    assert len(before) == 7
+    for name, value in before.items():
+        assert torch.equal(after[name], value[kept])
+
+
 def test_ended_runs_leave_every_tensor() -> None:
     method, mine = make("online", 0.9), state()
     answers = {ClippedGradient: torch.randn(R, P), ClippedDirection: torch.randn(R, P)}

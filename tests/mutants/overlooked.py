@@ -1,9 +1,11 @@
 """Faults that the tests of their room once did not see."""
 
-from fault import Fault, of_kind
+from fault import GRADIENTS, Fault, M, P, in_mechanism, in_sampling, of_kind
 
 _TOTALS = "tests/analysis/test_total_accounts.py"
 _VERDICTS = "tests/analysis/test_verdicts.py"
+_ATTACKED = "tests/opacus/test_opacus_attacked.py"
+_PORTIONS = "tests/gradients/test_portions.py"
 
 OVERLOOKED = [
     *of_kind(
@@ -66,6 +68,116 @@ OVERLOOKED = [
             'f"{after.run_id}/{after.ledger.step_count}/{run_id}"',
             'f"{after.run_id}/{run_id}"',
             "tests/private/test_train_private.py",
+        ),
+    ),
+    *of_kind(
+        "company",
+        Fault(
+            "a run that goes on has the threshold of one that has ended",
+            "methods/base.py",
+            "self.threshold = self.threshold[runs]",
+            "self.threshold = self.threshold[: len(runs)]",
+            M,
+        ),
+        Fault(
+            "a run that goes on has the quantile of one that has ended",
+            "methods/base.py",
+            "self.quantile = self.quantile[runs]",
+            "self.quantile = self.quantile[: len(runs)]",
+            M,
+        ),
+        Fault(
+            "names of one beginning share the accelerator's noise",
+            "privacy/philox.py",
+            'f"{run_id}\\x00{purpose}"',
+            'f"{run_id[:16]}\\x00{purpose}"',
+            P + "test_philox.py",
+        ),
+        Fault(
+            "drop-in: trainings of one script share their noise",
+            "opacus/sanitize.py",
+            "seed = int(torch.randint(0, 2**63 - 1, ()))",
+            "seed = torch.initial_seed()",
+            _ATTACKED,
+        ),
+        Fault(
+            "drop-in: every script has the same batches",
+            "opacus/poisson_batches.py",
+            'past.generator or seeded_generator(torch.device("cpu"))',
+            "past.generator or torch.Generator()",
+            _ATTACKED,
+        ),
+        in_sampling(
+            "a rate is rounded to nine decimals",
+            "binomial(examples, self.rate, words), words)",
+            "binomial(examples, round(self.rate, 9), words), words)",
+        ),
+    ),
+    *of_kind(
+        "late",
+        Fault(
+            "of several portions the last one's kept gradients are summed",
+            "gradients/kept.py",
+            "onto[name] += sums",
+            "onto[name] = sums",
+            _PORTIONS,
+        ),
+        Fault(
+            "of several portions the last one's words are summed",
+            "gradients/embedding.py",
+            "        if onto is None:\n",
+            "        if True:\n",
+            _PORTIONS,
+        ),
+        Fault(
+            "of several portions the last one's rows of an image are summed",
+            "gradients/conv1d.py",
+            'onto = {**onto, "weight": onto["weight"].unsqueeze(4)}',
+            "onto = None",
+            _PORTIONS,
+        ),
+        Fault(
+            "long rows of tiny numbers are measured too short",
+            "gradients/rules.py",
+            "_SMALL, _LARGE = 1e-12,",
+            "_SMALL, _LARGE = 1e-19,",
+            GRADIENTS,
+        ),
+        Fault(
+            "a portion is laid out in unequal parts",
+            "gradients/rules.py",
+            "2 ** max(0, (CHUNK_BYTES[values.device.type] // bytes_each).bit_length() - 1)",
+            "max(1, CHUNK_BYTES[values.device.type] // bytes_each)",
+            GRADIENTS,
+        ),
+    ),
+    Fault(
+        "drop-in: a bfloat16 model's norms and sums have eight bits",
+        "opacus/model_hooks.py",
+        "return Samples(samples, wide(parameter.dtype))",
+        "return Samples(samples, parameter.dtype)",
+        "tests/opacus/test_layers_of_each_mode.py",
+    ),
+    Fault(
+        "scores with nearly the same noise share it",
+        "privacy/noisy_share.py",
+        "{self.noise_multiplier:.7g}",
+        "{self.noise_multiplier:.2g}",
+        P + "test_noisy_share.py",
+    ),
+    *of_kind(
+        "books",
+        in_mechanism(
+            "a step may cost a little more than its price",
+            "self.noise_multiplier * (1 - 1e-9)",
+            "self.noise_multiplier * (1 - 1e-5)",
+        ),
+        Fault(
+            "drop-in: a step may cost a hundredth more than its price",
+            "opacus/sanitize.py",
+            "noise_multiplier * (1 - 1e-9)",
+            "noise_multiplier * (1 - 1e-2)",
+            "tests/opacus/test_release_through_opacus.py",
         ),
     ),
     Fault(

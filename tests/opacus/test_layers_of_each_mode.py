@@ -85,3 +85,35 @@ def test_bfloat16_autocast_keeps_an_example_within_the_threshold(mode) -> None:
         )
         assert gradient <= threshold * (1 + 1e-5)
         assert direction == pytest.approx(1.0, rel=1e-5) or direction == 0.0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("layer", ["linear", "places", "convolution", "embedding", "norm"])
+def test_a_bfloat16_model_keeps_an_example_within_the_threshold(layer, mode) -> None:
+    """Its gradients have eight bits; their norms, weights and sums must have more."""
+    torch.manual_seed(0)
+    threshold, shape = 0.05, (12, 6)
+    parts: dict[str, list[nn.Module]] = {
+        "linear": [nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)],
+        "places": [nn.Unflatten(1, (3, 2)), nn.Linear(2, 5), nn.Flatten(), nn.Linear(15, 3)],
+        "convolution": [nn.Unflatten(1, (2, 3)), nn.Conv1d(2, 5, 2), nn.Flatten(), nn.Linear(10, 3)],
+        "embedding": [nn.Embedding(7, 4), nn.Flatten(), nn.Linear(24, 3)],
+        "norm": [nn.LayerNorm(6), nn.Linear(6, 3)],
+    }
+    model = nn.Sequential(*parts[layer]).bfloat16()
+    inputs = 3 * torch.randn(shape, dtype=torch.bfloat16)
+    if layer == "embedding":
+        inputs = torch.randint(7, shape)
+    targets = torch.randint(3, (len(inputs),))
+    made = make(
+        mode=mode, model=model, loader=loader_of(inputs, targets, batch_size=6),
+        max_grad_norm=threshold, noise=Recorded(), threshold_rate=0.0,
+    )  # fmt: skip
+    for one, target in zip(inputs, targets, strict=True):
+        made.step(one[None], target[None])
+        memory = made.optimizer.driver.state.memory
+        gradient, direction = (
+            float(memory[key].double().norm()) * made.optimizer.batch_size for key in memory
+        )
+        assert gradient <= threshold * (1 + 1e-5)
+        assert direction == pytest.approx(1.0, rel=1e-5) or direction == 0.0

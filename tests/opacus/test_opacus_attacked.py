@@ -229,6 +229,45 @@ def test_a_seed_within_the_loop_repeats_neither_noise_nor_batches() -> None:
     assert batches[0] != batches[1]
 
 
+def begun(seed: int, trainings: int) -> list[Made]:
+    """Trainings that a script begins one after the other after it set its seed."""
+    models = [network() for _ in range(trainings)]  # they set the seed, too
+    torch.manual_seed(seed)
+    return [make(model=model) for model in models]
+
+
+def drawn_by(made: Made) -> tuple[list[float], list[list[int]]]:
+    """Noise, and the batches of a loop."""
+    noise = made.optimizer.noise("noise", 1.0, [torch.empty(9)])
+    return noise.tolist(), list(made.loader.batch_sampler)
+
+
+def test_trainings_that_begin_in_one_script_share_neither_noise_nor_batches() -> None:
+    """With equal noise, the difference of what two of them release would be exact."""
+    noises, batches = zip(*map(drawn_by, begun(5, 3)), strict=True)
+    assert len({number for noise in noises for number in noise}) == 27
+    assert batches[0] != batches[1] != batches[2] != batches[0]
+
+
+def test_batches_follow_from_the_scripts_seed_and_are_not_the_same_in_every_script() -> None:
+    """Batches that everybody knows are no samples: the price of a step would be too low."""
+    (one,), (again,), (other,) = (begun(seed, 1) for seed in (5, 5, 6))
+    first = drawn_by(one)
+    assert first == drawn_by(again)
+    second = drawn_by(other)
+    assert first[0] != second[0]
+    assert first[1] != second[1]
+
+
+def test_noise_and_batches_have_seeds_of_their_own_and_wide_ones() -> None:
+    made = begun(5, 20)
+    generators = [one.optimizer.noise.generator for one in made]
+    generators += [one.loader.batch_sampler.generator for one in made]
+    seeds = {generator.initial_seed() for generator in generators}
+    assert len(seeds) == 40
+    assert max(seeds) > 2**60
+
+
 @pytest.mark.parametrize("seeded", [True, False])
 def test_a_resumed_run_has_fresh_batches(seeded) -> None:
     drawn = []

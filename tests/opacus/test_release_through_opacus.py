@@ -204,9 +204,13 @@ def test_a_step_is_in_the_books_before_its_noise_is_drawn() -> None:
     assert made.engine.accountant.history == [(1.0, 0.1, 1)]
 
 
-def test_sums_that_cost_more_than_a_step_may_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("nu", "second"),
+    [(1.0, 5.0), (1.0, 1000.0), *((1 - less, 1e9) for less in (1e-8, 1e-6, 1e-4, 0.1))],
+)
+def test_sums_that_cost_more_than_a_step_may_are_refused(nu: float, second: float) -> None:
     ledger = Ledger(PoissonSampling(0.1))
-    queries = [ClippedGradient(1.0, torch.ones(1)), ClippedDirection(5.0, torch.ones(1))]
+    queries = [ClippedGradient(nu, torch.ones(1)), ClippedDirection(second, torch.ones(1))]
     totals = [torch.zeros(1, 4)] * 2
     with pytest.raises(OsoError, match="cost more than 1"):
         sanitize(queries, totals, 1.0, 4, [(4,)], Recorded(), ledger, lambda: None, False)

@@ -206,10 +206,13 @@ def test_runs_together_are_answered_as_each_alone(plain: bool) -> None:
     assert together.ledgers[0].step_count == 0
 
 
-def test_noise_differs_where_its_multiplier_does() -> None:
+@pytest.mark.parametrize(
+    "multipliers", [(1.0, 1.0001), (1.0, 1.000001), (0.3123456, 0.3123457), (7.654321, 7.654322)]
+)
+def test_noise_differs_where_its_multiplier_does(multipliers) -> None:
     """Else two answers of one run, priced differently, would give the exact sum away."""
     noise = []
-    for nu in (1.0, 1.0001):
+    for nu in multipliers:
         mechanism = Mechanism(["run"], examples=10, batch_size=5)
         query = [ClippedGradient(nu, threshold(1.0))]
         answer = released(mechanism, 0, 1, query, lambda b: Given(torch.zeros(*b.shape, 2000)))

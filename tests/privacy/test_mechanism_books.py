@@ -139,6 +139,14 @@ class TestABudgetedStep:
         with pytest.raises(OsoError, match="the budget of a step asks for 1"):
             self.ask(*queries)
 
+    @pytest.mark.parametrize("less", [1e-8, 1e-6, 1e-4, 1e-2, 0.5])
+    @pytest.mark.parametrize("budget", [0.3, 1.0, 40.0])
+    def test_is_refused_however_little_it_is_beyond(self, budget: float, less: float) -> None:
+        mechanism = Mechanism(["run"], 10, 5, noise_multiplier=budget)
+        with pytest.raises(OsoError, match="the budget of a step asks for"):
+            mechanism.release(ONE, 1, [ClippedGradient(budget * (1 - less), threshold(1.0))], Zeros)
+        assert mechanism.ledgers[0].step_count == 0
+
     @pytest.mark.parametrize("nu", [-1.0, math.nan, math.inf])
     def test_is_refused_with_noise_that_is_none(self, nu: float) -> None:
         with pytest.raises(OsoError, match="noise multiplier"):

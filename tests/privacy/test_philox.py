@@ -69,6 +69,16 @@ def test_each_run_purpose_and_step_has_its_own_numbers() -> None:
     assert (torch.corrcoef(drawn) - torch.eye(8)).abs().max() < 0.12  # 5 deviations
 
 
+def test_names_that_differ_in_one_character_have_other_numbers() -> None:
+    """Wherever it stands, in the run's name or in what the numbers are for."""
+    name = "0123456789abcdef" * 8
+    others = [f"{name[:place]}_{name[place + 1 :]}" for place in range(len(name))]
+    names = [name, *others, f"{name}/1", f"{name}/11", name.upper(), f" {name}"]
+    of_runs = philox.normals(names, "noise", 1, 1, CPU)
+    of_purposes = torch.cat([philox.normals(["run"], each, 1, 1, CPU) for each in names])
+    assert len(of_runs.unique()) == len(of_purposes.unique()) == len(names)
+
+
 def test_a_runs_numbers_do_not_depend_on_its_company() -> None:
     together = philox.normals(["a", "b", "c"], "x", 7, 11, CPU)
     assert torch.equal(together[1:2], philox.normals(["b"], "x", 7, 11, CPU))

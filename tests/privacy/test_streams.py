@@ -97,6 +97,16 @@ def test_the_parts_of_a_name_do_not_run_into_each_other(one: tuple, other: tuple
     assert streams.Key(*one).bits().random_raw() != streams.Key(*other).bits().random_raw()
 
 
+def test_names_that_differ_in_one_character_have_other_keys() -> None:
+    """Wherever it stands: a run that goes on from another is named after that."""
+    name = "0123456789abcdef" * 8
+    others = [f"{name[:place]}_{name[place + 1 :]}" for place in range(len(name))]
+    names = [name, *others, f"{name}/1", f"{name}/11", name.upper(), f" {name}"]
+    for parts in ([(each, "noise") for each in names], [("run", each) for each in names]):
+        keys = {streams.Key(*part, 1, 0).generate_state(3, np.uint64).tobytes() for part in parts}
+        assert len(keys) == len(names)
+
+
 def test_every_stream_counts_from_one_place() -> None:
     """Equal counts at equal places: two streams could meet only if they were one from the start."""
     for step in range(1, 100):

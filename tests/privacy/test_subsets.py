@@ -41,6 +41,18 @@ def test_all_bits_together_give_the_binomial_law(examples: int, eighths: int) ->
     assert sizes == Counter({size: number for size, number in expected.items() if number})
 
 
+@pytest.mark.parametrize("rate", [0.1, 1 / 3, 0.999, 512 / 60_000, 1e-12, 2.0**-40])
+def test_every_digit_of_the_rate_counts(rate: float) -> None:
+    """Of an example whose number is the rate, or another than that in one binary digit."""
+    numerator, denominator = rate.as_integer_ratio()
+    digits = denominator.bit_length() - 1
+    for other in (0, *(1 << place for place in range(digits))):
+        number = numerator ^ other
+        given = tuple(number >> place & 1 for place in reversed(range(digits)))
+        batch = PoissonSampling(rate).draw(1, Given(given, 1))
+        assert len(batch) == (number < numerator)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("examples", [3, 4, 5])
 def test_all_numbers_together_give_each_subset_alike(examples: int, size: int) -> None:
