@@ -32,9 +32,7 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_any_portion(
 ) -> None:
     """In bfloat16, whose last portion is filled up, too."""
     monkeypatch.setitem(PORTION, "cpu", SIZE)
-    given = prepare(
-        name, torch.float32, runs=3, batch=BATCH, precision="bfloat16", loss=endless
-    )
+    given = prepare(name, torch.float32, runs=3, batch=BATCH, precision="bfloat16", loss=endless)
     code, flats, inputs, targets = given
     weights, expected = torch.rand(3, 2, BATCH), 0
     rest = weights.clone()

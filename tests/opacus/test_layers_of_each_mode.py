@@ -96,7 +96,7 @@ def test_a_bfloat16_model_keeps_an_example_within_the_threshold(layer, mode) -> 
     parts: dict[str, list[nn.Module]] = {
         "linear": [nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)],
         "places": [nn.Unflatten(1, (3, 2)), nn.Linear(2, 5), nn.Flatten(), nn.Linear(15, 3)],
-        "convolution": [nn.Unflatten(1, (2, 3)), nn.Conv1d(2, 5, 2), nn.Flatten(), nn.Linear(10, 3)],
+        "convolution": [nn.Unflatten(1, (2, 3)), nn.Conv1d(2, 3, 2), nn.Flatten(), nn.Linear(6, 3)],
         "embedding": [nn.Embedding(7, 4), nn.Flatten(), nn.Linear(24, 3)],
         "norm": [nn.LayerNorm(6), nn.Linear(6, 3)],
     }
