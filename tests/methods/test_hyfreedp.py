@@ -72,6 +72,22 @@ def test_the_bound_is_the_sum_of_the_last_losses_and_never_below_zero() -> None:
     assert method.queries(mine)[1].bound.tolist() == [3.0] * R
 
 
+def test_each_run_has_the_rate_and_the_bound_of_its_own_losses() -> None:
+    """One that bends the other way, or is noise below zero, leaves those beside it alone."""
+    losses = torch.tensor([[1.0, 0.5, 2.0], [1.0, 2.0, 1.5], [-1.0, 0.2, 0.1]])
+    method, together = make("hyfreedp"), state()
+    gradient = torch.ones(R, P)
+    method.update(together, {AutomaticGradient: gradient, ClippedLosses: losses})
+    bounds = method.queries(together)[1].bound
+    for run in range(R):
+        alone = state()
+        own = losses[run].expand(R, 3)
+        method.update(alone, {AutomaticGradient: gradient, ClippedLosses: own})
+        assert together.learning_rate[run] == alone.learning_rate[run]
+        assert bounds[run] == method.queries(alone)[1].bound[run]
+    assert bounds.tolist() == pytest.approx([3.5, 4.5, 1.0])
+
+
 @pytest.mark.parametrize("every", [1, 2, 5])
 @pytest.mark.parametrize("gamma", [1.01, 1.05])
 def test_losses_cost_what_gamma_says_over_all_steps(every: int, gamma: float) -> None:

@@ -1,6 +1,6 @@
 """Faults that the tests of their room once did not see."""
 
-from fault import GRADIENTS, Fault, M, P, in_mechanism, in_sampling, of_kind
+from fault import GRADIENTS, LOOP, Fault, M, P, T, in_mechanism, in_sampling, of_kind
 
 _TOTALS = "tests/analysis/test_total_accounts.py"
 _VERDICTS = "tests/analysis/test_verdicts.py"
@@ -56,6 +56,20 @@ OVERLOOKED = [
     *of_kind(
         "restart",
         Fault(
+            "a job whose method remembers begins anew after a run of it diverged",
+            "training/restored.py",
+            "forms = {key: _form(_first(memory, runs)) for key, memory in known}",
+            "forms = {key: _form(memory) for key, memory in known}",
+            LOOP,
+        ),
+        Fault(
+            "a job begins anew after a run of it diverged where it would have been evaluated",
+            "training/outcome.py",
+            "range(1, ended + (not diverged))",
+            "range(1, ended + 1)",
+            LOOP,
+        ),
+        Fault(
             "half a batch of before goes into a resumed run's first sum",
             "opacus/sanitizing_optimizer.py",
             "        self.ledger = ledger\n        self._totals = None\n",
@@ -107,11 +121,32 @@ OVERLOOKED = [
             "past.generator or torch.Generator()",
             _ATTACKED,
         ),
-        in_sampling(
-            "a rate is rounded to nine decimals",
-            "binomial(examples, self.rate, words), words)",
-            "binomial(examples, round(self.rate, 9), words), words)",
+        Fault(
+            "HyFreeDP's bound is the first one where any run's losses are below zero",
+            "methods/hyfreedp.py",
+            "bound.where(bound > 0, self._bound(state))",
+            "bound.where((bound > 0).all(), self._bound(state))",
+            "tests/methods/test_hyfreedp.py",
         ),
+        Fault(
+            "threads that draw at the same time share their numbers",
+            "privacy/random_numbers.py",
+            "        deviations = [one.deviation.tolist() for one in noise]\n\n"
+            "        def add(number: int, run: int, block: int, place: slice) -> None:\n"
+            "            part = exact[number][run, place]\n"
+            "            numbers = np.empty(len(part))\n",
+            "        deviations = [one.deviation.tolist() for one in noise]\n"
+            "        buffer = np.empty(NOISE_BLOCK)\n\n"
+            "        def add(number: int, run: int, block: int, place: slice) -> None:\n"
+            "            part = exact[number][run, place]\n"
+            "            numbers = buffer[: len(part)]\n",
+            P + "test_random_numbers.py",
+        ),
+    ),
+    in_sampling(
+        "a rate is rounded to nine decimals",
+        "binomial(examples, self.rate, words), words)",
+        "binomial(examples, round(self.rate, 9), words), words)",
     ),
     *of_kind(
         "late",
@@ -171,6 +206,27 @@ OVERLOOKED = [
             "a step may cost a little more than its price",
             "self.noise_multiplier * (1 - 1e-9)",
             "self.noise_multiplier * (1 - 1e-5)",
+        ),
+        Fault(
+            "a stored ledger may be of another sampling rate",
+            "training/outcome.py",
+            "        if ledger.sampling != self.sampling:\n",
+            "        if False:\n",
+            T + "test_course.py",
+        ),
+        Fault(
+            "a stored ledger may have fewer steps than the run",
+            "training/outcome.py",
+            "if ledger.step_count != steps:",
+            "if ledger.step_count > steps:",
+            T + "test_course.py",
+        ),
+        Fault(
+            "drop-in: an engine knows the steps of its last training alone",
+            "opacus/private_engine.py",
+            "self.optimizers.append(private_optimizer)",
+            "self.optimizers = [private_optimizer]",
+            _ATTACKED,
         ),
         Fault(
             "drop-in: a step may cost a hundredth more than its price",

@@ -304,6 +304,23 @@ def test_an_accountant_that_lacks_steps_tells_no_epsilon() -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_an_engine_knows_the_steps_of_all_its_trainings() -> None:
+    loader, model = loader_of(*examples()), network()
+    made = make(loader=loader)
+    made.step(*examples(count=3))
+    made.engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=loader,
+        noise_multiplier=1.0,
+        max_grad_norm=0.5,
+    )
+    assert made.engine.get_epsilon(1e-5) > 0
+    made.engine.accountant.history = []
+    with pytest.raises(OsoError, match="ledgers have 1 steps, the accountant 0"):
+        made.engine.get_epsilon(1e-5)
+
+
 def test_a_hook_of_the_scripts_does_not_replace_the_accountants() -> None:
     made = make()
     seen = []

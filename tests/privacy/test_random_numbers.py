@@ -1,5 +1,7 @@
 """Batches of several runs: padded to the longest, on the host and on an accelerator's path."""
 
+import threading
+
 import pytest
 import torch
 from tests.privacy.given import batch_of, normals_of
@@ -107,6 +109,22 @@ def test_each_sum_of_each_run_gets_its_own_noise(draws, dtype, threads, monkeypa
             added = deviates(draws, run_id, one.purpose, 9, size or 1)
             exact = added * float(one.deviation[run]) + total[run].double()
             assert torch.equal(answer[run].flatten(), exact.to(dtype))
+
+
+def test_threads_that_draw_at_the_same_time_have_numbers_of_their_own(monkeypatch) -> None:
+    """Each has drawn before either adds what it drew."""
+    both = threading.Barrier(2, timeout=20)
+
+    class Waiting(Seeded):
+        def fill(self, *arguments) -> None:
+            super().fill(*arguments)
+            both.wait()
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    draws = RandomNumbers(Waiting(), PoissonSampling(0.1), 1000, torch.device("cpu"))
+    size = 2 * NOISE_BLOCK
+    expected = Seeded().normals(["a"], "noise", 1, (size,))
+    assert torch.equal(normals_of(draws, ["a"], "noise", 1, size), torch.from_numpy(expected))
 
 
 def test_only_seeded_streams_are_drawn_elsewhere() -> None:

@@ -100,3 +100,22 @@ def test_a_ledger_of_slightly_other_noise_is_refused(ended, factor) -> None:
             query["noise_multiplier"] *= factor
     with pytest.raises(ValueError, match="noise multiplier"):
         course.ledger(json.dumps(stored), steps)
+
+
+@pytest.mark.parametrize("more", [-11, -1, 1, 10**6])
+def test_a_ledger_of_fewer_or_more_steps_is_refused(ended, more: int) -> None:
+    course, outcome, steps = ended
+    stored = json.loads(outcome.ledger)
+    stored["steps"][0]["count"] += more
+    with pytest.raises(ValueError, match=f"its ledger has {steps + more} steps, not {steps}"):
+        course.ledger(json.dumps(stored), steps)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.0999999, 0.1000001, 1.0])
+def test_a_ledger_of_another_sampling_rate_is_refused(ended, rate: float) -> None:
+    """Of a lower rate epsilon would come out too low."""
+    course, outcome, steps = ended
+    stored = json.loads(outcome.ledger) | {"sampling_rate": rate}
+    spoilt = replace(outcome, ledger=json.dumps(stored))
+    with pytest.raises(ValueError, match="its ledger has sampling rate"):
+        course.check([spoilt], steps)

@@ -1,5 +1,6 @@
 """The loop: equal to SGD without noise and clip; runs do not touch each other; kills do no harm."""
 
+import copy
 import json
 import math
 from contextlib import nullcontext
@@ -159,6 +160,33 @@ def test_a_run_that_had_diverged_stays_so_after_a_kill(
         assert (one.status, one.diverged_at) == (other.status, other.diverged_at)
         assert one.ledger == other.ledger
         assert one.evaluations == other.evaluations
+
+
+@pytest.mark.parametrize("at", [3, 4])  # between two evaluations, and at one
+@pytest.mark.parametrize("name", method_names())
+def test_a_job_goes_on_where_it_was_also_after_a_run_of_it_diverged(
+    name, at, arrays, make_task, make_run
+) -> None:
+    """With all that its method remembers: begun anew, its first steps would be released twice."""
+    task = make_task(name, averaging=0.9)
+    starts = [make_run(f"r{i}", i, 0.05, 1.0 + i) for i in range(3)]
+    training, resumed = (study_training(task, starts, arrays) for _ in range(2))
+    for step in range(1, 6):
+        training.take_step()
+        if step == at:
+            training._drop_diverged(torch.tensor([True, False, True]))
+        if step % task.evaluate_every == 0:
+            training.evaluate()
+    resumed.restore(copy.deepcopy(training.content()))
+    assert resumed.alive == [0, 2]
+    for one in (training, resumed):
+        one.take_step()
+    states = training.state, resumed.state
+    for field in ("parameters", "average", "learning_rate", "threshold"):
+        mine, theirs = (getattr(state, field) for state in states)
+        assert torch.equal(mine.nan_to_num(), theirs.nan_to_num())
+    assert training.mechanism.ledgers == resumed.mechanism.ledgers
+    assert resumed.mechanism.ledgers[1].step_count == 6
 
 
 def test_a_model_that_mixes_examples_is_not_trained(
