@@ -12,7 +12,7 @@ import torch
 from tests.opacus.made import MODES, QUIET, Recorded, loader_of, make
 from torch import Tensor, nn
 
-from oso_dp.opacus.held_gradients import HeldGradients, OuterProducts
+from oso_dp.opacus.held_gradients import HeldGradients, OuterProducts, TokenRows
 from oso_dp.opacus.model_hooks import RULES
 from oso_dp.opacus.sanitizing_optimizer import ONE_RUN
 from oso_dp.privacy.exact_sums import exact_sums
@@ -162,3 +162,18 @@ def test_a_step_computes_in_float32_and_leaves_the_scripts_switches(mode: str) -
     for one in seen:
         assert one[0] == "highest"
         assert set(one[1:]) == {"ieee"}
+
+
+@pytest.mark.parametrize("places", [2, 10, 1000])
+@pytest.mark.parametrize("kind", ["sequence", "text"])
+def test_places_that_cancel_are_as_long_as_rounding_may_leave(kind, places: int) -> None:
+    """Of so many places as there are: (T + 1) 2^-24 of the sum of their norms."""
+    outputs = torch.ones(3, places, 1)
+    outputs[:, 1::2] = -1.0
+    words = torch.zeros(3, places, dtype=torch.int64)
+    held = (
+        OuterProducts(torch.ones(3, places, 1), outputs)
+        if kind == "sequence"
+        else TokenRows(words, outputs, 5, None)
+    )
+    assert (held.norms() >= (places + 1) * 2.0**-24 * places).all()

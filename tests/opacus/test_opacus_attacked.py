@@ -179,6 +179,21 @@ def test_a_criterion_that_mixes_examples_is_refused(criterion) -> None:
     refused(made, lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on the oth")
 
 
+@pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
+def test_a_criterion_that_mixes_examples_a_little_is_refused(share: float) -> None:
+    """By their targets, of which no gradient tells."""
+
+    class Alike(ByClass):
+        def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+            losses = losses * (1 + share * (targets == targets[0]).double().mean())
+            return losses if self.reduction == "none" else losses.mean()
+
+    made = make("online", "ghost", network(double=True), criterion=Alike())
+    inputs, _ = examples(double=True, count=4)
+    refused(made, lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on the oth")
+
+
 def test_parts_of_a_model_are_not_called_without_it() -> None:
     made = make()
     inputs, _ = examples(count=4)
@@ -206,6 +221,29 @@ def test_a_loop_that_is_left_early_leaves_nothing_behind(mode) -> None:
         assert made.optimizer.ledger.step_count == 1
         outcomes.append(parameters_of(made.optimizer))
     torch.testing.assert_close(*outcomes, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_piece_that_was_fetched_and_not_taken_leaves_nothing_behind(mode) -> None:
+    """Nor what was said of it: the next batch would end a piece too late, in the one after it."""
+    inputs, targets = examples(double=True, count=12)
+    outcomes = []
+    for fetched in (0, 1, 2):
+        made = make(
+            mode=mode, model=network(double=True), noise=Recorded(),
+            loader=loader_of(inputs, targets, batch_size=12),
+        )  # fmt: skip
+        for taken in (False, True):
+            with BatchMemoryManager(
+                data_loader=made.loader, max_physical_batch_size=4, optimizer=made.optimizer
+            ) as loader:
+                for batch in islice(loader, None if taken else fetched):
+                    if taken:
+                        made.step(*batch)
+        assert made.optimizer.ledger.step_count == 1
+        outcomes.append(parameters_of(made.optimizer))
+    for outcome in outcomes[1:]:
+        torch.testing.assert_close(outcome, outcomes[0], rtol=1e-12, atol=1e-12)
 
 
 def test_a_step_over_two_batches_of_the_loader_is_not_noticed() -> None:
