@@ -11,12 +11,14 @@ from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientCode
 from oso_dp.gradients.conv2d import ConvGradients
 from oso_dp.gradients.functional import FunctionalGradients
+from oso_dp.gradients.kept import KeptGradients
 from oso_dp.gradients.linear import LinearGradients
 from oso_dp.gradients.registry import rule_for
 from oso_dp.gradients.rules import CHUNK_BYTES, chunks, row_norms, waits
 from oso_dp.gradients.sequence_linear import SequenceKernels
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy, squared_error
+from oso_dp.privacy.queries import ClippedGradient
 
 
 class Gate(nn.Module):
@@ -283,14 +285,25 @@ def test_norms_hold_where_squares_leave_float32(length: int, dtype: torch.dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("length", [1, 100, 2**14, 2**14 + 1])
+@pytest.mark.parametrize("length", [1, 100, 2**13, 2**13 + 1, 2**14])
 def test_norms_hold_at_every_size_of_number(length: int, dtype: torch.dtype) -> None:
     """From the smallest to the largest, in short rows and in long ones, whose norms are larger."""
     sizes = 10.0 ** torch.arange(-44, 38, 0.5, dtype=torch.float64)
     numbers = sizes.to(dtype)[:, None]
     signs = torch.tensor([1.0, -1.0], dtype=dtype).repeat(length)[:length]
     expected = numbers[:, 0].double() * math.sqrt(length)
-    torch.testing.assert_close(row_norms(numbers * signs), expected, rtol=2e-5, atol=0.0)
+    torch.testing.assert_close(row_norms(numbers * signs), expected, rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize("length", [2**12, 2**13, 2**13 + 2**12, 2**14, 2**15 + 5])
+def test_a_long_gradient_of_equal_numbers_is_clipped_to_the_threshold(length: int) -> None:
+    """Each addition to its squares is rounded the same way; within what privacy.md promises."""
+    numbers = torch.linspace(1.0, 2.0, 300)[:, None].expand(-1, length).contiguous()
+    rule = KeptGradients({"weight": numbers})
+    weights = ClippedGradient(1.0, torch.ones(1)).weights(rule.norms().float()[None], slice(0, 1))
+    alone = torch.diag(weights[0])[None]  # [1, J, B]: a sum of each
+    sums = rule.weighted_sums(alone)["weight"][0]
+    assert float(sums.double().norm(dim=1).max()) <= 1 + 1e-5
 
 
 @pytest.mark.parametrize("bytes_each", [1, 1000, 2**15 + 1, 70_000, 150_000, 10**6, 10**7])
