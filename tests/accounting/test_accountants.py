@@ -4,6 +4,7 @@ import math
 
 import pytest
 from dp_accounting import NeighboringRelation, UnsupportedEventError, dp_event
+from dp_accounting.rdp import RdpAccountant
 
 from oso_dp.accounting.accountants import epsilon_of, epsilon_of_event, fresh_accountant
 from oso_dp.accounting.search import Search
@@ -103,3 +104,20 @@ def test_an_accountant_is_made_for_the_relation_of_the_sampling(name, monkeypatc
     assert right is not None
     monkeypatch.setattr(PoissonSampling, "relation", NeighboringRelation.REPLACE_ONE)
     assert epsilon() != right
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_each_ledgers_steps_have_its_own_sampling_rate(turned: bool) -> None:
+    """As where studies of several batch sizes look at one data set; the same noise in each."""
+    rates = {0.004: 500, 0.02: 100, 0.05: 40}
+    ledgers = [
+        Ledger(PoissonSampling(rate), [((SumQuery("g", 1.1),), count)])
+        for rate, count in rates.items()
+    ][:: -1 if turned else 1]
+    made = RdpAccountant()
+    for rate, count in rates.items():
+        step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(1.1))
+        made.compose(dp_event.SelfComposedDpEvent(step, count))
+    rdp, prv = (epsilon_of(ledgers, DELTA, name) for name in ("rdp", "prv"))
+    assert rdp == pytest.approx(made.get_epsilon(DELTA), rel=1e-9)
+    assert 0.85 * rdp < prv < rdp

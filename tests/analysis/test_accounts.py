@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pandas as pd
@@ -24,6 +25,7 @@ from oso_dp.analysis.accounts import (
     require_clear,
     require_within,
 )
+from oso_dp.analysis.charges import completed, whole_run
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -290,3 +292,26 @@ def test_the_stored_text_alone_decides() -> None:
     stored["steps"][0]["queries"].pop()
     (found,) = account(grid(ledger=json.dumps(stored), noise_multiplier=cheap))
     assert found.within
+
+
+@pytest.mark.parametrize("noise", [(1.0, 3.0), (3.0, 1.0), (2.5, 1.5, 2.0), (2.0,)])
+@pytest.mark.parametrize("steps", [7, 50])
+def test_steps_that_were_not_made_have_the_least_noise_of_those_that_were(noise, steps) -> None:
+    """Of a run whose steps had several noises nobody knows which the others would have had."""
+    made = Ledger(PoissonSampling(RATE), [((SumQuery("g", nu),), 2) for nu in noise])
+    whole = completed(made, whole_run([made], steps))
+    expected = Counter(dict.fromkeys(noise, 2)) + Counter({min(noise): steps - 2 * len(noise)})
+    booked: Counter[float] = Counter()
+    for nu, count in whole.releases():
+        booked[nu] += count
+    assert booked == expected
+    assert whole_run([made], steps).releases() == [(min(noise), steps)]
+
+
+@pytest.mark.parametrize("unsaid", [1, 5, 9])
+def test_one_row_that_does_not_say_its_search_leaves_its_size_unclear(unsaid) -> None:
+    """Nine keep the budget; ten, as k says of the paper's grid, would not."""
+    rows = grid(k=10).assign(settings="{}")
+    assert account(rows)[0].verdict == "exceeded"
+    rows.loc[: unsaid - 1, "settings"] = None
+    assert account(rows)[0].verdict == "unclear"

@@ -15,6 +15,9 @@ from oso_dp.errors import OsoError
         ("delta", 1e-3),
         ("seed", 7),
         ("learning_rate", 9.9),
+        ("threshold", 9.9),
+        ("quantile", 0.7),
+        ("k", 3),
         ("selection", "random_stopping"),
     ],
 )

@@ -1,5 +1,7 @@
 """Budget files: a plan says how large each grid is, but not where nothing is searched."""
 
+import json
+
 import pytest
 
 from oso_dp.analysis.budgets import grid_size, read_budget
@@ -32,3 +34,19 @@ def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path, selection) -> None:
         budget = read_budget(*order)
         assert budget["runs"].tolist() == [9]
         assert grid_size("mnist", "online", 9, budget) == 9
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_two_files_that_hold_one_grid_the_first_counts(tmp_path, turned) -> None:
+    """Its runs and its noise; what only the second holds is added."""
+    entry = {"dataset": "mnist", "method": "online", "k": 9, "epsilon": 3.0}
+    one = [entry | {"runs": 9, "noise_multiplier": 1.5}]
+    other = [entry | {"runs": 11, "noise_multiplier": 1.7, "k": k} for k in (9, 7)]
+    paths = [tmp_path / "one.json", tmp_path / "other.json"]
+    for path, content in zip(paths, (one, other), strict=True):
+        path.write_text(json.dumps(content))
+    budget = read_budget(*paths[:: -1 if turned else 1]).set_index("k")
+    expected = [11, 1.7] if turned else [9, 1.5]
+    assert budget.loc[9, ["runs", "noise_multiplier"]].tolist() == expected
+    assert budget.loc[7, "runs"] == 11
+    assert len(budget) == 2

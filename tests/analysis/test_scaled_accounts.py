@@ -155,6 +155,7 @@ def plan_of_shares():
     "other",
     [
         {"momentum": 0.5},
+        {"datasets": {"glyphs": {**STUDY["datasets"]["glyphs"], "epsilons": [9]}}},
         {"datasets": {"glyphs": {**STUDY["datasets"]["glyphs"], "precision": "bfloat16"}}},
         {"epochs": 4},
         {"batch_size": 60},

@@ -1,6 +1,7 @@
 """Stored runs on data that are not public: one account for all, whoever leaves something out."""
 
 import json
+from collections import defaultdict
 from copy import deepcopy
 
 import pandas as pd
@@ -207,3 +208,35 @@ def test_studies_of_two_versions_or_noises_are_each_charged_whole(plan, offer, n
     rows = [table(one).iloc[[place]] for one, place in ((plan, -1), (other, 0))]
     (total,) = account(pd.concat(rows, ignore_index=True))
     assert total.runs == 2 * RUNS
+
+
+@pytest.mark.parametrize("epsilon", [4, 20])
+def test_studies_of_two_budgets_are_each_charged_whole(plan, epsilon) -> None:
+    """Also where they have one noise, as where the second was planned by hand."""
+    noise = {cohort.noise_multiplier for cohort in plan.cohorts}
+    study = deepcopy(STUDY)
+    study["datasets"]["patients"]["epsilons"] = [epsilon]
+    other = plan_of(parse_config(study, "x"), defaultdict(noise.pop().__float__))
+    (total,) = account(table(plan, other))
+    assert (total.runs, total.epsilon) == (2 * RUNS, min(8, epsilon))
+    rows = [table(plan).iloc[:1], table(other).iloc[:1]]
+    (total,) = account(pd.concat(rows, ignore_index=True))
+    assert (total.runs, total.stored) == (2 * RUNS, 2)
+
+
+def test_studies_of_two_numbers_of_examples_are_each_charged_whole(plan, offer) -> None:
+    """At the same noise, as where examples were added and the plan was not made anew."""
+    noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
+    offer(examples="50", load="lambda: arrays(50)", test_examples="30")
+    other = plan_of(parse_config(deepcopy(STUDY), "x"), noise)
+    rows = [table(plan).iloc[-1:], table(other).iloc[-1:]]
+    (total,) = account(pd.concat(rows, ignore_index=True))
+    assert (total.runs, total.stored) == (2 * RUNS, 2)
+
+
+@pytest.mark.parametrize("batch_size", [10, 30])
+def test_a_statement_of_two_studies_has_the_larger_rate(plan, batch_size) -> None:
+    runs = table(plan, planned(batch_size=batch_size))
+    (statement,) = stored_statements(runs, account(runs))
+    assert statement.sampling_rate == max(20, batch_size) / 60
+    assert f"sampling rate {max(20, batch_size) / 60:.6g} of 60 examples" in str(statement)

@@ -103,3 +103,12 @@ def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
     monkeypatch.setattr(config, "settings_model", config.settings_model.__wrapped__)
     with pytest.raises(OsoError, match=r"methods\.online: settings: the results would hold others"):
         cohorts(study(STUDY))
+
+
+def test_points_in_another_precision_are_no_points_of_this_search(place) -> None:
+    """Nor is their grid this one: a column tells them apart, and each has its own budget."""
+    dataset = {**study(OTHER).model_dump()["datasets"]["glyphs"], "precision": "bfloat16"}
+    other = parse_config({**study(OTHER).model_dump(), "datasets": {"glyphs": dataset}}, "x")
+    refuse_other_search(place / "store", cohorts(other))
+    with pytest.raises(OsoError, match="2 points of another search"):
+        refuse_other_search(place / "store", cohorts(study(OTHER)))

@@ -80,3 +80,13 @@ def test_who_waits_says_so(parts, tmp_path, capsys) -> None:
         assert not content(store)
     waiting.join(60)
     assert finished_runs(store) == set(COHORTS)
+
+
+def test_a_check_is_given_all_runs_of_the_cohorts_names_that_change(tmp_path) -> None:
+    """Also those in other files: what differs in a choice may be one search with them."""
+    store, seen = tmp_path / "store", []
+    first = [part(tmp_path / "a", "a", momentum=0.5), part(tmp_path / "c", "c", epsilon=3.0)]
+    collect(first, store)
+    second = [part(tmp_path / "b", "b", momentum=0.9)]
+    collect(second, store, check=lambda runs: seen.append({*runs["run_id"]}))
+    assert seen == [{"a", "b"}]

@@ -219,3 +219,15 @@ def test_a_job_asks_for_the_memory_of_its_arrays(offer) -> None:
     offer(examples="10**6", input_shape="(100,)")
     large = parse_config(STUDY, "x")
     assert memory_mb(large, cohorts(large)[0]) - least == pytest.approx(2 * 4 * 100, rel=0.1)
+
+
+@pytest.mark.parametrize("granularities", [[2], [2, 3], [3, 2, 4]])
+def test_a_plan_promises_for_all_runs_of_each_method(offer, granularities) -> None:
+    """Over every k and seed."""
+    offer()
+    (statement,) = planned_statements(planned(granularities=granularities).cohorts)
+    assert statement.methods == {
+        "online": 2 * sum(granularities),
+        "fixed_threshold": 2 * sum(k * k for k in granularities),
+    }
+    assert statement.runs == sum(statement.methods.values())

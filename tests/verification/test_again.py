@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from tests.planned_rows import rows_of
+from tests.study.test_own_data import planned as own_study
 
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.plan import Plan, make_plan
@@ -23,3 +24,11 @@ def test_noise_that_was_never_seeded_comes_no_second_time(randomness: str, repo:
     found = repeatable(pd.DataFrame(rows_of(plan)["runs"]))
     expected = plan.run_ids() if randomness == "seeded" else []
     assert [one.run.run_id for one in found] == expected
+
+
+def test_data_of_ones_own_are_not_here_to_train_on(offer) -> None:
+    """Public ones neither: whoever verifies has no package that offers them."""
+    offer(public="True")
+    plan = own_study(randomness="seeded")
+    assert all(cohort.public for cohort in plan.cohorts)
+    assert repeatable(pd.DataFrame(rows_of(plan)["runs"])) == []
