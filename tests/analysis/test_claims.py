@@ -1,5 +1,6 @@
 """Claims: judged from the rows, by a stated rule, and never from what is not there."""
 
+import itertools
 import math
 
 import pandas as pd
@@ -16,6 +17,7 @@ from oso_dp.analysis.evidence import (
     RANGES,
     UNDECIDED,
     Evidence,
+    Finding,
     diverges,
     every,
     gradient_noise,
@@ -373,3 +375,85 @@ def test_grids_of_one_seed_are_none_that_decide():
     assert found.verdict == UNDECIDED
     assert "2 of 12 grids" in found.text
     assert "too few grids: 6 would decide" in found.text
+
+
+RANK = [FAILS, NOT_RUN, UNDECIDED, NOTHING, HOLDS]
+
+
+@pytest.mark.parametrize("one", RANK)
+@pytest.mark.parametrize("other", RANK)
+def test_of_several_claims_the_least_certain_speaks(one, other) -> None:
+    """One that does not hold, is not run or undecided is no more so for what stands beside it."""
+    judges = [lambda *_, verdict=verdict: Finding(verdict) for verdict in (one, other)]
+    found = every(*judges)(Evidence(pd.DataFrame()), "mnist").verdict
+    assert found == min(one, other, key=RANK.index)
+
+
+def diverging(lost=45, sizes=(49, 81, 25), points=(49, 81, 25)) -> Evidence:
+    """FixedQuantile on Fashion-MNIST at epsilon = 1, at the paper's k: cells and 45 runs each."""
+    rows = cells(*[("fixed_quantile", 1, 9.0, 0.1)] * 3, dataset="fashion_mnist")
+    rows = rows.assign(k=(7, 9, 5), grid_points=points, grid_size=sizes, runs=45, diverged=lost)
+    status = ["diverged"] * lost + ["finished"] * (45 - lost)
+    runs = [
+        {
+            "dataset": "fashion_mnist",
+            "method": "fixed_quantile",
+            "epsilon": 1.0,
+            "k": k,
+            "status": s,
+        }
+        for k in (5, 7, 9)
+        for s in status
+    ]
+    return Evidence(rows, pd.DataFrame(runs))
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_that_a_method_diverges_needs_every_grid_whole(part) -> None:
+    judge = diverges("fixed_quantile", 1.0)
+    assert judge(diverging(), "fashion_mnist").verdict == HOLDS
+    assert judge(diverging(44), "fashion_mnist").verdict == FAILS
+    points = [49, 81, 25]
+    points[part] -= 1
+    found = judge(diverging(points=points), "fashion_mnist")
+    assert (found.verdict, found.text) == (UNDECIDED, "135 of 135 runs diverged, of a part only")
+
+
+@pytest.mark.parametrize("lost", [0, 44, 45])
+def test_a_grid_whose_runs_had_values_before_they_diverged_has_diverged(lost) -> None:
+    """Where cells alone are known, as by cross-selection."""
+    found = diverges("fixed_quantile", 1.0)(Evidence(diverging(lost).cells), "fashion_mnist")
+    assert found.verdict == (HOLDS if lost == 45 else FAILS)
+    assert found.text == f"diverged in {3 * (lost == 45)} of 3 grids"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_device_on_which_a_step_may_cost_most_speaks(turned) -> None:
+    """Not the one whose ratio is the highest: of the other less is known."""
+    rows = [times(1.2, 1.18, 1.22), times(1.1, 0.9, 1.3, device="a gpu")]
+    table = pd.DataFrame(rows[:: -1 if turned else 1], columns=STEP_TIME_COLUMNS)
+    evidence = Evidence(pd.DataFrame(columns=["dataset"]), None, table)
+    found = step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
+    assert (found.verdict, found.numbers["high"]) == (UNDECIDED, 1.3)
+
+
+@pytest.mark.parametrize("ratios", [(7.124, 5.0), (5.0, 7.124), (7.124, 7.2, 3.0)])
+def test_the_dearest_second_query_counts(ratios, store, study) -> None:
+    for epsilon, ratio in zip((3.0, 5.0, 9.0), ratios, strict=False):
+        store.add(epsilon=epsilon, noise_multiplier=200.0, query_noise_multiplier=200.0 * ratio)
+    evidence = evidence_of(study, store, "mnist", 9)
+    found = gradient_noise("online", at_most=0.01)(evidence, "mnist")
+    assert found.verdict == FAILS
+    assert found.numbers["advantage"] == pytest.approx((1 - min(ratios) ** -2) ** -0.5 - 1)
+
+
+@pytest.mark.parametrize(("apart", "verdict"), [(0.001, HOLDS), (0.05, UNDECIDED)])
+def test_by_cross_selection_a_claim_has_the_spread_of_the_halves(apart, verdict, store, study):
+    """However close to each other the seeds' values by the paper's rule are."""
+    for k, epsilon, seed in itertools.product((5, 9), (3.0, 5.0, 7.0, 9.0), range(3)):
+        for method, value in (("online", 0.92), ("fixed_threshold", 0.90)):
+            half = value + apart * (seed - 1)
+            more = {"k": k, "epsilon": epsilon, "seed": seed, "values": (0.95 + 1e-4 * seed,)}
+            store.add(method=method, **more, halves=((half, half),))
+    data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
+    assert (data["verdict_best"], data["verdict_cross"]) == (HOLDS, verdict)

@@ -312,3 +312,35 @@ def test_the_papers_own_point_is_no_neighbour_of_it(store, study):
         store.add(method="fixed_threshold", learning_rate=rho, threshold=10.0, values=(value,))
     (cell,) = judged_cells(study(store), "mnist", 9).query("status == 'run'").to_dict("records")
     assert cell["at_paper_mean"] == pytest.approx(90)
+
+
+PLACES = {axis: np.geomspace(10**low, 10**high, 7) for axis, low, high in
+          (("learning_rate", -2.5, 1.5), ("threshold", -2, 2))}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("best", "verdict"),
+    [((1, 3), "same point"), ((1, 5), "another point"), ((4, 3), "another point")],
+)
+def test_a_point_is_the_papers_own_in_each_of_its_hyperparameters(best, verdict, store, study):
+    """Table 2, epsilon = 3: FixedThreshold's rho = 0.01467 and C = 1, of a grid of 49."""
+    for at in np.ndindex(7, 7):
+        for seed in range(3):
+            value = {best: 0.95, (1, 3): 0.9}.get(at, 0.5) + 0.001 * seed
+            point = {axis: float(PLACES[axis][i]) for axis, i in zip(PLACES, at, strict=True)}
+            more = {"k": 7, "epsilon": 3.0, "seed": seed, "values": (value,)}
+            if seed == 0 or value > 0.8:
+                store.add(method="fixed_threshold", **more, **point)
+    said = verdicts(study, store, "mnist", 7, 3.0)["fixed_threshold"]
+    assert said == ("no value printed", verdict)
+
+
+@pytest.mark.parametrize(("seeds", "verdict"), [(2, "as good"), (9, "another point")])
+def test_the_papers_own_point_is_judged_by_the_seeds_that_it_has(seeds, verdict, store, study):
+    """Not by those of our best point, which are nine: two hardly tell a point of accuracy."""
+    for place in range(7):
+        for seed in range({4: seeds, 6: 9}.get(place, 1)):
+            value = {6: 0.91, 4: 0.90}.get(place, 0.5) + 0.003 * (-1) ** seed
+            rho = 10 ** (-2.5 + 4 * place / 6)
+            store.add(k=7, seed=seed, learning_rate=rho, values=(value,))
+    assert verdicts(study, store, "mnist", 7, 9.0)["online"] == ("no value printed", verdict)
