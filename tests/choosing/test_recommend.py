@@ -283,3 +283,37 @@ def test_what_is_gained_at_least_is_told_in_margins(margin: float) -> None:
     lines = [replace(SEARCH, margin=margin), replace(ONE, margin=margin)]
     best = recommend(lines, 60_000, 20_000, 3.0)
     assert best.least_gain == pytest.approx((1.0 - 0.3) / margin)
+
+
+LETTERS = {"dataset": "Letters", "examples": 100_000}
+
+
+@pytest.mark.parametrize(("epsilon", "nearest"), [(4.0, (3.0, 4.0)), (6.0, (9.0, 4.0))])
+def test_of_each_data_set_its_own_nearest_budget_counts(epsilon, nearest) -> None:
+    """They need not be the same: one that has none so near would be left out."""
+    lines = [replace(one, epsilon=e) for one in (SEARCH, ONE) for e in (3.0, 9.0)]
+    lines += [replace(one, epsilon=e, **LETTERS) for one in (SEARCH, ONE) for e in (2.0, 4.0, 20.0)]
+    best = recommend(lines, 80_000, 20_000, epsilon)
+    assert [(one.dataset, one.epsilon) for one in best.rests_on] == [
+        *(("Digits", nearest[0]), ("Letters", nearest[1]))
+    ]
+
+
+@pytest.mark.parametrize(("epsilon", "known"), [(5.0, ["Digits"]), (1.5, ["Letters"])])
+def test_a_data_set_counts_between_its_own_budgets_alone(epsilon, known) -> None:
+    lines = [replace(one, epsilon=e) for one in (SEARCH, ONE) for e in (3.0, 9.0)]
+    lines += [replace(one, epsilon=e, **LETTERS) for one in (SEARCH, ONE) for e in (1.0, 2.0)]
+    best = recommend(lines, 80_000, 20_000, epsilon)
+    assert [one.dataset for one in best.rests_on] == known
+
+
+@pytest.mark.parametrize(("std", "half", "seeds"), [(0.2, 0.3, 3), (1.75, 0.04, 5)])
+def test_a_line_of_evidence_has_its_deviation_its_seeds_and_its_interval(
+    std, half, seeds, monkeypatch
+) -> None:
+    one = replace(ONE, std=std, gain_half=half, seeds=seeds)
+    monkeypatch.setattr("oso_dp.choosing.known.measured", lambda: (one,))
+    asked = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
+    said = CliRunner().invoke(app, asked).output
+    assert f"accuracy 91.00 ± {std:.2f} ({seeds} seeds)" in said
+    assert f"gain +1.00 [{1 - half:.2f}, {1 + half:.2f}]" in said

@@ -1,6 +1,7 @@
 """`oso calibrate` and `oso epsilon` at a prompt, by their old name, too; mistakes get one line."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -185,3 +186,30 @@ def test_each_name_asks_for_its_own(oso, arguments, complaint) -> None:
     assert (status, output) == (2, "")
     assert complaint in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("ratio", [2, 7.124])
+def test_the_split_is_printed_as_it_is_in_json(oso, ratio) -> None:
+    asked = ("--epsilon", 3, *MNIST, "--runs", 9, "--query-noise", "--query-noise-ratio", ratio)
+    found = price(oso, *asked)
+    assert oso("budget", *asked)[1].splitlines()[-1] == (
+        f"split between two queries (Proposition 1): gradient "
+        f"{found['gradient_noise_multiplier']:.4f}, second query "
+        f"{found['query_noise_multiplier']:.4f}"
+    )
+
+
+def test_a_studys_table_has_the_numbers_of_its_json(oso, repo) -> None:
+    asked = ("--config", repo / "config/smoke.yaml", "--query-noise")
+    (entry,) = price(oso, *asked)
+    head, _, row = oso("budget", *asked)[1].strip().splitlines()[:3]
+    names = [name.strip() for name in re.split(r"\s{2,}", head.strip())]
+    cells = dict(zip(names, row.split(), strict=True))
+    for name, key in (
+        ("runs", "runs"),
+        ("steps", "steps"),
+        ("noise multiplier", "noise_multiplier"),
+        ("gradient", "gradient_noise_multiplier"),
+        ("query", "query_noise_multiplier"),
+    ):
+        assert float(cells[name]) == pytest.approx(entry[key], rel=1e-4), name
