@@ -10,7 +10,7 @@ from scipy import stats
 from oso_dp.analysis.claims import judged
 from oso_dp.analysis.evidence import FAILS, HOLDS, NOT_RUN, UNDECIDED
 from oso_dp.analysis.guesses import guesses, ranges
-from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.figures import every_plan, no_search
 from oso_dp.reporting.tables.no_search import no_search_table
 
 RHO = [10.0**exponent for exponent in (-2, -1, 0, 1)]
@@ -209,3 +209,30 @@ def test_a_single_guess_has_no_range_and_no_figure(store, study):
     assert ranges(one)["method"].tolist() == ["online"]
     drawn = [plan.name for plan in every_plan(one) if plan.kind == "no_search"]
     assert drawn == ["no_search_mnist_k4"]
+
+
+def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, study):
+    """Dashed the best of the method's own grid, with its deviation; dotted that of Online's."""
+    fill(store, CLEAR, SEARCH)
+    lower = [[value - 0.05 for value in seeds] for seeds in SEARCH]
+    fill(store, CLEAR[::-1], lower, method="auto_s")
+    one = study(store)
+    (plan,) = no_search.plans(one)
+    figure = plan.draw()
+    panels = {panel.get_title(): panel for panel in figure.axes}
+    every = guesses(one)
+    for method, title in (("online", "Online"), ("auto_s", "AUTO-S")):
+        panel, mine = panels[title], every[every["method"] == method]
+        drawn = [
+            tuple(segment[:, 1].round(6))
+            for container in panel.containers
+            for bar in container.lines[2]
+            for segment in bar.get_segments()
+        ]
+        pairs = zip(mine["mean"], mine["std"], strict=True)
+        assert sorted(drawn) == sorted((round(m - s, 6), round(m + s, 6)) for m, s in pairs)
+        level = {line.get_linestyle(): line.get_ydata()[0] for line in panel.lines
+                 if len(set(line.get_ydata())) == 1 and len(line.get_ydata()) == 2}  # fmt: skip
+        own = {"online": 85, "auto_s": 80}[method]
+        expected = {"--": own} if method == "online" else {"--": own, ":": 85}
+        assert level == {style: pytest.approx(value) for style, value in expected.items()}

@@ -11,7 +11,7 @@ from tests.analysis.test_random_stopping import three_searches
 
 from oso_dp.analysis.one_budget import ways
 from oso_dp.paper.best_points import all_points
-from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.figures import every_plan, one_budget
 from oso_dp.reporting.tables.one_budget import one_budget_table
 from oso_dp.study.defaults import DEFAULTS
 
@@ -108,6 +108,10 @@ def test_a_grid_of_which_a_part_was_run_is_marked(store, study):
     cells = one_budget_table(one).printed.set_index("method")["value"]
     assert cells["Online"].endswith("*")
     assert not cells["AUTO-S"].endswith("*")
+    (plan,) = one_budget.plans(one)
+    drawn = plan.draw()
+    names = [text.get_text() for text in drawn.axes[0].get_yticklabels()]
+    assert names == ["Online*: part of a grid, k = 4", "AUTO-S†: default"]
 
 
 def test_luck_is_taken_out_on_the_other_half(store, study):
@@ -297,3 +301,28 @@ def test_nothing_is_gained_over_a_search_in_another_precision(store, study):
     searched(store, SEARCH)
     default(store, [0.90] * 3, precision="bfloat16")
     assert math.isnan(of(ways(study(store)), "default")["gain"])
+
+
+def test_markers_and_bars_are_of_the_test_set_and_of_the_other_half(store, study):
+    """Filled the one, hollow the other, each with its own deviation; dashed Online's search."""
+    searched(store, SEARCH)
+    for seed, (value, half) in enumerate(((0.90, 0.80), (0.91, 0.86), (0.92, 0.83))):
+        known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed, "halves": ((half, half),)}
+        store.add(method="auto_s", k=1, values=(value,), **ALONE, **known)
+    one = study(store)
+    rows = ways(one)
+    (plan,) = one_budget.plans(one)
+    (axes,) = plan.draw().axes
+    drawn = set()
+    for container in axes.containers:
+        line, _, bars = container.lines
+        ((first, _), (last, _)) = bars[0].get_segments()[0]
+        middle, half = line.get_xdata()[0], (last - first) / 2
+        drawn.add((line.get_markerfacecolor() == "white", round(middle, 6), round(half, 6)))
+    assert drawn == {
+        (hollow, round(row[mean], 6), round(row[std], 6))
+        for row in rows.to_dict("records")
+        for hollow, mean, std in ((False, "mean", "std"), (True, "cross_mean", "cross_std"))
+    }
+    dashed = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+    assert dashed == [pytest.approx(of(rows, "composition", "online")["mean"])]

@@ -217,3 +217,20 @@ def test_the_figure_keeps_the_distributions_apart(store, study, epsilons):
         assert [axes.get_title() for axes in figure.axes] == names
         drawn = [axes.lines[0].get_ydata()[0] for axes in figure.axes]
         assert drawn == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("epsilons", [(3.0,), (3.0, 9.0)])
+def test_bars_of_both_rules_are_deviations_over_seeds(store, study, epsilons):
+    """Not the luck of the draws, which is larger by far."""
+    s = study(three_searches(store, epsilons))
+    data = outcomes(s)
+    axis = 0 if len(epsilons) == 1 else 1
+    drawn = [
+        np.ptp(segment[:, axis]) / 2
+        for axes in draw_outcomes(data, "accuracy", "", s.methods).axes
+        for container in axes.containers
+        for bar in container.lines[2]
+        for segment in bar.get_segments()
+    ]
+    assert sorted(drawn) == pytest.approx(sorted(data["std"]))
+    assert (data["luck"].dropna() > 2 * data["std"].max()).all()

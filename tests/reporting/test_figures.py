@@ -5,14 +5,17 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
+from oso_dp import labels
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.trajectories import trajectories
 from oso_dp.reporting.figures import every_plan, looks
 from oso_dp.reporting.figures.beyond import beyond_plan
+from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.figures.noise_multipliers import draw_noise
 from oso_dp.reporting.figures.over_steps import draw_adapted, draw_curves
@@ -198,3 +201,108 @@ def test_a_grid_that_ran_in_part_is_named_below_its_figure(store, study):
     assert part.endswith(
         "Only a part of these grids ran: FixedQuantile, linear (ε = 9), Online (ε = 9)."
     )
+
+
+def bars_in(axes, axis=1):
+    """Of each drawn series: whether it is hollow, and the middle and half of each of its bars."""
+    found = []
+    for container in axes.containers:
+        line, _, bars = container.lines
+        ends = [segment[:, axis] for bar in bars for segment in bar.get_segments()]
+        middles = [(float(np.mean(end)), float(np.ptp(end)) / 2) for end in ends]
+        found.append((line.get_markerfacecolor() == "white", middles))
+    return found
+
+
+@pytest.mark.parametrize(("epsilons", "axis"), [((9.0,), 0), ((7.0, 9.0), 1)])
+def test_bars_of_the_papers_values_are_its_own_deviations(store, study, epsilons, axis):
+    """And ours are ours: 93.62 ± 0.91 and 92.94 ± 0.5 are Table 8's."""
+    for epsilon, seed in itertools.product(epsilons, range(3)):
+        store.add(epsilon=epsilon, seed=seed, values=(0.90 + 0.02 * seed,))
+    cells = judged_cells(study(store), "mnist", 9)
+    cells = cells[cells["epsilon"].isin(epsilons) & (cells["method"] == "online")]
+    drawn = bars_in(draw_metric(cells, "", ["online"]).axes[0], axis)
+    theirs = [bar for hollow, bars in drawn if hollow for bar in bars]
+    ours = [bar for hollow, bars in drawn if not hollow for bar in bars]
+    expected = zip(cells["paper_mean"], cells["paper_std"], strict=True)
+    assert theirs == [pytest.approx(pair) for pair in expected]
+    assert ours == [pytest.approx((92, 2))] * len(epsilons)
+
+
+def test_dots_stand_at_their_methods_names():
+    methods = ["online", "fixed_threshold", "fixed_quantile", "adam_wosm", "auto_s"]
+    values = pd.DataFrame({"method": methods, "mean": range(5), "std": 0.1, "source": "ours"})
+    (axes,) = draw_dots(values, "accuracy", "", methods).axes
+    names = {
+        round(place): label.get_text()
+        for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+    }
+    colours = looks.colours(methods)
+    for mean, method in enumerate(methods):
+        (line,) = [line for line in lines_in(axes, colours[method]) if line.get_marker() != "|"]
+        assert line.get_xdata()[0] == mean
+        assert names[round(line.get_ydata()[0])] == labels.method_label(method)
+
+
+@pytest.mark.parametrize("draw", [draw_curves, draw_adapted], ids=["metric", "threshold"])
+def test_a_panel_has_the_mean_and_the_span_of_its_own_budget(draw):
+    """Of three seeds, of which one is far from the others."""
+    rows = [
+        {"run_id": f"{epsilon} {seed}", "method": "online", "epsilon": epsilon, "seed": seed}
+        | {"status": "finished", "step": step, "value": value, "threshold": value}
+        for epsilon in (3.0, 5.0, 9.0)
+        for seed, off in enumerate((0.01, 0.02, 0.06))
+        for step, value in ((50, epsilon / 20 + off), (100, epsilon / 10 + off))
+    ]
+    what, scale = ("accuracy", 100) if draw is draw_curves else ("threshold", 1)
+    panels = draw(pd.DataFrame(rows), what, "", ["online"]).axes
+    for panel, epsilon in zip(panels, (3.0, 5.0, 9.0), strict=False):
+        assert panel.get_title() == f"ε = {epsilon:g}"
+        at = np.array([epsilon / 20, epsilon / 10])
+        (line,) = lines_in(panel, looks.colours([])["online"])
+        assert line.get_ydata() == pytest.approx(scale * (at + 0.03))
+        (band,) = panel.collections
+        heights = band.get_paths()[0].vertices[:, 1]
+        for edge in (*(at + 0.01), *(at + 0.06)):
+            assert np.isclose(heights, scale * edge).any()
+
+
+def test_constants_are_those_of_the_panels_own_budget():
+    rows = [
+        {"run_id": f"{method} {epsilon}", "method": method, "epsilon": epsilon, "seed": 0}
+        | {"status": "finished", "step": step, "threshold": constant if constant else step / 100}
+        for epsilon, fixed in ((3.0, 0.5), (9.0, 4.0))
+        for method, constant in (("online", None), ("fixed_threshold", fixed))
+        for step in (50, 100)
+    ]
+    panels = draw_adapted(pd.DataFrame(rows), "threshold", "", ["online", "fixed_threshold"]).axes
+    for panel, fixed in zip(panels, (0.5, 4.0), strict=False):
+        dotted = lines_in(panel, looks.colours([])["fixed_threshold"])
+        assert [set(line.get_ydata()) for line in dotted] == [{fixed}]
+
+
+def test_every_figure_of_errors_has_their_unit(store, study):
+    """And none that of an accuracy."""
+    known = {"dataset": "fashion_mnist", "metric": "mse"}
+    for epsilon, place, seed in itertools.product((2.0, 4.0), range(2), (0, 1)):
+        at = {"k": 2, "epsilon": epsilon, "learning_rate": 10.0**place, "seed": seed}
+        values = (0.05, 0.02 + 0.01 * place)
+        for method in ("online", "auto_s"):
+            store.add(**known, method=method, **at, values=values)
+            store.add(**known, method=method, **at, values=values, selection="single",
+                      noise_multiplier=50.0)  # fmt: skip
+        for threshold in (0.1, 10.0):
+            store.add(**known, method="fixed_threshold", threshold=threshold, **at, values=values)
+    kinds = {"metric", "beyond", "grid", "curves", "noise", "no_search", "one_budget"}
+    seen = set()
+    for plan in every_plan(study(store)):
+        if plan.kind in kinds and plan.dataset == "fashion_mnist" and plan.ours:
+            if plan.name.startswith("noise_multipliers") or (figure := plan.draw()) is None:
+                continue
+            named = {
+                text for axes in figure.axes for text in (axes.get_xlabel(), axes.get_ylabel())
+            }
+            assert not any("accuracy" in text for text in named), plan.name
+            assert any("test mean squared error × 100" in text for text in named), plan.name
+            seen.add(plan.kind)
+    assert seen == kinds

@@ -20,7 +20,7 @@ from oso_dp.reporting.figures import canvas, every_plan, looks
 from oso_dp.reporting.figures.beyond import beyond_plan
 from oso_dp.reporting.figures.figure_01 import cosine_plans, draw_cosine
 from oso_dp.reporting.figures.figures_03_to_11 import metric_plan
-from oso_dp.reporting.figures.grid import grid_plan
+from oso_dp.reporting.figures.grid import draw_grid, grid_plan
 from oso_dp.reporting.figures.metric_over_noise import draw_against_noise
 from oso_dp.reporting.figures.search_outcome import draw_outcomes
 from oso_dp.reporting.tables.figures import figures_table
@@ -315,3 +315,62 @@ def test_a_whole_grid_is_known_as_such_without_a_plan(store, study, dataset):
     s = study(store)
     assert grid_plan(s, dataset, 3).draw() is not None
     assert judged_cells(s, dataset, 3)["grid_size"].dropna().tolist() == [9]
+
+
+def test_bars_over_the_noise_are_deviations():
+    cells = pd.DataFrame(
+        {
+            "method": "online",
+            "noise_multiplier": [1.0, 2.0, 4.0] * 2,
+            "mean": [95.0, 90.0, 80.0, 96.0, 91.0, 81.0],
+            "std": [0.5, 1.0, 2.0, 0.1, 0.2, 0.3],
+            "source": ["ours"] * 3 + ["paper"] * 3,
+        }
+    )
+    (axes,) = draw_against_noise(cells[::-1], "accuracy", "", ["online"]).axes
+    drawn = {
+        tuple(segment[:, 1].round(9))
+        for container in axes.containers
+        for bar in container.lines[2]
+        for segment in bar.get_segments()
+    }
+    assert drawn == {
+        (round(mean - std, 9), round(mean + std, 9))
+        for mean, std in zip(cells["mean"], cells["std"], strict=True)
+    }
+
+
+def test_figure_1s_bands_are_the_deviations_of_their_own_truth():
+    rows = cosines(data_std=0.02)
+    for panel, truth in zip(draw_cosine(rows, "").axes, ("batch", "data"), strict=True):
+        curve = rows[rows["step"] == 100]
+        heights = panel.collections[0].get_paths()[0].vertices[:, 1]
+        mean, std = curve[f"{truth}_mean"], curve[f"{truth}_std"]
+        assert (heights.max(), heights.min()) == pytest.approx(
+            ((mean + std).max(), (mean - std).min())
+        )
+
+
+def test_the_papers_best_stands_in_the_panel_of_its_own_budget():
+    """One square for each, at its rho and C."""
+    axes = {"learning_rate": (0.1, 1.0, 10.0), "threshold": (0.01, 1.0, 100.0)}
+    known = {"method": "fixed_threshold", "quantile": np.nan}
+    points = pd.DataFrame(
+        [
+            {**known, "epsilon": epsilon, "learning_rate": rho, "threshold": c, "mean": rho + c}
+            for epsilon in (3.0, 9.0)
+            for rho, c in itertools.product(*axes.values())
+        ]
+    )
+    best = pd.DataFrame(
+        [
+            {**known, "epsilon": epsilon, "learning_rate": rho, "threshold": c}
+            for epsilon, rho, c in ((3.0, 0.1, 100.0), (9.0, 10.0, 0.01))
+        ]
+    )
+    panels = draw_grid(points, best, "accuracy", "").axes
+    for panel, place in zip(panels, ((0.5, 2.5), (2.5, 0.5)), strict=False):
+        squares = [line for line in panel.lines if line.get_marker() == "s"]
+        assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in squares] == [
+            pytest.approx(place)
+        ]

@@ -123,6 +123,13 @@ def test_the_accountants_over_epochs():
     assert {text.get_text() for text in axes.texts} == {
         f"{data[name].iloc[-1]:.3g}" for name in ("advanced", "rdp", "pld")
     }
+    names = {"advanced composition": "advanced", "RDP (the mome": "rdp", "PLD": "pld"}
+    lines = {line.get_label(): line for line in axes.lines}
+    assert len(lines) == 3
+    for start, column in names.items():
+        (line,) = (line for label, line in lines.items() if label.startswith(start))
+        assert list(line.get_xdata()) == data["epochs"].tolist()
+        assert list(line.get_ydata()) == data[column].tolist()
 
 
 def test_the_names_of_many_methods_stay_within_the_figure(store, study):

@@ -109,3 +109,15 @@ def test_the_signs_of_a_results_folder_are_drawn(store, tmp_path) -> None:
     plan = plan_of(signs, read_study(results))
     assert plan.caption.startswith("One run of Online each: Glyphs (k = 9, ε = 9, ρ₀ = 1)")
     assert len(to_png(plan.draw())) > 5000
+
+
+def test_each_data_sets_coin_is_as_long_as_its_own_runs(store, study) -> None:
+    for dataset, steps in (("mnist", 600), ("glyphs", 200)):
+        more = {"steps": steps, "settings": SETTINGS, "every": 50, "values": (0.9,) * 3}
+        store.add(dataset=dataset, **more)
+    figure = draw_steering(steered_runs(study(store)))
+    for panel, steps in zip(figure.axes[:2], (600, 200), strict=True):
+        (band,) = panel.collections
+        assert band.get_paths()[0].vertices[:, 0].max() == steps
+        reach = coin_factor(np.array([steps]), 2.5e-3)[0]
+        assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(reach)
