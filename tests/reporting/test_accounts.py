@@ -9,6 +9,7 @@ import pytest
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.analysis.accounts import account
 from oso_dp.analysis.budgets import read_study_plans
+from oso_dp.analysis.charges import GridAccount
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -142,3 +143,15 @@ def test_a_bare_list_is_no_plan_and_a_broken_plan_is_refused(tmp_path):
     path.write_text(json.dumps({"version": PLAN_VERSION, "cohorts": []}))
     with pytest.raises(OsoError, match=r"budget\.json: not a plan"):
         read_study_plans([path])
+
+
+@pytest.mark.parametrize(
+    ("spent", "said"), [(7.5, "within its budget"), (8.25, "ABOVE its budget")]
+)
+def test_a_total_is_said_with_what_was_charged_and_spent(spent, said):
+    """Not with the runs that are stored, nor with what was asked for."""
+    known = {"dataset": "patients", "method": "all", "k": 0, "epsilon": 8.0, "delta": 1e-5}
+    total = GridAccount(**known, runs=12, stored=4, seeds=2, spent=spent, ledgers=(), total=True)
+    text = statement([total])
+    assert text.startswith("All 12 runs on patients together")
+    assert f"cost ε = {spent:.4f} of 8 by RDP, {said}" in text

@@ -95,3 +95,12 @@ def test_what_the_paper_says_follows_from_its_table():
         wins[row["method"]] += float(row["printed_mean"]) == best
     said = re.findall(r"(\w+) in (\d+)", paper_says())
     assert said == [(method_label(method), str(n)) for method, n in wins.most_common() if n]
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 4, 5, 6])
+def test_ours_are_said_to_be_of_as_many_seeds_as_the_papers_only_if_they_are(seeds, store, study):
+    for seed in range(seeds):
+        store.add(seed=seed, values=(0.93 + 0.001 * seed,))
+    (line,) = against_paper(study(store))
+    few = f"The paper's are means of 5 seeds, ours of as few as {seeds}."
+    assert line.endswith("Both are means of 5 seeds or more." if seeds >= 5 else few)

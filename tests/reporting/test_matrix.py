@@ -58,3 +58,26 @@ def test_the_readme_s_form_is_in_words(some):
     assert "| MNIST | Online | not run | not run | ε = 9: consistent (3) |" in lines
     assert "|  | FixedThreshold | not run | not run | ε = 9: undecided (1)* |" in lines
     assert len(lines) == 2 + 3 * 4
+
+
+def test_signs_tell_verdicts_apart_and_colours_whether_ours_agrees():
+    """Of a value and of a point alike: what agrees with the paper is green, and nothing else."""
+    agrees = {verdicts.CONSISTENT, verdicts.SAME, verdicts.AS_GOOD}
+    open_ = {verdicts.UNDECIDED: "open", verdicts.PART: "open", verdicts.NOT_RUN: "idle"}
+    for word, (_, look) in SIGNS.items():
+        assert look == ("yes" if word in agrees else open_.get(word, "no")), word
+    signs = {word: sign for word, (sign, _) in SIGNS.items() if word != verdicts.SAME}
+    assert len(set(signs.values())) == len(signs)
+    assert (signs[verdicts.BETTER], signs[verdicts.WORSE]) == ("+", "−")
+
+
+def test_the_legend_says_of_each_sign_what_it_means(some):
+    for word, said in (
+        (verdicts.BETTER, "+ better than printed"),
+        (verdicts.WORSE, "− worse than printed"),
+        (verdicts.TRAINS, "t trains, where the paper's diverge"),
+        (verdicts.AS_GOOD, "≈ another best point, as good"),
+        (verdicts.OTHER, "≠ another best point, better"),
+        (verdicts.SAME, "= the same best point"),
+    ):
+        assert legend(some.assign(verdict=word)).startswith(said)

@@ -1,6 +1,7 @@
 """The summary in a terminal."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -46,3 +47,14 @@ def test_several_data_sets_are_told_apart(store, tmp_path):
 def test_missing_results_are_refused(tmp_path):
     with pytest.raises(OsoError, match="no such results folder"):
         summary_table(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_the_seeds_are_those_of_the_best_point_with_a_value(store, tmp_path, seeds):
+    """Not the runs of its grid, nor those that diverged before any value."""
+    for seed in range(seeds):
+        for rate, value in ((0.1, 0.7), (1.0, 0.8), (10.0, 0.5)):
+            store.add(dataset="glyphs", seed=seed, learning_rate=rate, values=(value,))
+    store.add(dataset="glyphs", seed=9, learning_rate=1.0, values=(), diverged_at=3)
+    (line,) = [line for line in printed(store.write(tmp_path)).splitlines() if "Online" in line]
+    assert re.search(rf"1 diverged +{seeds} +\d", line)
