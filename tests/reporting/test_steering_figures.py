@@ -121,3 +121,18 @@ def test_each_data_sets_coin_is_as_long_as_its_own_runs(store, study) -> None:
         assert band.get_paths()[0].vertices[:, 0].max() == steps
         reach = coin_factor(np.array([steps]), 2.5e-3)[0]
         assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(reach)
+
+
+def test_the_share_of_each_value_is_drawn_as_it_was_told(store, study) -> None:
+    store.add(settings=SETTINGS, values=(0.9,) * 6)
+    rows = steered_runs(study(store))
+    below = draw_steering(rows).axes[1]
+    for value in ("threshold", "learning_rate"):
+        (drawn,) = (
+            patch
+            for patch in below.patches
+            if to_hex(patch.get_edgecolor()) == looks.STEERED[value].lower()
+        )
+        told = rows[rows["value"] == value]["up"]
+        assert drawn.get_data().values == pytest.approx(told.to_numpy())
+        assert not np.allclose(told, 0.5)

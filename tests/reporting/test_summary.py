@@ -58,3 +58,17 @@ def test_the_seeds_are_those_of_the_best_point_with_a_value(store, tmp_path, see
     store.add(dataset="glyphs", seed=9, learning_rate=1.0, values=(), diverged_at=3)
     (line,) = [line for line in printed(store.write(tmp_path)).splitlines() if "Online" in line]
     assert re.search(rf"1 diverged +{seeds} +\d", line)
+
+
+@pytest.mark.parametrize(("metric", "said"), [("accuracy", "82.00 ± 2.00"), ("mse", "8.20 ± 0.20")])
+def test_the_values_are_each_runs_best_over_the_seeds(store, tmp_path, metric, said):
+    """Not its last: that is another rule."""
+    for seed, off in enumerate((-1, 0, 1)):
+        values = {
+            "accuracy": (0.5, 0.82 + 0.02 * off, 0.7),
+            "mse": (0.2, 0.082 + 0.002 * off, 0.1),
+        }[metric]
+        dataset = {"accuracy": "glyphs", "mse": "fashion_mnist"}[metric]
+        store.add(dataset=dataset, metric=metric, seed=seed, values=values)
+    (line,) = [line for line in printed(store.write(tmp_path)).splitlines() if "Online" in line]
+    assert said in line
