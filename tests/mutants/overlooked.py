@@ -728,5 +728,33 @@ OVERLOOKED = [
             'mark = "†" if row["seen"] else ""',
             "tests/analysis/test_one_budget.py",
         ),
+        Fault(
+            "the share of + signs is drawn as that of -",
+            "reporting/figures/steering.py",
+            'bottom.stairs(run["up"], start, baseline=None, **look)',
+            'bottom.stairs(1 - run["up"], start, baseline=None, **look)',
+            "tests/reporting/test_steering_figures.py",
+        ),
+        Fault(
+            "the best C is marked at the other truth's cosine",
+            "reporting/figures/figure_01.py",
+            'panel.plot(best["threshold"], best[f"{truth}_mean"], "o"',
+            'panel.plot(best["threshold"], best["batch_mean"], "o"',
+            "tests/reporting/test_grid_figures.py",
+        ),
+        Fault(
+            "the paper's values over the noise look like ours",
+            "reporting/figures/metric_over_noise.py",
+            '"paper": {"linestyle": "", "mfc": "white", ',
+            '"paper": {"linestyle": "", ',
+            "tests/reporting/test_grid_figures.py",
+        ),
+        Fault(
+            "a summary prints the last values",
+            "reporting/summary.py",
+            "labels.spread(row.mean, row.std)",
+            "labels.spread(row.last_mean, row.last_std)",
+            "tests/reporting/test_summary.py",
+        ),
     ),
 ]
