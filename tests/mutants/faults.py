@@ -13,7 +13,11 @@ from losses import LOSSES
 from noise import NOISE, SAMPLING
 from one_budget import ONE_BUDGET
 from other_plans import OTHER_PLANS
-from overlooked import OVERLOOKED
+from overlooked_books import OVERLOOKED_BOOKS
+from overlooked_figures import OVERLOOKED_FIGURES
+from overlooked_guarantee import OVERLOOKED_GUARANTEE
+from overlooked_pages import OVERLOOKED_PAGES
+from overlooked_values import OVERLOOKED_VALUES
 from own_data import OWN_DATA
 from own_models import OWN_MODELS
 from printed import PRINTED_FAULTS
@@ -34,6 +38,7 @@ FAULTS = [
         *AUTO_DOG,
         *FROM_DEFAULTS,
     ),
-    *OVERLOOKED,
+    *(*OVERLOOKED_GUARANTEE, *OVERLOOKED_BOOKS),
+    *(*OVERLOOKED_VALUES, *OVERLOOKED_FIGURES, *OVERLOOKED_PAGES),
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

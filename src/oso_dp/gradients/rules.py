@@ -34,7 +34,7 @@ class LayerGradients(Protocol):
 # sum over the batch could overflow before any noise is added.
 LARGEST_NORM = 1e18
 _SMALL, _LARGE = 1e-12, LARGEST_NORM  # between these, float32 squares lose nothing that matters
-# Float32 norms of longer rows come out too small: by 1.5e-5 at twice the length, 1 % at ten million.
+# Float32 norms of longer rows come out too small: by 1.5e-5 at twice that, 1 % at ten million.
 _LONG = 2**13
 
 
