@@ -36,6 +36,19 @@ def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path, selection) -> None:
         assert grid_size("mnist", "online", 9, budget) == 9
 
 
+@pytest.mark.parametrize("others", [["stopped"], ["stopped", "searched"], ["searched", "stopped"]])
+def test_the_noise_of_a_grid_is_never_that_of_random_stopping(tmp_path, others) -> None:
+    """It is bought for a random number of runs; of the grid such a plan tells the size alone."""
+    paths = {
+        "stopped": planned(tmp_path / "stopped.json", selection="random_stopping"),
+        "searched": planned(tmp_path / "searched.json"),
+    }
+    budget = read_budget(*(paths[name] for name in others))
+    assert budget["runs"].tolist() == [9]
+    noise = budget["noise_multiplier"].dropna().tolist()
+    assert noise == ([pytest.approx(1.4935, abs=1e-3)] if "searched" in others else [])
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_of_two_files_that_hold_one_grid_the_first_counts(tmp_path, turned) -> None:
     """Its runs and its noise; what only the second holds is added."""

@@ -66,7 +66,7 @@ def test_the_final_run_is_the_one_on_the_line(store, study):
     assert row["learning_rate"] == 10.0
     assert row["value"] == pytest.approx(40)
     assert row["noise_multiplier"] == 30
-    assert (row["trials"], row["lacks"], row["beyond"]) == (2, "", False)
+    assert (row["trial_shares"], row["lacks"], row["beyond"]) == ("0.1, 0.2", "", False)
     assert row["trial_learning_rates"] == "0.01, 0.1"
     assert row["trial_epsilons"] == f"{e1:.6g}, {e2:.6g}"
     assert row["final_epsilon"] == pytest.approx(at)
@@ -108,6 +108,22 @@ def test_more_than_two_trials_give_the_line_of_least_squares(store, study):
     at = [own(part, noise) for part in noise]
     expected = np.polyval(np.polyfit(at[:3], [0.01, 0.1, 0.1], 1), at[3])
     assert row["extrapolated"] == pytest.approx(expected)
+
+
+def test_of_the_final_runs_some_are_off_the_grid(store, study):
+    """Also where one of them has no value."""
+    fill(store, [0.1, 1.0], seed=0)
+    fill(store, [0.1, 1.0], seed=1, leave_out=[("final", 10.0)])
+    said = {"part": "final", "trial_shares": [0.1, 0.2], "grid_runs": 4}
+    store.add(
+        learning_rate=10.0, settings=json.dumps(said), values=(), diverged_at=3,
+        selection="linear_scaling", k=4, noise_multiplier=30.0, seed=1,
+    )  # fmt: skip
+    fill(store, [0.1, 0.1], seed=2)
+    one = study(store)
+    (row,) = outcomes(one).to_dict("records")
+    assert (row["seeds"], row["finals"], row["searches"], row["beyond"]) == (2, 3, 3, 2)
+    assert "2 of 3" in set(linear_scaling_table(one).printed.iloc[0])
 
 
 def test_each_seed_is_a_search_of_its_own(store, study):

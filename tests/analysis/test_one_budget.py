@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.analysis.test_linear_scaling import fill as scaled
-from tests.analysis.test_random_stopping import three_searches
+from tests.analysis.test_random_stopping import three_searches, whole_grid
 
 from oso_dp.analysis.one_budget import ways
 from oso_dp.paper.best_points import all_points
@@ -297,10 +297,18 @@ def test_runs_in_another_precision_have_no_part_in_a_default_s_numbers(store, st
     assert row["precision"] == "float32"
 
 
-def test_nothing_is_gained_over_a_search_in_another_precision(store, study):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_nothing_is_gained_over_a_search_in_another_precision(store, study, precision):
     searched(store, SEARCH)
-    default(store, [0.90] * 3, precision="bfloat16")
-    assert math.isnan(of(ways(study(store)), "default")["gain"])
+    default(store, [0.90] * 3, precision=precision)
+    whole_grid(store, [[0.5, 0.52], [0.9, 0.9], [0.7, 0.7]], precision=precision)
+    for seed in range(2):
+        scaled(store, [0.1, 0.1], seed=seed, precision=precision)
+    rows = ways(study(store))
+    others = rows[rows["way"] != "composition"]
+    assert set(others["way"]) == {"default", "random_stopping", "linear_scaling"}
+    assert set(others["precision"]) == {precision}
+    assert set(others["gain"].notna()) == {precision == "float32"}
 
 
 def test_markers_and_bars_are_of_the_test_set_and_of_the_other_half(store, study):

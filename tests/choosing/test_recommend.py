@@ -27,6 +27,7 @@ SEARCH = Measured(
     method="Online",
     laid="",
     distribution="",
+    trial_shares="",
     start="",
     chosen="the search",
     seen=False,
@@ -221,7 +222,7 @@ STOPPED = {
             for shape, noise in STOPPED.items()
         ),
         (
-            {"selection": "linear_scaling", "runs": 11},
+            {"selection": "linear_scaling", "runs": 11, "trial_shares": "0.1, 0.2"},
             dict(
                 zip(
                     ("trial 1", "trial 2", "final"),
@@ -260,8 +261,12 @@ ASKED = PoissonSampling(1000 / 50_000), 100  # a run of 2 epochs
             lambda delta: [Search(*ASKED, 4, RANDOM_STOPPING, 1.0).noise_multiplier(3, delta)],
         ),
         (
-            {"selection": "linear_scaling", "runs": 9},
+            {"selection": "linear_scaling", "runs": 9, "trial_shares": "0.1, 0.2"},
             lambda delta: ScaledSearch(*ASKED, 4).noise_multipliers(3, delta),
+        ),
+        (
+            {"selection": "linear_scaling", "runs": 16, "trial_shares": "0.05, 0.1, 0.3"},
+            lambda delta: ScaledSearch(*ASKED, 5, (0.05, 0.1, 0.3)).noise_multipliers(3, delta),
         ),
     ],
 )

@@ -71,8 +71,8 @@ ALONE = [
         Fault(
             "a plan of guesses makes a grid small",
             "analysis/budgets.py",
-            "for selection, row in rows if selection not in NO_GRIDS",
-            "for selection, row in rows",
+            "if selection == RANDOM_STOPPING]",
+            "if selection != COMPOSITION]",
             "tests/analysis/test_budgets.py",
         ),
         Fault(

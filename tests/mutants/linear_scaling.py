@@ -240,8 +240,8 @@ LINEAR_SCALING = [
         Fault(
             "a plan of scaled searches says what a grid costs",
             "analysis/budgets.py",
-            "for selection, row in rows if selection not in NO_GRIDS",
-            'for selection, row in rows if selection != "single"',
+            "if selection == COMPOSITION]",
+            'if selection in (COMPOSITION, "linear_scaling")]',
             "tests/analysis/test_budgets.py",
         ),
     ),

@@ -21,5 +21,3 @@ SEARCHES: Final = (COMPOSITION, RANDOM_STOPPING)
 # All runs of such a search have the same noise.
 OF_ONE_NOISE: Final = (*SEARCHES, SINGLE)
 TUNING_ACCOUNTING: Final = (*OF_ONE_NOISE, LINEAR_SCALING)
-# Whose rows are no points of a searched grid.
-NO_GRIDS: Final = (SINGLE, LINEAR_SCALING)

@@ -4,7 +4,8 @@ An optional JSON file gives both for a whole study, also for cohorts that were n
 objects with the keys dataset, method, k, epsilon, runs and noise_multiplier, and perhaps delta,
 steps, sampling_rate, query_noise_multiplier and budget_runs (others are ignored). A study's plan is
 read as well: it holds that list under `cohorts`. Runs without a search, and those of searches by
-the linear scaling rule, are part of no grid under one budget, and are left out.
+the linear scaling rule, are part of no grid under one budget, and are left out. Random stopping has
+a grid, but other noise than one that is paid for whole: its cohorts tell the size alone.
 """
 
 import math
@@ -14,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from oso_dp.accounting.tuning import NO_GRIDS
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
 from oso_dp.files import check_name, parse_json
 from oso_dp.methods import method_names
@@ -30,23 +31,31 @@ def read_budget(*paths: Path) -> pd.DataFrame:
     """Budget files as one table with columns `KEYS` and `OPTIONAL`; empty without a file.
 
     Of files that hold the same grid the first counts. epsilon and noise_multiplier are NaN for
-    no_dp, an optional key where it is left out. Raises OsoError for a file that is missing, no
-    JSON, or lacks a key.
+    no_dp, an optional key where it is left out, noise multipliers where only random stopping has
+    the grid. Raises OsoError for a file that is missing, no JSON, or lacks a key.
     """
     rows = [row for path in paths for row in _rows(path)]
-    return pd.DataFrame(rows, columns=[*KEYS, *OPTIONAL]).drop_duplicates(
+    composed = [row for selection, row in rows if selection == COMPOSITION]
+    stopped = [row | _NO_NOISE for selection, row in rows if selection == RANDOM_STOPPING]
+    return pd.DataFrame([*composed, *stopped], columns=[*KEYS, *OPTIONAL]).drop_duplicates(
         [*GRID], ignore_index=True
     )
 
 
-def _rows(path: Path) -> list[dict]:
+_NO_NOISE = {"noise_multiplier": math.nan, "query_noise_multiplier": math.nan}
+
+
+def _rows(path: Path) -> list[tuple[str, dict]]:
+    """Each entry of the file, and how its search is accounted for."""
     stored = _stored(path)
     if isinstance(stored, dict):
         stored = stored.get("cohorts")
     if not isinstance(stored, list) or not all(isinstance(row, dict) for row in stored):
         raise OsoError(f"{path}: the budget must be a list of objects with {', '.join(KEYS)}")
-    rows = [(row.get("selection"), _row(path, index, row)) for index, row in enumerate(stored)]
-    return [row for selection, row in rows if selection not in NO_GRIDS]
+    return [
+        (row.get("selection") or COMPOSITION, _row(path, index, row))
+        for index, row in enumerate(stored)
+    ]
 
 
 def read_study_plans(paths: Iterable[Path]) -> list[Plan]:

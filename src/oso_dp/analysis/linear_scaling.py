@@ -37,7 +37,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 
 PER_SEED = [
     *(*CELL, "laid", "seed", "metric"),
-    "trials",  # how many
+    *("precision", "trial_shares"),  # of epsilon, that the trials had; numbers with commas
     "trial_epsilons",  # that one run of each has to itself; these two as numbers with commas
     "trial_learning_rates",  # of their best points
     "final_epsilon",  # that the final run has to itself
@@ -49,9 +49,10 @@ PER_SEED = [
     "lacks",  # the first part of which rows are missing; empty where the search is whole
 ]
 OUTCOMES = [
-    *(*CELL, "laid", "metric", "mean", "std", "seeds", "searches", "noise_multiplier"),
+    *(*CELL, "laid", "precision", "trial_shares", "metric", "mean", "std", "seeds"),
+    *("searches", "finals", "noise_multiplier"),  # finals: searches whose final run was made
     "learning_rates",  # of the final runs, and how many seeds took each
-    "beyond",  # of how many seeds the line left the range of the grid
+    "beyond",  # of how many of `finals` the line left the range of the grid
     *("own_mean", "own_std", "own_seeds", "own_noise_multiplier"),  # the method's searched grid
     *("guess_mean", "guess_std", "guess_seeds", "guess_noise_multiplier"),  # the best guess
 ]
@@ -105,11 +106,12 @@ def outcomes(study: Study) -> pd.DataFrame:
         taken = seeds[seeds["lacks"] == ""]
         counts = taken["learning_rate"].value_counts().sort_index()
         row |= {
-            "metric": seeds["metric"].iloc[0],
+            **{name: seeds[name].iloc[0] for name in ("precision", "trial_shares", "metric")},
             "mean": taken["value"].mean(),
             "std": taken["value"].std(),
             "seeds": int(taken["value"].count()),
             "searches": len(seeds),
+            "finals": len(taken),
             "noise_multiplier": taken["noise_multiplier"].min(),
             "learning_rates": ", ".join(f"{value:g} ({n})" for value, n in counts.items()),
             "beyond": int(taken["beyond"].sum()),
@@ -154,8 +156,9 @@ def _searches(study: Study) -> pd.DataFrame:
 def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     """What one search of one seed came to."""
     first = rows.iloc[0]
-    row = {name: first[name] for name in (*CELL, "laid", "seed", "metric")}
-    row |= {"trials": len(first["shares"]), "lacks": "", "beyond": False}
+    row = {name: first[name] for name in (*CELL, "laid", "seed", "metric", "precision")}
+    shares = ", ".join(map(str, first["shares"]))
+    row |= {"trial_shares": shares, "lacks": "", "beyond": False}
     *trials, final = parts_of(first["shares"])
     epsilons, radii, best = [], [], first
     for part in trials:

@@ -42,6 +42,7 @@ COLUMNS = [
     *CELL,
     *("way", "laid", "chosen", "seen"),  # seen: the default was chosen by this very data set
     "distribution",  # of the number of runs, under random stopping
+    "trial_shares",  # of epsilon, under linear scaling; numbers with commas
     *("metric", "mean", "std", "seeds", "cross_mean", "cross_std"),  # printed unit
     *(
         "precision",
@@ -171,7 +172,8 @@ def _stopped(study: Study) -> Iterator[dict[str, Any]]:
     stopped = stopped[(stopped["selection"] == RANDOM_STOPPING) & stopped["value"].notna()]
     for row in stopped.to_dict("records"):
         yield {
-            **{name: row[name] for name in (*CELL, "metric", "std", "seeds", "noise_multiplier")},
+            **{name: row[name] for name in (*CELL, "metric", "std", "seeds", "precision")},
+            "noise_multiplier": row["noise_multiplier"],
             "mean": row["value"],
             "way": RANDOM_STOPPING,
             "laid": "",
@@ -185,18 +187,16 @@ def _stopped(study: Study) -> Iterator[dict[str, Any]]:
 
 def _scaled(study: Study) -> Iterator[dict[str, Any]]:
     scaled = linear_scaling.outcomes(study)
-    trials = linear_scaling.searches(study).drop_duplicates([*CELL, "laid"])
-    many = trials.set_index([*CELL, "laid"])["trials"]
     for row in scaled[scaled["mean"].notna()].to_dict("records"):
         of_trial = grid_size(row["dataset"], row["method"], row["k"], study.budget)
-        trials_of = many[tuple(row[name] for name in (*CELL, "laid"))]
+        trials = len(row["trial_shares"].split(","))
         yield {
             **{name: row[name] for name in (*CELL, "laid", "metric", "mean", "std", "seeds")},
-            "noise_multiplier": row["noise_multiplier"],
+            **{name: row[name] for name in ("precision", "trial_shares", "noise_multiplier")},
             "way": LINEAR_SCALING,
             "chosen": "the search",
             "seen": False,
-            "runs": None if of_trial is None else trials_of * of_trial + 1,
+            "runs": None if of_trial is None else trials * of_trial + 1,
             "whole": True,
         }
 
@@ -219,7 +219,7 @@ def _beside(row: dict[str, Any], every: pd.DataFrame) -> dict[str, Any]:
         return row
     if math.isnan(row["mean"]) or math.isnan(theirs["mean"]):
         return row
-    if row["precision"] not in (None, theirs["precision"]) and pd.notna(row["precision"]):
+    if row["precision"] != theirs["precision"]:
         return row
     ours = Sample(row["mean"], row["std"], int(row["seeds"]))
     gap = difference([(ours, Sample(theirs["mean"], theirs["std"], int(theirs["seeds"])))])

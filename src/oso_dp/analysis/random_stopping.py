@@ -38,7 +38,7 @@ COLUMNS = [
     "std",  # of that over seeds
     "luck",  # under random stopping: standard deviation over K and the draws
     "nothing",  # under random stopping: probability that no draw has a value
-    *("seeds", "points", "grid_size", "noise_multiplier"),
+    *("seeds", "points", "grid_size", "precision", "noise_multiplier"),
     "distribution",  # under random stopping: of K; null where the noise is that of none
 ]
 
@@ -114,7 +114,8 @@ def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
     size = grid_size(best["dataset"], best["method"], best["k"], study.budget)
     factor = labels.scale(best["metric"]) if size == best["points"] else math.nan
     return {
-        **{name: best[name] for name in (*CELL, "metric", "noise_multiplier", "seeds", "points")},
+        **{name: best[name] for name in (*CELL, "metric", "seeds", "points")},
+        **{name: best[name] for name in ("precision", "noise_multiplier")},
         "selection": COMPOSITION,
         "value": best["mean"] * factor,
         "std": best["std"] * factor,
@@ -126,7 +127,7 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
     first = cell.iloc[0]
     size = grid_size(first["dataset"], first["method"], first["k"], study.budget)
     row = {
-        **{name: first[name] for name in (*CELL, "metric", "noise_multiplier")},
+        **{name: first[name] for name in (*CELL, "metric", "precision", "noise_multiplier")},
         "selection": RANDOM_STOPPING,
         "seeds": int(cell["seeds"].max()),
         "points": len(cell),

@@ -36,7 +36,7 @@ class Priority:
     def takes(self, work: Work, run: Run) -> bool:
         """Whether this run of the work is selected."""
         cohort = work.cohort
-        facts = {
+        facts: dict[str, set[Any]] = {
             "plan": work.holders[run.run_id],
             "dataset": {cohort.dataset},
             "method": {cohort.method},

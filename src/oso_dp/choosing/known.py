@@ -23,6 +23,7 @@ class Measured:
     method: str
     laid: str  # over the method's steps, in words
     distribution: str  # of the number of runs, under random stopping
+    trial_shares: str  # of epsilon, under linear scaling; numbers with commas
     start: str  # from where, of a default
     chosen: str  # by whom
     seen: bool  # the default was chosen by this very data set

@@ -74,11 +74,11 @@ def _noise(way: Measured, one: Search, epsilon: float, delta: float) -> dict[str
     """The noise multiplier of each part of this way to spend the budget, by the part's name."""
     from oso_dp.accounting.scaled_search import ScaledSearch
     from oso_dp.accounting.search import SHAPES
-    from oso_dp.accounting.trial_shares import TRIAL_SHARES
 
     if way.selection == LINEAR_SCALING:
-        trial = (way.runs - 1) // len(TRIAL_SHARES)
-        scaled = ScaledSearch(one.sampling, one.steps, trial)
+        shares = tuple(map(float, way.trial_shares.split(",")))
+        trial = (way.runs - 1) // len(shares)
+        scaled = ScaledSearch(one.sampling, one.steps, trial, shares)
         noise = scaled.noise_multipliers(epsilon, delta)
         return dict(zip(scaled.parts, noise, strict=True))
     if way.selection == RANDOM_STOPPING:

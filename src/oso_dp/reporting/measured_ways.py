@@ -44,7 +44,7 @@ def _line(row: dict[str, Any], itself: bool) -> dict[str, Any]:
         "way": WAYS[row["way"]],
         "method": labels.method_label(row["method"]),
         "laid": row["laid"],
-        "distribution": "" if labels.missing(row["distribution"]) else row["distribution"],
+        **{name: "" if labels.missing(row[name]) else row[name] for name in _OF_SOME},
         "start": _start(row),
         "chosen": row["chosen"],
         "seen": bool(row["seen"]),
@@ -58,6 +58,9 @@ def _line(row: dict[str, Any], itself: bool) -> dict[str, Any]:
         "gain_half": "nan" if itself else f"{row['gain_half']:.6g}",
         "margin": MARGINS[row["dataset"]],
     }
+
+
+_OF_SOME = ("distribution", "trial_shares")  # of some ways alone
 
 
 def _start(row: dict[str, Any]) -> str:

@@ -56,7 +56,7 @@ def _printed(row: dict[str, Any]) -> list[str]:
         name_of(row["method"], row["laid"]),
         labels.number(row["noise_multiplier"], ".3f"),
         row["learning_rates"] or labels.NOTHING,
-        f"{row['beyond']} of {row['seeds']}" if row["seeds"] else labels.NOTHING,
+        f"{row['beyond']} of {row['finals']}" if row["finals"] else labels.NOTHING,
         labels.spread(row["mean"], row["std"]),
         labels.number(row["own_noise_multiplier"], ".3f"),
         labels.spread(row["own_mean"], row["own_std"]),
