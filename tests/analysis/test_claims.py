@@ -6,6 +6,7 @@ import math
 import pandas as pd
 import pytest
 
+from oso_dp import labels
 from oso_dp.accounting.tuning import RANDOM_STOPPING
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judged
@@ -28,6 +29,7 @@ from oso_dp.analysis.evidence import (
 from oso_dp.analysis.measured import STEP_TIME_COLUMNS, read_step_times
 from oso_dp.analysis.verdicts import Difference
 from oso_dp.errors import OsoError
+from oso_dp.paper.best_points import all_points
 from oso_dp.paper.tables import paper_results
 from oso_dp.reporting.tables.claims import claims_sentence, claims_tables
 
@@ -51,6 +53,17 @@ def cells(*rows, dataset="mnist", k=9):
             for method, epsilon, mean, std, *seeds in rows
         ]
     )
+
+
+def papers_point(method, k, epsilon):
+    """MNIST's, as arguments of a store's row."""
+    (point,) = (
+        vars(one)
+        for one in all_points()
+        if (one.dataset, one.method, one.k, one.epsilon) == ("mnist", method, k, epsilon)
+    )
+    names = ("method", "k", "epsilon", "learning_rate", *labels.tuned(method))
+    return {name: point[name] for name in names}
 
 
 def both(online, rival, std=0.3, **more):
@@ -273,7 +286,7 @@ def test_divergence_under_another_price_does_not_count(store, study):
 
 def test_what_the_paper_does_not_ask_is_judged_on_other_data_too(store, study):
     for seed in range(2):
-        more = {"dataset": "ag_news_partial", "k": 5, "seed": seed}
+        more = {"dataset": "ag_news_partial", "k": 1, "seed": seed}
         store.add(**more, values=(0.9 + 0.001 * seed,))
         for method in (FROZEN_THRESHOLD, "fixed_threshold"):
             store.add(**more, method=method, values=(0.8 + 0.001 * seed,))
@@ -314,18 +327,47 @@ def test_cross_selection_can_overturn_a_claim(store, study):
     for epsilon in (3.0, 5.0, 7.0, 9.0):
         for k in (5, 9):
             for seed in range(3):
-                more = {"k": k, "epsilon": epsilon, "seed": seed}
                 chance = 0.002 * seed
-                store.add(**more, values=(0.95 + chance,), halves=((0.85 + chance, 0.85 + chance),))
-                store.add(
-                    **more,
-                    method="fixed_threshold",
-                    values=(0.9 + chance,),
-                    halves=((0.9 + chance, 0.9 + chance),),
-                )
+                for method, best, half in (
+                    ("online", 0.95, 0.85),
+                    ("fixed_threshold", 0.9, 0.9),
+                ):
+                    more = {"seed": seed, "values": (best + chance,)}
+                    point = papers_point(method, k, epsilon)
+                    store.add(**point, **more, halves=((half + chance, half + chance),))
     data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
     assert (data["verdict_best"], data["verdict_cross"]) == (HOLDS, FAILS)
     assert (data["advantage"], data["grids"]) == (pytest.approx(5.0), 8)
+
+
+@pytest.mark.parametrize("whole", ["online", "fixed_threshold", "neither"])
+def test_a_whole_grid_and_a_part_are_compared_at_the_papers_points(whole, store, study):
+    """The best of nine points, or of 81, beside one: larger by the number of points alone."""
+    sizes = {"online": 9, "fixed_threshold": 81, "neither": 0}
+    for epsilon, k, seed in itertools.product((3.0, 5.0, 7.0, 9.0), (9, 5), range(3)):
+        halves = ((0.8 + 0.001 * seed, 0.8 + 0.001 * seed),)
+        more = {"seed": seed, "values": (0.9 + 0.001 * seed,), "halves": halves}
+        for method in ("online", "fixed_threshold"):
+            own = papers_point(method, k, epsilon)
+            store.add(**own, **more)
+            if method == whole and k == 9:
+                better = more | {"values": (0.97,), "halves": ((0.97, 0.97),)}
+                for place in range(1, sizes[whole]):
+                    rho = own["learning_rate"] * 1.1**place
+                    store.add(**own | {"learning_rate": rho}, **better)
+    data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
+    assert (data["advantage"], data["grids"]) == (pytest.approx(0), 8)
+    assert "8 of 12 grids (8 at the paper's best points)" in data["evidence"]
+    assert (data["verdict_best"], data["verdict_cross"]) == (HOLDS, HOLDS)
+
+
+def test_what_ran_in_part_without_the_papers_point_is_compared_with_nothing(store, study):
+    for seed in range(2):
+        store.add(**papers_point("online", 9, 9.0), seed=seed)
+        store.add(**papers_point("fixed_threshold", 9, 9.0) | {"threshold": 77.0}, seed=seed)
+    data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
+    assert data["verdict_best"] == UNDECIDED
+    assert data["evidence"] == "1 ran in part, without the paper's point"
 
 
 def test_random_stopping_is_judged_by_its_own_outcome(store, study):
@@ -344,8 +386,8 @@ def test_random_stopping_is_judged_by_its_own_outcome(store, study):
                     "selection": RANDOM_STOPPING,
                 }
                 store.add(**online, **more, values=(0.54 + 0.001 * seed,))
-        store.add(seed=seed, values=(0.9 + 0.001 * seed,))
-        store.add(method="fixed_threshold", threshold=1.0, seed=seed, values=(0.8,))
+        store.add(**papers_point("online", 9, 9.0), seed=seed, values=(0.9 + 0.001 * seed,))
+        store.add(**papers_point("fixed_threshold", 9, 9.0), seed=seed, values=(0.8,))
     data = judged(study(store)).set_index(["claim", "dataset"])
     found = data.loc[("Q4", "mnist")]
     assert found["verdict_best"] == FAILS
@@ -453,7 +495,7 @@ def test_by_cross_selection_a_claim_has_the_spread_of_the_halves(apart, verdict,
     for k, epsilon, seed in itertools.product((5, 9), (3.0, 5.0, 7.0, 9.0), range(3)):
         for method, value in (("online", 0.92), ("fixed_threshold", 0.90)):
             half = value + apart * (seed - 1)
-            more = {"k": k, "epsilon": epsilon, "seed": seed, "values": (0.95 + 1e-4 * seed,)}
-            store.add(method=method, **more, halves=((half, half),))
+            more = {"seed": seed, "values": (0.95 + 1e-4 * seed,), "halves": ((half, half),)}
+            store.add(**papers_point(method, k, epsilon), **more)
     data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
     assert (data["verdict_best"], data["verdict_cross"]) == (HOLDS, verdict)

@@ -46,9 +46,8 @@ COLUMNS = [
     "difference_half",  # and half of its 95 % interval, from `cell_verdicts`; null until then
     "verdict",  # on the value, and
     "point_verdict",  # on the hyperparameters: see `cell_verdicts`; null until then
-    "at_paper_mean",
-    "at_paper_std",
-    "at_paper_seeds",
+    *("at_paper_mean", "at_paper_std", "at_paper_seeds"),  # ours at the paper's own best point,
+    *("at_paper_cross_mean", "at_paper_cross_std", "at_paper_cross_seeds"),  # by cross-selection
     "last_mean",
     "last_std",
     *(f"last_{name}" for name in POINT),
@@ -59,6 +58,7 @@ COLUMNS = [
 _COUNTS = [
     *("table", "k", "paper_seeds", "seeds", "runs", "diverged", "best_runs", "best_diverged"),
     *("grid_points", "grid_size", "at_paper_seeds", "cross_seeds", "epochs"),
+    "at_paper_cross_seeds",
 ]
 
 
@@ -109,6 +109,7 @@ def _beside_the_papers(study: Study, dataset: str, k: int) -> pd.DataFrame:
     metric = table.metric if table else (metrics[0] if len(metrics) else "")
     theirs_at, best_at, last_at, cross_at = map(_by_cell, (paper, best, last, cross))
     points = main_variants(_of(study.points, dataset, k))
+    crossed = _of(study.crossed_points, dataset, k)
     cells = set(theirs_at) | set(best_at)
     order = labels.method_order({method for _, method in cells})
     rows = []
@@ -138,6 +139,9 @@ def _beside_the_papers(study: Study, dataset: str, k: int) -> pd.DataFrame:
             if theirs is not None:
                 mine = points[points["cell"] == ours["cell"]]
                 row |= _at_paper(mine, theirs, metric)
+                at_crossed = crossed[crossed["point"].isin(mine["point"])]
+                crossed_at = _at_paper(at_crossed, theirs, metric)
+                row |= {n.replace("at_paper", "at_paper_cross"): v for n, v in crossed_at.items()}
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
 

@@ -9,6 +9,7 @@ from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.evidence import (
+    AT_PAPER,
     CELLS,
     NOT_RUN,
     NOTHING,
@@ -180,12 +181,16 @@ def judged(study: Study) -> pd.DataFrame:
     others = [dataset for dataset in study.datasets if dataset not in DATASETS]
     ran = [pair for pair in settings(study) if pair[0] in others]
     frames = [judged_cells(study, dataset, k) for dataset, k in [*_designed(), *ran]]
-    columns = [*CELLS, *RUNS, "cross_mean", "cross_std", "cross_seeds"]
+    crossed_at = [name.replace("at_paper", "at_paper_cross") for name in AT_PAPER]
+    columns = [*CELLS, *RUNS, *AT_PAPER, *crossed_at, "cross_mean", "cross_std", "cross_seeds"]
     cells = pd.concat([frame[columns] for frame in frames])
     ours = Evidence(cells, study.main_runs, study.step_times, study.cosine, ranges(study))
     sources = {"best": ours}
     crossed = cells.assign(
-        mean=cells["cross_mean"], std=cells["cross_std"], seeds=cells["cross_seeds"].fillna(0)
+        mean=cells["cross_mean"],
+        std=cells["cross_std"],
+        seeds=cells["cross_seeds"].fillna(0),
+        **{name: cells[crossed] for name, crossed in zip(AT_PAPER, crossed_at, strict=True)},
     )
     sources["cross"] = Evidence(crossed)
     stopped = {"best": Evidence(_stopped_cells(study))}

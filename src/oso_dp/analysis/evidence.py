@@ -3,6 +3,8 @@
 A claim about two methods is a range for A, the mean advantage of one over the other. A is averaged
 over the grids (k and epsilon) of one data set in which both have a value from two seeds or more;
 its 95 % interval is Welch's, over seeds and not over grids (`oso_dp.analysis.verdicts.over_grids`).
+Where a part of a grid ran, of either method, both have their values at the paper's own best points:
+the best of more points is larger by their number alone.
 The claim holds where the interval lies inside the range, does not hold where it lies outside, and
 is undecided otherwise, or where too few of the paper's grids can be used. M, the margin of "on a
 par", is the data set's margin of equivalence.
@@ -39,6 +41,7 @@ RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
 
 CELLS = ["dataset", "k", "epsilon", "method", "metric", "status", "mean", "std", "seeds"]
 RUNS = ["runs", "diverged", "grid_points", "grid_size"]  # of ours, too
+AT_PAPER = ["at_paper_mean", "at_paper_std", "at_paper_seeds"]  # of ours at the paper's best point
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,10 @@ def relation(
         one, other = (_ran(evidence.cells, dataset, m, design) for m in (method, baseline))
         if one.empty or other.empty:
             return Finding(NOT_RUN, _missing(method, one, baseline, other))
-        both = one[CELLS].merge(other[CELLS], on=["k", "epsilon"], suffixes=("", "_baseline"))
+        both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_baseline"))
         if both.empty:
             return Finding(NOT_RUN, _missing(method, one, baseline, other))
+        both = _alike(both)
         usable = both[(both["seeds"] > 1) & (both["seeds_baseline"] > 1)]
         usable = usable.dropna(subset=["mean", "mean_baseline"])
         says = _leftovers(both, usable, method, baseline)
@@ -122,6 +126,8 @@ def relation(
             f"[{labels.signed(advantage.low)}, {labels.signed(advantage.high)}], M = {margin:.2f}, "
             f"{len(usable)} of {len(design)} grids"
         )
+        if points := int(usable["at_paper"].sum()):
+            text += f" ({points} at the paper's best points)"
         numbers = {"advantage": advantage.mean, "low": advantage.low, "high": advantage.high}
         numbers |= {"margin": margin, "grids": len(usable), "of_grids": len(design)}
         return Finding(verdict, "; ".join([text, *says]), numbers)
@@ -178,6 +184,22 @@ def _pair(row: dict, sign: float) -> tuple[Sample, Sample]:
     )
 
 
+def _alike(both: pd.DataFrame) -> pd.DataFrame:
+    """Both at the paper's points (`at_paper`), unless both are whole grids: see above."""
+    if "grid_points" not in both:  # the paper's own values and random stopping's are of whole ones
+        return both.assign(at_paper=False)
+    whole = pd.Series(True, index=both.index)
+    for end in ("", "_baseline"):
+        whole &= (both[f"grid_points{end}"] >= both[f"grid_size{end}"]).fillna(False).astype(bool)
+    at_paper = {
+        f"{name}{end}": both[f"{name}{end}"].where(whole, both[f"at_paper_{name}{end}"])
+        for name in ("mean", "std", "seeds")
+        for end in ("", "_baseline")
+    }
+    seeds = {name: at_paper[name].fillna(0) for name in ("seeds", "seeds_baseline")}
+    return both.assign(at_paper=~whole, **at_paper | seeds)
+
+
 def _missing(method: str, one: pd.DataFrame, baseline: str, other: pd.DataFrame) -> str:
     absent = [
         labels.method_label(m) for m, rows in ((method, one), (baseline, other)) if rows.empty
@@ -192,7 +214,12 @@ def _leftovers(both: pd.DataFrame, usable: pd.DataFrame, method: str, baseline: 
         lost = int((both[column] == "diverged").sum())
         if lost:
             says.append(f"{labels.method_label(name)} diverged in {lost} more")
-    single = len(both.dropna(subset=["mean", "mean_baseline"])) - len(usable)
+    valued = both.dropna(subset=["mean", "mean_baseline"])
+    gone = (both["status"] == "diverged") | (both["status_baseline"] == "diverged")
+    part = int((~gone & ~both.index.isin(valued.index)).sum())
+    if part:
+        says.append(f"{part} ran in part, without the paper's point")
+    single = len(valued) - len(usable)
     if single:
         says.append(f"{single} grid{'s' if single > 1 else ''} with one seed only")
     return says

@@ -76,8 +76,17 @@ class Study:
     @cached_property
     def cross(self) -> pd.DataFrame:
         """One row per cell that was run under the rule `cross`."""
-        values = _composed(choose(self.keyed, self.checkpoints, "cross"))
-        return cross_of_grid(values, self.points)
+        return cross_of_grid(self._crossed, self.points)
+
+    @cached_property
+    def crossed_points(self) -> pd.DataFrame:
+        """One row per grid point under the rule `cross`, as `points`."""
+        both = (self._crossed["value_even"] + self._crossed["value_odd"]) / 2
+        return grid_points(self._crossed.assign(value=both))
+
+    @cached_property
+    def _crossed(self) -> pd.DataFrame:
+        return _composed(choose(self.keyed, self.checkpoints, "cross"))
 
     @cached_property
     def best_runs(self) -> pd.DataFrame:

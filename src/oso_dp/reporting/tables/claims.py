@@ -24,7 +24,9 @@ _NOTES = (
     "is undecided otherwise, or where fewer than half of the paper's grids have two seeds or more "
     "(for what the paper does not ask: where none has). "
     "The interval is Welch's, over seeds: of a seed's mean over the grids, which is taken to vary "
-    "as the grids do in the mean, since a seed starts all of them from the same weights. Claims "
+    "as the grids do in the mean, since a seed starts all of them from the same weights. Where a "
+    "part of a grid ran, of either method, both have their values at the paper's best points: the "
+    "best of more points is larger by their number alone. Claims "
     "are not adjusted for their number.",
     "“By the paper's numbers” applies the same rule to what the paper prints (nothing for k = 7). "
     "“Ours” selects as the paper does; “by cross-selection” chooses on one half of the test set "
