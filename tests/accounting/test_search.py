@@ -117,6 +117,15 @@ def test_a_run_that_repeats_a_search_costs_like_its_steps() -> None:
     assert many == pytest.approx(long, rel=1e-12)
 
 
+@pytest.mark.parametrize("runs", [1, 40, 10**6])
+def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
+    """As the library prices one step, so many times: Rényi divergences add up."""
+    one = dp_event.PoissonSampledDpEvent(0.001, dp_event.GaussianDpEvent(500.0))
+    many = RdpAccountant().compose(dp_event.SelfComposedDpEvent(one, 10**6 * runs))
+    found = Search(PoissonSampling(0.001), 10**6, runs).epsilon(500.0, DELTA)
+    assert found == pytest.approx(many.get_epsilon(DELTA), rel=1e-9)
+
+
 @pytest.mark.parametrize("epsilon", [1e-9, 1e9])
 def test_a_budget_that_no_noise_meets_is_refused(epsilon: float) -> None:
     with pytest.raises(OsoError, match="no noise multiplier between"):
@@ -200,11 +209,12 @@ def test_random_stopping_has_no_pld() -> None:
     ("budget", "name"), [(0.5, "logarithmic"), (1.0, "geometric"), (9.0, "poisson")]
 )
 def test_the_shape_that_was_paid_for_is_found_again(budget: float, name: str) -> None:
-    """By the noise alone, rounded up as in a plan; with less noise it is that of no shape."""
+    """By the noise alone, rounded up as in a plan; with less noise it is that of none."""
     search = Search(PoissonSampling(512 / 60_000), 200, 25, "random_stopping", SHAPES[name])
     nu = math.ceil(search.noise_multiplier(budget, 1e-5) * 1e5) / 1e5
     assert shape_paid_for(search, nu, budget, 1e-5) == name
     assert shape_paid_for(search, nu * 0.999, budget, 1e-5) is None
+    assert shape_paid_for(search, nu * 1.004, budget, 1e-5) is None  # nor with more
 
 
 @pytest.mark.parametrize("delta", [1e-2, 0.3])

@@ -49,6 +49,15 @@ def test_both_ends_of_the_uniform_numbers_give_a_number_of_runs() -> None:
         assert number_of_runs(9, shape, words_of(1 - 2.0**-53)) > 20
 
 
+@pytest.mark.parametrize("mean", [2, 9, 81])
+def test_the_most_runs_there_may_be_are_those_of_53_bits(mean: int) -> None:
+    """A search that never drew so many would have another distribution than its price."""
+    most = number_of_runs(mean, 1.0, lambda count: np.full(count, 2**64 - 1, dtype=np.uint64))
+    farthest = 54 * math.log(2) / -math.log1p(-1 / mean)  # the chance of more is 2^-54
+    # Float64's sum of chances may end a little before.
+    assert 0.8 * farthest < most < farthest + 2
+
+
 def test_a_mean_whose_first_chance_would_be_zero_is_refused() -> None:
     """Poisson's chance of none underflows, and the sum of chances would never begin."""
     assert 600 < number_of_runs(700, math.inf, words_of(0.5)) < 800

@@ -66,6 +66,14 @@ def test_no_example_moves_them_by_more_than_the_sensitivity(points, bounds, data
     torch.testing.assert_close(reached[:, :, 0].norm(dim=1), sensitivity)
 
 
+@pytest.mark.parametrize("points", [1, 7, 30, 1000])
+def test_an_example_above_the_bound_moves_so_many_sums_by_their_sensitivity(points: int) -> None:
+    query = ClippedLosses(1.0, torch.tensor([0.5, 3.0]), points)
+    present = torch.ones(2, 1, dtype=torch.bool)
+    moved = query.clipped(torch.full((2, points, 1), 9.0), present, slice(0, 2)).norm(dim=1)
+    torch.testing.assert_close(moved[:, 0], query.sensitivity(slice(0, 2)))
+
+
 def test_what_each_loss_counts_for() -> None:
     """Not below zero, not above R; nothing where the first point's is no number."""
     losses = torch.tensor([[0.5, math.nan], [7.0, -3.0], [math.nan, 0.1], [math.inf, 0.1]])

@@ -18,14 +18,14 @@ from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs, UnclippedCount
 
 
-@given(nu=st.floats(0.1, 50), groups=st.integers(1, 8))
+@given(nu=st.floats(0.1, 50), groups=st.integers(1, 500))
 def test_shares_of_the_noise_cost_one_sum(nu: float, groups: int) -> None:
     shares = proportional_noise(nu, groups)
     assert len(shares) == groups
     assert combined_noise_multiplier(shares) == pytest.approx(nu, rel=1e-9)
 
 
-@given(threshold=st.floats(0.1, 50), groups=st.integers(1, 8))
+@given(threshold=st.floats(0.1, 50), groups=st.integers(1, 500))
 def test_shares_of_the_threshold_bound_the_whole(threshold: float, groups: int) -> None:
     shares = equal_thresholds(threshold, groups)
     assert len(shares) == groups
@@ -165,6 +165,19 @@ def test_groups_get_noise_of_their_own() -> None:
     ]
     pairs = [torch.cat([a[name] for a in answers]) for name in answers[0]]
     assert torch.corrcoef(torch.stack(pairs))[0, 1].abs() < 0.1
+
+
+@pytest.mark.parametrize("layers", [("0", "3", "5"), ("5", "0", "3")])
+def test_a_group_of_all_layers_is_the_whole_gradient(layers) -> None:
+    """However many they are, and in whatever order: no layer's part escapes the clip."""
+    code = network()
+    inputs, targets = batch(6)
+    gradients = per_example(code, inputs, targets)
+    whole = torch.cat([gradients[name] for name in layers], dim=1)
+    threshold = float(whole.norm(dim=1).median())
+    query = ClippedGradient(1.0, torch.tensor([threshold]), Group("all", layers))
+    (found,) = sums_of_one([query], gradients_at(code, flat_parameters(code), inputs, targets))
+    torch.testing.assert_close(found, clipped_sum(gradients, Group("all", layers), threshold))
 
 
 def test_an_example_that_is_too_long_in_one_group_counts_in_no_other() -> None:

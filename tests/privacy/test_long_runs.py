@@ -15,7 +15,7 @@ from tests.privacy.given import Given, batch_of, normals_of
 from oso_dp.errors import OsoError
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
-from oso_dp.privacy.random_numbers import RandomNumbers
+from oso_dp.privacy.random_numbers import NOISE_BLOCK, RandomNumbers
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded, SystemEntropy
 
@@ -63,6 +63,27 @@ def test_a_million_examples_take_part_independently(draws: RandomNumbers) -> Non
         assert part.mean() == pytest.approx(0.5, abs=0.01)
 
 
+def test_no_place_of_a_short_vector_depends_on_another(draws: RandomNumbers) -> None:
+    """Every pair of 24 numbers, over 2,000 runs: in their values, and in how large they are."""
+    drawn = normals_of(draws, [f"run {i}" for i in range(2000)], "noise/x", 7, 24)
+    for values in (drawn, drawn**2):
+        correlations = torch.corrcoef(values.T) - torch.eye(24)
+        assert correlations.abs().max() < 6 / math.sqrt(2000)
+
+
+@pytest.mark.parametrize("size", [2**11, NOISE_BLOCK, NOISE_BLOCK + 2001, 4 * NOISE_BLOCK])
+def test_no_half_of_a_vector_is_the_others_mirror_image(size: int, draws: RandomNumbers) -> None:
+    """Pairs of opposite numbers have the right law, each by itself: a sum of two shows the data."""
+    drawn = normals_of(draws, ["a"], "noise/x", 7, size)[0].numpy()
+    blocks = [drawn, *(drawn[start : start + NOISE_BLOCK] for start in range(0, size, NOISE_BLOCK))]
+    for block in blocks:
+        half = len(block) // 2
+        first, last = block[:half], block[-half:]
+        for one, other in ((first, last[::-1]), (first, last), (block[:-1:2], block[1::2])):
+            for values in ((one, other), (one**2, other**2)):
+                assert abs(np.corrcoef(*values)[0, 1]) < 6 / math.sqrt(len(one))
+
+
 def test_no_two_steps_have_a_number_in_common(draws: RandomNumbers) -> None:
     noise = [normals_of(draws, ["a", "b"], "noise/x", step, 3).flatten() for step in STEPS]
     assert len(torch.cat(noise).unique()) == 6 * len(STEPS)
@@ -95,6 +116,15 @@ def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: Random
     indices, present = draws.batches(["a", "b"], 1)
     for run in range(2):
         assert torch.equal(indices[run][present[run]], torch.arange(examples))
+
+
+@pytest.mark.parametrize("piece", [1, 3])
+def test_every_piece_of_a_batch_is_summed_however_many_there_are(piece: int) -> None:
+    """A large batch that goes through the model a few examples at a time."""
+    mechanism = Mechanism(["a", "b"], 400, 400, piece=piece)
+    query = [ClippedGradient(1e-9, torch.ones(2))]
+    answers = mechanism.release(slice(0, 2), 1, query, lambda _, b: Given(torch.ones(*b.shape, 1)))
+    assert (answers[ClippedGradient] * 400).flatten().tolist() == pytest.approx([400, 400])
 
 
 LAST = 3100

@@ -78,6 +78,20 @@ def test_resuming_keeps_the_old_steps_closed() -> None:
     assert mechanism.ledgers[0].steps[0][1] == 5
 
 
+def test_steps_that_were_answered_here_stay_closed_whatever_books_are_taken_up() -> None:
+    """Of two steps, the last of them the fifth: their noise has been drawn."""
+    mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
+    query = [ClippedGradient(1.0, torch.ones(2))]
+    for step in (2, 5):
+        mechanism.release(slice(0, 2), step, query, Zeros)
+    mechanism.resume(mechanism.ledgers, last_step=2)
+    for step in (3, 5):
+        with pytest.raises(ValueError, match="released before"):
+            mechanism.release(slice(0, 2), step, query, Zeros)
+    mechanism.release(slice(0, 2), 6, query, Zeros)
+    assert [ledger.step_count for ledger in mechanism.ledgers] == [3, 3]
+
+
 def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
     """Whether it fails may depend on the batch, and its noise would be drawn a second time."""
     mechanism = Mechanism(["run"], examples=10, batch_size=5)

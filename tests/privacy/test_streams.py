@@ -16,8 +16,10 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy import random_numbers, streams
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import BLOCK, Seeded, SystemEntropy, source, stream
 
+CPU = torch.device("cpu")
 MILLION = 1_000_003  # not a whole number of blocks
 
 
@@ -270,6 +272,26 @@ class TestSystemEntropy:
         for byte in (b"\x00", b"\xff"):
             monkeypatch.setattr(os, "urandom", lambda count, byte=byte: byte * count)
             assert np.isfinite(SystemEntropy().normals(["run"], "noise", 1, (3,))).all()
+
+
+@pytest.mark.parametrize("far", [-38.0, -6.0, 6.0, 9.0, 38.0])
+def test_noise_far_out_stays_as_far_as_it_was_drawn(far: float, monkeypatch) -> None:
+    """Where noise ends, a sum that lies beyond tells of the data: that is what delta is for."""
+
+    class Far:
+        def __init__(self, bits: np.random.SFC64) -> None:
+            pass
+
+        def standard_normal(self, out: np.ndarray) -> None:
+            out[:] = far
+
+    monkeypatch.setattr(streams, "_by_inversion", lambda count: np.full(count, far / 2))
+    monkeypatch.setattr(np.random, "Generator", Far)
+    for randomness in (Seeded(), SystemEntropy()):
+        numbers = random_numbers.RandomNumbers(randomness, PoissonSampling(0.1), 9, CPU)
+        noise = random_numbers.SumNoise("noise", torch.tensor([0.5]))
+        (noised,) = numbers.noised(["a"], 1, [torch.full((1, 7), 2.0)], [noise])
+        assert noised[0].tolist() == pytest.approx([2 + far / 2] * 7)
 
 
 def test_an_unknown_source_is_refused() -> None:
