@@ -1,6 +1,7 @@
 """What does not fit together: one line, before anything is trained."""
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -292,6 +293,10 @@ class TestAfter:
         ("changed", "message"),
         [
             ({"data": (X, Y), "batch_size": 2}, "after: was trained on 400 examples, these are 9"),
+            (
+                {"data": (np.zeros((800, 6)), np.zeros(800, dtype=int)), "batch_size": 100},
+                "after: was trained on 400 examples, these are 800",  # at the same rate
+            ),
             ({"batch_size": 40}, "after: was trained with batch_size 50; the ledger has"),
             ({"method": "auto_s"}, "after: was trained by 'online', not by 'auto_s'"),
             ({"learning_rate": 0.2}, "after: its learning_rate goes on; learning_rate 0.2 would"),
@@ -309,6 +314,13 @@ class TestAfter:
     )
     def test_another_training(self, train, earlier, changed, message) -> None:
         assert message in refusal(train, after=earlier, epsilon=9.0, **changed)
+
+    def test_one_whose_noise_had_a_seed(self, train, earlier) -> None:
+        """Its steps would pass for ones that nobody can repeat."""
+        seeded = copy.copy(earlier)
+        seeded.statement = dataclasses.replace(earlier.statement, randomness="seeded")
+        message = refusal(train, after=seeded, epsilon=9.0)
+        assert "after: was trained with randomness 'seeded', which must stay" in message
 
     def test_one_that_diverged(self, train, earlier) -> None:
         gone = copy.copy(earlier)

@@ -157,6 +157,16 @@ def test_saving_writes_over_nothing_but_the_same_training(saved, train, tmp_path
         made.save(path)
 
 
+@pytest.mark.parametrize(("seed", "other"), [(1, 12), (12, 1)])
+def test_a_training_whose_name_begins_alike_is_another_one(seed, other, train, tmp_path) -> None:
+    """Seed 1 and seed 12: neither is saved over the other."""
+    whole = {"randomness": "seeded", "batch_size": 400, "epochs": 1}
+    path = tmp_path / "model"
+    train(seed=seed, **whole).save(path)
+    with pytest.raises(OsoError, match="exists and is another training's model"):
+        train(seed=other, **whole).save(path)
+
+
 def test_no_path_is_one_line(saved, model) -> None:
     for path in (None, 5, ""):
         with pytest.raises(OsoError, match=r"path .*: must be a file's name"):

@@ -115,6 +115,7 @@ def test_what_a_candidate_released_may_be_less_than_was_paid_for() -> None:
     "claim",
     [
         {"ledger": ledger(noise=1.99)},
+        {"ledger": ledger(noise=2.0 * (1 - 1e-5))},
         {"ledger": ledger(count=21)},
         {"ledger": ledger(rate=0.11)},
         {"ledger": ledger(rate=0.05)},  # cheaper at one delta, and of another kind

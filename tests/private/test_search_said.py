@@ -56,6 +56,14 @@ def test_a_statement_must_say_what_the_search_cost(scored, claim) -> None:
     assert not replace(best.statement, **claim).describes(best.paid)
 
 
+@pytest.mark.parametrize("name", ["epsilon", "validation_epsilon"])
+@pytest.mark.parametrize("share", [1e-2, 1e-3, 1e-5, -1e-5])
+def test_a_statement_may_not_be_a_little_off(scored, name, share) -> None:
+    best = scored.best
+    said = {name: getattr(best.statement, name) * (1 - share)}
+    assert not replace(best.statement, **said).describes(best.paid)
+
+
 def test_public_scores_have_no_noise(search) -> None:
     made = search({"learning_rate": [0.1]}, initial_threshold=0.7)
     assert (made.score, made.score_std) == (0.5, 0.0)
