@@ -7,10 +7,13 @@ import pytest
 from tests.analysis.conftest import NINE, RATE, STEPS, grid, ledger, rows_of, two_plans
 from tests.results.conftest import evaluation_row, run_row
 
+from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import Search
 from oso_dp.analysis.accounts import account, require_within
 from oso_dp.analysis.budgets import read_budget, read_study_plans
+from oso_dp.analysis.charges import GridAccount, whole_run
 from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.collect import collect
 from oso_dp.results.write import write_table
@@ -149,3 +152,20 @@ def test_a_plans_noise_is_rounded_to_the_safe_side(epsilon, runs, repo, monkeypa
     for cohort in make_plan(config).cohorts:
         nu = cohort.noise_multiplier
         assert exact <= nu <= exact + 1.001e-5 if cohort.private else nu == 0
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_what_is_not_stored_has_the_least_noise_wherever_that_stands(place: int) -> None:
+    noise = [2.0, 3.0, 2.5, 4.0, 3.5]
+    noise[place] = 1.0
+    ledgers = [Ledger(PoissonSampling(RATE), [((SumQuery("g", nu),), 7)]) for nu in noise]
+    assert whole_run(ledgers, STEPS).releases() == [(1.0, STEPS)]
+
+
+@pytest.mark.parametrize("runs", [1, 9, 25])
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_another_accountant_is_asked_about_the_same_ledgers(runs: int, accountant: str) -> None:
+    one = Ledger(PoissonSampling(1.0), [((SumQuery("g", 30.0),), 10)])
+    grid = GridAccount("mnist", "online", 9, 3.0, 1e-6, runs, runs, 1, 0.5, (one,) * runs)
+    whole = Ledger(PoissonSampling(1.0), [((SumQuery("g", 30.0),), 10 * runs)])
+    assert grid.spent_by(accountant) == pytest.approx(epsilon_of([whole], 1e-6, accountant))

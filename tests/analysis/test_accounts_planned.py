@@ -2,7 +2,16 @@
 
 import pandas as pd
 import pytest
-from tests.analysis.conftest import HIDDEN, NINE, grid, rows_of, smallest_plan, two_plans
+from tests.analysis.conftest import (
+    HIDDEN,
+    NINE,
+    NU,
+    grid,
+    ledger,
+    rows_of,
+    smallest_plan,
+    two_plans,
+)
 
 from oso_dp.analysis.accounts import account, require_within
 from oso_dp.errors import OsoError
@@ -87,3 +96,17 @@ def test_runs_of_unknown_choices_are_charged_wherever_they_may_belong(repo) -> N
     (found,) = account(pd.concat([rows, more], ignore_index=True), plan)
     assert (found.runs, found.stored) == (18, 18)
     assert not found.within
+
+
+@pytest.mark.parametrize("many", [3, 5])
+def test_of_many_searches_of_one_cell_each_has_its_account(many: int) -> None:
+    """None of them drops out, nor hides what it spent behind the others."""
+    searches = [grid().assign(settings=f'{{"a": {number}}}') for number in range(many)]
+    searches[-1] = searches[-1].assign(ledger=ledger(0.9 * NU), noise_multiplier=0.9 * NU)
+    rows = pd.concat(searches, ignore_index=True)
+    found = account(rows.assign(run_id=rows.index.astype(str)))
+    assert [one.runs for one in found] == [9] * many
+    with pytest.raises(OsoError, match="its ledgers cost epsilon"):
+        require_within(found)
+    alike = pd.concat(searches[:-1], ignore_index=True)
+    require_within(account(alike.assign(run_id=alike.index.astype(str))))

@@ -240,3 +240,17 @@ def test_a_statement_of_two_studies_has_the_larger_rate(plan, batch_size) -> Non
     (statement,) = stored_statements(runs, account(runs))
     assert statement.sampling_rate == max(20, batch_size) / 60
     assert f"sampling rate {max(20, batch_size) / 60:.6g} of 60 examples" in str(statement)
+
+
+@pytest.mark.parametrize("at", [1, 5])
+def test_a_run_that_diverged_is_charged_whole(plan, at) -> None:
+    """Its end may tell of what it released: the account is that of a run that did not."""
+    runs = table(plan)
+    whole = account(runs)[0].spent
+    for place in (0, 7):
+        short = json.loads(runs.loc[place, "ledger"])
+        short["steps"][0]["count"] = at
+        runs.loc[place, ["status", "diverged_at", "ledger"]] = ["diverged", at, json.dumps(short)]
+    (total,) = account(runs)
+    assert [ledger.step_count for ledger in total.ledgers] == [6] * RUNS
+    assert total.spent == pytest.approx(whole, rel=1e-9)

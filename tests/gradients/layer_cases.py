@@ -83,6 +83,9 @@ CASES = {
     ),
     "embedding": Case(lambda: Headed(nn.Embedding(WORDS, WIDTH)), 0),
     "embedding with padding": Case(lambda: Headed(nn.Embedding(WORDS, WIDTH, padding_idx=1)), 0),
+    "embedding, padded by word 0": Case(
+        lambda: Headed(nn.Embedding(WORDS, WIDTH, padding_idx=0)), 0
+    ),
     "layer norm": Case(lambda: Headed(nn.LayerNorm(WIDTH))),
     "layer norm, no bias": Case(lambda: Headed(nn.LayerNorm(WIDTH, bias=False))),
     "group norm": Case(lambda: Channels(nn.GroupNorm(2, WIDTH))),

@@ -20,6 +20,17 @@ def test_what_nothing_is_left_of_is_as_long_as_rounding_may_leave(length: int) -
     assert (whole >= terms * (1 + (length + 1) * ROUNDING * 0.999)).all()
 
 
+@pytest.mark.parametrize("widths", [2, 10**9])
+@pytest.mark.parametrize("length", [*TERMS, 10**6])
+def test_what_measuring_may_be_off_by_is_added(length: int, widths: int) -> None:
+    """T^2 products of float64 sums: squares may come out too small by so many roundings."""
+    terms = torch.tensor([1e-9, 1.0, 1e9], dtype=torch.float64)
+    for squares in (0 * terms, terms**2):
+        norms = at_least(squares, terms, length, widths, torch.float64)
+        lost = (widths + length**2) * 2.0**-53 * terms**2
+        assert (norms >= (squares + lost).sqrt() * (1 - 1e-12)).all()
+
+
 @pytest.mark.parametrize("length", TERMS[1:])
 def test_a_sequence_whose_places_cancel_is_as_long_as_rounding_may_leave(length: int) -> None:
     inputs, errors = torch.ones(3, length, 1), torch.ones(3, length, 1)

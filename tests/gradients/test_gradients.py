@@ -69,7 +69,7 @@ MODELS = {
     ),
     "odd rows of a transposed convolution": (
         lambda: sequential(
-            nn.ConvTranspose2d(2, 3, (3, 2), (1, 2), (2, 1), dilation=(2, 1), output_padding=(1, 1))
+            nn.ConvTranspose2d(2, 3, (3, 2), (1, 2), (2, 1), dilation=(2, 3), output_padding=(1, 1))
         ),
         (2, 5, 6),
         cross_entropy,

@@ -174,3 +174,20 @@ def test_an_embedding_never_lays_out_a_table_per_example() -> None:
     rule = EmbeddingGradients(nn.Embedding(1_000_000, 1), words, torch.ones(10_000, 2, 1))
     assert rule.norms().shape == (10_000,)
     assert rule.weighted_sums(torch.ones(1, 1, 10_000))["weight"].sum() == 20_000
+
+
+@pytest.mark.parametrize("eps", [1e-12, 1e-5, 0.3])
+@pytest.mark.parametrize(
+    "layer", [lambda eps: nn.LayerNorm(4, eps=eps), lambda eps: nn.GroupNorm(2, 4, eps=eps)]
+)
+def test_normalisation_has_its_layers_own_stabiliser(layer, eps: float) -> None:
+    """As ordinary differentiation finds it, one example at a time."""
+    torch.manual_seed(0)
+    one, inputs, errors = layer(eps), 0.3 * torch.randn(5, 4), torch.randn(5, 4)
+    rule = rule_for(one, inputs)(one, inputs, errors)
+    for place in range(5):
+        one.zero_grad()
+        one(inputs[place : place + 1]).backward(errors[place : place + 1])
+        sums = rule.weighted_sums(torch.eye(5)[place].view(1, 1, 5))
+        torch.testing.assert_close(sums["weight"][0, 0], one.weight.grad)
+        torch.testing.assert_close(sums["bias"][0, 0], one.bias.grad)

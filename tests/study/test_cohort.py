@@ -185,8 +185,12 @@ def test_shards_hold_each_run_once(base) -> None:
             assert all(0 < len(shard) <= size for shard in shards)
 
 
-def test_steps_are_rounded_up(base) -> None:
-    assert cohorts(parse_config(base, "x"))[0].steps == 1172  # ceil(10 x 60000 / 512)
+@pytest.mark.parametrize(
+    ("batch_size", "steps"), [(512, 1172), (530, 1133), (599, 1002), (600, 1000), (601, 999)]
+)
+def test_steps_are_rounded_up(base, batch_size, steps) -> None:
+    """Of 10 x 60000 / B, however little is over: 1171.9, 1132.1, 1001.7, 1000.0, 998.3."""
+    assert cohorts(parse_config({**base, "batch_size": batch_size}, "x"))[0].steps == steps
 
 
 class TestPaperBest:

@@ -1,0 +1,67 @@
+"""What is looked at before training: every way to search at its own price, to the last digits."""
+
+from dataclasses import replace
+
+import pytest
+
+from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.tuning import RANDOM_STOPPING
+from oso_dp.errors import OsoError
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.affordable import check_affordable
+from oso_dp.study.calibrated import calibrated_grids
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import plan_of
+
+STUDY = {
+    "name": "test",
+    "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
+    "methods": {"online": {}},
+    "granularities": [9],
+    "seeds": [0],
+    "batch_size": 6000,  # everybody in each batch: priced in no time
+    "epochs": 5,
+}
+WAYS = {
+    "composition": {},
+    "single": {"selection": "single"},
+    **{
+        shape: {"selection": "random_stopping", "stopping_shape": shape}
+        for shape in ("logarithmic", "geometric", "poisson")
+    },
+}
+
+
+def planned(way: str, share: float):
+    """The study's one cohort with so much of the noise that its search asks for."""
+    config = parse_config({**STUDY, **WAYS[way]}, "x")
+    (grid,) = calibrated_grids(config)
+    return plan_of(config, {grid.cohort.name: share * grid.noise_multiplier}).cohorts[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("short", [1e-5, 1e-3])
+def test_noise_that_is_a_little_less_than_its_search_asks_for_is_refused(way, short) -> None:
+    check_affordable([planned(way, 1.0)])
+    with pytest.raises(OsoError, match="would cost epsilon"):
+        check_affordable([planned(way, 1 - short)])
+
+
+def test_a_dearer_search_is_not_paid_by_a_cheaper_ones_noise() -> None:
+    """Whatever it calls itself: of the distributions Poisson's costs most here."""
+    cheap = planned("logarithmic", 1.0)
+    for shape in ("geometric", "poisson"):
+        with pytest.raises(OsoError, match="would cost epsilon"):
+            check_affordable([replace(cheap, stopping_shape=shape)])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_each_distribution_has_the_noise_of_its_own_search(shape) -> None:
+    """Whether the study says it, or whoever asks what it would cost."""
+    search = Search(PoissonSampling(1.0), 5, 9, RANDOM_STOPPING, SHAPES[shape])
+    expected = search.noise_multiplier(3.0, 1e-5)
+    asked = [(STUDY, {"tuning_accounting": RANDOM_STOPPING, "shape": SHAPES[shape]})]
+    asked.append(({**STUDY, **WAYS[shape]}, {}))
+    for study, how in asked:
+        (grid,) = calibrated_grids(parse_config(study, "x"), **how)
+        assert grid.noise_multiplier == pytest.approx(expected, rel=1e-12)
