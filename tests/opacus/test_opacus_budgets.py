@@ -17,7 +17,9 @@ pytestmark = [
 SECONDS = 20  # Opacus's search alone would go on for hours
 
 
-def noise_for(epsilon: float, accountant: str) -> tuple[OnlinePrivacyEngine, float]:
+def noise_for(
+    epsilon: float, accountant: str, epochs: float = 1
+) -> tuple[OnlinePrivacyEngine, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         engine = OnlinePrivacyEngine(accountant=accountant)
@@ -28,7 +30,7 @@ def noise_for(epsilon: float, accountant: str) -> tuple[OnlinePrivacyEngine, flo
         data_loader=loader_of(*examples()),
         target_epsilon=epsilon,
         target_delta=1e-5,
-        epochs=1,
+        epochs=epochs,
         max_grad_norm=1.0,
     )
     return engine, optimizer.noise_multiplier
@@ -61,3 +63,11 @@ def test_a_large_budget_within_reach_is_kept(epsilon, accountant) -> None:
     engine.accountant.history = [(nu, 1 / batches, batches)]
     assert 0.99 * epsilon < engine.accountant.get_epsilon(1e-5) <= epsilon
     assert time.monotonic() - began < SECONDS
+
+
+@pytest.mark.parametrize("epochs", [1, 1.5, 1.9, 3])
+def test_the_noise_is_for_all_steps_of_a_part_of_an_epoch_too(epochs: float) -> None:
+    engine, nu = noise_for(2.0, "rdp", epochs)
+    batches = len(loader_of(*examples()))
+    engine.accountant.history = [(nu, 1 / batches, int(epochs * batches))]
+    assert 1.95 < engine.accountant.get_epsilon(1e-5) <= 2.0

@@ -225,6 +225,8 @@ def test_an_optimizer_is_refused() -> None:
         return lambda: make(model=model, optimizer=optimizer)
 
     refused(run(sgd(other.parameters(), lr=0.1)), "has parameters that are not the module's")
+    both = sgd([*model.parameters(), *other.parameters()], lr=0.1)
+    refused(run(both), "has parameters that are not the module's")
     refused(run(torch.optim.LBFGS(model.parameters())), "LBFGS: needs closures")
     refused(run("sgd"), "must be a torch optimizer, not str")
     refused(run(make().optimizer), "is Opacus's already")

@@ -7,6 +7,8 @@ from tests.opacus.made import QUIET, make
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from oso_dp.errors import OsoError
+
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 
 
@@ -52,3 +54,21 @@ class Named(Dataset):
 def test_a_model_that_nobody_could_try_is_taken_with_a_warning(untried) -> None:
     with pytest.warns(UserWarning, match="nobody could try whether it keeps the examples"):
         make(model=Mixing(), **untried)
+
+
+class Leaning(nn.Module):
+    """Takes a small share of its neighbour along, beside as many units as are wanted."""
+
+    def __init__(self, share: float, units: int) -> None:
+        super().__init__()
+        self.share = share
+        self.first, self.second = nn.Linear(6, units), nn.Linear(units, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.second(self.first(inputs + self.share * inputs.roll(1, 0)).tanh())
+
+
+@pytest.mark.parametrize(("share", "units"), [(1.0, 30_000), (1e-3, 5), (1e-4, 5)])
+def test_a_model_that_mixes_a_little_or_is_large_is_refused(share, units) -> None:
+    with pytest.raises(OsoError, match="an example's gradient in a batch is another than alone"):
+        make(model=Leaning(share, units))
