@@ -1,10 +1,12 @@
 """The statistics: certain guesses give a large bound, guesses in the dark none."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from oso_dp.audit import bounds
 from oso_dp.audit.bounds import many_runs_bound, one_run_bounds
 from oso_dp.audit.scores import Score
 from oso_dp.errors import OsoError
@@ -61,7 +63,9 @@ def test_scores_of_a_mechanism_of_known_epsilon_stay_below_it() -> None:
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize("of", [lambda *a: one_run_bounds(*a)[0], many_runs_bound])
+@pytest.mark.parametrize(
+    "of", [lambda *a: one_run_bounds(*a)[0], lambda *a: one_run_bounds(*a)[1], many_runs_bound]
+)
 def test_looking_at_more_scores_costs_confidence(of) -> None:
     inside, outside = [normal(1, 2, 1000)], [normal(2, 0, 1000)]
     assert of(inside * 8, outside * 8, DELTA) < of(inside, outside, DELTA)
@@ -80,3 +84,27 @@ def test_without_the_library_one_line_says_how_to_get_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "jax_privacy.auditing", None)
     with pytest.raises(OsoError, match=r'needs the extra "audit": pip install "oso-dp\[audit\]"'):
         one_run_bounds([normal(1, 0, 9)], [normal(2, 0, 9)], DELTA)
+
+
+def test_who_is_guessed_to_be_present_is_chosen_without_a_look_at_who_is(monkeypatch) -> None:
+    """Else the choice would have to be paid for, and the bounds would be none."""
+    cuts: list[float] = []
+
+    class Auditor:
+        def __init__(self, present: np.ndarray, absent: np.ndarray) -> None:
+            pass
+
+        def epsilon_one_run(self, share: float, delta: float, threshold_strategy: float) -> float:
+            cuts.append(threshold_strategy)
+            return 0.0
+
+        epsilon_one_run_fdp = epsilon_one_run
+
+    library = SimpleNamespace(Explicit=float, CanaryScoreAuditor=Auditor)
+    monkeypatch.setattr(bounds, "auditing", lambda: library)
+    few, many = [normal(1, 2, 100)], [normal(2, 0, 900)]
+    one_run_bounds(few, many, DELTA)
+    one_run_bounds(many, few, DELTA)
+    assert len(set(cuts)) == 1
+    every = np.concatenate([few[0].values, many[0].values])
+    assert (every >= cuts[0]).sum() == 30

@@ -12,12 +12,21 @@ from scipy.stats import norm
 from tests.audit.faults import FAULTS
 
 from oso_dp.audit import findings
-from oso_dp.audit.experiments import DELTA, EPSILON, MANY_RUNS, ONE_RUN, asked_by, noise_multiplier
+from oso_dp.audit.experiments import (
+    DELTA,
+    EPSILON,
+    MANY_RUNS,
+    ONE_RUN,
+    asked_by,
+    many_runs,
+    noise_multiplier,
+)
 from oso_dp.audit.findings import AuditFinding, audit, find, private_methods
+from oso_dp.audit.seen import Seen
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
 from oso_dp.privacy.clipped_losses import ClippedLosses
-from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
 from oso_dp.privacy.random_numbers import RandomNumbers
@@ -172,3 +181,35 @@ def test_the_claimed_mechanism_is_more_private_than_the_gaussian_it_is_held_agai
             -shift / 2 - epsilon / shift
         )
         assert claimed.get_delta(epsilon) < gaussian
+
+
+def test_another_seed_is_another_audit_in_both_experiments(monkeypatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    class EnoughError(Exception):
+        pass
+
+    def many_runs(method: str, runs: int, seed: int, train: None) -> None:
+        asked.append(("many runs", seed))
+        raise EnoughError
+
+    monkeypatch.setattr(findings, "one_run", lambda _, seed, __: asked.append(("one run", seed)))
+    monkeypatch.setattr(findings, "many_runs", many_runs)
+    with pytest.raises(EnoughError):
+        find("online", None, runs=5, seed=7)
+    assert asked == [("one run", 7), ("many runs", 7)]
+
+
+def test_no_two_runs_of_an_audit_have_one_name() -> None:
+    """With the canary and without, of one seed and another: equal names have equal noise."""
+    names: list[str] = []
+
+    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Seen:
+        names.extend(run_ids)
+        answers = {"clipped_gradient": np.zeros((steps, len(run_ids)))}
+        ledger = Ledger(MANY_RUNS.sampling, [((SumQuery("clipped_gradient", nu),), steps)])
+        return Seen(answers, {"clipped_gradient": nu}, np.zeros(len(run_ids)), ledger)
+
+    for seed in (0, 1, 10):
+        many_runs("online", 600, seed, train)
+    assert len(set(names)) == len(names) == 3 * 2 * 600

@@ -1,14 +1,16 @@
 """The audit of the drop-in for Opacus: below the claim in each mode, above it for each fault."""
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import beta, norm
 from tests.audit.opacus_faults import FAULTS, SHARED_MULTIPLIER
 from tests.opacus.made import MODES
 
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.audit import through_opacus
 from oso_dp.audit.bounds import many_runs_bound
 from oso_dp.audit.canaries import lone_canary
 from oso_dp.audit.experiments import DELTA, EPSILON
@@ -99,3 +101,22 @@ def test_the_whole_audit_goes_through_opacus() -> None:
 def test_a_method_without_an_engine_is_refused() -> None:
     with pytest.raises(OsoError, match="adam_wosm has no engine for Opacus; try online"):
         ThroughOpacus("ghost")("adam_wosm", 1, 1, 1.0, 1.0, lone_canary(True, 1), ["a"])
+
+
+def test_no_two_runs_of_an_audit_have_one_seed(monkeypatch) -> None:
+    """Runs that are alike are one trial, and confidence is that of so many trials."""
+    seeds: list[int] = []
+
+    class EnoughError(Exception):
+        pass
+
+    def seeded(name: str) -> None:
+        seeds.append(torch.initial_seed())
+        raise EnoughError
+
+    monkeypatch.setattr(through_opacus, "build_model", seeded)
+    canary = lone_canary(True, 1)
+    for name in (f"audit/online/0/{i % 2 == 0}/{i // 2}" for i in range(2000)):
+        with suppress(EnoughError):
+            ThroughOpacus("ghost")("online", 1, 1, 1.0, 1.0, canary, [name])
+    assert len(set(seeds)) == len(seeds) == 2000
