@@ -135,3 +135,17 @@ def test_no_noise_costs_more_than_its_budget(epsilon: float, runs: int, selectio
     search = Search(PoissonSampling(1.0), 10, runs, selection, 0.5)
     spent = search.epsilon(search.noise_multiplier(epsilon, DELTA), DELTA)
     assert epsilon * (1 - 1e-5) < spent <= epsilon
+
+
+@pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-6, 1e-8, 1e-11, 1e-15])
+def test_every_price_is_at_the_very_delta_that_was_asked_for(delta: float) -> None:
+    """Also at one far below 1 / n, as a large data set asks for."""
+    sampling, nu, steps = PoissonSampling(1.0), 3.0, 40
+    one = SelfComposedDpEvent(PoissonSampledDpEvent(1.0, GaussianDpEvent(nu)), steps)
+    expected = RdpAccountant().compose(one).get_epsilon(delta)
+    ledger, search = Ledger(sampling, [((SumQuery("g", nu),), steps)]), Search(sampling, steps, 1)
+    for price in (epsilon_of([ledger], delta), search.epsilon(nu, delta)):
+        assert price == pytest.approx(expected, rel=1e-9)
+    assert search.noise_multiplier(expected, delta) == pytest.approx(nu, rel=1e-6)
+    drawn = RdpAccountant().compose(RepeatAndSelectDpEvent(one, 9, 1.0)).get_epsilon(delta)
+    assert epsilon_of_stopped(ledger, 9, 1.0, delta) == pytest.approx(drawn, rel=1e-9)

@@ -3,9 +3,11 @@
 import pytest
 from tests.analysis.conftest import EPSILON, RATE, STEPS, grid, ledger
 
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped
 from oso_dp.analysis.accounts import account, accounts_table, require_within
 from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 
 ALONE = Search(PoissonSampling(RATE), STEPS, 1, "single").noise_multiplier(EPSILON, 1e-5)
@@ -66,3 +68,17 @@ def test_rows_of_other_code_that_claim_a_grid_are_no_cheaper() -> None:
     (found,) = account(guesses(settings=None))
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
     assert found.verdict == "within"
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
+@pytest.mark.parametrize("selection", ["single", "composition", "random_stopping"])
+def test_rows_are_priced_at_the_delta_that_they_name(selection, delta) -> None:
+    nu = 3.0
+    (found,) = account(
+        grid(selection=selection, delta=delta, noise_multiplier=nu, ledger=ledger(nu))
+    )
+    one = Ledger.from_json(ledger(nu))
+    expected = epsilon_of([one] * (1 if selection == "single" else 9), delta)
+    if selection == "random_stopping":  # bought by no shape: the costliest
+        expected = max(epsilon_of_stopped(one, 9, shape, delta) for shape in SHAPES.values())
+    assert found.spent == pytest.approx(expected, rel=1e-9)

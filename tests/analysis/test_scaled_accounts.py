@@ -218,3 +218,9 @@ def test_a_row_that_does_not_say_its_part_is_refused(change, said) -> None:
     assert complaint(runs).startswith(f"run {runs.loc[0, 'run_id']}: settings: ")
     runs.loc[0, "settings"] = None
     assert "settings: trial_shares None" in complaint(runs)
+
+
+def test_a_search_at_another_delta_is_priced_at_it() -> None:
+    (found,) = account(pd.DataFrame(rows_of(plan(delta=1e-9))["runs"]))
+    assert found.delta == 1e-9
+    assert 3.0 * (1 - 1e-4) < found.spent <= 3.0
