@@ -14,6 +14,7 @@ from noise import NOISE, SAMPLING
 from one_budget import ONE_BUDGET
 from other_plans import OTHER_PLANS
 from overlooked_books import OVERLOOKED_BOOKS
+from overlooked_extremes import OVERLOOKED_EXTREMES
 from overlooked_figures import OVERLOOKED_FIGURES
 from overlooked_guarantee import OVERLOOKED_GUARANTEE
 from overlooked_pages import OVERLOOKED_PAGES
@@ -38,7 +39,7 @@ FAULTS = [
         *AUTO_DOG,
         *FROM_DEFAULTS,
     ),
-    *(*OVERLOOKED_GUARANTEE, *OVERLOOKED_BOOKS),
+    *(*OVERLOOKED_GUARANTEE, *OVERLOOKED_BOOKS, *OVERLOOKED_EXTREMES),
     *(*OVERLOOKED_VALUES, *OVERLOOKED_FIGURES, *OVERLOOKED_PAGES),
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

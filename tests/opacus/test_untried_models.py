@@ -1,9 +1,9 @@
-"""Models that cannot be tried before training are taken, and a warning says so."""
+"""What cannot be tried is taken, and a warning says so; what mixes when it is tried is refused."""
 
 import numpy as np
 import pytest
 import torch
-from tests.opacus.made import QUIET, make
+from tests.opacus.made import QUIET, examples, make
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -72,3 +72,22 @@ class Leaning(nn.Module):
 def test_a_model_that_mixes_a_little_or_is_large_is_refused(share, units) -> None:
     with pytest.raises(OsoError, match="an example's gradient in a batch is another than alone"):
         make(model=Leaning(share, units))
+
+
+class Straight:
+    """Each loss is that of its example alone; its gradient is that of all of them."""
+
+    reduction = "mean"
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        mean = losses.mean()
+        losses = losses + mean - mean.detach()
+        return losses if self.reduction == "none" else losses.mean()
+
+
+def test_a_criterion_that_mixes_in_its_backward_pass_alone_is_refused() -> None:
+    made = make(mode="ghost", criterion=Straight())
+    with pytest.raises(OsoError, match="an example's loss depends on the other examples"):
+        made.step(*examples(count=4))
+    assert made.optimizer.ledger.step_count == 0

@@ -32,6 +32,9 @@ WAYS = {
 }
 
 
+SCALED = {"selection": "linear_scaling"}
+
+
 def planned(way: str, share: float):
     """The study's one cohort with so much of the noise that its search asks for."""
     config = parse_config({**STUDY, **WAYS[way]}, "x")
@@ -65,3 +68,14 @@ def test_each_distribution_has_the_noise_of_its_own_search(shape) -> None:
     for study, how in asked:
         (grid,) = calibrated_grids(parse_config(study, "x"), **how)
         assert grid.noise_multiplier == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-9])
+def test_noise_is_that_of_the_studys_own_delta(delta: float) -> None:
+    config = parse_config({**STUDY, "delta": delta}, "x")
+    (grid,) = calibrated_grids(config)
+    spent = Search(PoissonSampling(1.0), 5, 9).epsilon(grid.noise_multiplier, delta)
+    assert 3.0 * (1 - 1e-6) < spent <= 3.0
+    scaled = calibrated_grids(parse_config({**STUDY, "delta": delta, **SCALED}, "x"))
+    whole = [part.noise_multiplier for part in scaled]
+    assert 3.0 * (1 - 1e-6) < scaled[0].search.cost(whole, delta) <= 3.0

@@ -2,9 +2,10 @@
 
 import pytest
 
-from oso_dp.accounting.search import SHAPES
+from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.calibrated import calibrated_grids
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan
@@ -45,3 +46,23 @@ def test_a_search_of_one_candidate_cannot_stop_at_random(base) -> None:
     base.update(granularities=[1], selection="random_stopping")
     with pytest.raises(OsoError, match=r"mnist\.online\.k1\.eps3.*: runs 1: random stopping"):
         calibrated_grids(parse_config(base, "x"))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_data_set_of_a_study_has_its_own_rate_and_steps(order) -> None:
+    """Whichever stands first: of 6,000 examples all are in each batch, of 60,000 a tenth."""
+    sets = {
+        "glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1},
+        "mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1},
+    }
+    study = {
+        **{"name": "test", "datasets": dict([*sets.items()][::order]), "methods": {"online": {}}},
+        **{"granularities": [2, 5], "seeds": [0], "batch_size": 6000, "epochs": 3},
+    }
+    grids = calibrated_grids(parse_config(study, "x"))
+    assert len(grids) == 4
+    for grid in grids:
+        examples = {"glyphs": 6000, "mnist": 60_000}[grid.cohort.dataset]
+        own = Search(PoissonSampling(6000 / examples), 3 * examples // 6000, grid.cohort.k)
+        spent = own.epsilon(grid.noise_multiplier, 1e-5)
+        assert grid.cohort.epsilon * (1 - 1e-6) < spent <= grid.cohort.epsilon
