@@ -32,6 +32,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.analysis.charges import SLACK, GridAccount, completed, whole_run
@@ -109,8 +110,8 @@ def require_within(accounts: Iterable[GridAccount]) -> None:
     for grid in accounts:
         if grid.verdict == "exceeded":
             raise OsoError(
-                f"{grid.name}: its ledgers cost epsilon {grid.spent:.4g} at delta {grid.delta:g} "
-                f"({grid.runs} runs); the budget is {grid.epsilon:g}"
+                f"{grid.name}: its ledgers cost epsilon {epsilon_text(grid.spent)} at "
+                f"delta {grid.delta:g} ({grid.runs} runs); the budget is {grid.epsilon:g}"
             )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import Search
 from oso_dp.analysis.charges import GridAccount
 from oso_dp.analysis.total_accounts import of_totals
@@ -41,9 +42,9 @@ class DataStatement:
         there = "" if self.stored is None else f", of which {self.stored} are stored"
         return "\n".join(
             [
-                f"{self.dataset}, version {self.version}: ({self.epsilon:.4g}, {self.delta:g})-"
-                "differential privacy of all that the study releases, by rdp accounting; the total "
-                f"budget is epsilon {self.budget:g}.",
+                f"{self.dataset}, version {self.version}: ({epsilon_text(self.epsilon)}, "
+                f"{self.delta:g})-differential privacy of all that the study releases, by rdp "
+                f"accounting; the total budget is epsilon {self.budget:g}.",
                 f"Composed: {self.runs} runs{there}: every method, grid point and seed ({parts}). "
                 "Which one is best may be chosen at no further cost.",
                 f"Protected: {UNIT}. Neighbours: {NEIGHBOURING}.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.trial_shares import TRIAL_SHARES, shares_complaint
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
@@ -241,12 +242,13 @@ def say(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:
     print(
         f"noise multiplier {entry['noise_multiplier']:.4f} for {runs} of {steps} "
         f"at sampling rate {entry['sampling_rate']:.5f}: "
-        f"epsilon {entry['epsilon']:.4g}, delta {entry['delta']!r} ({entry['accountant']})"
+        f"epsilon {epsilon_text(entry['epsilon'])}, "
+        f"delta {entry['delta']!r} ({entry['accountant']})"
     )
     for number, trial in enumerate(entry.get("trials", [])):
         print(
             f"trial {number + 1}: noise multiplier {trial['noise_multiplier']:.4f}, "
-            f"epsilon {trial['epsilon']:.4g}"
+            f"epsilon {epsilon_text(trial['epsilon'])}"
         )
     if ratio is not None:
         print(

@@ -12,6 +12,7 @@ from opacus.accountants.utils import get_noise_multiplier
 from torch import nn
 from torch.utils.data import DataLoader
 
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import SMALLEST_NOISE, Search
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
@@ -141,7 +142,7 @@ class SanitizingEngine(PrivacyEngine):
             spent = self.accountant.get_epsilon(target_delta)
             raise OsoError(
                 f"target_epsilon {target_epsilon:g}: this engine's {len(self.accountant)} steps "
-                f"have spent {spent:.3g} already; make an engine for each training"
+                f"have spent {epsilon_text(spent)} already; make an engine for each training"
             )
         steps = int(epochs * len(data_loader))
         check_target(target_epsilon, target_delta, len(data_loader), steps, self.accountant)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
 from oso_dp.methods.given import check_number
@@ -56,8 +57,8 @@ def noise_for(
     so_far = epsilon_of(spent, delta, accountant)
     if cost(_MOST) > epsilon:
         raise OsoError(
-            f"epsilon {epsilon:g}: {so_far:.4g} of it is spent, at delta {delta:g}; nothing is "
-            f"left for {steps} more steps"
+            f"epsilon {epsilon:g}: {epsilon_text(so_far)} of it is spent, at delta {delta:g}; "
+            f"nothing is left for {steps} more steps"
         )
     # From above, where an accountant is quick: with little noise it may take minutes.
     low, high = math.log(_LEAST), math.log(_MOST)

@@ -5,6 +5,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
@@ -39,8 +40,8 @@ class Statement:
     def __str__(self) -> str:
         sums = ", ".join(f"{name} with noise multiplier {nu:.4g}" for name, nu in self.releases)
         lines = [
-            f"({self.epsilon:.4g}, {self.delta:g})-differential privacy, by {self.accountant} "
-            f"accounting; the budget was epsilon {self.budget:g}.",
+            f"({epsilon_text(self.epsilon)}, {self.delta:g})-differential privacy, by "
+            f"{self.accountant} accounting; the budget was epsilon {self.budget:g}.",
             f"Protected: {self.unit}. Neighbours: {self.neighbouring}.",
             f"Released: {self.steps} of {self.planned_steps} steps of {self.method}, and with them "
             "the weights, thresholds and learning rates after every step.",
@@ -80,8 +81,9 @@ class Statement:
             return []
         return [
             f"Protected otherwise: the {self.validation_examples} validation examples, of which "
-            f"noisy scores are used: ({self.validation_epsilon:.4g}, {self.delta:g})-differential "
-            "privacy for one of them. Whoever is in both sets has both costs."
+            f"noisy scores are used: ({epsilon_text(self.validation_epsilon)}, "
+            f"{self.delta:g})-differential privacy for one of them. "
+            "Whoever is in both sets has both costs."
         ]
 
     def describes(self, paid: Paid) -> bool:

@@ -10,6 +10,7 @@ from uuid import uuid4
 from torch import nn
 
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.private.budget import Budget, noise_for
@@ -140,9 +141,9 @@ def train_private(
         statement, so_far = made.statement, epsilon_of(paid.ledgers(), budget.delta, accountant)
         print(
             f"stopped at step {statement.steps} of {statement.planned_steps}: these steps cost "
-            f"epsilon {so_far:.4g} of {budget.epsilon:g}, at delta {budget.delta:g}; the "
-            f"statement's {statement.epsilon:.4g} counts all that were planned, since the "
-            "moment of a stop may tell something",
+            f"epsilon {epsilon_text(so_far)} of {budget.epsilon:g}, at delta {budget.delta:g}; "
+            f"the statement's {epsilon_text(statement.epsilon)} counts all that were planned, "
+            "since the moment of a stop may tell something",
             file=sys.stderr,
         )
     return made

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.trial_shares import FINAL
 from oso_dp.errors import OsoError
@@ -36,8 +37,8 @@ def check_affordable(cohorts: Iterable[PlannedCohort]) -> None:
         if spent > budget * _SLACK:
             raise OsoError(
                 f"{cohort.name}: noise_multiplier {cohort.noise_multiplier:g} would cost epsilon "
-                f"{spent:.4g} (delta {cohort.delta:g}, {cohort.paid_runs} runs); its budget is "
-                f"{budget:g}: write the plan anew with `oso plan`"
+                f"{epsilon_text(spent)} (delta {cohort.delta:g}, {cohort.paid_runs} runs); "
+                f"its budget is {budget:g}: write the plan anew with `oso plan`"
             )
 
 

@@ -1,0 +1,31 @@
+"""An epsilon that is printed is not below the one that was spent."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oso_dp.accounting.said import epsilon_text
+
+
+@given(epsilon=st.floats(1e-12, 1e12))
+def test_it_is_never_less_and_at_most_a_last_digit_more(epsilon: float) -> None:
+    said = float(epsilon_text(epsilon))
+    assert epsilon * (1 - 2e-9) <= said <= epsilon * (1 + 1.0001e-3)
+
+
+@given(digits=st.integers(1000, 9999), exponent=st.integers(-9, 9), off=st.floats(-5e-10, 5e-10))
+def test_a_round_number_stays_what_it_is(digits: int, exponent: int, off: float) -> None:
+    """Where a budget is used up, it is what stands there, whatever the last bits are."""
+    epsilon = digits * 10.0**exponent
+    assert float(epsilon_text(epsilon * (1 + off))) == pytest.approx(epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "text"),
+    [(1.23401, "1.235"), (2.99999, "3"), (3.001, "3.001"), (3.00001, "3.001"), (0.0, "0")],
+)
+def test_it_reads_as_numbers_do(epsilon: float, text: str) -> None:
+    assert epsilon_text(epsilon) == text
+    assert epsilon_text(math.inf) == "inf"
