@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 import pytest
-from tests.analysis.test_claims import both, cells
+from tests.analysis.claimed import both, cells
 
 from oso_dp.analysis.evidence import UNDECIDED, Evidence, relation
 

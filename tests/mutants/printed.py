@@ -7,7 +7,7 @@ HEADLINE = "tests/reporting/test_headline.py"
 RECOMMEND = "tests/choosing/test_recommend.py"
 TOTALS = "tests/analysis/test_total_accounts.py"
 SCALED = "tests/analysis/test_scaled_accounts.py"
-CLAIMS = "tests/analysis/test_claims.py"
+CLAIMS = "tests/analysis/test_costs_claimed.py"
 GRIDS = "tests/analysis/test_accounts.py"
 
 

@@ -179,7 +179,7 @@ REPORTS = of_kind(
         "analysis/evidence.py",
         'int(row["seeds_baseline"])',
         'int(row["seeds"])',
-        "tests/analysis/test_claims.py " + STATISTICS,
+        "tests/analysis/test_relations.py " + STATISTICS,
     ),
     Fault(
         "a verdict needs enough seeds on one side only",

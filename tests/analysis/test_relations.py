@@ -1,0 +1,223 @@
+"""A claim about two methods: a range, an interval, and the grids that both ran."""
+
+import math
+import re
+
+import pandas as pd
+import pytest
+from tests.analysis.claimed import both, cells
+
+from oso_dp.analysis.claims import CLAIMS, FROZEN_RATE, FROZEN_THRESHOLD, PRESET
+from oso_dp.analysis.evidence import (
+    FAILS,
+    HOLDS,
+    NOT_RUN,
+    NOTHING,
+    RANGES,
+    UNDECIDED,
+    Evidence,
+    Finding,
+    every,
+    relation,
+    within,
+)
+from oso_dp.analysis.verdicts import Difference
+from oso_dp.paper.tables import paper_results
+
+
+@pytest.mark.parametrize(
+    ("difference", "low", "high", "verdict"),
+    [
+        (Difference(1.0, 0.5), 0.0, math.inf, HOLDS),
+        (Difference(1.0, 1.5), 0.0, math.inf, UNDECIDED),
+        (Difference(-1.0, 0.5), 0.0, math.inf, FAILS),
+        (Difference(-1.0, 0.5), -2.0, 2.0, HOLDS),
+        (Difference(-1.8, 0.5), -2.0, 2.0, UNDECIDED),
+        (Difference(-3.0, 0.5), -2.0, 2.0, FAILS),
+    ],
+)
+def test_a_claim_is_a_range_and_an_interval_decides(difference, low, high, verdict):
+    assert within(difference, low, high) == verdict
+
+
+def claimed(online, rival, std=0.3, **more):
+    """What each kind of claim makes of Online against FixedThreshold."""
+    evidence = both(online, rival, std, **more)
+    dataset = more.get("dataset", "mnist")
+    return {
+        words: relation("online", words, "fixed_threshold")(evidence, dataset).verdict
+        for words in RANGES
+    }
+
+
+def test_clearly_better_is_also_at_least_as_good_and_not_on_a_par():
+    assert claimed(95.0, 90.0) == {
+        "at least as good as": HOLDS,
+        "on a par with": FAILS,
+        "better than": HOLDS,
+        "no better than": FAILS,
+    }
+
+
+def test_clearly_worse():
+    assert claimed(90.0, 95.0) == {
+        "at least as good as": FAILS,
+        "on a par with": FAILS,
+        "better than": FAILS,
+        "no better than": HOLDS,
+    }
+
+
+def test_a_small_difference_is_on_a_par_and_not_better():
+    found = claimed(90.0, 90.05)
+    assert (found["on a par with"], found["at least as good as"]) == (HOLDS, HOLDS)
+    assert found["better than"] == UNDECIDED
+
+
+def test_lower_is_better_for_mse():
+    evidence = [
+        cells(
+            ("online", e, 0.7, 0.1), ("fixed_threshold", e, 1.5, 0.1), dataset="fashion_mnist", k=k
+        )
+        for k in (5, 7, 9)
+        for e in (1, 2, 3, 4)
+    ]
+    found = relation("online", "better than", "fixed_threshold")(
+        Evidence(pd.concat(evidence)), "fashion_mnist"
+    )
+    assert found.verdict == HOLDS
+    assert found.numbers["advantage"] == pytest.approx(0.8)
+    assert (found.numbers["grids"], found.numbers["of_grids"]) == (12, 12)
+
+
+def test_a_few_grids_decide_nothing_and_no_grid_is_not_run():
+    judge = relation("online", "better than", "fixed_threshold")
+    few = cells(
+        *[(m, e, v, 0.1) for e in (3, 5) for m, v in (("online", 95), ("fixed_threshold", 90))]
+    )
+    found = judge(Evidence(few), "mnist")
+    assert found.verdict == UNDECIDED
+    assert found.text.endswith("2 of 12 grids; too few grids: 6 would decide")
+    assert judge(Evidence(few), "ag_news").verdict == NOT_RUN
+    alone = judge(Evidence(few[few["method"] == "online"]), "mnist")
+    assert (alone.verdict, alone.text) == (NOT_RUN, "no grid of FixedThreshold")
+
+
+def test_one_seed_and_divergence_are_told_apart_and_left_out():
+    judge = relation("online", "better than", "fixed_threshold")
+    rows = cells(
+        ("online", 3, 95.0, math.nan, 1),
+        ("fixed_threshold", 3, 90.0, 0.2),
+        ("online", 5, 95.0, 0.2),
+        ("fixed_threshold", 5, math.nan, math.nan, 0),
+    )
+    found = judge(Evidence(rows), "mnist")
+    assert found.verdict == UNDECIDED
+    assert found.text == "FixedThreshold diverged in 1 more; 1 grid with one seed only"
+
+
+def test_budgets_that_the_paper_does_not_have_bear_on_no_claim():
+    rows = cells(("online", 2, 95.0, 0.1), ("fixed_threshold", 2, 90.0, 0.1))
+    assert (
+        relation("online", "better than", "fixed_threshold")(Evidence(rows), "mnist").verdict
+        == NOT_RUN
+    )
+
+
+def test_several_claims_hold_only_together():
+    good = relation("online", "better than", "fixed_threshold")
+    bad = relation("fixed_threshold", "better than", "online")
+    absent = relation("online", "better than", "adam_wosm")
+    evidence = both(95.0, 90.0)
+    assert every(good, good)(evidence, "mnist").verdict == HOLDS
+    assert every(good, bad, absent)(evidence, "mnist").verdict == FAILS
+    assert every(good, absent)(evidence, "mnist").verdict == NOT_RUN
+
+
+def test_the_paper_s_advantage_is_the_mean_of_what_it_prints(store, study):
+    paper = paper_results().dropna(subset=["mean"])
+    paper = paper[paper["dataset"] == "ag_news"]
+    mean = paper.pivot(index=["k", "epsilon"], columns="method", values="mean")
+    found = relation("online", "on a par with", "adam_wosm")(
+        Evidence(paper.assign(status="run", seeds=5)), "ag_news"
+    )
+    assert found.numbers["advantage"] == pytest.approx((mean["online"] - mean["adam_wosm"]).mean())
+    assert found.numbers["grids"] == 8
+
+
+def test_grids_of_one_seed_are_none_that_decide():
+    """Six grids were run, and two of them with more seeds than one."""
+    both = (("online", 95), ("fixed_threshold", 90))
+    many = cells(*[(m, e, v, 0.1) for e in (3, 5) for m, v in both])
+    single = [
+        cells(*[(m, e, v, math.nan, 1) for e in (3, 5) for m, v in both], k=k) for k in (5, 7)
+    ]
+    judge = relation("online", "better than", "fixed_threshold")
+    found = judge(Evidence(pd.concat([many, *single])), "mnist")
+    assert found.verdict == UNDECIDED
+    assert "2 of 12 grids" in found.text
+    assert "too few grids: 6 would decide" in found.text
+
+
+RANK = [FAILS, NOT_RUN, UNDECIDED, NOTHING, HOLDS]
+
+
+@pytest.mark.parametrize("one", RANK)
+@pytest.mark.parametrize("other", RANK)
+def test_of_several_claims_the_least_certain_speaks(one, other) -> None:
+    """One that does not hold, is not run or undecided is no more so for what stands beside it."""
+    judges = [lambda *_, verdict=verdict: Finding(verdict) for verdict in (one, other)]
+    found = every(*judges)(Evidence(pd.DataFrame()), "mnist").verdict
+    assert found == min(one, other, key=RANK.index)
+
+
+@pytest.mark.parametrize("words", RANGES)
+@pytest.mark.parametrize("lead", [-1.5, -0.5, 0.0, 0.5, 1.5])  # M is 1.3 on MNIST
+def test_each_claims_range_begins_and_ends_where_its_words_say(words: str, lead: float) -> None:
+    """At leads that are known to a hundredth, on either side of 0 and of the margin."""
+    within_range = {
+        "at least as good as": lead >= -1.3,
+        "on a par with": -1.3 <= lead <= 1.3,
+        "better than": lead > 0,
+        "no better than": lead <= 1.3,
+    }[words]
+    expected = UNDECIDED if words == "better than" and lead == 0 else None
+    expected = expected or (HOLDS if within_range else FAILS)
+    found = relation("online", words, "fixed_threshold")(both(90 + lead, 90, 0.001), "mnist")
+    assert found.verdict == expected
+
+
+PAPERS = {"ag_news": 12, "mnist": 12, "fashion_mnist": 12}  # grids: k and epsilon
+
+
+def everything(dataset: str) -> Evidence:
+    """A value of every method at every k and epsilon that the paper has, and at some others."""
+    epsilons = (1, 2, 3, 4, 5, 7, 9)
+    methods = {name for claim in CLAIMS for name in PARTIES.get(claim.name, ())}
+    rows = [(method, epsilon, 90.0, 0.1) for method in sorted(methods) for epsilon in epsilons]
+    return Evidence(pd.concat([cells(*rows, dataset=dataset, k=k) for k in (1, 5, 7, 9, 11)]))
+
+
+# Of each claim about methods: these, and over how many of the paper's grids it goes.
+PARTIES = {
+    **dict.fromkeys(("C1", "C5", "Q4"), ("online", "fixed_quantile", "fixed_threshold")),
+    **dict.fromkeys(("C2", "C7"), ("online", "fixed_quantile", "fixed_threshold", "adam_wosm")),
+    **dict.fromkeys(("C3", "C4"), ("online", "adam_wosm")),
+    "Q1": ("online", PRESET),
+    "Q2": ("online", FROZEN_THRESHOLD),
+    "Q3": ("online", FROZEN_RATE),
+}
+GRIDS = {"C7": [6, 6, 6], **{name: [4] for name in ("Q1", "Q2", "Q3", "Q4")}}
+
+
+@pytest.mark.parametrize(
+    ("claim", "dataset"),
+    [(one, dataset) for one in CLAIMS if one.name in PARTIES for dataset in one.datasets],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_each_claim_is_about_the_grids_that_it_names(claim, dataset: str) -> None:
+    """C7 of k = 7 and 9 at the budgets 2, 3 and 4; questions of k = 9; others of all grids."""
+    said = claim.judge(everything(dataset), dataset).text
+    counts = [(int(ran), int(of)) for ran, of in re.findall(r"(\d+) of (\d+) grids", said)]
+    expected = GRIDS.get(claim.name, [PAPERS[dataset]])
+    assert counts == [(grids, grids) for grids in expected]
