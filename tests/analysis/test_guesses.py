@@ -214,7 +214,11 @@ def test_a_single_guess_has_no_range_and_no_figure(store, study):
 def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, study):
     """Dashed the best of the method's own grid, with its deviation; dotted that of Online's."""
     fill(store, CLEAR, SEARCH)
-    lower = [[value - 0.05 for value in seeds] for seeds in SEARCH]
+    means = [np.mean(seeds) for seeds in SEARCH]  # five points lower, and three times as far apart
+    lower = [
+        [mean - 0.05 + 3 * (value - mean) for value in seeds]
+        for mean, seeds in zip(means, SEARCH, strict=True)
+    ]
     fill(store, CLEAR[::-1], lower, method="auto_s")
     one = study(store)
     (plan,) = no_search.plans(one)
@@ -236,3 +240,7 @@ def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, stu
         own = {"online": 85, "auto_s": 80}[method]
         expected = {"--": own} if method == "online" else {"--": own, ":": 85}
         assert level == {style: pytest.approx(value) for style, value in expected.items()}
+        (band,) = panel.patches
+        heights = band.get_patch_transform().transform(band.get_path().vertices)[:, 1]
+        half = {"online": 1, "auto_s": 3}[method]
+        assert (heights.min(), heights.max()) == pytest.approx((own - half, own + half))

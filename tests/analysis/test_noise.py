@@ -1,4 +1,4 @@
-"""The noise of grids: each beside Online's own at that k, budgets before rows, printed units."""
+"""The noise of grids: of the right k and budget, in the printed unit, beside runs of one length."""
 
 import json
 import statistics
@@ -8,17 +8,31 @@ import pytest
 from oso_dp.analysis.noise import against_noise, noise_multipliers, online_grids
 
 
-def test_a_grids_noise_is_held_against_onlines_of_the_same_k_and_budget(store, study) -> None:
-    noise = {(7, 3.0): 1.5, (9, 3.0): 2.0, (7, 9.0): 0.5, (9, 9.0): 0.8}
-    for (k, epsilon), nu in noise.items():
-        store.add(k=k, epsilon=epsilon, noise_multiplier=nu)
-        theirs = {"method": "fixed_threshold", "noise_multiplier": 3.0}
-        store.add(k=k, epsilon=epsilon, **theirs)
-    data = noise_multipliers(study(store))
-    found = data[data["method"] == "fixed_threshold"].set_index(["k", "epsilon"])
-    assert found["ratio_to_online"].to_dict() == {
-        cell: pytest.approx(3.0 / nu) for cell, nu in noise.items()
-    }
+@pytest.mark.parametrize("lengths", [(1, 5), (5, 1), (20, 3, 8), (10, 20), (10, 1)])
+def test_values_over_the_noise_are_of_runs_of_one_length(lengths, store, study) -> None:
+    """The paper's ten epochs, or else the longest: at equal noise longer training gives more."""
+    for epochs in lengths:
+        store.add(k=epochs, epochs=epochs, steps=epochs, values=(0.5,))
+    cells = against_noise(study(store), "mnist")
+    expected = 10 if 10 in lengths else max(lengths)
+    assert cells.loc[cells["source"] == "ours", "k"].tolist() == [expected]
+
+
+def test_a_grids_noise_is_held_against_onlines_of_its_own_k_and_budget(store, study) -> None:
+    """On its own data set, too."""
+    expected = {}
+    for i, dataset in enumerate(("mnist", "ag_news")):
+        for j, k in enumerate((5, 9)):
+            for n, epsilon in enumerate((3.0, 9.0)):
+                cell = {"dataset": dataset, "k": k, "epsilon": epsilon}
+                nu, times = 50.0 + 10 * i + 3 * j + n, 2.0 + 0.5 * i + 0.2 * j + 0.1 * n
+                store.add(**cell, noise_multiplier=nu)
+                store.add(**cell, method="fixed_threshold", noise_multiplier=nu * times)
+                expected[dataset, k, epsilon] = times
+    rows = noise_multipliers(study(store)).set_index("method")
+    assert (rows.loc["online", "ratio_to_online"] == 1).all()
+    others = rows.loc["fixed_threshold"].set_index(["dataset", "k", "epsilon"])
+    assert others["ratio_to_online"].to_dict() == pytest.approx(expected)
 
 
 def test_a_deviation_is_in_the_unit_of_its_mean(store, study) -> None:

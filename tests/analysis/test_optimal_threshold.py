@@ -91,3 +91,12 @@ def test_each_noise_is_judged_alone():
         found = verdict(pd.concat(rows))
         assert found.verdict == UNDECIDED
         assert all(f"ν = {noise}: true" in found.text for noise in ("0.01", "1"))
+
+
+@pytest.mark.parametrize("truth", ["batch", "data"])
+def test_either_truths_cosines_have_their_own_deviations(truth):
+    """One that chance hides is undecided, however sure the other is."""
+    rows = curves(PEAK)
+    assert verdict(rows).verdict == HOLDS
+    assert verdict(rows.assign(**{f"{truth}_std": 0.1})).verdict == UNDECIDED
+    assert verdict(curves(FALLING).assign(**{f"{truth}_std": 0.1})).verdict == UNDECIDED

@@ -12,7 +12,7 @@ from oso_dp.analysis.checkpoint_rules import checkpoints, choose
 from oso_dp.analysis.evidence import Evidence, relation, step_time
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
-from oso_dp.analysis.verdicts import Sample, difference, over_grids
+from oso_dp.analysis.verdicts import Comparison, Sample, difference, judge, over_grids, p_value
 
 
 def points_of(store):
@@ -189,3 +189,14 @@ def test_an_interval_over_grids_misses_the_truth_once_in_twenty(share, fewest) -
 def test_a_mean_over_grids_rests_on_the_fewest_seeds() -> None:
     samples = [Sample(90.0, 0.2, 5), Sample(92.0, 0.6, 3)]
     assert over_grids(samples) == Sample(91.0, pytest.approx(0.4), 3)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5, -0.5, 3.0, -3.0])
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_values_that_never_vary_are_known_for_sure(shift: float, seeds: int) -> None:
+    """As where every seed reaches the same share of a small test set."""
+    ours, theirs = Sample(90.0 + shift, 0.0, seeds), Sample(90.0, 0.0, 5)
+    assert p_value(ours, theirs) == float(shift == 0)
+    far = "better" if shift > 0 else "worse"
+    expected = "consistent" if abs(shift) < 1.3 else far
+    assert judge([Comparison(ours, theirs, 1.3, higher_is_better=True)]) == [expected]

@@ -122,3 +122,9 @@ def test_a_product_of_nothing_is_neither() -> None:
     assert zero["up"].to_list() == [0.0, 0.0]
     assert zero["true_up"].to_list() == [0.0, 0.0]
     assert zero["right"].to_list() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("seen", "true"), [(0.0, -0.5), (-0.5, 0.0), (math.nan, -0.5)])
+def test_nothing_is_no_minus(seen: float, true: float) -> None:
+    """A sign that the noise made of nothing, or nothing of a sign, is not left as it was."""
+    assert sign_windows(followed([seen], [true]))["right"].to_list() == [0.0, 0.0]

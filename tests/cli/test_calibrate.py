@@ -213,3 +213,12 @@ def test_a_studys_table_has_the_numbers_of_its_json(oso, repo) -> None:
         ("query", "query_noise_multiplier"),
     ):
         assert float(cells[name]) == pytest.approx(entry[key], rel=1e-4), name
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(1, 118), (2, 235), (2.05, 241), (0.001, 1)])
+def test_a_run_of_some_epochs_has_its_steps_rounded_up(oso, epochs, steps) -> None:
+    """As a study's: 60,000 examples are 117.1875 batches of 512."""
+    found = price(oso, "--epsilon", 3, *MNIST, "--epochs", epochs)
+    assert found["steps"] == steps
+    one_more = price(oso, "--epsilon", 3, *MNIST, "--epochs", epochs + 1)
+    assert one_more["noise_multiplier"] > found["noise_multiplier"]

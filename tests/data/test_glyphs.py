@@ -119,3 +119,20 @@ def test_a_spot_lands_where_its_map_says(spot, shift, turn, scale, expected):
 def test_a_missing_font_is_named(tmp_path):
     with pytest.raises(OsoError, match=rf"^{tmp_path}/DejaVuSans\.ttf: cannot read this font"):
         glyphs.render_digits(tmp_path)
+
+
+def test_both_parts_are_drawn_alike_from_all_fonts(monkeypatch):
+    """By one generator: a second one of the same seed would draw the training examples again."""
+    digits, seen = np.zeros((len(glyphs.FONTS), 10, 2, 2), np.float32), []
+
+    def draw(given, examples, rng):
+        seen.append((given, examples, rng))
+        return np.zeros((examples, 1, 14, 14), np.float32), np.zeros(examples, np.int64)
+
+    monkeypatch.setattr(glyphs, "render_digits", lambda folder: digits)
+    monkeypatch.setattr(glyphs, "_draw", draw)
+    glyphs.build()
+    (train, n, rng), (test, m, again) = seen
+    assert train is test is digits
+    assert (n, m) == (6000, 1000)
+    assert rng is again

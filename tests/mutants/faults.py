@@ -17,6 +17,7 @@ from overlooked_books import OVERLOOKED_BOOKS
 from overlooked_extremes import OVERLOOKED_EXTREMES
 from overlooked_figures import OVERLOOKED_FIGURES
 from overlooked_guarantee import OVERLOOKED_GUARANTEE
+from overlooked_models import OVERLOOKED_MODELS
 from overlooked_pages import OVERLOOKED_PAGES
 from overlooked_values import OVERLOOKED_VALUES
 from own_data import OWN_DATA
@@ -40,6 +41,6 @@ FAULTS = [
         *FROM_DEFAULTS,
     ),
     *(*OVERLOOKED_GUARANTEE, *OVERLOOKED_BOOKS, *OVERLOOKED_EXTREMES),
-    *(*OVERLOOKED_VALUES, *OVERLOOKED_FIGURES, *OVERLOOKED_PAGES),
+    *(*OVERLOOKED_VALUES, *OVERLOOKED_FIGURES, *OVERLOOKED_PAGES, *OVERLOOKED_MODELS),
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

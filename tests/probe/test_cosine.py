@@ -1,6 +1,7 @@
 """True and sanitized gradients: what clip and noise alone do to the cosine."""
 
 import math
+import statistics
 from dataclasses import asdict
 
 import numpy as np
@@ -14,6 +15,7 @@ from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.models import build_model
 from oso_dp.privacy.streams import Seeded
+from oso_dp.probe import cosine as module
 from oso_dp.probe.cosine import Probe, Similarity, similarities
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import train
@@ -82,6 +84,41 @@ def test_without_clip_and_noise_the_batch_hides_nothing(arrays):
 def test_a_batch_of_all_examples_is_the_data(arrays):
     (row,) = similarities(task(batch_size=EXAMPLES), start(), arrays, (1,), (HUGE,), 2)
     assert row.data_mean == pytest.approx(row.batch_mean, abs=1e-5)
+
+
+def test_the_data_are_looked_at_anew_at_each_step(arrays):
+    """Their gradient moves as the parameters do."""
+    moving = start(learning_rate=1.0)
+    rows = similarities(task(batch_size=EXAMPLES), moving, arrays, (1, 4, 9), (HUGE,), 2)
+    for row in rows:
+        assert row.data_mean == pytest.approx(row.batch_mean, abs=1e-5), row.step
+
+
+@pytest.mark.parametrize("at_once", [7, 25, 59, 60, 61])
+def test_a_sum_is_over_all_its_examples_however_many_are_taken_at_once(
+    arrays, at_once, monkeypatch
+):
+    probe, batch = Probe(task(), start(), arrays, 1), torch.arange(EXAMPLES)
+    parameters = initial_parameters(task(), 0)
+    alone = sum(probe._sum(parameters, one) for one in batch.split(1))
+    monkeypatch.setattr(module, "_BATCH", at_once)
+    torch.testing.assert_close(probe._sum(parameters, batch), alone, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("realisations", [1, 2, 5])
+def test_deviations_are_over_one_less_than_the_realisations(arrays, realisations, monkeypatch):
+    seen, true = [], module._cosine
+    monkeypatch.setattr(
+        module, "_cosine", lambda one, other: seen.append(true(one, other)) or seen[-1]
+    )
+    (row,) = similarities(task(0.1), start(), arrays, (1,), (1.0,), realisations)
+    for mean, std, values in (
+        (row.batch_mean, row.batch_std, seen[:realisations]),
+        (row.data_mean, row.data_std, seen[realisations:]),
+    ):
+        assert mean == pytest.approx(statistics.mean(values))
+        expected = statistics.stdev(values) if realisations > 1 else math.nan
+        assert std == pytest.approx(expected, nan_ok=True)
 
 
 def test_noise_leaves_nothing_but_chance_and_differs_each_time(arrays):

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.special import ndtr
 
 from oso_dp.analysis.measured import read_signs
@@ -13,7 +14,7 @@ from oso_dp.cli.signs import signs as command
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
-from oso_dp.probe.signs import StepSigns, signs
+from oso_dp.probe.signs import StepSigns, _compare, _Release, signs
 from oso_dp.study.cohort import Run
 from oso_dp.study.plan import read_plan
 from oso_dp.training.loop import train
@@ -107,6 +108,37 @@ def test_the_share_of_clipped_examples(arrays) -> None:
     for row in signs(task(), start(1e-12, threshold=1e6), arrays, 3):
         assert row.clipped == 0.0
         assert math.isnan(row.true_direction)  # no example is clipped: q is zero
+
+
+def test_each_number_is_of_the_steps_that_it_names() -> None:
+    """Of three steps whose sums, and whose noises, have nothing in common."""
+    draw = torch.Generator().manual_seed(1)
+
+    def pair() -> tuple[torch.Tensor, torch.Tensor]:
+        first, second = torch.randn(2, 40, generator=draw, dtype=torch.float64)
+        return first, second
+
+    def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
+        return float(torch.nn.functional.cosine_similarity(one, other, dim=0))
+
+    oldest, before, now = (
+        _Release(0.1 * at, 0.2 * at, pair(), pair(), (0.3 * at, 0.5 * at), 0.25 * at)
+        for at in (1, 2, 3)
+    )
+    row = _compare(7, [oldest, before, now])
+    assert (row.step, row.threshold, row.learning_rate, row.clipped) == pytest.approx(
+        (7, 0.3, 0.6, 0.75)
+    )
+    assert row.direction == pytest.approx(cosine(now.noisy[0], before.noisy[1]))
+    assert row.gradient == pytest.approx(cosine(now.noisy[0], before.noisy[0]))
+    assert row.true_direction == pytest.approx(cosine(now.true[0], before.true[1]))
+    assert row.true_gradient == pytest.approx(cosine(now.true[0], before.true[0]))
+    assert row.true_two_apart == pytest.approx(cosine(now.true[0], oldest.true[0]))
+    for which, z in ((1, row.direction_z), (0, row.gradient_z)):
+        a, b = now.true[0], before.true[which]
+        noise = torch.randn(2, 20_000, 40, generator=draw, dtype=torch.float64)
+        products = ((a + now.noise[0] * noise[0]) * (b + before.noise[which] * noise[1])).sum(1)
+        assert float(a @ b / products.std()) == pytest.approx(z, rel=0.03)
 
 
 def test_a_method_without_these_sums_is_refused(arrays) -> None:

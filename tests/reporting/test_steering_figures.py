@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from scipy.special import ndtr
 from tests.analysis.test_steering import followed
 
 from oso_dp.analysis.load import read_study
-from oso_dp.analysis.steering import coin_factor
+from oso_dp.analysis.steering import coin_factor, coin_share
 from oso_dp.reporting.figures import looks, signs, steering
 from oso_dp.reporting.figures.canvas import to_png
 from oso_dp.reporting.figures.signs import draw_signs
@@ -136,3 +137,47 @@ def test_the_share_of_each_value_is_drawn_as_it_was_told(store, study) -> None:
         told = rows[rows["value"] == value]["up"]
         assert drawn.get_data().values == pytest.approx(told.to_numpy())
         assert not np.allclose(told, 0.5)
+
+
+def test_each_line_of_shares_is_its_own_and_stands_in_its_own_row() -> None:
+    """Drawn one, without noise dashed, to be expected dotted; rho above C."""
+    rows = probed("mnist", "a", [0.5, 0.5, -0.5] * 20)
+    rows["direction"] = -rows["gradient"]
+    rows = rows.assign(gradient_z=2.0, direction_z=-1.0, true_direction=[-0.5, 0.5] * 30)
+    axes = draw_signs(rows).axes
+    for panel, name, product in ((axes[0], "ρ", "gradient"), (axes[1], "C", "direction")):
+        assert panel.get_ylabel() == f"share of +, {name}'s sign"
+        seen, true, expected = panel.patches
+        assert (true.get_linestyle(), expected.get_linestyle()) == ("--", ":")
+        shares = {
+            "seen": (rows[product] > 0).mean(),
+            "true": (rows[f"true_{product}"] > 0).mean(),
+            "expected": ndtr(rows[f"{product}_z"].iloc[0]),
+        }
+        for drawn, share in zip((seen, true, expected), shares.values(), strict=True):
+            values = drawn.get_data().values
+            assert values == pytest.approx([share] * len(values), abs=0.05)
+
+
+def test_the_signs_one_by_one_are_the_last_ones() -> None:
+    rows = probed("mnist", "a", [0.5] * 60 + [-0.5] * 25 + [0.5] * 15)
+    panel = draw_signs(rows).axes[2]
+    fields = [mesh.get_array().ravel().tolist() for mesh in panel.collections]
+    assert fields == [[0] * 25 + [1] * 15, [1] * 40] * 2
+    for mesh in panel.collections:
+        edges = mesh.get_coordinates()[0, :, 0]
+        assert (edges[0], edges[-1]) == (rows["step"].max() - 39.5, rows["step"].max() + 0.5)
+
+
+def test_a_coins_share_is_drawn_as_wide_as_chance_makes_it(store, study) -> None:
+    """Wider where fewer signs lie between two evaluations."""
+    store.add(settings=SETTINGS, values=(0.9,) * 4, every=30)
+    rows = steered_runs(study(store))
+    below = draw_steering(rows).axes[1]
+    (coin,) = (patch for patch in below.patches if patch.get_fill())
+    values, edges, baseline = coin.get_data()
+    moves = [29, 30, 30, 510]
+    expected = [coin_share(count) for count in moves]
+    assert values - 0.5 == pytest.approx(expected)
+    assert 0.5 - baseline == pytest.approx(expected)
+    assert list(edges) == [0, 30, 60, 90, 600]

@@ -56,6 +56,8 @@ def test_the_seeds_are_those_of_the_best_point_with_a_value(store, tmp_path, see
         for rate, value in ((0.1, 0.7), (1.0, 0.8), (10.0, 0.5)):
             store.add(dataset="glyphs", seed=seed, learning_rate=rate, values=(value,))
     store.add(dataset="glyphs", seed=9, learning_rate=1.0, values=(), diverged_at=3)
+    for seed in (7, 8):  # of another point, which is not the one that is shown
+        store.add(dataset="glyphs", seed=seed, learning_rate=10.0, values=(), diverged_at=3)
     (line,) = [line for line in printed(store.write(tmp_path)).splitlines() if "Online" in line]
     assert re.search(rf"1 diverged +{seeds} +\d", line)
 

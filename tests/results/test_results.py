@@ -12,7 +12,7 @@ from oso_dp.results.read import read_results
 from oso_dp.results.schema import EVALUATIONS, RUNS, SCHEMAS
 from oso_dp.results.write import write_table
 
-from .conftest import run_row
+from .conftest import STEPS, evaluation_row, part, run_row
 
 
 def names(results) -> list[str]:
@@ -279,3 +279,33 @@ def test_where_and_when_a_run_ran_is_no_contradiction(write, tmp_path) -> None:
     runs = read_results(other).runs.assign(wall_seconds=9.0, device="another", code_hash="x")
     write_table(other / "runs.parquet", "runs", runs)
     assert len(collect([part, other], tmp_path / "store").runs) == 1
+
+
+# A run of one identity: what may not differ where it was trained twice, and another value of it.
+FIXED = {
+    "k": 7,
+    "epsilon": 8.0,
+    "delta": 1e-6,
+    "selection": "single",
+    "seed": 1,
+    "learning_rate": 2.0,
+    "threshold": 0.2,
+    "quantile": 0.5,
+    "momentum": 0.5,
+    "noise_multiplier": 0.9,
+    "query_noise_multiplier": 6.0,
+    "batch_size": 500,
+    "precision": "bfloat16",
+    "streams": 2,
+}
+
+
+@pytest.mark.parametrize("column", FIXED)
+def test_two_rows_of_one_run_that_differ_are_never_merged(column: str, tmp_path) -> None:
+    steps = 1200 if column == "batch_size" else STEPS
+    row = run_row("r1", **{column: FIXED[column], "steps": steps})
+    part(tmp_path / "a", "r1")
+    write_table(tmp_path / "b/runs.parquet", "runs", [row])
+    write_table(tmp_path / "b/evaluations.parquet", "evaluations", [evaluation_row("r1", steps)])
+    with pytest.raises(OsoError, match="run r1 was measured twice"):
+        collect([tmp_path / "a", tmp_path / "b"], tmp_path / "store")

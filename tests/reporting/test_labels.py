@@ -1,0 +1,44 @@
+"""Numbers as text: nothing is lost that a reader compares."""
+
+import math
+
+import pytest
+
+from oso_dp import labels
+
+
+@pytest.mark.parametrize(
+    ("epochs", "said"),
+    [
+        ((10, 10), ""),
+        ((1, 10), "Runs of 1 epoch; the paper's have 10."),
+        ((20, 10), "Runs of 20 epochs; the paper's have 10."),
+        ((1, 20, math.nan), "Runs of 1 and 20 epochs; the paper's have 10."),
+        ((math.nan,), ""),
+    ],
+)
+def test_runs_of_another_length_are_said_to_be_so(epochs, said: str) -> None:
+    """Longer ones, too: they are no fairer a comparison."""
+    assert labels.epochs_note(epochs) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(34.4, "34 s"), (119.0, "119 s"), (121.0, "2 min"), (7_199.0, "120 min"), (12_240.0, "3.4 h")],
+)
+def test_a_duration_has_two_digits_or_more(seconds: float, said: str) -> None:
+    assert labels.duration(seconds) == said
+
+
+@pytest.mark.parametrize("delta", [1e-5, 2e-5, 1e-6, 3.3e-7, 1e-10])
+def test_a_delta_is_the_number_that_it_is(delta: float) -> None:
+    text = labels.delta_text(delta)
+    assert float(text) == delta
+    assert "e-0" not in text
+
+
+@pytest.mark.parametrize("value", [0.004, -0.004, 0.006, -0.006, 12.345, -1.0])
+def test_a_difference_has_its_sign_and_two_decimals(value: float) -> None:
+    text = labels.signed(value)
+    assert float(text.replace("−", "-")) == pytest.approx(value, abs=0.005)
+    assert text[0] in ("+" if value > 0 else "−") or text == "0.00"

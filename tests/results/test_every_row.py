@@ -1,0 +1,39 @@
+"""Every row is looked at: one that is wrong in a single value does not hide behind a right one."""
+
+import pandas as pd
+import pytest
+
+from oso_dp.results.row_claims import _CLAIM, complaint
+
+from .conftest import STEPS, ledger, run_row
+
+# What no training writes, beside a row that is alike in all else.
+WRONG = {
+    "dataset": "ag_news",  # which has another number of examples
+    "method": "no_dp",  # which has no budget
+    "epsilon": None,
+    "delta": 2.0,
+    "selection": "by hand",
+    "noise_multiplier": 0.9,  # more than its ledger has
+    "examples": 59_999,
+    "batch_size": 60_001,
+    "epochs": 11,
+    "steps": STEPS - 1,
+    "status": "ended",
+    "diverged_at": 5.0,  # of a run that is finished
+    "ledger": ledger(**run_row("x", steps=STEPS - 1, ledger="")),
+}
+
+
+@pytest.mark.parametrize("column", WRONG)
+def test_one_wrong_value_is_named_behind_a_row_that_is_right(column: str) -> None:
+    right = run_row("right")
+    assert complaint(pd.DataFrame([right])) is None
+    rows = pd.DataFrame([right, right | {"run_id": "wrong", column: WRONG[column]}])
+    said = complaint(rows)
+    assert said is not None
+    assert said.startswith("run wrong: ")
+
+
+def test_every_column_that_a_claim_rests_on_is_tried() -> None:
+    assert WRONG.keys() == {*_CLAIM}
