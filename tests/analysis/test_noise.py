@@ -6,6 +6,9 @@ import statistics
 import pytest
 
 from oso_dp.analysis.noise import against_noise, noise_multipliers, online_grids
+from oso_dp.analysis.search_costs import search_costs
+from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.page.headline import noise_cost
 
 
 @pytest.mark.parametrize("lengths", [(1, 5), (5, 1), (20, 3, 8), (10, 20), (10, 1)])
@@ -52,3 +55,46 @@ def test_a_budget_says_how_the_noise_is_split_whatever_a_row_says(store, study, 
     budget.write_text(json.dumps([entry | {"noise_multiplier": 2.0, "query_noise_multiplier": 8}]))
     shown = online_grids(study(store, budget))[["noise_multiplier", "ratio"]]
     assert shown.to_numpy().tolist() == [[2.0, 4.0]]
+
+
+def own_data(store, runs: int, dataset: str = "patients") -> None:
+    """Two methods' grids on data that are not public, and a public data set beside them."""
+    said = {"data_version": "1", "public": False, "budget_runs": runs, "randomness": "system"}
+    for method in ("online", "fixed_threshold"):
+        more = {"k": 2, "threshold": 1.0, "noise_multiplier": 300.0}
+        store.add(dataset=dataset, method=method, settings=json.dumps(said), **more)
+        store.add(dataset="glyphs", method=method, **more)
+
+
+@pytest.mark.parametrize("runs", [12, 40])
+def test_on_data_that_are_not_public_one_budget_pays_for_all_runs(runs, store, study) -> None:
+    """Whatever grid they are of: their number stands there, and nothing of what a grid costs."""
+    own_data(store, runs)
+    made = study(store)
+    noise = noise_multipliers(made).set_index(["dataset", "method"])["grid_size"]
+    assert noise.to_dict() == {
+        ("patients", "online"): runs,
+        ("patients", "fixed_threshold"): runs,
+        ("glyphs", "online"): 2,
+        ("glyphs", "fixed_threshold"): 4,
+    }
+    assert made.paid_for("patients") == "whole study"
+    assert made.paid_for("glyphs") == "whole grid"
+    assert set(search_costs(made)["dataset"]) == {"glyphs"}
+    drawn = {plan.name for plan in every_plan(made)}
+    for kind in ("noise_multipliers", "metric_over_noise", "search_cost"):
+        assert {f"{kind}_{name}" for name in ("patients", "glyphs")} & drawn == {f"{kind}_glyphs"}
+    captions = {plan.name: plan.caption for plan in every_plan(made)}
+    assert "budget of the whole study" in captions["metric_over_epsilon_patients_k2"]
+    assert "budget of the whole grid" in captions["metric_over_epsilon_glyphs_k2"]
+
+
+def test_what_a_larger_grid_costs_is_said_of_grids_that_have_a_budget(store, study) -> None:
+    """On data that are not public a larger ratio is that of two studies, not of two grids."""
+    own_data(store, 12)
+    for run in store.runs:
+        if run["method"] == "fixed_threshold":
+            run["noise_multiplier"] *= 5.0 if run["dataset"] == "patients" else 2.0
+    (line,) = noise_cost(study(store))
+    assert line.startswith("What a larger grid costs (Glyphs, k = 2, ε = 9): FixedThreshold's grid")
+    assert "of 4 runs needs 2.00 times the noise of Online's grid of 2" in line

@@ -101,7 +101,7 @@ OVERLOOKED_FIGURES = [
             "reporting/figures/figure_01.py",
             'mean, std = curve[f"{truth}_mean"], curve[f"{truth}_std"].fillna(0)',
             'mean, std = curve[f"{truth}_mean"], curve["batch_std"].fillna(0)',
-            "tests/reporting/test_grid_figures.py",
+            "tests/reporting/test_cosine_figures.py",
         ),
         Fault(
             "a panel has the paper's best points of all budgets",
@@ -164,7 +164,7 @@ OVERLOOKED_FIGURES = [
             "reporting/figures/figure_01.py",
             'panel.plot(best["threshold"], best[f"{truth}_mean"], "o"',
             'panel.plot(best["threshold"], best["batch_mean"], "o"',
-            "tests/reporting/test_grid_figures.py",
+            "tests/reporting/test_cosine_figures.py",
         ),
         Fault(
             "the paper's values over the noise look like ours",
@@ -207,6 +207,27 @@ OVERLOOKED_FIGURES = [
             'sign * first["own_std"]',
             'sign * first["online_std"]',
             "tests/analysis/test_guesses.py",
+        ),
+        Fault(
+            "own data: bars of noise have grids of their own",
+            "reporting/figures/noise_multipliers.py",
+            'set(noise["dataset"]) - {*study.shared_budgets}',
+            'set(noise["dataset"])',
+            "tests/analysis/test_noise.py",
+        ),
+        Fault(
+            "the run's own threshold stands off the line",
+            "reporting/figures/figure_01.py",
+            'np.interp(np.log(at), np.log(curve["threshold"]), mean)',
+            'np.interp(at, curve["threshold"], mean)',
+            "tests/reporting/test_cosine_figures.py",
+        ),
+        Fault(
+            "a run that diverged ends where it began",
+            "reporting/figures/over_steps.py",
+            'drop_duplicates("run_id", keep="last")',
+            'drop_duplicates("run_id", keep="first")',
+            "tests/reporting/test_curves.py",
         ),
     ),
 ]

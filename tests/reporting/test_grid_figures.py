@@ -2,7 +2,6 @@
 
 import io
 import itertools
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,13 +11,10 @@ from PIL import Image
 
 from oso_dp import labels
 from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.measured import read_cosine
 from oso_dp.analysis.noise import against_noise
 from oso_dp.analysis.random_stopping import outcomes
-from oso_dp.errors import OsoError
 from oso_dp.reporting.figures import canvas, every_plan, looks
 from oso_dp.reporting.figures.beyond import beyond_plan
-from oso_dp.reporting.figures.figure_01 import cosine_plans, draw_cosine
 from oso_dp.reporting.figures.figures_03_to_11 import metric_plan
 from oso_dp.reporting.figures.grid import draw_grid, grid_plan
 from oso_dp.reporting.figures.metric_over_noise import draw_against_noise
@@ -187,65 +183,6 @@ def test_both_prices_at_one_budget_are_dots_marked_by_their_rule(store, study):
     assert names == ["all N runs are paid for", "random stopping: the best of about N draws"]
 
 
-def cosines(**more):
-    rows = [
-        {
-            **{"dataset": "mnist", "method": "online", "k": 9, "epsilon": 9.0},
-            **{"learning_rate": 1.0, "noise_multiplier": 0.8, "realisations": 20},
-            **{"step": step, "threshold": c, "run_threshold": 0.1 if step == 100 else None},
-            **{"batch_mean": mean, "batch_std": 0.1, "data_mean": mean / 2, "data_std": 0.1},
-        }
-        for step in (100, 950)
-        for c, mean in ((0.01, 0.1), (1.0, 0.7), (100.0, -0.1))
-    ]
-    return pd.DataFrame([row | more for row in rows])
-
-
-def test_figure_1_has_a_line_per_step_and_marks_the_best_threshold(tmp_path):
-    cosines().to_csv(tmp_path / "cosine.csv", index=False)
-    axes = draw_cosine(read_cosine(tmp_path / "cosine.csv"), "").axes
-    for panel, peak in zip(axes, (0.7, 0.35), strict=True):
-        curves = [line for line in panel.lines if len(line.get_xdata()) == 3]
-        assert [max(curve.get_ydata()) for curve in curves] == [peak, peak]
-        best = [line for line in panel.lines if line.get_marker() == "o"]
-        assert [line.get_xdata()[0] for line in best] == [1.0, 1.0]
-        assert [line.get_ydata()[0] for line in best] == [peak, peak]
-        (own,) = [line for line in panel.lines if line.get_marker() == "D"]
-        assert own.get_xdata()[0] == 0.1
-
-
-def test_figure_1_is_drawn_for_each_noise_from_its_own_rows():
-    calm = cosines(noise_multiplier=0.01).assign(batch_mean=0.9)
-    study = SimpleNamespace(cosine=pd.concat([calm, cosines()]))
-    own, other = cosine_plans(study)
-    assert (own.name, other.name) == ("figure_01", "figure_01_nu0.01")
-    assert "(ν = 0.8)" in own.caption
-    assert "(ν = 0.01)" in other.caption
-    for plan, peak in ((own, 0.7), (other, 0.9)):
-        highest = [max(line.get_ydata()) for line in plan.draw().axes[0].lines]
-        assert max(highest) == pytest.approx(peak)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "not a table of cosines"),
-        ("a,b\n1,2\n", "not a table of cosines"),
-        (cosines(batch_mean=None).to_csv(index=False), "rows or numbers are missing"),
-        (cosines(threshold="x").to_csv(index=False), "not a table of cosines"),
-        (cosines().iloc[:0].to_csv(index=False), "rows or numbers are missing"),
-        (cosines().assign(k=[7, 9] * 3).to_csv(index=False), "more than one run"),
-    ],
-)
-def test_a_file_of_cosines_that_is_none_is_named(tmp_path, content, message):
-    path = tmp_path / "cosine.csv"
-    path.write_text(content)
-    with pytest.raises(OsoError, match=message) as error:
-        read_cosine(path)
-    assert str(path) in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 def test_methods_beyond_the_paper_have_a_figure_of_their_own(paper_store, study):
     paper_store.add(method="magic", values=(0.99,))
     s = study(paper_store)
@@ -340,17 +277,6 @@ def test_bars_over_the_noise_are_deviations():
         (row.source == "paper", round(row.mean - row.std, 9), round(row.mean + row.std, 9))
         for row in cells.itertuples()
     }
-
-
-def test_figure_1s_bands_are_the_deviations_of_their_own_truth():
-    rows = cosines(data_std=0.02)
-    for panel, truth in zip(draw_cosine(rows, "").axes, ("batch", "data"), strict=True):
-        curve = rows[rows["step"] == 100]
-        heights = panel.collections[0].get_paths()[0].vertices[:, 1]
-        mean, std = curve[f"{truth}_mean"], curve[f"{truth}_std"]
-        assert (heights.max(), heights.min()) == pytest.approx(
-            ((mean + std).max(), (mean - std).min())
-        )
 
 
 def test_the_papers_best_stands_in_the_panel_of_its_own_budget():

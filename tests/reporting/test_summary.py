@@ -74,3 +74,14 @@ def test_the_values_are_each_runs_best_over_the_seeds(store, tmp_path, metric, s
         store.add(dataset=dataset, metric=metric, seed=seed, values=values)
     (line,) = [line for line in printed(store.write(tmp_path)).splitlines() if "Online" in line]
     assert said in line
+
+
+def test_noise_and_point_are_those_of_the_value_that_is_shown(store, tmp_path):
+    """The best over all evaluations; another point is better at the last one, with other noise."""
+    for rate, values in ((0.1, (0.9, 0.5)), (1.0, (0.6, 0.8))):
+        store.add(dataset="glyphs", learning_rate=rate, values=values, noise_multiplier=400.0)
+    store.add(dataset="glyphs", epsilon=3.0, learning_rate=10.0, noise_multiplier=900.0)
+    lines = [line for line in printed(store.write(tmp_path)).splitlines() if "Online" in line]
+    assert [re.search(r"(\d+\.000) +(ρ \S+)", line).groups() for line in lines] == [
+        *(("900.000", "ρ 10"), ("400.000", "ρ 0.1"))
+    ]

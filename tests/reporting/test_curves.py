@@ -1,0 +1,28 @@
+"""Learning curves: where a run ended, and what it had reached there."""
+
+import pytest
+
+from oso_dp.analysis.trajectories import trajectories
+from oso_dp.reporting.figures.over_steps import draw_adapted, draw_curves
+
+
+@pytest.mark.parametrize("seen", [1, 2, 4])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_cross_stands_at_a_runs_last_evaluation(seen, turned, make_store, study) -> None:
+    """At its own value, not at the mean over seeds; of each run that diverged one."""
+    store = make_store()
+    store.add(seed=0, values=(0.9,) * 12)
+    ends = []
+    for seed in (1, 2):
+        values = tuple(0.1 * seed + 0.05 * n for n in range(seen))
+        store.add(seed=seed, values=values, diverged_at=50 * seen + 20)
+        ends.append(100 * values[-1])
+    of = study(store)
+    steps = trajectories(of.best_runs, of.evaluations.iloc[:: -1 if turned else 1])
+    (axes,) = draw_curves(steps, "accuracy", "", of.methods).axes
+    crosses = [line for line in axes.lines if line.get_marker() == "X"]
+    assert {line.get_xdata()[0] for line in crosses} == {50 * seen}
+    assert sorted(line.get_ydata()[0] for line in crosses) == pytest.approx(sorted(ends))
+    (adapted,) = draw_adapted(steps, "threshold", "", of.methods).axes
+    at = {line.get_xdata()[0] for line in adapted.lines if line.get_marker() == "X"}
+    assert at == {50 * seen}
