@@ -307,20 +307,6 @@ OVERLOOKED_BOOKS = [
             "tests/cli/test_calibrate.py",
         ),
         Fault(
-            "hours ahead count what is stored",
-            "study/workload.py",
-            "hours=sum(seconds(config, cohort, runs) for runs in left) / 3600",
-            "hours=sum(seconds(config, cohort, runs) for runs in shards) / 3600",
-            "tests/study/test_workload.py",
-        ),
-        Fault(
-            "jobs ahead count those without a run",
-            "study/workload.py",
-            "jobs=sum(bool(runs) for runs in left)",
-            "jobs=len(shards)",
-            "tests/study/test_workload.py",
-        ),
-        Fault(
             "own data: a grid's noise is said to pay for its runs alone",
             "analysis/noise.py",
             'row["grid_size"] = study.shared_budgets.get(row["dataset"], row["grid_size"])',

@@ -140,12 +140,5 @@ OVERLOOKED_PAGES = [
             "if not missing(value) and value < PAPER_EPOCHS}",
             "tests/reporting/test_labels.py",
         ),
-        Fault(
-            "a summary has the point of the last step",
-            "reporting/summary.py",
-            "row.learning_rate, row.threshold, row.quantile",
-            "row.last_learning_rate, row.last_threshold, row.last_quantile",
-            "tests/reporting/test_summary.py",
-        ),
     ),
 ]
