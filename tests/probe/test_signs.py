@@ -14,7 +14,8 @@ from oso_dp.cli.signs import signs as command
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
-from oso_dp.probe.signs import StepSigns, _compare, _Release, signs
+from oso_dp.probe import signs as module
+from oso_dp.probe.signs import StepSigns, signs
 from oso_dp.study.cohort import Run
 from oso_dp.study.plan import read_plan
 from oso_dp.training.loop import train
@@ -122,10 +123,10 @@ def test_each_number_is_of_the_steps_that_it_names() -> None:
         return float(torch.nn.functional.cosine_similarity(one, other, dim=0))
 
     oldest, before, now = (
-        _Release(0.1 * at, 0.2 * at, pair(), pair(), (0.3 * at, 0.5 * at), 0.25 * at)
+        module._Release(0.1 * at, 0.2 * at, pair(), pair(), (0.3 * at, 0.5 * at), 0.25 * at)
         for at in (1, 2, 3)
     )
-    row = _compare(7, [oldest, before, now])
+    row = module._compare(7, [oldest, before, now])
     assert (row.step, row.threshold, row.learning_rate, row.clipped) == pytest.approx(
         (7, 0.3, 0.6, 0.75)
     )

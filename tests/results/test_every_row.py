@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from oso_dp.results.row_claims import _CLAIM, complaint
+from oso_dp.results import row_claims
+from oso_dp.results.row_claims import complaint
 
 from .conftest import STEPS, ledger, run_row
 
@@ -36,4 +37,4 @@ def test_one_wrong_value_is_named_behind_a_row_that_is_right(column: str) -> Non
 
 
 def test_every_column_that_a_claim_rests_on_is_tried() -> None:
-    assert WRONG.keys() == {*_CLAIM}
+    assert WRONG.keys() == {*row_claims._CLAIM}
