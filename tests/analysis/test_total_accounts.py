@@ -10,6 +10,7 @@ from tests.planned_rows import rows_of
 from tests.study.test_own_data import RUNS, STUDY, planned
 
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.analysis.accounts import account, require_within
 from oso_dp.analysis.data_statement import stored_statements
 from oso_dp.errors import OsoError
@@ -185,7 +186,7 @@ def test_the_statement_says_what_was_spent_and_not_what_was_asked_for(plan) -> N
     noise = runs["noise_multiplier"]
     assert (statement.noise_multiplier, statement.steps) == (noise.min(), 9)
     assert noise.min() < noise.max()
-    assert f"({accounts[0].spent:.4g}, 1e-05)-differential privacy" in str(statement)
+    assert f"({epsilon_text(accounts[0].spent)}, 1e-05)-differential privacy" in str(statement)
     assert "the total budget is epsilon 8." in str(statement)
     assert f"noise multiplier {noise.min():.4g}" in str(statement)
 

@@ -178,6 +178,13 @@ _OWN = [
     *of_kind(
         "books",
         Fault(
+            "an epsilon that is stated may be less than was spent",
+            "accounting/said.py",
+            "ROUND_CEILING)",
+            '"ROUND_HALF_UP")',
+            "tests/accounting/test_said.py",
+        ),
+        Fault(
             "own model: the noise is that of the usual delta",
             "private/train.py",
             "training.sampling, training.steps, budget.epsilon, budget.delta, accountant",

@@ -222,8 +222,8 @@ OWN_MODELS = [
     Fault(
         "search: the statement says the training's epsilon of the validation examples",
         "private/statement.py",
-        "noisy scores are used: ({self.validation_epsilon:.4g}",
-        "noisy scores are used: ({self.epsilon:.4g}",
+        "noisy scores are used: ({epsilon_text(self.validation_epsilon)}",
+        "noisy scores are used: ({epsilon_text(self.epsilon)}",
         SAID,
     ),
     Fault(

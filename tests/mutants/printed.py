@@ -147,8 +147,8 @@ ACCOUNTS = of_kind(
     Fault(
         "own data: a statement prints the budget as what was spent",
         "analysis/data_statement.py",
-        "({self.epsilon:.4g}, {self.delta:g})-",
-        "({self.budget:.4g}, {self.delta:g})-",
+        "({epsilon_text(self.epsilon)}, ",
+        "({epsilon_text(self.budget)}, ",
         TOTALS,
     ),
     Fault(

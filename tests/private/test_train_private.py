@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from oso_dp import OsoError
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import Search
 from oso_dp.methods import find_method
 from oso_dp.privacy.mechanism import Mechanism
@@ -184,8 +185,9 @@ def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> N
     so_far = epsilon_of([begun.ledger], 1e-5)
     assert so_far < 2.5
     said = capsys.readouterr().err
-    assert f"stopped at step 5 of 16: these steps cost epsilon {so_far:.4g} of 3, at" in said
-    assert f"the statement's {begun.epsilon:.4g} counts all that were planned" in said
+    cost = f"these steps cost epsilon {epsilon_text(so_far)} of 3, at"
+    assert f"stopped at step 5 of 16: {cost}" in said
+    assert f"the statement's {epsilon_text(begun.epsilon)} counts all that were planned" in said
     assert signal.getsignal(signal.SIGINT) is before
     # The rest, at the same noise but for the last digits, is what it would have been.
     rest = train(after=begun, epochs=11 / 8, **SEEDED)
