@@ -305,4 +305,22 @@ _AUDIT = [
     ),
 ]
 
-OVERLOOKED_EXTREMES = [*_NOISE, *_LAYERS, *_OWN, *_DROP_IN, *_AUDIT]
+_READ = of_kind(
+    "restart",
+    Fault(
+        "a state that was read may have quantiles of any form",
+        "training/restored.py",
+        "same = _form(other) == _form(_first(value, runs))",
+        'same = name == "quantile" or _form(other) == _form(_first(value, runs))',
+        T + "test_restored.py",
+    ),
+    Fault(
+        "a state that was read may have fewer digits",
+        "training/restored.py",
+        "return (value.shape, value.dtype, value.device)",
+        "return (value.shape, value.device)",
+        T + "test_restored.py",
+    ),
+)
+
+OVERLOOKED_EXTREMES = [*_NOISE, *_LAYERS, *_OWN, *_DROP_IN, *_AUDIT, *_READ]
