@@ -198,6 +198,19 @@ def test_one_budget_at_which_guessing_fails_is_enough(store, study):
     assert "k = 4, ε = 3: 0.0 decades [0.0, 0.0]" in rows.loc[("Q5", "mnist"), "evidence"]
 
 
+@pytest.mark.parametrize("case", ["wide", "none"])
+@pytest.mark.parametrize("ran", [2, 3])
+def test_a_part_of_the_guesses_decides_nothing(case, ran, store, study):
+    """Those that were not run might win, too; and two far apart are no range."""
+    fill(store, VERDICTS[case][0][:ran], SEARCH)
+    rows = judged(study(store)).set_index(["claim", "dataset"])
+    assert rows.loc[("Q5", "mnist"), "verdict_best"] == UNDECIDED
+    assert rows.loc[("Q5", "mnist"), "evidence"].endswith(f", of {ran} guesses only")
+    fill(store, VERDICTS["none"][0], SEARCH, epsilon=3.0)  # a whole grid beside it does
+    rows = judged(study(store)).set_index(["claim", "dataset"])
+    assert rows.loc[("Q5", "mnist"), "verdict_best"] == FAILS
+
+
 def test_a_single_guess_has_no_range_and_no_figure(store, study):
     """A default, or a method that has nothing to guess."""
     fill(store, CLEAR, SEARCH)

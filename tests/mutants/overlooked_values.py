@@ -210,5 +210,12 @@ OVERLOOKED_VALUES = [
             '"right": (seen > 0) == (true > 0),',
             "tests/analysis/test_steering.py",
         ),
+        Fault(
+            "a part of the guesses decides how wide a good guess is",
+            "analysis/guesses.py",
+            'whole = (rows["guesses"] >= rows["own_grid_size"])',
+            'whole = (rows["guesses"] >= 2)',
+            "tests/analysis/test_guesses.py",
+        ),
     ),
 ]

@@ -190,7 +190,8 @@ def _decades(cell: pd.DataFrame, won: pd.Series, axis: str) -> float:
 def wide_guesses(method: str, decades: float) -> Judge:
     """That guesses of rho over so many decades beat the best of the method's own search.
 
-    At each k and epsilon that has both: surely at all of them, or at one not even possibly.
+    At each k and epsilon that has both: surely at all of them, or at one not even possibly. Where a
+    part of a grid was guessed, its others might win, too: that decides nothing.
     """
 
     def judge(evidence: Evidence, dataset: str) -> Finding:
@@ -204,14 +205,16 @@ def wide_guesses(method: str, decades: float) -> Judge:
         surely, possibly = (
             rows[f"own_learning_rate_decades_{how}"] for how in ("surely", "possibly")
         )
-        verdict = HOLDS if (surely >= decades).all() else UNDECIDED
-        if (possibly < decades).any():
+        whole = (rows["guesses"] >= rows["own_grid_size"]).fillna(False).astype(bool)
+        verdict = HOLDS if (whole & (surely >= decades)).all() else UNDECIDED
+        if (whole & (possibly < decades)).any():
             verdict = FAILS
         text = "; ".join(
             f"k = {row['k']}, ε = {row['epsilon']:g}: {row['own_learning_rate_decades_beat']:.1f} "
             f"decades [{row['own_learning_rate_decades_surely']:.1f}, "
             f"{row['own_learning_rate_decades_possibly']:.1f}]"
-            for row in rows.to_dict("records")
+            + ("" if all_ran else f", of {row['guesses']} guesses only")
+            for row, all_ran in zip(rows.to_dict("records"), whole, strict=True)
         )
         numbers = {"low": float(surely.min()), "high": float(possibly.max()), "margin": decades}
         return Finding(verdict, text, {**numbers, "grids": len(rows)})
