@@ -257,3 +257,13 @@ def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, stu
         heights = band.get_patch_transform().transform(band.get_path().vertices)[:, 1]
         half = {"online": 1, "auto_s": 3}[method]
         assert (heights.min(), heights.max()) == pytest.approx((own - half, own + half))
+
+
+def test_the_best_guess_is_seen_however_far_behind_the_search_it_is(store, study):
+    """As long as only the low end of a grid was guessed, for one."""
+    fill(store, [[0.30, 0.31], [0.40, 0.41]], SEARCH)
+    one = study(store)
+    (plan,) = [plan for plan in every_plan(one) if plan.kind == "no_search"]
+    for axes in plan.draw().axes:
+        low, high = axes.get_ylim()
+        assert low <= 40.5 <= high

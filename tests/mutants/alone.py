@@ -113,8 +113,8 @@ ALONE = [
         Fault(
             "the question holds where it holds at one budget",
             _GUESSES,
-            "(surely >= decades).all()",
-            "(surely >= decades).any()",
+            "(surely >= decades)).all()",
+            "(surely >= decades)).any()",
             GUESSES,
         ),
         Fault(

@@ -137,6 +137,7 @@ def _cut(axes: Axes, rows: pd.DataFrame) -> None:
     if searched.empty:
         return
     top = max((rows["mean"] + rows["std"].fillna(0)).max(), searched.max())
-    height = max(top - searched.min(), _LEAST)
+    least = min(searched.min(), rows["mean"].max())  # the best guess is seen, however far behind
+    height = max(top - least, _LEAST)
     low, _ = axes.get_ylim()
-    axes.set_ylim(max(low, searched.min() - _DEPTH * height), top + 0.2 * height)
+    axes.set_ylim(max(low, least - _DEPTH * height), top + 0.2 * height)
