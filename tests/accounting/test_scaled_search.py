@@ -79,11 +79,11 @@ def test_parts_of_the_same_noise_are_all_counted() -> None:
 
 
 def test_by_losses_it_needs_less_noise() -> None:
-    one = search(2, steps=20)
-    noise = one.noise_multipliers(3.0, DELTA, "pld")
-    assert all(nu < more for nu, more in zip(noise, one.noise_multipliers(3.0, DELTA), strict=True))
-    assert 3 * (1 - 1e-3) <= composed(PLDAccountant, noise, 2, 20) <= 3
-    assert one.cost(noise, DELTA, "pld") == pytest.approx(3, rel=1e-3)
+    one = search(9, steps=100)
+    noise = one.noise_multipliers(1.0, DELTA, "pld")
+    assert all(nu < more for nu, more in zip(noise, one.noise_multipliers(1.0, DELTA), strict=True))
+    assert 1 - 1e-3 <= composed(PLDAccountant, noise, 9, 100) <= 1
+    assert one.cost(noise, DELTA, "pld") == pytest.approx(1, rel=1e-3)
 
 
 def test_the_way_back() -> None:

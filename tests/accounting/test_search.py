@@ -223,8 +223,8 @@ def test_a_large_delta_covers_much_noise_whole_and_the_least_is_still_found(
 ) -> None:
     """Where the search begins, epsilon is zero, which has no logarithm."""
     asked = []
-    cost = Search._cost
-    monkeypatch.setattr(Search, "_cost", lambda *at: (asked.append(at[1]), cost(*at))[1])
+    event = Search._event
+    monkeypatch.setattr(Search, "_event", lambda self, nu: (asked.append(nu), event(self, nu))[1])
     search = Search(PoissonSampling(0.01), 10, 2)
     assert search.epsilon(4.0, delta) == 0
     nu = search.noise_multiplier(0.5, delta)

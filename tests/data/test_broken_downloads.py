@@ -90,7 +90,9 @@ def test_after_a_bad_mirror_a_good_one_is_used_and_no_part_is_left(bad, tmp_path
     with serving(CONTENT, bad, server.sound) as mirrors:
         fetched = obtain(source_at(*mirrors.urls), None, tmp_path)
     assert contents(fetched) == kept(tmp_path) == {"big": CONTENT}
-    assert mirrors.asked[-1] == (1, 0)
+    # In any order: whom a client no longer waits for may note its question late.
+    assert mirrors.asked.count((1, 0)) == 1
+    assert mirrors.asked[0][0] == 0
 
 
 # Resumed

@@ -119,8 +119,8 @@ PRICE = [
     Fault(
         "pld's accountant has a relation of its own, not the sampling's",
         "accounting/accountants.py",
-        "return PLDAccountant(neighboring_relation=sampling.relation)",
-        "return PLDAccountant()",
+        "return PLDAccountant(sampling.relation, value_discretization_interval=_PLD_STEPS[name])",
+        "return PLDAccountant(value_discretization_interval=_PLD_STEPS[name])",
         A + "test_accountants.py",
     ).of("books"),
     Fault(
@@ -181,10 +181,24 @@ PRICE = [
     ),
     Fault(
         "the noise is a little less than the least that meets the budget",
-        "accounting/search.py",
-        "        return math.exp(log_nu)\n",
-        "        return math.exp(log_nu - 1e-6)\n",
+        "accounting/least_noise.py",
+        "    return math.exp(root)\n",
+        "    return math.exp(root - 1e-6)\n",
         A + "test_search.py",
+    ).of("books"),
+    Fault(
+        "of two noises beside the least the smaller one is taken",
+        "accounting/least_noise.py",
+        "    while too_much(root) > 0:  # Brent's root may lie on either side\n",
+        "    while too_much(root) > 1e-3 * epsilon:\n",
+        A + "test_least_noise.py",
+    ).of("books"),
+    Fault(
+        "a noise far below what was begun with is never found",
+        "accounting/least_noise.py",
+        "    while too_much(low) <= 0 and low > _LEAST:\n",
+        "    if too_much(low) <= 0 and low > _LEAST:\n",
+        A + "test_least_noise.py",
     ).of("books"),
     Fault(
         "the plan pays for the runs that are asked for, not for the grid",

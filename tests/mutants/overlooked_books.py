@@ -147,9 +147,8 @@ OVERLOOKED_BOOKS = [
         Fault(
             "noise is looked for at a delta of 1e-7 at least",
             "accounting/search.py",
-            "                epsilon,\n                delta,\n                calibration",
-            "                epsilon,\n                max(delta, 1e-7),\n"
-            "                calibration",
+            "noise_multiplier)).get_epsilon(delta))\n\n        return cost",
+            "noise_multiplier)).get_epsilon(max(delta, 1e-7)))\n\n        return cost",
             A + "test_books_exact.py",
         ),
         Fault(

@@ -12,7 +12,7 @@ import logging
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
@@ -26,8 +26,6 @@ from oso_dp.privacy.sampling import PoissonSampling
 if TYPE_CHECKING:
     from dp_accounting import DpEvent, PrivacyAccountant
 
-    Fresh = Callable[[], PrivacyAccountant]
-
 _WHOLE_ORDERS = [
     *map(float, range(2, 12)),
     14.0,
@@ -38,6 +36,7 @@ _WHOLE_ORDERS = [
     48.0,
     63.0,
 ]  # some of dp_accounting's own
+_PLD_STEPS = {"pld": 1e-4, "pld_quick": 1e-3}  # of privacy losses; the first is dp_accounting's own
 
 
 def epsilon_of(ledgers: Iterable[Ledger], delta: float, accountant: str = "rdp") -> float:
@@ -73,17 +72,18 @@ def fresh_accountant(
     """dp_accounting's, rdp or pld, for the neighbouring relation of the sampling scheme.
 
     orders: those that rdp looks at (None: all of its own); fewer give an upper bound on epsilon.
-    rdp_quick: RDP at some whole orders, in a twentieth of its time.
+    rdp_quick: RDP at some whole orders, in a twentieth of its time. pld_quick: PLD in steps ten
+    times as coarse, in about a tenth of its time.
     """
     if name in ("rdp", "rdp_quick"):
         from oso_dp.privacy.dp_events import RdpAccountant
 
         orders = _WHOLE_ORDERS if name == "rdp_quick" else orders
         return RdpAccountant(orders, neighboring_relation=sampling.relation)
-    if name == "pld":
+    if name in _PLD_STEPS:
         from dp_accounting.pld import PLDAccountant
 
-        return PLDAccountant(neighboring_relation=sampling.relation)
+        return PLDAccountant(sampling.relation, value_discretization_interval=_PLD_STEPS[name])
     raise OsoError(f"accountant {name!r}: not known; allowed are rdp, pld")
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from oso_dp.accounting.accountants import (
@@ -23,6 +23,7 @@ from oso_dp.accounting.accountants import (
     orders_around,
     quiet,
 )
+from oso_dp.accounting.least_noise import LARGEST_NOISE, SMALLEST_NOISE, least_noise
 from oso_dp.accounting.tuning import COMPOSITION, OF_ONE_NOISE, RANDOM_STOPPING, SINGLE
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event
@@ -31,11 +32,8 @@ from oso_dp.privacy.sampling import PoissonSampling
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from oso_dp.accounting.accountants import Fresh
-
 # The distribution of the number of runs, as a truncated negative binomial's shape.
 SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
-SMALLEST_NOISE, _LARGEST = 0.05, 1e4  # noise multipliers between which the search looks
 _MOST = 10**9  # steps, runs
 _MOST_FOR_PLD = 200.0  # epsilon
 _MOST_STEPS_FOR_PLD = 2 * 10**6  # of all runs
@@ -79,9 +77,10 @@ class Search:
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
         """Epsilon at delta of the whole search when each step's sums together have nu."""
         check_delta(delta)
-        if not SMALLEST_NOISE <= noise_multiplier <= _LARGEST:
+        if not SMALLEST_NOISE <= noise_multiplier <= LARGEST_NOISE:
             raise OsoError(
-                f"noise multiplier {noise_multiplier:g}: must be {SMALLEST_NOISE:g} to {_LARGEST:g}"
+                f"noise multiplier {noise_multiplier:g}: must be {SMALLEST_NOISE:g} to "
+                f"{LARGEST_NOISE:g}"
             )
         event = self._event(noise_multiplier)
         if accountant == "pld":
@@ -103,83 +102,53 @@ class Search:
             self._check_pld(epsilon)
 
         tolerance = tolerance or _TOLERANCE[accountant]
-        fresh = partial(fresh_accountant, accountant, self.sampling)
-        if accountant != "rdp":
-            high = self.noise_multiplier(epsilon, delta, "rdp", 1e-3)
-            while high < _LARGEST and self._cost(fresh, high, delta) > epsilon:
-                high *= 1.1  # it rounds, on the safe side, and may ask for more than RDP
-            return self._least(fresh, epsilon, delta, high, tolerance)
-
-        quick = partial(fresh_accountant, "rdp_quick", self.sampling)
-        most, least = (self._cost(quick, nu, delta) for nu in (SMALLEST_NOISE, _LARGEST))
-        if not least <= epsilon < most:
-            return self._least(fresh, epsilon, delta, None, tolerance)
-        near = self._calibrated(quick, epsilon, delta, SMALLEST_NOISE, _LARGEST, 1e-3)
-        if self.tuning_accounting != RANDOM_STOPPING:  # which looks at all orders together
-            few = orders_around(self._best_order(quick, near, delta))
-            at_few = partial(fresh_accountant, "rdp", self.sampling, few)
-            nu = self._least(at_few, epsilon, delta, 1.01 * near, tolerance)
-            far = partial(fresh_accountant, "rdp", self.sampling, orders_apart())
-            enough = self._cost(far, 0.99 * nu, delta) <= epsilon
-            if not enough and few[0] < self._best_order(at_few, nu, delta) < few[-1]:
-                return nu
-        return self._least(fresh, epsilon, delta, 1.01 * near, tolerance)
-
-    def _least(
-        self, fresh: Fresh, epsilon: float, delta: float, high: float | None, tolerance: float
-    ) -> float:
-        """The least nu by this accountant, from ends that lie near each other.
-
-        Each look at an accountant takes its time, and PLD's takes minutes where there is almost no
-        noise. So `high`, a noise that is a little more than enough, comes from a quicker one: RDP
-        instead of PLD, RDP at whole orders instead of RDP. OsoError if no noise is within reach.
-        """
-        low = SMALLEST_NOISE
-        if high is not None:
-            low = min(high, _LARGEST) / 1.1
-            while low > SMALLEST_NOISE and self._cost(fresh, low, delta) <= epsilon:
-                low /= 1.1
-        low, high = max(low, SMALLEST_NOISE), min(high or _LARGEST, _LARGEST)
-        if low == SMALLEST_NOISE or high == _LARGEST:
-            most, least = (self._cost(fresh, nu, delta) for nu in (low, high))
-            if not least <= epsilon < most:
-                raise OsoError(
-                    f"epsilon {epsilon:g}: no noise multiplier between {SMALLEST_NOISE:g} and "
-                    f"{_LARGEST:g} meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
-                )
-        return self._calibrated(fresh, epsilon, delta, low, high, tolerance)
-
-    def _calibrated(
-        self,
-        fresh: Fresh,
-        epsilon: float,
-        delta: float,
-        low: float,
-        high: float,
-        tolerance: float,
-    ) -> float:
-        """By dp_accounting, in logarithms, so that the tolerance is relative."""
-        from oso_dp.privacy.dp_events import mechanism_calibration as calibration
-
-        with quiet():
-            log_nu = calibration.calibrate_dp_mechanism(
-                fresh,
-                lambda log_nu: self._event(math.exp(log_nu)),
-                epsilon,
-                delta,
-                calibration.ExplicitBracketInterval(math.log(low), math.log(high)),
-                tol=tolerance,
+        if accountant == "rdp":
+            nu = self._by_rdp(epsilon, delta, tolerance)
+        else:
+            rdp = self.noise_multiplier(epsilon, delta, "rdp", 1e-3)
+            near = least_noise(self._costs(f"{accountant}_quick", delta), epsilon, 1e-4, rdp)
+            nu = least_noise(self._costs(accountant, delta), epsilon, tolerance, near or rdp)
+        if nu is None:
+            raise OsoError(
+                f"epsilon {epsilon:g}: no noise multiplier between {SMALLEST_NOISE:g} and "
+                f"{LARGEST_NOISE:g} meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
             )
-        return math.exp(log_nu)
+        return nu
 
-    def _cost(self, fresh: Fresh, noise_multiplier: float, delta: float) -> float:
-        with quiet():
-            return float(fresh().compose(self._event(noise_multiplier)).get_epsilon(delta))
+    def _by_rdp(self, epsilon: float, delta: float, tolerance: float) -> float | None:
+        """The least nu, from looks at few orders where they say the same as all of them."""
+        at_all = self._costs("rdp", delta)
+        near = least_noise(self._costs("rdp_quick", delta), epsilon, 1e-3)
+        if near is None:
+            return least_noise(at_all, epsilon, tolerance)
+        if self.tuning_accounting != RANDOM_STOPPING:  # which looks at all orders together
+            few = orders_around(self._best_order("rdp_quick", near, delta))
+            nu = least_noise(self._costs("rdp", delta, few), epsilon, tolerance, near)
+            if nu is not None:
+                enough = self._costs("rdp", delta, orders_apart())(0.99 * nu) <= epsilon
+                best = self._best_order("rdp", nu, delta, few)
+                if not enough and few[0] < best < few[-1]:
+                    return nu
+        return least_noise(at_all, epsilon, tolerance, near)
 
-    def _best_order(self, fresh: Fresh, noise_multiplier: float, delta: float) -> float:
+    def _costs(
+        self, accountant: str, delta: float, orders: Sequence[float] | None = None
+    ) -> Callable[[float], float]:
+        """Epsilon of a noise multiplier, by this accountant."""
+
+        def cost(noise_multiplier: float) -> float:
+            with quiet():
+                spent = fresh_accountant(accountant, self.sampling, orders)
+                return float(spent.compose(self._event(noise_multiplier)).get_epsilon(delta))
+
+        return cost
+
+    def _best_order(
+        self, accountant: str, nu: float, delta: float, orders: Sequence[float] | None = None
+    ) -> float:
         """The Rényi order that gives epsilon."""
         with quiet():
-            spent = fresh().compose(self._event(noise_multiplier))
+            spent = fresh_accountant(accountant, self.sampling, orders).compose(self._event(nu))
             return float(spent.get_epsilon_and_optimal_order(delta)[1])
 
     def _event(self, noise_multiplier: float) -> DpEvent:

@@ -71,6 +71,10 @@ def outcomes(study: Study) -> pd.DataFrame:
     the runs' noise was bought for, and there is no value without one. seeds: under random stopping,
     those that every point with a value has.
     """
+    return study.once("random stopping", lambda: _outcomes(study))
+
+
+def _outcomes(study: Study) -> pd.DataFrame:
     values = study.values
     stopped = values[values["selection"] == RANDOM_STOPPING]
     if stopped.empty:

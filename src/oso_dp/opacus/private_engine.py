@@ -12,8 +12,9 @@ from opacus.accountants.utils import get_noise_multiplier
 from torch import nn
 from torch.utils.data import DataLoader
 
+from oso_dp.accounting.least_noise import SMALLEST_NOISE
 from oso_dp.accounting.said import epsilon_text
-from oso_dp.accounting.search import SMALLEST_NOISE, Search
+from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.given import check_number, settings_of

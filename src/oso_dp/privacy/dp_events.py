@@ -27,13 +27,12 @@ def _without_initialisation(package: str) -> Iterator[None]:
 
 
 with _without_initialisation("dp_accounting"):
-    from dp_accounting import dp_event, mechanism_calibration, privacy_accountant
+    from dp_accounting import dp_event, privacy_accountant
     from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
 __all__ = [
     "RdpAccountant",
     "compute_epsilon",
     "dp_event",
-    "mechanism_calibration",
     "privacy_accountant",
 ]
