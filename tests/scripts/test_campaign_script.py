@@ -15,7 +15,7 @@ from oso_dp.results.read import read_results
 def clone(repo, tmp_path):
     """The last commit, with this environment as its .venv and the script as it is now."""
     place = tmp_path / "clone"
-    subprocess.run(["git", "clone", "-q", "--no-local", str(repo), str(place)], check=True)
+    subprocess.run(["git", "clone", "-q", str(repo), str(place)], check=True)
     shutil.copy(repo / "scripts" / "campaign", place / "scripts" / "campaign")
     python = place / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
