@@ -70,6 +70,26 @@ def test_page_needs_nothing_but_itself(which, request):
 
 
 @pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])
+def test_cells_that_are_no_plain_numbers_say_what_they_are_sorted_by(which, request):
+    """In a browser a column of plain numbers is sorted as numbers, any other as text."""
+    source = (request.getfixturevalue(which) / "index.html").read_text(encoding="utf-8")
+    tables = re.findall(r'<table class="sort">.*?</table>', source, re.S)
+    said = 0
+    for table in tables:
+        rows = re.findall(r"<tr[^>]*>((?:<td.*?</td>)+)</tr>", table)
+        for column in zip(*(re.findall(r"<td(.*?)>(.*?)</td>", row) for row in rows), strict=True):
+            numbers = [re.match(r"[+−-]?\d[\d,]*(\.\d+)?(e[+-]?\d+)?", text) for _, text in column]
+            plain = all(re.fullmatch(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", text) for _, text in column)
+            for (look, _), number in zip(column, numbers, strict=True):
+                order = re.search(r'data-order="(.*?)"', look)
+                assert (order is None) == (plain or number is None)
+                if order and number:
+                    assert order[1] == number[0].replace("−", "-").replace(",", "")
+                    said += 1
+    assert said
+
+
+@pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])
 def test_links_lead_to_files_beside_the_page_to_its_own_parts_and_to_the_paper(which, request):
     report = request.getfixturevalue(which)
     checker, _ = read(report)

@@ -6,6 +6,7 @@ from importlib.resources import files
 from urllib.parse import quote
 
 import jinja2
+import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import evidence, verdicts
@@ -136,6 +137,7 @@ def _environment() -> jinja2.Environment:
     environment.filters["cell"] = text
     environment.filters["headings"] = headings
     environment.filters["look"] = _look
+    environment.filters["numbered"] = _numbered
     environment.filters["order"] = _order
     environment.filters["svg_link"] = _svg_link
     return environment
@@ -171,6 +173,14 @@ _LOOKS = {
     evidence.HOLDS: "yes",
     evidence.FAILS: "no",
 }
+
+
+def _numbered(printed: pd.DataFrame) -> list[int]:
+    """The columns whose cells say what they are sorted by; plain numbers say so themselves."""
+    columns = [map(text, printed.iloc[:, place]) for place in range(printed.shape[1])]
+    return [
+        place for place, cells in enumerate(columns) if any(_order(cell) != cell for cell in cells)
+    ]
 
 
 def _order(cell: str) -> str:
