@@ -31,19 +31,30 @@ def drawn(points: int) -> bytes:
 
 
 def seen(svg: bytes) -> list[tuple]:
-    """Of each element in its order: kind, style with what its groups say, rest, numbers."""
+    """Of each element in its order: kind, style with what its groups say, rest, numbers.
+
+    A class is told as its rule, a name as the number of those before it.
+    """
     elements = []
+    names: dict[str, str] = {}
+    rules = dict(re.findall(r"\.(\w+)\{(.*?)\}", svg.decode()))
+
+    def known(value: str | None) -> str | None:
+        name = re.fullmatch(r"(?:#|url\(#)?([^)]+)\)?", value or "")
+        return names.setdefault(name[1], str(len(names))) if name else None
 
     def walk(element: ElementTree.Element, style: str) -> None:
-        own = element.get("style", style).replace("; ", ";").replace(": ", ":")
+        said = rules[element.get("class", "")] if element.get("class") else style
+        own = element.get("style", said).replace("; ", ";").replace(": ", ":")
         tag = element.tag.partition("}")[2]
         if tag not in ("g", "svg", "defs", "metadata"):
             numbers = re.findall(
                 r"-?\d+\.?\d*", " ".join(element.get(k, "") for k in ("d", "x", "y"))
             )
-            rest = [element.get(k) for k in (LINK, "clip-path", "transform", "id")]
-            rest = [None if (one or "").startswith("rotate(-0 ") else one for one in rest]
-            text = (element.text or "").strip()
+            rest = [known(element.get(k)) for k in (LINK, "clip-path", "id")]
+            turned = element.get("transform") or ""
+            rest.append(None if turned.startswith("rotate(-0 ") else turned or None)
+            text = re.sub(r"\.s\d+\{.*\}", "", (element.text or "").strip())
             elements.append((tag, own, *rest, text, [float(n) for n in numbers]))
         for child in element:
             walk(child, own if tag == "g" else "")
@@ -60,10 +71,15 @@ def test_nothing_that_is_seen_changes(points: int) -> None:
     for (*one, places), (*other, close) in zip(seen(whole), seen(less), strict=True):
         assert one == other
         assert places == pytest.approx(close, abs=0.1)
-    assert re.findall(b'clip-path="[^"]*"', whole) == re.findall(b'clip-path="[^"]*"', less)
+    assert whole.count(b' clip-path="') == less.count(b' clip-path="')
+
+
+def test_each_name_is_one_part_s_alone() -> None:
+    names = re.findall(b' id="(.*?)"', smaller(drawn(5)))
+    assert len(set(names)) == len(names) > 3
 
 
 def test_much_is_left_out() -> None:
     whole = drawn(200)
-    assert len(smaller(whole)) < 0.6 * len(whole)
+    assert len(smaller(whole)) < 0.5 * len(whole)
     assert smaller(smaller(whole)) == smaller(whole)
