@@ -1,0 +1,219 @@
+"""The rules of the workflow, read as text: what each command is given, and what waits for what."""
+
+import re
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.study.conftest import BASE
+from tests.workflow.test_quoting import shell_commands
+
+from oso_dp.study.config import parse_config
+from oso_dp.study.expand import cohorts
+
+# Of each command of a rule, where the value of each option comes from.
+GIVEN = {
+    "budget": [{"--config": "-", "--output": "output"}],
+    "data": [{"--output": "output"}],
+    "train": [
+        {
+            "--plan": "input.plan",
+            "--cohort": "wildcards.cohort",
+            "--shard": "wildcards.shard",
+            "--data": "input.data",
+            "--output": "params.folder",
+            "--store": "params.store",
+            "--threads": "threads",
+        }
+    ],
+    "collect": [{"--store": "params.store", "--plan": "input.plan"}],
+    "account": [{"--output": "output"}],
+    "report_page": [{"--results": "params.store", "--output": "params.folder"}],
+    "publish": [{"--output": "params.target"}],
+    "cosine": [
+        {
+            "--plan": "input.plan",
+            "--cohort": "params.cohort",
+            "--data": "input.data",
+            "--output": "output",
+            "--threads": "threads",
+        }
+    ],
+    "signs": [
+        {
+            "--plan": "input.plan",
+            "--cohort": f"params.{dataset}",
+            "--learning-rate": "1",
+            "--data": f"input.{dataset}",
+            "--output": "output",
+            "--steps": "params.steps",
+            "--threads": "threads",
+        }
+        for dataset in ("mnist", "fashion_mnist")
+    ],
+}
+# What stands in a command without an option's name.
+ALONE = {
+    "data": {"params.dataset", "params.options"},
+    "collect": {"params.parts", "params.data"},
+    "account": {"params.store", "params.plans"},
+    "report_page": {"params.plans"},
+    "publish": {"params.source"},
+}
+NEEDS = {
+    "budget": [],
+    "data": [],
+    "train": ["plan.json", "data_file"],
+    "collect": ['part / "runs.parquet"', 'part / "evaluations.parquet"', "plan.json", "words"],
+    "account": ["collected.txt", "plan.json"],
+    "report_page": ["accounting.csv", "plan.json"],
+    "publish": ["report/index.html"],
+    "cosine": ["plan.json", "build/data/mnist.npz"],
+    "signs": ["plan.json", "build/data/mnist.npz", "build/data/fashion_mnist.npz"],
+}
+
+
+@pytest.fixture(scope="module")
+def rules(repo) -> dict[str, str]:
+    """The text of each rule, by its name."""
+    found = {}
+    for path in sorted((repo / "workflow/rules").glob("*.smk")):
+        for text in re.split(r"^(?=rule )", path.read_text(), flags=re.M)[1:]:
+            found[re.match(r"rule (\w+):", text)[1]] = text
+    return found
+
+
+def part(rule: str, name: str) -> str:
+    found = re.search(rf"^    {name}:\n((?:        .*\n)+)", rule, re.M)
+    return found[1] if found else ""
+
+
+def commands(rule: str, tmp_path: Path) -> list[list[str]]:
+    """The words of each `oso` command of a rule."""
+    path = tmp_path / "rule.smk"
+    path.write_text(rule)
+    text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', shell_commands(path)))
+    calls = re.findall(r"\boso (.*?)(?= > | 2> | && | \) |$)", text)
+    return [shlex.split(call) for call in calls]
+
+
+def test_every_rule_is_looked_at(rules) -> None:
+    assert rules.keys() == GIVEN.keys() == NEEDS.keys()
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_each_option_of_a_rules_command_has_its_own_value(rules, tmp_path, name: str) -> None:
+    """A training of another shard, cohort or plan would end well, and be another study's."""
+    found, alone = [], set()
+    for _, *words in commands(rules[name], tmp_path):
+        values = [re.sub(r"^\{(.*):q\}$", r"\1", word) for word in words]
+        given = {}
+        while values:
+            word = values.pop(0)
+            if word == "--new-store":
+                continue
+            if word.startswith("--"):
+                given[word] = values.pop(0)
+            else:
+                alone.add(word)
+        found.append(given)
+    assert found == GIVEN[name]
+    assert alone == ALONE.get(name, set())
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_each_rule_waits_for_what_it_rests_on(rules, name: str) -> None:
+    """A report, above all, for the accounts: where a grid exceeds its budget there is none."""
+    inputs = part(rules[name], "input")
+    assert bool(inputs) == bool(NEEDS[name])
+    for needed in NEEDS[name]:
+        assert needed in inputs
+
+
+def test_no_command_forgives_an_error(repo, rules) -> None:
+    for name, rule in rules.items():
+        assert not re.search(r"\|\||; |\btrue\b|set \+", part(rule, "shell")), name
+    common = (repo / "workflow/rules/common.smk").read_text()
+    assert 'shell.prefix(\n    "set -euo pipefail; "' in common
+
+
+def test_the_whole_study_is_collected_and_published(repo) -> None:
+    target = (repo / "Snakefile").read_text().partition("rule all:")[2]
+    assert 'BUILD / "collected.txt"' in target
+    assert 'BUILD / "published.txt"' in target
+
+
+@pytest.fixture
+def common(repo):
+    """The functions that the rules share, with a study of two jobs per cohort; by name."""
+    study = parse_config({**BASE, "granularities": [5, 9], "runs_per_job": 7}, "x")
+    every = {cohort.name: cohort for cohort in cohorts(study)}
+    text = (repo / "workflow/rules/common.smk").read_text()
+    names = {"Path": Path, "STUDY": study, "COHORTS": every, "STORED": set()}
+    names |= {"BUILD": Path("build/test"), "LOGS": Path("build/test/logs"), "STORE": Path("kept")}
+    for function in re.findall(r"^def .*?(?=^\S|\Z)", text, flags=re.M | re.S):
+        exec(function, names)
+    return SimpleNamespace(names=names, **{key: names[key] for key in ("STUDY", "COHORTS")})
+
+
+def test_every_run_is_in_one_job_and_every_job_is_collected(common) -> None:
+    parts = common.names["all_parts"]()
+    trained = []
+    for folder in parts:
+        assert folder.parts[:3] == ("build", "test", "parts")
+        shard = folder.name.removeprefix("shard")
+        wildcards = SimpleNamespace(cohort=folder.parent.name, shard=shard)
+        trained += [run.run_id for run in common.names["shard_runs"](wildcards)]
+    expected = [run.run_id for one in common.COHORTS.values() for run in one.runs]
+    assert sorted(trained) == sorted(expected)
+    assert len(parts) > len(common.COHORTS)
+
+
+def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None:
+    asked = []
+
+    def minutes(study, cohort, runs):
+        asked.append((study, cohort.name, [run.run_id for run in runs]))
+        return 5
+
+    common.names["minutes"] = minutes
+    name, cohort = next(iter(common.COHORTS.items()))
+    ids = [run.run_id for run in cohort.shards(7)[1]]
+    common.names["STORED"].add(ids[0])
+    assert common.names["job_minutes"](SimpleNamespace(cohort=name, shard="1")) == 5
+    assert asked == [(common.STUDY, name, ids[1:])]
+
+
+def test_accounts_and_report_know_the_stores_plans_and_the_studys(common) -> None:
+    common.names["plans_of"] = lambda store: [store / "plan.json"]
+    given = common.names["plans"](None, SimpleNamespace(plan="build/test/plan.json"))
+    assert given == ["--plan=kept/plan.json", "--plan=build/test/plan.json"]
+
+
+def test_what_is_looked_at_is_onlines_largest_grid_and_budget(common) -> None:
+    assert common.names["online_on"]("mnist") == "mnist.online.k9.eps9"
+
+
+def test_hours_ahead_are_those_of_each_job(common) -> None:
+    """Over all jobs, those of the whole study; where half is stored, of the other half."""
+    made = []
+    job = SimpleNamespace(ahead=lambda *facts: made.append((*facts, "ahead")))
+    common.names["Job"] = type("Job", (), {"__new__": lambda cls, *facts: made.append(facts)})
+    common.names["Job"].ahead = job.ahead
+    common.names["seconds"] = lambda study, cohort, runs: 3600.0 * len(runs)
+    name = next(iter(common.COHORTS))
+    first = SimpleNamespace(
+        rule=SimpleNamespace(name="train"),
+        output=SimpleNamespace(runs=f"build/test/parts/{name}/shard0/runs.parquet"),
+    )
+    dag = SimpleNamespace(needrun_jobs=lambda: [first])
+    common.names["workflow"] = SimpleNamespace(dag=dag)
+    list(common.names["training_jobs"]())
+    runs = sum(len(cohort.runs) for cohort in common.COHORTS.values())
+    assert sum(hours for hours, *_ in made) == runs
+    assert [part for _, part, _, *ahead in made if ahead] == [
+        Path(f"build/test/parts/{name}/shard0")
+    ]
+    logs = {log for _, _, log, *_ in made}
+    assert len(logs) == len(made) == len(common.names["all_parts"]())
