@@ -1,14 +1,17 @@
-"""Which stored rows can be trained again at all."""
+"""Which stored rows can be trained again at all, how many of them, and on how many threads."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import torch
 from tests.planned_rows import rows_of
 from tests.study.test_own_data import planned as own_study
 
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.plan import Plan, make_plan
+from oso_dp.verification import again
 from oso_dp.verification.again import repeatable
 
 
@@ -32,3 +35,48 @@ def test_data_of_ones_own_are_not_here_to_train_on(offer) -> None:
     plan = own_study(randomness="seeded")
     assert all(cohort.public for cohort in plan.cohorts)
     assert repeatable(pd.DataFrame(rows_of(plan)["runs"])) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "threads"),
+    [("a CPU (1 thread)", 1), ("a CPU (3 threads)", 3), ("a CPU (12 threads)", 12), ("a GPU", 1)],
+)
+def test_a_run_has_its_threads_of_the_first_time(device, threads, monkeypatch) -> None:
+    """With others its sums are added in another order: bits that should be equal are not."""
+    seen = []
+
+    def train(one, arrays, columns, times=1.0):
+        seen.append(torch.get_num_threads())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(again, "_trained", train)
+    now = [1]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
+    one = SimpleNamespace(row={"device": device})
+    with pytest.raises(KeyboardInterrupt):
+        again._again(one, pd.DataFrame(), None)
+    assert (seen, now) == ([threads], [1])
+
+
+@pytest.mark.parametrize("faster", [1.0, 2.0, 0.5])
+def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, monkeypatch) -> None:
+    """By the stored seconds, and by how fast this machine was on those so far."""
+    took = [40.0, 100.0, 10.0, 900.0, 30.0, 5.0, 60.0]
+    order = [
+        SimpleNamespace(run=SimpleNamespace(run_id=str(place)), seconds=seconds, cohort=None)
+        for place, seconds in enumerate(took)
+    ]
+    now = [1000.0]
+
+    def train(one, *rest):
+        now[0] += one.seconds / faster
+
+    monkeypatch.setattr(again, "_again", train)
+    results = SimpleNamespace(evaluations=pd.DataFrame({"run_id": ["0"]}))
+    limit = 160.0 / faster
+    found = again.verify(results, order, lambda cohort: None, limit, lambda: now[0])
+    assert [one.seconds for one, _ in found] == [40.0, 100.0, 10.0, 5.0]
+    now[0] = 0.0
+    alone = again.verify(results, order[3:], lambda cohort: None, 0.0, lambda: now[0])
+    assert [one.seconds for one, _ in alone] == [900.0]
