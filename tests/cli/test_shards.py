@@ -1,9 +1,10 @@
-"""`oso train` trains the portion of a cohort that it is told to, and no other."""
+"""What commands are told of shards, plans and stores is what they do."""
 
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from oso_dp.study.plan import Plan, read_plan, write_plan
@@ -44,3 +45,36 @@ def test_each_shard_is_trained_by_its_number(oso, portions) -> None:
     status, _, error = train(oso, 2)
     assert status == 2
     assert "has shards 0 to 1" in error
+
+
+def test_a_planned_run_that_is_in_no_part_is_missed(oso, collected) -> None:
+    """The part holds Online's runs; NoDP's were planned, too."""
+    plan = ("--plan", "plan.json")
+    status, _, error = oso("collect", "part", "--store", "new", *plan)
+    assert status == 2
+    assert "2 planned runs are neither there nor in the parts" in error
+    assert not (collected / "new/runs.parquet").exists()
+    assert oso("collect", "part", "--store", "new")[0] == 0
+
+
+def test_what_is_ahead_leaves_out_what_is_stored(oso, collected, repo) -> None:
+    text = (repo / "config/smoke.yaml").read_text()
+    for folder, stored in (("empty", 0), ("store", 2)):
+        Path("study.yaml").write_text(text.replace("build/smoke/results", folder))
+        status, said, error = oso("plan", "--config", "study.yaml")
+        assert status == 0, error
+        assert f"2 private runs in 1 cohort and 2 NoDP runs in 1; {stored} of them stored" in said
+
+
+def test_every_grid_is_checked_thrice_where_that_is_asked_for(oso, collected, monkeypatch) -> None:
+    asked = []
+
+    def table(grids, every=False):
+        asked.append(every)
+        return pd.DataFrame({"grid": ["a"]})
+
+    monkeypatch.setattr("oso_dp.analysis.accounts.account", lambda *_: [])
+    monkeypatch.setattr("oso_dp.analysis.accounts.accounts_table", table)
+    assert oso("account", "store")[0] == 0
+    assert oso("account", "store", "--cross-check-all")[0] == 0
+    assert asked == [False, True]

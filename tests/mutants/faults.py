@@ -19,6 +19,7 @@ from overlooked_figures import OVERLOOKED_FIGURES
 from overlooked_guarantee import OVERLOOKED_GUARANTEE
 from overlooked_models import OVERLOOKED_MODELS
 from overlooked_pages import OVERLOOKED_PAGES
+from overlooked_upper import OVERLOOKED_UPPER
 from overlooked_values import OVERLOOKED_VALUES
 from own_data import OWN_DATA
 from own_models import OWN_MODELS
@@ -42,5 +43,6 @@ FAULTS = [
     ),
     *(*OVERLOOKED_GUARANTEE, *OVERLOOKED_BOOKS, *OVERLOOKED_EXTREMES),
     *(*OVERLOOKED_VALUES, *OVERLOOKED_FIGURES, *OVERLOOKED_PAGES, *OVERLOOKED_MODELS),
+    *OVERLOOKED_UPPER,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

@@ -1,0 +1,221 @@
+"""Faults of commands, campaigns and verifications that no test once noticed."""
+
+from fault import Fault, of_kind
+
+_ANSWERS = "tests/cli/test_search_answers.py"
+_SHARDS = "tests/cli/test_shards.py"
+_AGAIN = "tests/verification/test_again.py"
+_HOURS = "tests/study/test_workload.py"
+_HANDED_OVER = "tests/campaign/test_handed_over.py"
+
+OVERLOOKED_UPPER = [
+    *of_kind(
+        "reported",
+        Fault(
+            "`oso epsilon` answers for the usual delta",
+            "cli/epsilon.py",
+            "delta = options.DELTA if delta is None else delta",
+            "delta = options.DELTA",
+            _ANSWERS,
+        ),
+        Fault(
+            "`oso epsilon` answers for the usual batch size",
+            "cli/epsilon.py",
+            "size = examples, batch_size, epochs, runs",
+            "size = examples, None, epochs, runs",
+            _ANSWERS,
+        ),
+        Fault(
+            "`oso epsilon` answers for the usual length of a run",
+            "cli/epsilon.py",
+            "size = examples, batch_size, epochs, runs",
+            "size = examples, batch_size, None, runs",
+            _ANSWERS,
+        ),
+        Fault(
+            "`oso epsilon` splits the noise in the usual ratio",
+            "cli/epsilon.py",
+            "options.ratio_of(query_noise, query_noise_ratio)",
+            "options.ratio_of(query_noise, None)",
+            _ANSWERS,
+        ),
+        Fault(
+            "`oso epsilon` stops at random by the usual distribution",
+            "cli/epsilon.py",
+            "(*size, tuning_accounting, shape, trial_shares)",
+            "(*size, tuning_accounting, None, trial_shares)",
+            _ANSWERS,
+        ),
+        Fault(
+            "a study is priced by RDP whatever accountant is asked for",
+            "cli/calibrate.py",
+            "calibrated_grids(study, accountant, tuning_accounting",
+            'calibrated_grids(study, "rdp", tuning_accounting',
+            _ANSWERS,
+        ),
+        Fault(
+            "every line of a study's prices is the first grid's",
+            "cli/calibrate.py",
+            "([entry[key] for key in columns.values()]",
+            "([entries[0][key] for key in columns.values()]",
+            _ANSWERS,
+        ),
+        Fault(
+            "a study's prices name delta as epsilon",
+            "cli/calibrate.py",
+            '"epsilon": "epsilon",',
+            '"epsilon": "delta",',
+            _ANSWERS,
+        ),
+        Fault(
+            "a study's prices name another sampling rate",
+            "cli/calibrate.py",
+            '"sampling rate": "sampling_rate",',
+            '"sampling rate": "noise_multiplier",',
+            _ANSWERS,
+        ),
+        Fault(
+            "an answer names the usual delta",
+            "cli/search_options.py",
+            "delta {entry['delta']!r}",
+            "delta {DELTA!r}",
+            _ANSWERS,
+        ),
+        Fault(
+            "an answer rounds epsilon to a whole number",
+            "cli/search_options.py",
+            "f\"epsilon {epsilon_text(entry['epsilon'])}, \"",
+            "f\"epsilon {entry['epsilon']:.0f}, \"",
+            _ANSWERS,
+        ),
+        Fault(
+            "an answer by PLD is said to be one by RDP",
+            "cli/search_options.py",
+            "({entry['accountant']})",
+            "(rdp)",
+            _ANSWERS,
+        ),
+        Fault(
+            "the hours ahead are those of stored runs, too",
+            "study/workload.py",
+            "hours=sum(seconds(config, cohort, runs) for runs in left)",
+            "hours=sum(seconds(config, cohort, runs) for runs in shards)",
+            _HOURS,
+        ),
+        Fault(
+            "a job whose runs are all stored is ahead",
+            "study/workload.py",
+            "jobs=sum(bool(runs) for runs in left)",
+            "jobs=len(left)",
+            _HOURS,
+        ),
+        Fault(
+            "stored runs without privacy are not counted",
+            "study/workload.py",
+            "return self.private.stored + self.plain.stored",
+            "return self.private.stored",
+            _HOURS,
+        ),
+        Fault(
+            "what is stored and what is ahead change places",
+            "study/workload.py",
+            'f"{count.stored:,}", f"{count.jobs:,}"',
+            'f"{count.jobs:,}", f"{count.stored:,}"',
+            _HOURS,
+        ),
+        Fault(
+            "`oso plan` knows of no stored run",
+            "cli/plan.py",
+            "finished_runs(Path(study.results))))",
+            "set()))",
+            _SHARDS,
+        ),
+        Fault(
+            "PLD and PRV look at the costliest grids alone, whatever is asked for",
+            "cli/account.py",
+            "accounts_table(grids, cross_check_all)",
+            "accounts_table(grids)",
+            _SHARDS,
+        ),
+        Fault(
+            "a planned run that was not trained is not missed",
+            "cli/collect.py",
+            "collect_parts(parts, store, expected, check)",
+            "collect_parts(parts, store, (), check)",
+            _SHARDS,
+        ),
+        Fault(
+            "a run is verified on one thread, however many it had",
+            "verification/again.py",
+            "int(said[1]) if said else 1",
+            "1",
+            _AGAIN,
+        ),
+        Fault(
+            "a verification reads one digit of the number of threads",
+            "verification/again.py",
+            r'r"\((\d+) threads?\)$"',
+            r'r"(\d) threads?\)$"',
+            _AGAIN,
+        ),
+        Fault(
+            "a verification ends at the first row that does not fit",
+            "verification/again.py",
+            "            continue\n        started",
+            "            break\n        started",
+            _AGAIN,
+        ),
+        Fault(
+            "a verification does not learn how fast this machine is",
+            "verification/again.py",
+            "spent / expected if expected else 1.0",
+            "1.0",
+            _AGAIN,
+        ),
+    ),
+    *of_kind(
+        "campaign",
+        Fault(
+            "every job trains the first portion of its cohort",
+            "cli/train.py",
+            "[run for run in shards[shard] if",
+            "[run for run in shards[0] if",
+            _SHARDS,
+        ),
+        Fault(
+            "the paper's best runs of the first plan alone go first",
+            "campaign/prepare.py",
+            "for plan in plans\n            for cohort in plan.cohorts\n            for run_id",
+            "for plan in plans[:1]\n            for cohort in plan.cohorts\n            for run_id",
+            _HANDED_OVER,
+        ),
+        Fault(
+            "a campaign takes its minutes for seconds",
+            "campaign/prepare.py",
+            "60 * options.minutes",
+            "options.minutes",
+            _HANDED_OVER,
+        ),
+        Fault(
+            "a campaign adds to another search's grids",
+            "campaign/prepare.py",
+            "        refuse_other_search(store, [work.cohort for work in everything])\n",
+            "",
+            _HANDED_OVER,
+        ),
+        Fault(
+            "a campaign spends again what the second plan's data have spent",
+            "campaign/prepare.py",
+            "for plan in plans:\n            refuse_spent",
+            "for plan in plans[:1]:\n            refuse_spent",
+            _HANDED_OVER,
+        ),
+        Fault(
+            "each plan of a campaign has a budget of its own for the same data",
+            "campaign/prepare.py",
+            "[cohort for plan in plans for cohort in plan.cohorts]",
+            "[cohort for plan in plans[:1] for cohort in plan.cohorts]",
+            _HANDED_OVER,
+        ),
+    ),
+]
