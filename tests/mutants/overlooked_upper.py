@@ -7,6 +7,7 @@ _SHARDS = "tests/cli/test_shards.py"
 _AGAIN = "tests/verification/test_again.py"
 _HOURS = "tests/study/test_workload.py"
 _HANDED_OVER = "tests/campaign/test_handed_over.py"
+_ACCOUNTS = "tests/reporting/test_accounts.py"
 
 OVERLOOKED_UPPER = [
     *of_kind(
@@ -143,6 +144,27 @@ OVERLOOKED_UPPER = [
             "collect_parts(parts, store, expected, check)",
             "collect_parts(parts, store, (), check)",
             _SHARDS,
+        ),
+        Fault(
+            "a report is made of grids above their budget",
+            "reporting/page/build.py",
+            "    require_within(accounts)\n",
+            "",
+            _ACCOUNTS,
+        ),
+        Fault(
+            "a report accounts for grids without the plans that are named",
+            "reporting/page/build.py",
+            "account(study.runs, *read_study_plans(budgets))",
+            "account(study.runs)",
+            _ACCOUNTS,
+        ),
+        Fault(
+            "a report reads the noise of the first plan alone",
+            "analysis/load.py",
+            "read_budget(*budgets)",
+            "read_budget(*budgets[:1])",
+            _ACCOUNTS,
         ),
         Fault(
             "a run is verified on one thread, however many it had",

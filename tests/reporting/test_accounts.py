@@ -1,6 +1,7 @@
 """The ledgers' section: verdicts from the ledgers, not from what the rows claim."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import pandas as pd
@@ -10,13 +11,15 @@ from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.analysis.accounts import account
 from oso_dp.analysis.budgets import read_study_plans
 from oso_dp.analysis.charges import GridAccount
+from oso_dp.analysis.load import read_study
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.reporting.page import build
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.tables.accounting import accounting_table, statement
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import PLAN_VERSION, make_plan, write_plan
+from oso_dp.study.plan import PLAN_VERSION, make_plan, plan_of, write_plan
 
 
 def accounts_of(store):
@@ -100,6 +103,39 @@ def test_no_report_of_a_broken_ledger(tmp_path, store, spoilt):
         build_report(store.write(tmp_path / "results"), tmp_path / "report")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "report").exists()
+
+
+def test_no_report_of_a_grid_above_its_budget(tmp_path, store):
+    store.add(learning_rate=0.1)
+    store.add(epsilon=3.0, noise_multiplier=5.0)  # much less than such a grid needs
+    with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3: its ledgers cost epsilon"):
+        build_report(store.write(tmp_path / "results"), tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_report_knows_every_plan_that_is_named(tmp_path, store, monkeypatch):
+    """The store's own and the study's: each says how large its grids are."""
+    store.add()
+    results, paths = store.write(tmp_path / "results"), []
+    for k in (2, 3):
+        config = {
+            "name": f"study{k}",
+            "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [9], "seconds_per_step": 1}},
+            **{"methods": {"online": {}}, "granularities": [k], "seeds": [0]},
+        }
+        paths.append(tmp_path / f"{k}.json")
+        write_plan(plan_of(parse_config(config, "test"), defaultdict(lambda: 50.0)), paths[-1])
+    seen = []
+
+    def enough(runs, *plans):
+        seen.extend(plan.name for plan in plans)
+        raise OsoError("enough")
+
+    monkeypatch.setattr(build, "account", enough)
+    with pytest.raises(OsoError, match="enough"):
+        build_report(results, tmp_path / "report", paths)
+    assert seen == ["study2", "study3"]
+    assert read_study(results, paths).budget["k"].tolist() == [2, 3]
 
 
 def test_the_page_says_what_the_ledgers_cost(paper_report):
