@@ -9,6 +9,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -247,3 +248,14 @@ def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
         assert round(nu, 5) == nu
         less, more = (found.epsilon(at, cohort["delta"]) for at in (nu, nu - 1e-5))
         assert less <= budget < more, cohort["name"]
+
+
+@pytest.mark.parametrize("runs", [1, 2, 9])
+@pytest.mark.parametrize("nu", [1.5, 2.0])
+def test_what_came_before_is_added_to_all_runs(runs: int, nu: float) -> None:
+    """Also where it had the same noise as these have."""
+    sampling = PoissonSampling(0.02)
+    sums = [(nu, 30 * runs), (2.0, 50), (1.0, 7)]
+    ledgers = [Ledger(sampling, [((SumQuery("g", noise),), count)]) for noise, count in sums]
+    found = Search(sampling, 30, runs, before=((2.0, 50), (1.0, 7))).epsilon(nu, 1e-5)
+    assert found == pytest.approx(epsilon_of(ledgers, 1e-5), rel=1e-9)

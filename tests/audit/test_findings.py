@@ -213,3 +213,20 @@ def test_no_two_runs_of_an_audit_have_one_name() -> None:
     for seed in (0, 1, 10):
         many_runs("online", 600, seed, train)
     assert len(set(names)) == len(names) == 3 * 2 * 600
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("spoilt", [0, 700])
+def test_one_answer_that_is_no_number_ends_an_audit(spoilt: int) -> None:
+    """It would be below every cut, and a run that gives itself away would pass."""
+
+    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Seen:
+        answers = np.zeros((steps, len(run_ids)))
+        names = [int(name.rsplit("/", 1)[1]) for name in run_ids]
+        answers[1, [name == spoilt for name in names]] = np.nan
+        ledger = Ledger(MANY_RUNS.sampling, [((SumQuery("clipped_gradient", nu),), steps)])
+        noise, moves = {"clipped_gradient": nu}, np.zeros(len(run_ids))
+        return Seen({"clipped_gradient": answers}, noise, moves, ledger)
+
+    with pytest.raises(OsoError, match="is not finite; nothing can be concluded"):
+        many_runs("online", 800, 0, train)

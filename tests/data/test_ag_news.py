@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oso_dp.data import DATASETS, ag_news, prepare
+from oso_dp.data import DATASETS, ag_news, ag_news_partial, prepare
 from oso_dp.data.arrays import load_arrays
 from oso_dp.data.fetch import Source, SourceFile
 from oso_dp.errors import OsoError
@@ -87,6 +87,18 @@ def test_the_part_is_prepared(partial):
     means = [arrays.train_inputs[arrays.train_targets == c].mean(axis=0) for c in range(4)]
     nearest = np.argmin([np.square(arrays.test_inputs - mean).sum(axis=1) for mean in means], 0)
     assert (nearest == arrays.test_targets).mean() > 0.5
+
+
+@pytest.mark.parametrize("words", [15, 25])
+@pytest.mark.parametrize("unknown_words", ["zeros", "skipped"])
+def test_the_part_is_prepared_as_it_is_asked_for(words, unknown_words, monkeypatch, tmp_path):
+    """The file says so: other inputs would pass for these."""
+    monkeypatch.setattr(ag_news, "build", lambda *asked: asked)
+    made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, unknown_words)
+    assert made == (
+        *(tmp_path, tmp_path / "cache", words, unknown_words),
+        ag_news_partial.SOURCE,
+    )
 
 
 def test_the_part_never_passes_for_the_whole(shared, tmp_path):

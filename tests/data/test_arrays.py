@@ -93,6 +93,7 @@ def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
         ({"train_targets": np.zeros(4, np.int64)}, "5 examples and train_targets 4"),
         ({"test_inputs": np.zeros((2, 1, 4, 4), np.float32)}, "an example has shape"),
         ({"test_inputs": np.full((2, 1, 4, 3), np.nan, np.float32)}, "not finite"),
+        ({"train_inputs": np.full((5, 1, 4, 3), np.inf, np.float32)}, "train_inputs holds values"),
         (
             {"test_inputs": np.zeros((0, 1, 4, 3), np.float32), "test_targets": np.zeros(0, int)},
             "at least one",

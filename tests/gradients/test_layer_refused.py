@@ -30,6 +30,22 @@ class Pair(nn.Module):
         return (x * self.scale, x) if y is None else x * self.scale + y
 
 
+class OwnEmbedding(nn.Embedding):
+    """Of a kind that this package does not know; its options do the same harm."""
+
+
+class OwnBag(nn.EmbeddingBag):
+    pass
+
+
+class OwnAttention(nn.MultiheadAttention):
+    pass
+
+
+class OwnGRU(nn.GRU):
+    pass
+
+
 def attention() -> nn.Module:
     return nn.MultiheadAttention(4, 2, batch_first=True)
 
@@ -41,6 +57,14 @@ def attention() -> nn.Module:
         (nn.Embedding(5, 4, scale_grad_by_freq=True), "Embedding with scale_grad_by_freq"),
         (nn.Embedding(5, 4, sparse=True), "Embedding with sparse"),
         (nn.EmbeddingBag(5, 4, max_norm=1.0), "EmbeddingBag with max_norm"),
+        (nn.EmbeddingBag(5, 4, scale_grad_by_freq=True), "EmbeddingBag with scale_grad_by_freq"),
+        (OwnEmbedding(5, 4, max_norm=1.0), "OwnEmbedding with max_norm"),
+        (OwnEmbedding(5, 4, scale_grad_by_freq=True), "OwnEmbedding with scale_grad_by_freq"),
+        (OwnBag(5, 4, max_norm=1.0), "OwnBag with max_norm"),
+        (OwnAttention(4, 2), "OwnAttention whose examples are not first"),
+        (OwnAttention(4, 2, 0.1, batch_first=True), "OwnAttention with dropout 0.1"),
+        (OwnGRU(4, 4), "OwnGRU whose examples are not first"),
+        (OwnGRU(4, 4, 2, batch_first=True, dropout=1e-6), "OwnGRU with dropout 1e-06"),
         (nn.MultiheadAttention(4, 2), "'0' is a MultiheadAttention .* use batch_first=True"),
         (nn.GRU(4, 4), "GRU whose examples are not first"),
         (nn.LSTM(4, 4, 2, batch_first=True, dropout=0.1), "LSTM with dropout 0.1; allowed is 0"),

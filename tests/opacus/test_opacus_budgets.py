@@ -71,3 +71,31 @@ def test_the_noise_is_for_all_steps_of_a_part_of_an_epoch_too(epochs: float) -> 
     batches = len(loader_of(*examples()))
     engine.accountant.history = [(nu, 1 / batches, int(epochs * batches))]
     assert 1.95 < engine.accountant.get_epsilon(1e-5) <= 2.0
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-7, 0.02])
+@pytest.mark.parametrize("accountant", ["rdp", "prv"])
+def test_the_noise_is_that_of_the_delta_that_was_asked_for(delta, accountant, monkeypatch) -> None:
+    asked = {}
+
+    def noise(**given) -> float:
+        asked.update(given)
+        return 1.0
+
+    monkeypatch.setattr("oso_dp.opacus.private_engine.get_noise_multiplier", noise)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine = OnlinePrivacyEngine(accountant=accountant)
+    model, loader = network(), loader_of(*examples())
+    engine.make_private_with_epsilon(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=loader,
+        target_epsilon=2.0,
+        target_delta=delta,
+        epochs=3,
+        max_grad_norm=1.0,
+    )
+    assert (asked["target_epsilon"], asked["target_delta"]) == (2.0, delta)
+    assert (asked["sample_rate"], asked["steps"]) == (1 / len(loader), 3 * len(loader))
+    assert asked["accountant"] == accountant

@@ -127,6 +127,20 @@ def test_data_of_another_size_than_the_noise_was_priced_for_are_refused(arrays, 
         run_job(cohort, cohort.runs, arrays, tmp_path, runs_at_once=2)
 
 
+@pytest.mark.parametrize("more", [1, 200])
+def test_more_examples_than_were_planned_for_are_refused(more, glyphs, tmp_path) -> None:
+    """They would train at another rate than the row says."""
+    larger = Arrays(
+        np.concatenate([glyphs.train_inputs, glyphs.train_inputs[:more]]),
+        np.concatenate([glyphs.train_targets, glyphs.train_targets[:more]]),
+        glyphs.test_inputs,
+        glyphs.test_targets,
+    )
+    cohort = study()
+    with pytest.raises(OsoError, match=f"planned for 6000 .*, the data have {6000 + more}"):
+        run_job(cohort, cohort.runs, larger, tmp_path)
+
+
 def test_other_data_do_not_resume(glyphs, tmp_path) -> None:
     """The same noise on two data sets would give their difference away."""
     cohort = study()

@@ -1,0 +1,20 @@
+"""The words of a statement say what the code does, and of whom."""
+
+from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.streams import SOURCES, SystemEntropy
+
+
+def test_neighbours_are_those_of_the_accountants() -> None:
+    assert PoissonSampling.neighbouring == "add_or_remove_one"
+    assert "differ by one example added or removed" in NEIGHBOURING
+    assert UNIT.startswith("one example: one row")
+
+
+def test_only_numbers_without_a_seed_are_said_to_protect() -> None:
+    assert RANDOMNESS.keys() == SOURCES.keys()
+    for name, said in RANDOMNESS.items():
+        fresh = SOURCES[name] is SystemEntropy
+        assert ("nobody can repeat it" in said) == ("cryptographic" in said) == fresh
+        assert ("whoever knows the seed knows the noise" in said) == (not fresh)
+        assert ("For public data only" in said) == (not fresh)

@@ -1,0 +1,59 @@
+"""What a noisy score is taken of: every validation example once, and a copy of the model."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from oso_dp.privacy.streams import Seeded
+from oso_dp.private.scoring import NoisyScores
+from oso_dp.training.problem import TensorExamples
+
+CPU = torch.device("cpu")
+
+
+def scores_of(targets: Tensor, right, piece: int | None = None) -> NoisyScores:
+    examples = TensorExamples(torch.zeros(len(targets), 2), targets)
+    return NoisyScores(examples, right, 1e-3, Seeded(), CPU, piece)
+
+
+@pytest.mark.parametrize("piece", [None, 1, 100, 256, 599, 5000])
+@pytest.mark.parametrize("examples", [1, 256, 257, 600])
+def test_every_example_counts_once(examples: int, piece: int | None) -> None:
+    """One that counted twice would move the sum by twice what its noise hides."""
+    seen: list[int] = []
+
+    def right(outputs: Tensor, targets: Tensor) -> float:
+        seen.append(int(targets))
+        return float(targets) / examples
+
+    scores = scores_of(torch.arange(examples), right, piece)
+    found = scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 2)))
+    assert seen == list(range(examples))
+    assert found == pytest.approx((examples - 1) / (2 * examples), abs=8 * scores.std + 1e-6)
+
+
+class Noting(nn.Module):
+    """Notes what goes through it, and whether it is at rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1))
+        self.at_rest = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total += x.sum() + 1
+        self.at_rest.append(not self.training)
+        return x
+
+
+def test_a_model_that_is_scored_learns_nothing_of_it() -> None:
+    """It is released: what the validation examples leave in it has no noise."""
+    inner = Noting()
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(inner))
+    scores = scores_of(torch.arange(5), lambda outputs, targets: 1.0)
+    scores.check(model)
+    scores(SimpleNamespace(run_id="a", model=model))
+    assert float(inner.total) == 0.0
+    assert all(layer.training for layer in model.modules())

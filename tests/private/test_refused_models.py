@@ -1,0 +1,63 @@
+"""Models and targets that are refused whatever else there is beside what is wrong with them."""
+
+import pytest
+import torch
+from torch import nn
+
+from oso_dp import OsoError
+from oso_dp.gradients import find_precision
+from oso_dp.models.losses import cross_entropy
+from oso_dp.training.own_model import OwnModel, check_targets
+from oso_dp.training.problem import TensorExamples
+
+CPU = torch.device("cpu")
+X, Y = torch.zeros(9, 6), torch.zeros(9, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("share", [1e-6, 0.05, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+        *(nn.AlphaDropout, nn.FeatureAlphaDropout),
+    ],
+)
+def test_whatever_drops_out_is_refused_by_name(kind: type[nn.Module], share: float) -> None:
+    """A trial of ten examples does not see what seldom happens."""
+    model = nn.Sequential(nn.Linear(6, 2), kind(share))
+    with pytest.raises(OsoError, match="layer '1' drops out at random"):
+        OwnModel(model)
+    OwnModel(nn.Sequential(nn.Linear(6, 2), kind(share).eval(), kind(0.0)))
+
+
+class Counting(nn.Linear):
+    """With three buffers, of which one counts."""
+
+    def __init__(self, counts: int) -> None:
+        super().__init__(6, 2)
+        self.counts = f"buffer{counts}"
+        for number in range(3):
+            self.register_buffer(f"buffer{number}", torch.zeros(2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        getattr(self, self.counts)[1] += 1
+        return super().forward(inputs)
+
+
+@pytest.mark.parametrize("counts", range(3))
+def test_one_buffer_that_changes_among_others_that_do_not(counts: int) -> None:
+    own, examples = OwnModel(Counting(counts)), TensorExamples(X, Y)
+    with pytest.raises(OsoError, match="model: changes a buffer of its own"):
+        own.code(cross_entropy, examples, find_precision("float32", CPU), CPU)
+
+
+@pytest.mark.parametrize("wrong", [2, 40, -1])
+def test_a_target_that_is_left_out_does_not_hide_another(wrong: int) -> None:
+    """The loss takes -100 and leaves it out; what it does not take ends a training half-way."""
+    loss = nn.CrossEntropyLoss(reduction="none")
+    own, targets = OwnModel(nn.Linear(6, 2)), torch.tensor([0, 1, -100, 1, 0, -100, 1, 0, 1])
+    code = own.code(loss, TensorExamples(X, targets), find_precision("float32", CPU), CPU)
+    check_targets(code, own.weights(CPU), TensorExamples(X, targets))
+    targets[-1] = wrong
+    with pytest.raises(OsoError, match=f"targets hold {wrong};"):
+        check_targets(code, own.weights(CPU), TensorExamples(X, targets))
