@@ -16,6 +16,7 @@ from other_plans import OTHER_PLANS
 from overlooked_books import OVERLOOKED_BOOKS
 from overlooked_extremes import OVERLOOKED_EXTREMES
 from overlooked_figures import OVERLOOKED_FIGURES
+from overlooked_floor import OVERLOOKED_FLOOR
 from overlooked_guarantee import OVERLOOKED_GUARANTEE
 from overlooked_models import OVERLOOKED_MODELS
 from overlooked_pages import OVERLOOKED_PAGES
@@ -44,5 +45,6 @@ FAULTS = [
     *(*OVERLOOKED_GUARANTEE, *OVERLOOKED_BOOKS, *OVERLOOKED_EXTREMES),
     *(*OVERLOOKED_VALUES, *OVERLOOKED_FIGURES, *OVERLOOKED_PAGES, *OVERLOOKED_MODELS),
     *OVERLOOKED_UPPER,
+    *OVERLOOKED_FLOOR,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]
