@@ -149,25 +149,16 @@ _OWN = [
         _SCORES,
     ),
     Fault(
-        "a statement says of seeded noise what is true of the system's",
+        "a statement does not say that seeded noise protects nobody",
         "privacy/promise.py",
-        '"system": "the operating system\'s cryptographic generator; nobody can repeat it.",\n'
-        '    "seeded": "seeded: whoever',
-        '"seeded": "the operating system\'s cryptographic generator; nobody can repeat it.",\n'
-        '    "system": "seeded: whoever',
+        "whoever knows the seed knows the noise. For public data only.",
+        "the same numbers each time.",
         P + "test_promise.py",
     ),
 ]
 
 _BOOKS = of_kind(
     "books",
-    Fault(
-        "of a step's sums sixty-four are paid for",
-        "privacy/noise_split.py",
-        "for nu in noise_multipliers)",
-        "for nu in noise_multipliers[:64])",
-        P + "test_noise_split.py",
-    ),
     Fault(
         "after an earlier release one run of several is priced",
         "accounting/search.py",

@@ -27,11 +27,3 @@ def test_a_query_that_eats_the_budget_is_refused(query_noise: float) -> None:
 
 def test_no_noise_on_one_query_is_no_noise_at_all() -> None:
     assert combined_noise_multiplier([1.0, 0.0]) == 0.0
-
-
-@pytest.mark.parametrize("sums", [1, 2, 16, 17, 100, 1000])
-def test_every_sum_of_a_step_counts(sums: int) -> None:
-    """So many with the noise of one cost as much as one with its share; of others, more."""
-    assert combined_noise_multiplier([2.0] * sums) == pytest.approx(2.0 / sums**0.5, rel=1e-12)
-    noise = [1e3] * (sums - 1) + [1.0]  # the last one costs nearly all
-    assert combined_noise_multiplier(noise) <= 1.0
