@@ -152,7 +152,7 @@ _OWN = [
         "a statement does not say that seeded noise protects nobody",
         "privacy/promise.py",
         "whoever knows the seed knows the noise. For public data only.",
-        "the same numbers each time.",
+        "whoever knows the seed knows the noise.",
         P + "test_promise.py",
     ),
 ]
