@@ -26,3 +26,28 @@ def test_a_cross_stands_at_a_runs_last_evaluation(seen, turned, make_store, stud
     (adapted,) = draw_adapted(steps, "threshold", "", of.methods).axes
     at = {line.get_xdata()[0] for line in adapted.lines if line.get_marker() == "X"}
     assert at == {50 * seen}
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "mse"])
+@pytest.mark.parametrize("falls", [False, True])
+def test_no_panel_cuts_what_another_one_shows(metric, falls, make_store, study) -> None:
+    """All panels have one scale; once it was set by the first alone, and cut the others' curves."""
+    store = make_store()
+    for place, epsilon in enumerate((3.0, 5.0, 7.0, 9.0)):
+        height = 0.02 * 3.0 ** (-place if falls else place)
+        values = tuple(height * by for by in (1.0, 1.1, 1.2))
+        known = {"dataset": "mnist" if metric == "accuracy" else "fashion_mnist", "metric": metric}
+        store.add(epsilon=epsilon, values=values, threshold=height, **known)
+    of = study(store)
+    steps = trajectories(of.best_runs, of.evaluations)
+    drawn = [
+        draw_curves(steps, metric, "", of.methods),
+        draw_adapted(steps, "threshold", "", of.methods),
+    ]
+    for figure in drawn:
+        for axes in figure.axes:
+            low, high = axes.get_ylim()
+            heights = [y for line in axes.lines for y in line.get_ydata()]
+            assert len(heights) >= 3
+            assert low <= min(heights)
+            assert max(heights) <= high

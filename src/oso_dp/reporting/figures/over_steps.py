@@ -96,8 +96,8 @@ def draw_adapted(steps: pd.DataFrame, column: str, title: str, methods: list[str
             for value in here.loc[here["method"] == method, column].unique():
                 panel.axhline(value, color=colour[method], linestyle=":", linewidth=1.3)
         _curves(panel, here[here["method"].isin(adapting)], column, adapting, colour)
-        canvas.log_axis(panel)
         _finish(panel, epsilon, label)
+    _log_axes(axes)
     handles = [canvas.handle(m, methods, marker="") for m in adapting]
     handles += [
         canvas.handle(
@@ -127,15 +127,21 @@ def draw_curves(steps: pd.DataFrame, metric: str, title: str, methods: list[str]
         here = rows[rows["epsilon"] == epsilon]
         _curves(panel, free, "value", order, colour, linestyle="--")
         _curves(panel, here, "value", order, colour)
-        if metric == "mse":
-            canvas.log_axis(panel)
         _finish(panel, epsilon, labels.metric_label(metric))
+    if metric == "mse":
+        _log_axes(axes)
     without = set(free["method"])
     handles = [
         canvas.handle(m, methods, marker="", linestyle="--" if m in without else "-") for m in order
     ]
     canvas.legend(figure, handles + _diverged_handle(rows))
     return figure
+
+
+def _log_axes(axes: list[Axes]) -> None:
+    """One scale for all panels, once all are drawn: what is set after the first cuts the others."""
+    for panel in axes:
+        canvas.log_axis(panel)
 
 
 def _curves(
