@@ -38,7 +38,7 @@ RUNS = pa.schema(
         ("streams", pa.int64()),  # scheme by which batches and noise are drawn
         ("status", pa.string()),  # finished or diverged
         ("diverged_at", pa.int64()),  # step
-        ("device", pa.string()),  # model of the CPU or GPU, and a CPU's number of threads
+        ("device", pa.string()),  # model of the CPU or GPU; a CPU's instructions, number of threads
         ("commit", pa.string()),  # of the code; ends in -dirty if it was changed; null if unknown
         ("torch_version", pa.string()),
         ("package_version", pa.string()),

@@ -52,11 +52,14 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def device_name(device: str) -> str:
-    """The device as people know it: a GPU's model, or a CPU's and the number of threads."""
+    """A GPU's model, or a CPU's, its vector instructions and the number of threads.
+
+    Processors of one name may have other instructions, and then other last digits.
+    """
     if device == "cuda":
         return torch.cuda.get_device_name()
-    threads = torch.get_num_threads()
-    return f"{_processor()} ({threads} thread{'s' if threads > 1 else ''})"
+    threads, vectors = torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()
+    return f"{_processor()}, {vectors} ({threads} thread{'s' if threads > 1 else ''})"
 
 
 @cache
