@@ -3,10 +3,10 @@
 Equal conditions give equal bits: the same code, device (a CPU's model, instructions, threads),
 torch and precision. Elsewhere sums are rounded in another order, and a training carries that on.
 At a good point of a grid the best test metric then hardly moves, and may differ by a tolerance. At
-a bad one, where each step jumps far, it may end anywhere. Whether a row is such a one is measured: the run is
-trained again at learning rates that differ in their last digits. A row that was drawn by an older
-scheme of streams had other batches and other noise: it is another realisation, which is shown and
-not judged.
+a bad one, where each step jumps far, it may end anywhere. Whether a row is such a one is measured:
+the run is trained again at learning rates that differ in their last digits. A row that was drawn
+by an older scheme of streams had other batches and other noise: it is another realisation, which
+is shown and not judged.
 """
 
 from __future__ import annotations
