@@ -12,7 +12,7 @@ import pytest
 
 from oso_dp.analysis import search_costs
 from oso_dp.results.read import read_results
-from oso_dp.study.config import load_config
+from oso_dp.study.config import StudyConfig, load_config
 from oso_dp.study.plan import plan_of, write_plan
 
 BIN = Path(sys.executable).parent
@@ -62,6 +62,14 @@ def wait_for(folder: Path, pattern: str) -> None:
         time.sleep(0.02)
 
 
+def made_up_prices(config: StudyConfig, folder: Path, monkeypatch) -> Path:
+    """A file of what each search of a study costs, for its store: 42.5."""
+    write_plan(plan_of(config, defaultdict(lambda: 1.5)), folder / "plan.json")
+    monkeypatch.setattr(search_costs, "_noise_multiplier", lambda *_: 42.5)
+    search_costs.write_costs(folder / "plan.json", folder / "prices.csv")
+    return folder / "prices.csv"
+
+
 RESULTS = "a  b $(touch ran) `touch ran` ; touch ran & 'x' \"y\" --plan *"
 REPORT = "my $HOME report's"  # in the home folder
 
@@ -70,11 +78,7 @@ REPORT = "my $HOME report's"  # in the home folder
 def prices(repo, tmp_path, monkeypatch) -> Path:
     """What the smallest study's searches cost, made up: computing them takes half a minute."""
     config = load_config(repo / "config/smoke.yaml")
-    folder = tmp_path / "prices"
-    write_plan(plan_of(config, defaultdict(lambda: 1.5)), folder / "plan.json")
-    monkeypatch.setattr(search_costs, "_noise_multiplier", lambda *_: 42.5)
-    search_costs.write_costs(folder / "plan.json", folder / "prices.csv")
-    return folder / "prices.csv"
+    return made_up_prices(config, tmp_path / "prices", monkeypatch)
 
 
 def test_the_smallest_study_from_nothing_to_a_page(
