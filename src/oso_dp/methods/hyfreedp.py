@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from oso_dp.errors import OsoError
 from oso_dp.methods.auto_s import AutoSSettings
 from oso_dp.methods.base import Method, State, descend, heavy_ball, setting
@@ -76,6 +74,8 @@ class HyFreeDP(Method):
 
     def probes(self, state: State, answers: Answers) -> Tensor | None:
         """Here, a step forth and a step back."""
+        import torch
+
         if (state.step - 1) % int(self.settings.every) != 0:
             return None
         direction = heavy_ball(state, answers[AutomaticGradient], self.momentum)
@@ -100,5 +100,7 @@ class HyFreeDP(Method):
         state.memory["loss_bound"] = bound.where(bound > 0, self._bound(state))
 
     def _bound(self, state: State) -> Tensor:
+        import torch
+
         first = torch.full_like(state.learning_rate, self.settings.initial_bound)
         return state.memory.get("loss_bound", first)
