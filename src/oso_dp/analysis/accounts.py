@@ -168,9 +168,10 @@ def accounts_table(accounts: Sequence[GridAccount], cross_check_all: bool = Fals
 
 
 def _account_grid(rows: pd.DataFrame) -> GridAccount:
-    first = _records(rows)[0]
+    records = _records(rows)
+    first = records[0]
     delta = float(first["delta"])
-    ledgers = {row["run_id"]: ledger_of(row) for row in _records(rows)}
+    ledgers = {row["run_id"]: ledger_of(row) for row in records}
     alone = first["selection"] == SINGLE
     # Points under whatever seed: more than the grid has would be a larger grid, spread over seeds.
     size = 1 if alone else max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))
