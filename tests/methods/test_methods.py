@@ -179,6 +179,25 @@ def test_adam_is_torchs(name: str, query: type) -> None:
     torch.testing.assert_close(mine.parameters, expected, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("step", [1, 2, 10, 51, 999, 1000, 1001, 3000, 20_000])
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [("no_dp", PlainGradient), ("dp_adam", ClippedGradient), ("adam_wosm", ClippedGradient)],
+)
+def test_a_gradient_that_stays_moves_adam_alike_at_every_step(name, query, step: int) -> None:
+    """Averages over 1 - beta^t are the gradient and its square themselves, however late it is."""
+    method, mine = make(name), state(noise_multiplier=2.0)
+    gradient = torch.tensor([0.5, -2.0, 1.0, 3.0, -0.25]).expand(R, P)
+    mine.step, before = step, step - 1
+    mine.memory = {"mean": (1 - 0.9**before) * gradient}
+    if name != "adam_wosm":
+        mine.memory["square"] = (1 - 0.999**before) * gradient.square()
+    method.update(mine, {query: gradient})
+    divided = gradient.abs() if name != "adam_wosm" else (2.0 * mine.threshold / 100)[:, None]
+    expected = -torch.tensor([0.1, 0.2, 0.4])[:, None] * gradient / divided
+    torch.testing.assert_close(mine.parameters, expected, rtol=1e-4, atol=0.0)
+
+
 class TestOnline:
     def test_asks_for_both_sums_with_the_split_of_proposition_1(self) -> None:
         gradient, direction = make("online").queries(state(noise_multiplier=2.0))
@@ -241,6 +260,15 @@ class TestFixedQuantile:
             for c, b, gamma in zip([1.0, 2.0, 3.0], [0.5, 0.7, 0.7], [0.5, 0.5, 0.9], strict=True)
         ]
         torch.testing.assert_close(mine.threshold, torch.tensor(expected))
+        torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped)
+
+    def test_takes_a_share_as_noisy_as_it_is(self) -> None:
+        """Below 0 or above 1: cut off there, C would come to rest at another quantile."""
+        method, mine = make("fixed_quantile"), state()
+        unclipped = torch.tensor([-0.25, 1.25, 3.0])
+        method.update(mine, {ClippedGradient: torch.zeros(R, P), UnclippedCount: unclipped - 0.5})
+        moved = (-0.2 * (unclipped - torch.tensor([0.5, 0.5, 0.9]))).exp()
+        torch.testing.assert_close(mine.threshold, moved * torch.tensor([1.0, 2.0, 3.0]))
         torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped)
 
     def test_too_small_a_batch_for_the_count_is_refused(self) -> None:

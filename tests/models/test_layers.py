@@ -38,6 +38,14 @@ def table_7(x: Tensor, weights: list[Tensor]) -> Tensor:
     return F.linear(x, next(w), next(w))
 
 
+def of_the_demo(x: Tensor, weights: list[Tensor]) -> Tensor:
+    """One convolution and two layers, ReLUs between them."""
+    w = iter(weights)
+    x = F.relu(F.conv2d(x, next(w), next(w), stride=2, padding=2))
+    x = F.relu(F.linear(x.flatten(1), next(w), next(w)))
+    return F.linear(x, next(w), next(w))
+
+
 def halved(x: Tensor, weights: list[Tensor]) -> Tensor:
     return table_6(x, weights, (2, 2, 1, 1), (1, 1, 1, 1))
 
@@ -50,6 +58,7 @@ def halved(x: Tensor, weights: list[Tensor]) -> Tensor:
         ("autoencoder_strided", (1, 28, 28), halved),
         ("bag_of_words", (750,), table_7),
         ("bag_of_words_25", (1250,), table_7),
+        ("small_cnn", (1, 14, 14), of_the_demo),
     ],
 )
 def test_a_network_is_the_papers_layer_by_layer(name, shape, by_hand) -> None:

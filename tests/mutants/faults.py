@@ -13,6 +13,7 @@ from losses import LOSSES
 from noise import NOISE, SAMPLING
 from one_budget import ONE_BUDGET
 from other_plans import OTHER_PLANS
+from overlooked_again_floor import OVERLOOKED_AGAIN_FLOOR
 from overlooked_books import OVERLOOKED_BOOKS
 from overlooked_extremes import OVERLOOKED_EXTREMES
 from overlooked_figures import OVERLOOKED_FIGURES
@@ -46,5 +47,6 @@ FAULTS = [
     *(*OVERLOOKED_VALUES, *OVERLOOKED_FIGURES, *OVERLOOKED_PAGES, *OVERLOOKED_MODELS),
     *OVERLOOKED_UPPER,
     *OVERLOOKED_FLOOR,
+    *OVERLOOKED_AGAIN_FLOOR,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

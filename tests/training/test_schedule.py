@@ -56,10 +56,12 @@ def test_the_average_forgets_the_first_weights_and_then_keeps_its_decay() -> Non
     assert 1 - weight == pytest.approx(1, abs=1e-9)
 
 
+@pytest.mark.parametrize("schedule", [None, "linear"])
 def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
-    arrays, make_task, make_run
+    schedule, arrays, make_task, make_run
 ) -> None:
-    task = make_task("online", averaging=0.9)
+    """Of the weights where the steps end, however long a schedule lets them be."""
+    task = make_task("online", averaging=0.9, schedule=schedule)
     runs = [make_run(), make_run("b", 1)]
     plain = study_training(replace(task, averaging=None), runs, arrays)
     training = study_training(task, runs, arrays)
