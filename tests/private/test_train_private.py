@@ -302,6 +302,15 @@ def test_the_loop_is_the_studys(monkeypatch, train) -> None:
     assert training.task.randomness == "system"
 
 
+def test_without_a_number_of_steps_it_is_evaluated_at_its_end_alone(train) -> None:
+    """Also where it goes on: its steps are counted from before."""
+    usual = {"batch_size": 400, "epsilon": 3.0, "evaluate": lambda model: 0.5}
+    first = train(epochs=3, **usual)
+    assert first.history.score_step == [3]
+    usual["epsilon"] = 8.0
+    assert train(after=first, epochs=2, **usual).history.score_step == [3, 5]
+
+
 def test_numbers_of_the_statement(train) -> None:
     made = train(epochs=1.01)
     statement = made.statement

@@ -92,7 +92,7 @@ class OneTraining:
             noise_multiplier=noise_multiplier,
             batch_size=self.batch_size,
             steps=self.last_step,
-            evaluate_every=choices.evaluate_every or self.steps,
+            evaluate_every=choices.evaluate_every or self.last_step,
             device=choices.device,
             randomness=choices.randomness,
             precision=choices.precision,
