@@ -51,6 +51,8 @@ def answers_without_a_fit() -> dict:
     ("losses", "factor"),
     [
         ((1.0, 0.5, 2.0), 1.5),  # slope .75 and curvature .5, in units of the rate
+        ((1.0, 0.5, 1.5 + 2**-10), 512.5),  # hardly bent, and then nearly level: any factor
+        ((1.0, 1.5 - 2**-10, 1.5 + 2**-10), 2**-10),
         ((1.0, 0.5, 1.2), 1.0),  # bends the other way
         ((1.0, 2.0, 1.5), 1.0),  # goes up
         ((1.0, 1.0, 1.0), 1.0),

@@ -237,6 +237,27 @@ class TestOnline:
         method.update(mine, ones)
         torch.testing.assert_close(start - mine.parameters, before[:, None].expand(R, P))
 
+    def test_c_and_rho_move_by_their_rates_from_wherever_they_are(self) -> None:
+        """Nothing bounds them: a limit would be where every run that comes near it ends."""
+        method, mine = make("online"), state()
+        mine.threshold = torch.tensor([1e-6, 1e4, 1e9])
+        mine.learning_rate = torch.tensor([1e6, 1e-6, 1e3])
+        before = mine.threshold.clone(), mine.learning_rate.clone()
+        ones = {ClippedGradient: torch.ones(R, P), ClippedDirection: torch.ones(R, P)}
+        for _ in range(3):
+            method.update(mine, ones)
+        torch.testing.assert_close(mine.threshold, before[0] * math.exp(2 * 2.5e-3))
+        torch.testing.assert_close(mine.learning_rate, before[1] * math.exp(2 * 2.5e-3))
+
+    def test_vectors_at_right_angles_move_neither(self) -> None:
+        """The sign of zero is zero."""
+        method, mine = make("online"), state()
+        one, other = torch.eye(R, P), torch.eye(R, P).roll(1, dims=1)
+        method.update(mine, {ClippedGradient: one, ClippedDirection: one})
+        method.update(mine, {ClippedGradient: other, ClippedDirection: one})
+        assert torch.equal(mine.threshold, state().threshold)
+        assert torch.equal(mine.learning_rate, state().learning_rate)
+
     def test_starts_at_the_papers_threshold(self) -> None:
         start = make("online").starting_point({"learning_rate": 0.3})
         assert start == {"learning_rate": 0.3, "threshold": 0.1}
@@ -265,10 +286,11 @@ class TestFixedQuantile:
     def test_takes_a_share_as_noisy_as_it_is(self) -> None:
         """Below 0 or above 1: cut off there, C would come to rest at another quantile."""
         method, mine = make("fixed_quantile"), state()
+        mine.threshold = start = torch.tensor([1e-6, 2.0, 1e6])
         unclipped = torch.tensor([-0.25, 1.25, 3.0])
         method.update(mine, {ClippedGradient: torch.zeros(R, P), UnclippedCount: unclipped - 0.5})
         moved = (-0.2 * (unclipped - torch.tensor([0.5, 0.5, 0.9]))).exp()
-        torch.testing.assert_close(mine.threshold, moved * torch.tensor([1.0, 2.0, 3.0]))
+        torch.testing.assert_close(mine.threshold, moved * start)
         torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped)
 
     def test_too_small_a_batch_for_the_count_is_refused(self) -> None:

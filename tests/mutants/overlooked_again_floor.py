@@ -1,8 +1,9 @@
-"""More faults of the lower floor that no test had reached: late steps, noisy shares, two at once."""
+"""More faults of the lower floor that no test had reached: late steps, noisy shares, choices."""
 
-from fault import Fault, M, T, of_kind
+from fault import LOOP, Fault, M, P, T, of_kind
 
 _VARIANTS = "tests/methods/test_variants.py"
+_TRAIN_PRIVATE = "tests/private/test_train_private.py"
 
 _LATE = of_kind(
     "late",
@@ -22,7 +23,90 @@ _LATE = of_kind(
     ),
 )
 
+_RULES = [
+    Fault(
+        "C cannot grow beyond 100, where Online learns it",
+        "methods/online.py",
+        "state.threshold * (self.settings.threshold_rate * toward_direction).exp()",
+        "(\n            state.threshold * (self.settings.threshold_rate * toward_direction).exp()\n"
+        "        ).clamp(max=100.0)",
+        M,
+    ),
+    Fault(
+        "rho stays between a thousandth and ten, where Online learns it",
+        "methods/online.py",
+        "            state.learning_rate * (self.settings.learning_rate_rate * toward_gradient)"
+        ".exp()\n        )\n",
+        "            state.learning_rate * (self.settings.learning_rate_rate * toward_gradient)"
+        ".exp()\n        ).clamp(1e-3, 10.0)\n",
+        M,
+    ),
+    Fault(
+        "C shrinks where two vectors are at right angles",
+        "methods/online.py",
+        "toward_direction = dot(gradient, past_direction).sign()",
+        "toward_direction = 2.0 * (dot(gradient, past_direction) > 0) - 1.0",
+        M,
+    ),
+    Fault(
+        "C cannot grow beyond 100, where it follows a quantile",
+        "methods/fixed_quantile.py",
+        "return threshold * (-self.settings.quantile_rate * excess).exp()",
+        "return (threshold * (-self.settings.quantile_rate * excess).exp()).clamp(max=100.0)",
+        M,
+    ),
+    Fault(
+        "HyFreeDP's rate moves by a factor of ten at most",
+        "methods/hyfreedp.py",
+        "factor = (slope / curvature).where(usable, 1.0)",
+        "factor = (slope / curvature).where(usable, 1.0).clamp(0.1, 10.0)",
+        "tests/methods/test_hyfreedp.py",
+    ),
+]
+
 _TRAINED = [
+    Fault(
+        "a run goes on whose test loss is no number",
+        "training/loop.py",
+        "            ]\n        self._drop_diverged(usable)\n",
+        "            ]\n",
+        LOOP,
+    ).of("company"),
+    Fault(
+        "a run is charged the time of runs that have ended, too, but not all of its own",
+        "training/loop.py",
+        "seconds / len(self.alive)",
+        "seconds / len(self.outcomes)",
+        LOOP,
+    ).of("reported"),
+    Fault(
+        "one identity of several may end early",
+        "privacy/mechanism.py",
+        'any("\\0" in run_id',
+        'all("\\0" in run_id',
+        P + "test_mechanism_books.py",
+    ).of("company"),
+    Fault(
+        "train_private: whatever precision is said, products are of float32",
+        "private/one_training.py",
+        "            precision=choices.precision,\n",
+        "",
+        _TRAIN_PRIVATE,
+    ),
+    Fault(
+        "train_private: a whole batch goes through the model at a time",
+        "private/one_training.py",
+        "            piece=choices.piece,\n",
+        "",
+        _TRAIN_PRIVATE,
+    ),
+    Fault(
+        "train_private: what goes on is evaluated in between, where nobody asked",
+        "private/one_training.py",
+        "choices.evaluate_every or self.last_step",
+        "choices.evaluate_every or self.steps",
+        _TRAIN_PRIVATE,
+    ),
     Fault(
         "the average is of weights that no schedule has shortened the step to",
         "training/loop.py",
@@ -68,4 +152,4 @@ _TRAINED = [
     ).of("reported"),
 ]
 
-OVERLOOKED_AGAIN_FLOOR = [*_LATE, *_TRAINED]
+OVERLOOKED_AGAIN_FLOOR = [*_LATE, *_RULES, *_TRAINED]

@@ -113,9 +113,10 @@ def test_a_budget_that_is_none_is_refused(nu: float) -> None:
         Mechanism(["run"], 10, 5, noise_multiplier=nu)
 
 
-def test_an_identity_that_ends_early_is_refused() -> None:
+@pytest.mark.parametrize("beside", [[], ["another", "one more"]])
+def test_an_identity_that_ends_early_is_refused(beside: list[str]) -> None:
     with pytest.raises(OsoError, match="zero character"):
-        Mechanism(["run\0noise"], 10, 5)
+        Mechanism(["run\0noise", *beside], 10, 5)
 
 
 def test_ended_runs_take_their_books_with_them() -> None:

@@ -311,6 +311,38 @@ def test_without_a_number_of_steps_it_is_evaluated_at_its_end_alone(train) -> No
     assert train(after=first, epochs=2, **usual).history.score_step == [3, 5]
 
 
+class ToldError(Exception):
+    """Stands where a training would begin, with what it was told."""
+
+
+def test_every_choice_reaches_the_training(train, search, monkeypatch) -> None:
+    """Also in a search: whatever is left out on the way has a default that trains all the same."""
+
+    def tell(*told) -> None:
+        raise ToldError(*told)
+
+    monkeypatch.setattr("oso_dp.private.one_training.Training", tell)
+    said = {"schedule": "linear", "averaging": 0.5, "precision": "bfloat16", "piece": 7}
+    said |= {"randomness": "seeded", "evaluate_every": 3}
+    given = {**said, "method": "fixed_threshold", "threshold": 0.7, "momentum": 0.4, "seed": 5}
+    given |= {"epochs": 4, "batch_size": 400, "epsilon": 3.0}
+    told = []
+    for call, more in (
+        (train, {"learning_rate": 0.3}),
+        (search, {"grid": {"learning_rate": [0.3]}}),
+    ):
+        with pytest.raises(ToldError) as caught:
+            call(**given, **more)
+        told.append(caught.value.args[:3])
+    for recipe, (run,), problem in told:
+        assert {name: getattr(recipe, name) for name in said} == said
+        assert (recipe.steps, recipe.batch_size, recipe.device) == (4, 400, "cpu")
+        assert (recipe.method.name, recipe.method.momentum) == ("fixed_threshold", 0.4)
+        assert (run.learning_rate, run.threshold, run.seed) == (0.3, 0.7, 5)
+        assert problem.code.precision.name == "bfloat16"
+        assert recipe.noise_multiplier == told[0][0].noise_multiplier
+
+
 def test_numbers_of_the_statement(train) -> None:
     made = train(epochs=1.01)
     statement = made.statement
