@@ -141,6 +141,19 @@ def test_noise_that_changes_on_the_way_is_taken_off_as_it_was() -> None:
     torch.testing.assert_close(mine.memory["noise"], expected, rtol=1e-4, atol=0)
 
 
+def test_a_sum_that_noise_has_brought_below_zero_is_not_forgotten() -> None:
+    """Else what is taken off would be too little, and the rate too small ever after."""
+    many, variance = 8, 1e-4
+    mine = state(torch.ones(many))
+    none, more = torch.zeros(R, many), torch.full((R, many), 2 * math.sqrt(variance))
+    steps(make("auto_dog"), mine, [none])
+    square = mine.memory["distance"] ** 2
+    torch.testing.assert_close(mine.memory["gradients"], -square * many * variance)
+    steps(make("auto_dog"), mine, [more])
+    # Of four times the noise's squares, twice those are taken off.
+    torch.testing.assert_close(mine.memory["gradients"], square * 2 * many * variance)
+
+
 def test_weights_that_are_all_zero_move() -> None:
     mine = state(torch.zeros(6))
     steps(make("auto_dog"), mine, [torch.ones(R, 6)])

@@ -3,6 +3,7 @@
 from fault import LOOP, Fault, M, P, T, of_kind
 
 _VARIANTS = "tests/methods/test_variants.py"
+_CONSTANTS = "tests/methods/test_constants.py"
 _TRAIN_PRIVATE = "tests/private/test_train_private.py"
 
 _LATE = of_kind(
@@ -62,16 +63,58 @@ _RULES = [
         "factor = (slope / curvature).where(usable, 1.0).clamp(0.1, 10.0)",
         "tests/methods/test_hyfreedp.py",
     ),
+    Fault(
+        "AUTO-DoG forgets a sum that noise has brought below zero",
+        "methods/auto_dog.py",
+        '"gradients": gradients,',
+        '"gradients": gradients.clamp(min=0),',
+        "tests/methods/test_auto_dog.py",
+    ),
+    Fault(
+        "AdamWOSM's beta1 is the default, whatever is said",
+        "methods/adam_wosm.py",
+        "gradient, beta1 = answers[ClippedGradient], self.settings.beta1",
+        "gradient, beta1 = answers[ClippedGradient], 0.9",
+        _CONSTANTS,
+    ),
+    Fault(
+        "AdamWOSM's stabiliser is the default, whatever is said",
+        "methods/adam_wosm.py",
+        "(noise_std + self.settings.stabiliser)",
+        "(noise_std + 1e-8)",
+        _CONSTANTS,
+    ),
+    Fault(
+        "FixedQuantile begins at the usual threshold, whatever is said",
+        "methods/fixed_quantile.py",
+        '"threshold": self.settings.initial_threshold',
+        '"threshold": 0.1',
+        _CONSTANTS,
+    ),
+    Fault(
+        "HyFreeDP begins at the usual rate, whatever is said",
+        "methods/hyfreedp.py",
+        '"learning_rate": self.settings.initial_learning_rate',
+        '"learning_rate": 1e-4',
+        _CONSTANTS,
+    ),
+    Fault(
+        "AUTO-WOSM's rate is the default, whatever is said",
+        "methods/auto_wosm.py",
+        '"learning_rate": self.settings.learning_rate',
+        '"learning_rate": 1e-3',
+        _CONSTANTS,
+    ),
+    Fault(
+        "DP-Adam's rate is the default, whatever is said",
+        "methods/dp_adam.py",
+        '"learning_rate": self.settings.learning_rate',
+        '"learning_rate": 1e-3',
+        _CONSTANTS,
+    ),
 ]
 
 _TRAINED = [
-    Fault(
-        "a run goes on whose test loss is no number",
-        "training/loop.py",
-        "            ]\n        self._drop_diverged(usable)\n",
-        "            ]\n",
-        LOOP,
-    ).of("company"),
     Fault(
         "a run is charged the time of runs that have ended, too, but not all of its own",
         "training/loop.py",

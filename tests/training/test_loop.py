@@ -286,22 +286,6 @@ def test_a_diverged_run_ends_and_leaves_the_others_alone(rho, arrays, make_task,
         )
 
 
-def test_a_run_without_a_finite_test_loss_has_diverged(arrays, make_task, make_run) -> None:
-    """Though each of its weights is finite: it has no row then, and no further step."""
-    training = study_training(
-        make_task("fixed_threshold"), [make_run(name) for name in "abc"], arrays
-    )
-    training.take_step()
-    training.state.parameters[1] = 1e30
-    training.evaluate()
-    assert training.alive == [0, 2]
-    assert [one.status for one in training.outcomes] == ["running", "diverged", "running"]
-    assert [len(one.evaluations) for one in training.outcomes] == [3, 0, 3]
-    assert training.outcomes[1].diverged_at == 1
-    training.take_step()
-    assert [training.ledger(run).step_count for run in range(3)] == [2, 1, 2]
-
-
 def test_time_is_shared_by_the_runs_that_still_train(arrays, make_task, make_run) -> None:
     training = study_training(make_task("online"), [make_run(name) for name in "abc"], arrays)
     training.add_seconds(6.0)

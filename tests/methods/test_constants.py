@@ -1,0 +1,69 @@
+"""Whatever constant of a method somebody sets, something is another one then."""
+
+import dataclasses
+
+import pytest
+import torch
+from tests.methods.test_methods import LAYERS, P, R, make, state
+
+from oso_dp.errors import OsoError
+from oso_dp.methods import Method, State, find_method, method_names
+from oso_dp.methods.given import check_number
+from oso_dp.privacy.clipped_losses import ClippedLosses
+
+
+def constants(name: str) -> list[str]:
+    """The method's numbers that may be other ones than they are."""
+    fields = dataclasses.fields(find_method(name).Settings)
+    return [
+        one.name
+        for one in fields
+        if isinstance(one.default, float | int)
+        and ("le" not in one.metadata or one.metadata["le"] > one.metadata.get("ge", -1))
+    ]
+
+
+def another(name: str, constant: str) -> float:
+    """A value that is allowed and is not the default."""
+    (field,) = (f for f in dataclasses.fields(find_method(name).Settings) if f.name == constant)
+    for value in (field.default * (1000 if field.default < 1e-3 else 0.5), field.default + 0.01):
+        try:
+            check_number(constant, value, **field.metadata)
+        except OsoError:
+            continue
+        return value
+    raise AssertionError(f"{name}: no other {constant} was found")
+
+
+def answered(method: Method, mine: State, generator: torch.Generator) -> dict:
+    answers = {}
+    for query in method.queries(mine):
+        width = P if query.group is None else sum(LAYERS[layer] for layer in query.group.layers)
+        if isinstance(query, ClippedLosses):
+            width = query.points
+        shape = (R,) if getattr(query, "scalar", False) else (R, width)
+        answers[query.key] = torch.randn(shape, generator=generator)
+    return answers
+
+
+def everything(method: Method) -> list:
+    """Where a run starts, what it asks for, and what becomes of it in three steps."""
+    mine, generator = state(), torch.Generator().manual_seed(1)
+    mine.parameters = torch.ones(R, P)
+    seen = [method.starting_point(dict.fromkeys(method.search, 0.5))]
+    for mine.step in (1, 2, 3):
+        seen += [value for query in method.queries(mine) for value in vars(query).values()]
+        method.update(mine, answered(method, mine, generator))
+        seen += [mine.parameters.clone(), mine.learning_rate, mine.threshold]
+    return [value.tolist() if torch.is_tensor(value) else value for value in seen]
+
+
+@pytest.mark.parametrize(
+    ("name", "constant"),
+    [(name, constant) for name in method_names() for constant in constants(name)],
+)
+def test_every_constant_has_an_effect(name: str, constant: str) -> None:
+    """One that is read nowhere would be in the plan, in the rows and in no training."""
+    usual = everything(make(name, 0.9))
+    assert usual == everything(make(name, 0.9))
+    assert usual != everything(make(name, 0.9, **{constant: another(name, constant)}))
