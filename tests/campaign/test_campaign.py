@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from tests.planned_rows import run_row
 
+from oso_dp.campaign import campaign as module
 from oso_dp.campaign import parts as parts_module
+from oso_dp.campaign.order import all_work
 from oso_dp.campaign.parts import Parts
 from oso_dp.errors import OsoError
 from oso_dp.results.read import read_results
+from oso_dp.training.job import Rows
 
 RUNS = 16  # of the small study: online 4, no_dp 4, fixed_threshold 8; of 10 steps each
 
@@ -120,6 +124,50 @@ def test_what_another_folder_holds_is_not_trained(campaign, machine, tmp_path) -
     assert len(machine.trained) == len(set(machine.trained)) == RUNS
     both = complete(tmp_path / "out") + complete(tmp_path / "other")
     assert sorted(both) == sorted(machine.trained)
+
+
+def test_speeds_are_those_of_whole_runs_on_this_device(plan, tmp_path) -> None:
+    """Of 10 steps; their median, so that one run beside a busy neighbour changes nothing."""
+    (cohort,) = (one for one in plan.cohorts if one.method == "fixed_threshold")
+    gone = {"status": "diverged", "diverged_at": 1, "wall_seconds": 0.2}
+    others = [{"device": "a GPU", "wall_seconds": 0.1}, gone, {"wall_seconds": None}]
+    changed = [*({"wall_seconds": 10.0 * each} for each in (1, 2, 6)), *others]
+    group = cohort.runs[: len(changed)]
+    rows = [run_row(cohort, run) | more for run, more in zip(group, changed, strict=True)]
+    parts = Parts(tmp_path / "out")
+    parts.write(cohort, group, Rows(rows, []))
+    assert parts.measured("cpu", all_work([plan])) == [(cohort, 2.0)]
+
+
+def test_a_group_that_diverged_early_says_nothing_of_the_speed(
+    campaign, machine, monkeypatch
+) -> None:
+    """Its seconds are not those of all its steps."""
+
+    def diverge(cohort, runs, arrays, folder, device, at_once, on_progress, clock) -> Rows:
+        for step in (1, 2):
+            machine.now += 1.0
+            on_progress(0, step)
+        gone = {"status": "diverged", "diverged_at": 2}
+        return Rows([run_row(cohort, run) | gone for run in runs], [])
+
+    monkeypatch.setattr(module, "run_job", diverge)
+    made = campaign(only="online", runs_at_once=4)
+    made.run()
+    assert (made.runs, made.groups) == (4, 1)
+    assert not made.speed.known
+
+
+def test_a_group_that_went_on_is_as_slow_as_its_steps(campaign, machine) -> None:
+    """What came before the kill took no time of this call's."""
+    machine.kill_at = 5
+    with pytest.raises(machine.KilledError):
+        campaign(only="online", runs_at_once=4).run()
+    made = campaign(only="online", runs_at_once=4)
+    made.run()
+    (work,) = made.everything
+    assert machine.begun[-1] == (work.cohort.name, 4, 4)
+    assert made.speed.group_seconds(work.cohort, 4) == pytest.approx(10.0)
 
 
 def test_two_campaigns_at_once_share_the_work(campaign, machine, tmp_path) -> None:

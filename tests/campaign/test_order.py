@@ -92,6 +92,30 @@ def test_speeds_are_taken_from_what_is_most_alike(mnist) -> None:
     assert speed.run_seconds(one) == pytest.approx(0.05 * 1172)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_was_not_measured_is_as_slow_as_the_slowest_on_its_data(mnist, turned) -> None:
+    methods = ("online", "no_dp", "adam_wosm", "fixed_threshold")
+    *measured, other = (next(c for c in mnist.cohorts if c.method == name) for name in methods)
+    speed = Speed({"mnist": 0.4})
+    for cohort, seconds in sorted(
+        zip(measured, (0.2, 0.5, 0.3), strict=True), key=lambda pair: pair[1], reverse=turned
+    ):
+        speed.note(cohort, 4, seconds)
+    assert speed.group_seconds(other, 4) == pytest.approx(0.5 * 1172)
+    assert speed.run_seconds(other) == pytest.approx(0.5 / 4 * 1172)
+
+
+def test_planned_proportions_are_those_of_all_that_was_measured(mnist) -> None:
+    """In the mean: of three data sets one is as fast as planned, and one four times as fast."""
+    one = mnist.cohorts[0]
+    names = ("mnist", "fashion_mnist", "ag_news")
+    speed = Speed(dict(zip(names, (0.4, 0.8, 0.2), strict=True)))
+    for name, seconds in (("mnist", 0.4), ("ag_news", 0.05)):
+        speed.note(replace(one, dataset=name), 1, seconds)
+    another = replace(one, dataset="fashion_mnist")
+    assert speed.run_seconds(another) == pytest.approx(0.8 * (1 + 0.25) / 2 * 1172)
+
+
 def test_other_data_sets_are_guessed_by_their_planned_proportions(mnist) -> None:
     one = mnist.cohorts[0]
     another = replace(one, dataset="fashion_mnist")

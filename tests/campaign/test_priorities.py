@@ -64,6 +64,20 @@ def test_what_is_slow_here_comes_last_even_if_it_is_worth_most(mnist, read) -> N
     assert order(mnist, chosen, later=("bfloat16",)) == order(mnist, chosen)
 
 
+def test_runs_in_a_slow_precision_come_behind_all_others(mnist, read) -> None:
+    """Also those that the file names, and none is lost."""
+    cohorts = [
+        replace(cohort, precision="bfloat16") if cohort.method == "online" else cohort
+        for cohort in mnist.cohorts
+    ]
+    works = all_work([replace(mnist, cohorts=tuple(cohorts))])
+    speed, chosen = Speed({"mnist": 0.4}), read('[[first]]\nmethod = ["online", "no_dp"]\n')
+    found = portions(works, (), (), speed, chosen, later=("bfloat16",))
+    precisions = [each.work.cohort.precision for each in found]
+    assert precisions == ["float32"] * (3 + 39) + ["bfloat16"] * (12 + 12)
+    assert {each.work.cohort.method for each in found[:3]} == {"no_dp"}
+
+
 def test_entries_of_other_plans_wait(mnist, read) -> None:
     found = read('[[first]]\nplan = "another"\n[[first]]\nseed = 4\n')
     assert [each.number for each in found] == [2]

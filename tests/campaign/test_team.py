@@ -47,6 +47,24 @@ def test_a_worker_that_failed_is_named_by_its_last_line(tmp_path) -> None:
         team._refuse_failed([at_work, failed], tmp_path)
 
 
+def test_a_worker_that_fails_as_the_last_one_is_no_success(tmp_path, monkeypatch) -> None:
+    """It ends between two looks at the workers: what it lacks would pass as done."""
+    (tmp_path / "worker-0.log").write_text("oso: error: a.npz: no such file\n")
+    answers = iter([None, None])  # at work, as long as anybody looks
+
+    def start(*_: object) -> SimpleNamespace:
+        ended = {"terminate": lambda: None, "wait": lambda timeout=None: 2}
+        return SimpleNamespace(poll=lambda: next(answers, 2), **ended)
+
+    monkeypatch.setattr(team, "_start", start)
+    monkeypatch.setattr(team, "Minutes", lambda *_: lambda: None)
+    monkeypatch.setattr(team.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(team.time, "sleep", lambda _: None)
+    campaign = SimpleNamespace(parts=SimpleNamespace(progress=tmp_path))
+    with pytest.raises(OsoError, match=r"process 0 ended with status 2: a\.npz: no such file"):
+        team.lead([], campaign, 1)
+
+
 def test_workers_share_their_time_to_end_and_are_then_killed(monkeypatch) -> None:
     now, waited, ended = [1000.0], [], []
 

@@ -72,6 +72,7 @@ def test_equal_numbers_are_equal_wherever_they_come_from(changed) -> None:
         ({"code_hash": "other"}, CHANGED),
         ({"device": "some CPU (2 threads)"}, WITHIN),
         ({"torch_version": "2.14.0"}, WITHIN),
+        ({"precision": "tf32"}, WITHIN),
         ({"device": "another", "code_hash": "other"}, WITHIN),
         ({"streams": 1}, OTHER_DRAWS),
     ],
@@ -102,6 +103,14 @@ def test_every_number_counts(column: str) -> None:
     others = evaluated()
     others.loc[4, column] = np.nextafter(others.loc[4, column], 2.0)
     assert judge(ROW, evaluated(), ROW, others).text == NOT_EQUAL
+
+
+@pytest.mark.parametrize("again", [0.25 + 2**-54, 0.3, np.nan])
+def test_the_share_that_was_clipped_counts_where_there_is_one(again: float) -> None:
+    stored, others = (evaluated().assign(fraction_clipped=0.25) for _ in range(2))
+    assert judge(ROW, stored, ROW, others).text == EQUAL
+    others.loc[4, "fraction_clipped"] = again
+    assert judge(ROW, stored, ROW, others).text == NOT_EQUAL
 
 
 def test_evaluations_that_are_missing_or_new_are_not_equal() -> None:
