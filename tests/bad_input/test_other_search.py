@@ -90,6 +90,14 @@ def test_other_cohorts_of_a_store_in_one_file_are_none_of_it(place) -> None:
     )
 
 
+def test_another_search_in_one_file_is_seen_as_in_many(place) -> None:
+    """`part` has a file per table, as older stores had."""
+    assert (place / "part/runs.parquet").is_file()
+    refuse_other_search(place / "part", cohorts(study(STUDY)))
+    with pytest.raises(OsoError, match="2 points of another search"):
+        refuse_other_search(place / "part", cohorts(study(OTHER)))
+
+
 def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
     @dataclass(frozen=True)
     class Settings_(Settings):  # noqa: N801

@@ -61,6 +61,13 @@ def test_what_may_be_worse_does_not_beat_the_search_itself() -> None:
     assert recommend([SEARCH, maybe], 60_000, 20_000, 3.0).way == SEARCH
 
 
+@pytest.mark.parametrize("what", ["method", "laid", "distribution"])
+def test_ways_that_differ_in_one_of_their_words_are_two(what: str) -> None:
+    other = replace(ONE, **{what: "another"}, gain=0.5)
+    for lines in ([SEARCH, ONE, other], [SEARCH, other, ONE]):
+        assert recommend(lines, 60_000, 20_000, 3.0).rests_on == (ONE,)
+
+
 def test_a_way_counts_where_it_does_worst() -> None:
     """On two data sets like theirs: one that fails on the other is no advice."""
     there = {"dataset": "Letters", "examples": 100_000}

@@ -3,6 +3,8 @@
 import pandas as pd
 import pytest
 
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results import row_claims
 from oso_dp.results.row_claims import complaint
 
@@ -38,3 +40,15 @@ def test_one_wrong_value_is_named_behind_a_row_that_is_right(column: str) -> Non
 
 def test_every_column_that_a_claim_rests_on_is_tried() -> None:
     assert WRONG.keys() == {*row_claims._CLAIM}
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_no_kind_of_step_has_less_noise_than_the_row_says(place: int) -> None:
+    """Wherever it stands in the ledger, and however few there are."""
+    nu = [0.9, 0.815, 2.0]
+    nu[place] = 0.8
+    counts = (1, STEPS - 3, 2)
+    steps = [((SumQuery("clipped_gradient", n),), c) for n, c in zip(nu, counts, strict=True)]
+    text = Ledger(PoissonSampling(512 / 60_000), steps).to_json()
+    said = complaint(pd.DataFrame([run_row("wrong", ledger=text)]))
+    assert said == "run wrong: its ledger has noise multiplier 0.8, the row 0.815"

@@ -48,6 +48,14 @@ def test_texts_facts_are_kept_and_others_stay(prepared, tmp_path) -> None:
     assert "/home" not in (store / FACTS).read_text()
 
 
+def test_texts_that_were_prepared_anew_have_new_facts(prepared, tmp_path) -> None:
+    """As with more word vectors than before."""
+    for name, share in (("a", 0.8), ("b", 0.9)):
+        keep_facts(tmp_path, [prepared(name, **texts("ag_news", share))])
+    stored = json.loads((tmp_path / FACTS).read_text())
+    assert stored["ag_news"]["known_words"] == {"test": 0.9}
+
+
 def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
     """Their share of known words is exact: it would tell of each text whether it is among them."""
     facts = texts("ag_news", 0.9)
