@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.accounting.draw_chances import probabilities
 
 from oso_dp.accounting.search import SHAPES
+from oso_dp.analysis import random_stopping
 from oso_dp.analysis.random_stopping import chances, outcomes, usual
 from oso_dp.reporting.figures.search_outcome import draw_outcomes
 from oso_dp.reporting.tables.search_outcome import outcome_table
@@ -111,6 +112,22 @@ def test_draws_follow_what_the_noise_was_bought_for(store, study, shape):
     chance = chances(np.array([50.0, 90.0, 70.0]), True, 3, SHAPES[shape])
     assert row["distribution"] == shape
     assert row["value"] == pytest.approx(chance @ [50.0, 90.0, 70.0] / chance.sum())
+
+
+def test_the_distribution_is_looked_for_in_the_search_that_the_rows_name(
+    store, study, monkeypatch
+) -> None:
+    """At their own delta, and with as many steps as it takes: 2 * 60,000 / 7000 = 17.14."""
+    seen = []
+    monkeypatch.setattr(
+        random_stopping, "shape_paid_for", lambda search, *paid: seen.append((search, paid))
+    )
+    known = {"epsilon": 5.0, "delta": 1e-6, "batch_size": 7000, "epochs": 2, "steps": 18}
+    whole_grid(store, [[0.5], [0.9], [0.7]], noise_multiplier=2.0, **known)
+    outcomes(study(store))
+    ((search, paid),) = seen
+    assert (search.sampling.rate, search.steps, search.runs) == (7000 / 60_000, 18, 3)
+    assert paid == (2.0, 5.0, 1e-6)
 
 
 def test_noise_that_no_search_asks_for_has_no_outcome(store, study):
