@@ -39,6 +39,7 @@ def test_nothing_but_the_paper_s_numbers_is_known_before_anything_is_run(store, 
     assert set(data.loc[~ours, "verdict_paper"]) == {NOTHING}
     said = "of its 16 claims, each data set counted, 0 hold, 0 do not, 0 are undecided, 16 not run"
     assert claims_sentence(data).startswith(f"By our rows, {said}. C9 follows from a formula")
+    assert claims_sentence(data).endswith("(0 of 3 data sets were run).")
 
 
 def test_cross_selection_can_overturn_a_claim(store, study):

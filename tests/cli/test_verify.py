@@ -9,6 +9,7 @@ import pytest
 
 from oso_dp.results.read import read_results
 from oso_dp.training import job
+from oso_dp.verification import again
 from oso_dp.verification.again import repeatable, sample, verify
 
 ALL = ["--data", ".", "--minutes", "1"]
@@ -77,6 +78,20 @@ def test_what_cannot_be_verified_is_one_line(oso, collected) -> None:
         assert part in error
 
 
+def test_its_options_say_which_sample_and_how_long(oso, collected, monkeypatch) -> None:
+    seen = []
+
+    def drawn(stored, seed):
+        seen.append(seed)
+        return sample(stored, seed)
+
+    monkeypatch.setattr(again, "sample", drawn)
+    monkeypatch.setattr(again, "verify", lambda *given: iter(seen.append(given[3]) or ()))
+    status, said, _ = oso("verify", "store", "--data", ".", "--minutes", "2.5", "--seed", "7")
+    assert (status, seen) == (0, [7, 150.0])
+    assert said == "0 of 2 rows, drawn with seed 7:\n"
+
+
 def test_the_sample_is_the_seeds_and_every_row_can_be_in_it(repo) -> None:
     stored = repeatable(read_results(repo / "results").runs)
     assert len(stored) > 1900
@@ -89,8 +104,6 @@ def test_the_sample_is_the_seeds_and_every_row_can_be_in_it(repo) -> None:
 
 def test_as_many_rows_as_fit_are_trained(repo, monkeypatch) -> None:
     """By their stored times, on a machine that is twice as fast as the one before."""
-    from oso_dp.verification import again
-
     results = read_results(repo / "results")
     order = sample(repeatable(results.runs), 3)
     time = [0.0]

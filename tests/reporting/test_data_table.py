@@ -40,6 +40,17 @@ def test_what_the_runs_really_used_is_shown(store, study):
     assert cells["Batch Size", "ours"]["AG News"] == "512"  # not run: the configuration's default
 
 
+@pytest.mark.parametrize("sizes", [(256, 256, 512), (256, 64, 256), (32, 256, 256)])
+def test_of_several_batch_sizes_the_most_frequent_is_shown(sizes, store, study):
+    """Of a data set that nobody knows its number of examples, too."""
+    for seed, size in enumerate(sizes):
+        store.add(seed=seed, batch_size=size)
+        store.add(dataset="mine", seed=seed, batch_size=size, examples=1000 + size)
+    cells = lines(data_table(study(store)))
+    assert [cells["Batch Size", "ours"][name] for name in ("MNIST", "mine")] == ["256"] * 2
+    assert cells["Dataset Size", "ours"]["mine"] == "1256"
+
+
 def test_a_part_of_ag_news_has_a_column_of_its_own(store, study, tmp_path):
     store.add(dataset="ag_news_partial")
     (tmp_path / "data.json").write_text(

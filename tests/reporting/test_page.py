@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections import defaultdict
 from html.parser import HTMLParser
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -13,6 +14,7 @@ from tests.reporting.conftest import comparison_tables
 from oso_dp.errors import OsoError
 from oso_dp.reporting.page import build
 from oso_dp.reporting.page.build import build_report
+from oso_dp.reporting.page.headline import ours_alone
 from oso_dp.reporting.page.render import PAPER_URL
 from oso_dp.reporting.page.sections import sections_of
 from oso_dp.reporting.sources import Sources
@@ -132,6 +134,17 @@ def test_shorter_runs_than_the_paper_s_are_shown_and_not_ranked(store, study):
     assert "AdamWOSM is best" in whole.best
     (table,) = beyond.tables(Sources(s, [], pd.DataFrame(), []))
     assert set(table.printed[""]) == {"–"}  # no verdict
+
+
+def test_where_one_method_ran_shorter_none_is_called_the_best(store, study):
+    """Neither in its section, nor in the findings, of a k that the paper does not have."""
+    for k in (1, 9):
+        store.add(method="online", k=k, epochs=10, values=(0.8,))
+        store.add(method="adam_wosm", k=k, epochs=1, values=(0.9,))
+    s = study(store)
+    found = sections_of(s, defaultdict(lambda: None), [])
+    assert [(section.whole, section.best) for section in found] == [(False, None)] * 2
+    assert ours_alone(s) == []
 
 
 @pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])

@@ -197,6 +197,15 @@ def test_a_k_that_the_paper_does_not_have_has_a_table_and_says_how_long_it_ran(s
     assert tables["beyond"].printed["epochs"].tolist() == ["1"]
 
 
+def test_a_table_of_the_papers_says_how_long_other_runs_were(store, study):
+    store.add(k=9, epochs=1, steps=1, values=(0.6,))
+    store.add(k=5, epochs=10, steps=10, values=(0.6,))
+    s = study(store)
+    shorter, whole = (" ".join(table_of(s, k=k).notes) for k in (9, 5))
+    assert "Runs of 1 epoch; the paper's have 10." in shorter
+    assert "the paper's have 10." not in whole
+
+
 def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
     more = {"dataset": "ag_news_partial", "k": 5}
     store.add(**more, values=(0.8,))
@@ -256,6 +265,13 @@ def test_runs_table_counts(paper_store, study):
     ]
     assert data.loc["online", "wall_seconds"] == 25.0
     assert data["runs"].sum() == len(paper_store.runs)
+
+
+@pytest.mark.parametrize(("times", "said"), [((None, None), "–"), ((None, 25.0), "25 s")])
+def test_a_time_that_nobody_kept_is_not_nothing(times, said, store, study):
+    for seed, seconds in enumerate(times):
+        store.add(seed=seed, wall_seconds=seconds)
+    assert runs_table(study(store)).printed["time"].tolist() == [said]
 
 
 def test_noise_comes_from_the_budget_and_else_from_the_rows(store, study, tmp_path):
