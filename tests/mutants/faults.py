@@ -14,6 +14,7 @@ from noise import NOISE, SAMPLING
 from one_budget import ONE_BUDGET
 from other_plans import OTHER_PLANS
 from overlooked_again_floor import OVERLOOKED_AGAIN_FLOOR
+from overlooked_again_upper import OVERLOOKED_AGAIN_UPPER
 from overlooked_books import OVERLOOKED_BOOKS
 from overlooked_extremes import OVERLOOKED_EXTREMES
 from overlooked_figures import OVERLOOKED_FIGURES
@@ -45,7 +46,7 @@ FAULTS = [
     ),
     *(*OVERLOOKED_GUARANTEE, *OVERLOOKED_BOOKS, *OVERLOOKED_EXTREMES),
     *(*OVERLOOKED_VALUES, *OVERLOOKED_FIGURES, *OVERLOOKED_PAGES, *OVERLOOKED_MODELS),
-    *OVERLOOKED_UPPER,
+    *(*OVERLOOKED_UPPER, *OVERLOOKED_AGAIN_UPPER),
     *OVERLOOKED_FLOOR,
     *OVERLOOKED_AGAIN_FLOOR,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
