@@ -14,14 +14,15 @@ from oso_dp.analysis.evidence import FAILS, HOLDS, NOT_RUN, NOTHING, UNDECIDED, 
 from oso_dp.reporting.tables.claims import claims_sentence, claims_tables
 
 
-def test_what_the_paper_does_not_ask_is_judged_on_other_data_too(store, study):
+@pytest.mark.parametrize("dataset", ["ag_news_partial", "patients"])
+def test_what_the_paper_does_not_ask_is_judged_on_other_data_too(dataset, store, study):
     for seed in range(2):
-        more = {"dataset": "ag_news_partial", "k": 1, "seed": seed}
+        more = {"dataset": dataset, "k": 1, "seed": seed}
         store.add(**more, values=(0.9 + 0.001 * seed,))
         for method in (FROZEN_THRESHOLD, "fixed_threshold"):
             store.add(**more, method=method, values=(0.8 + 0.001 * seed,))
     data = judged(study(store))
-    others = data[data["dataset"] == "ag_news_partial"]
+    others = data[data["dataset"] == dataset]
     assert others[["claim", "verdict_best"]].to_numpy().tolist() == [["Q2", HOLDS]]
     assert (data.loc[data["claim"].str.startswith("C"), "verdict_best"] == NOT_RUN).all()
 

@@ -216,6 +216,17 @@ def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
     assert shown[["method", "against Online"]].to_numpy().tolist() == [["AUTO-S", "−5.00"]]
 
 
+@pytest.mark.parametrize(("lead", "verdict"), [(0.05, verdicts.BETTER), (0.0, verdicts.UNDECIDED)])
+def test_on_data_of_ones_own_no_difference_is_known_to_be_small(lead, verdict, store, study):
+    """They have no margin of equivalence: what is clearly better is said to be, and no more."""
+    for seed in range(3):
+        more = {"dataset": "patients", "k": 3, "seed": seed}
+        store.add(**more, values=(0.8 + 0.001 * seed,))
+        store.add(**more, method="auto_s", values=(0.8 + lead + 0.001 * seed,))
+    tables = {t.name: t for t in comparison_tables(study(store))}
+    assert tables["beyond"].data["verdict"].tolist() == [verdict]
+
+
 def test_searches_by_random_stopping_are_no_cells_of_the_paper(store, study):
     """Their best point is not what such a search gives, and their noise is not composition's."""
     for seed in range(2):

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.verdicts import MARGINS, Difference, Sample, difference, over_grids
+from oso_dp.analysis.verdicts import Difference, Sample, difference, margin_of, over_grids
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import paper_results
 
@@ -111,7 +111,7 @@ def relation(
         sides = over_grids(ours), over_grids(theirs)
         advantage = difference([sides])
         assert advantage is not None  # two seeds or more on either side
-        margin = MARGINS[dataset]
+        margin = margin_of(dataset)
         bounds = RANGES[claimed](margin)
         verdict = within(advantage, *bounds)
         if verdict == UNDECIDED:

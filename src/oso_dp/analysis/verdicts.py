@@ -102,6 +102,14 @@ class Comparison:
     higher_is_better: bool
 
 
+def margin_of(dataset: str) -> float:
+    """The data set's margin; 0 of a user's own: of no difference there is known that it is small.
+
+    Then no two values are consistent, and one may still be better than another.
+    """
+    return MARGINS.get(dataset, 0.0)
+
+
 def difference(pairs: Sequence[tuple[Sample, Sample]], level: float = LEVEL) -> Difference | None:
     """The mean over pairs (a, b) of a - b; None where a pair has no standard deviation at all.
 

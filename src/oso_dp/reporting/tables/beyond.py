@@ -96,7 +96,7 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
         Comparison(
             Sample(row["mean"], row["std"], int(row["seeds"])),
             Sample(row["mean_online"], row["std_online"], int(row["seeds_online"])),
-            verdicts.MARGINS[row["dataset"]],
+            verdicts.margin_of(row["dataset"]),
             is_higher_better(row["metric"]),
         )
         if row["status"] == "run"
