@@ -144,15 +144,6 @@ def test_that_a_method_diverges_needs_every_grid_whole(part) -> None:
     assert (found.verdict, found.text) == (UNDECIDED, "135 of 135 runs diverged, of a part only")
 
 
-@pytest.mark.parametrize("absent", [5, 7, 9])
-def test_that_a_method_diverges_needs_a_grid_of_every_k(absent) -> None:
-    """Two whole ones are two thirds of what the paper says."""
-    every = diverging()
-    cells, runs = (frame[frame["k"] != absent] for frame in (every.cells, every.runs))
-    found = diverges("fixed_quantile", 1.0)(Evidence(cells, runs), "fashion_mnist")
-    assert (found.verdict, found.text) == (UNDECIDED, "90 of 90 runs diverged, of a part only")
-
-
 @pytest.mark.parametrize("lost", [0, 44, 45])
 def test_a_grid_whose_runs_had_values_before_they_diverged_has_diverged(lost) -> None:
     """Where cells alone are known, as by cross-selection."""

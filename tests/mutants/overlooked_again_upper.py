@@ -29,13 +29,6 @@ OVERLOOKED_AGAIN_UPPER = [
             _STOPPED,
         ),
         Fault(
-            "that a method diverges is believed of the paper's grids that were run",
-            "analysis/evidence.py",
-            " and len(cells) == len(design)",
-            "",
-            "tests/analysis/test_costs_claimed.py",
-        ),
-        Fault(
             "what holds by construction is counted where it was not run",
             "reporting/tables/claims.py",
             'hold = int((built["verdict_best"] == HOLDS).sum())',
@@ -118,13 +111,6 @@ OVERLOOKED_AGAIN_UPPER = [
             "            finding.many_runs_claimed,\n            finding.many_runs_bound,\n",
             "            finding.one_run_claimed,\n            finding.many_runs_bound,\n",
             _AUDIT,
-        ),
-        Fault(
-            "`oso budget` answers for the usual batch size",
-            "cli/budget.py",
-            "size = delta, examples, batch_size, epochs, runs",
-            "size = delta, examples, None, epochs, runs",
-            "tests/cli/test_search_answers.py",
         ),
         Fault(
             "a verification does not compare the shares that were clipped",
