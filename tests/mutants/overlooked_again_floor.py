@@ -144,13 +144,6 @@ _TRAINED = [
         _TRAIN_PRIVATE,
     ),
     Fault(
-        "train_private: what goes on writes its steps into the history of before",
-        "private/one_training.py",
-        "else after.history.copy()",
-        "else after.history",
-        _TRAIN_PRIVATE,
-    ).of("restart"),
-    Fault(
         "train_private: a score that is no number ends the training",
         "private/one_training.py",
         'SplitScore("given", score, 0.0)',

@@ -2,7 +2,6 @@
 
 import math
 import signal
-from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -274,19 +273,6 @@ def test_an_evaluation_that_is_not_finite_ends_nothing(train, gave: float) -> No
     made = train(evaluate=lambda model: gave, evaluate_every=1, batch_size=400)
     assert made.status == "finished"
     assert made.history.score == pytest.approx([gave, gave], nan_ok=True)
-
-
-def test_what_a_training_goes_on_from_stays_as_it_was(train) -> None:
-    """Whoever goes on from it twice would have the first one's steps in the second one's books."""
-    usual = {"batch_size": 400, "evaluate": lambda model: 0.5, "evaluate_every": 1}
-    first = train(**usual)
-    before = deepcopy(first)
-    train(after=first, epsilon=8.0, **usual)
-    assert (first.history, first.paid) == (before.history, before.paid)
-    assert first.statement.describes(first.paid)
-    assert torch.equal(flat(first.model), flat(before.model))
-    assert first.state["step"] == before.state["step"] == 2
-    assert torch.equal(first.state["parameters"], before.state["parameters"])
 
 
 def test_what_a_loss_ignores_is_no_class_that_is_refused(train, data) -> None:
