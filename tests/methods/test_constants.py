@@ -26,7 +26,8 @@ def constants(name: str) -> list[str]:
 def another(name: str, constant: str) -> float:
     """A value that is allowed and is not the default."""
     (field,) = (f for f in dataclasses.fields(find_method(name).Settings) if f.name == constant)
-    for value in (field.default * (1000 if field.default < 1e-3 else 0.5), field.default + 0.01):
+    values = field.default * (1000 if field.default < 1e-3 else 0.5), field.default + 0.01
+    for value in (field.default + 2,) if isinstance(field.default, int) else values:
         try:
             check_number(constant, value, **field.metadata)
         except OsoError:

@@ -116,6 +116,13 @@ def test_losses_that_would_take_a_whole_step_are_refused(every: float, gamma: fl
         make("hyfreedp", every=every, gradient_noise=gamma).split_noise(1.0, 100)
 
 
+@pytest.mark.parametrize("every", [1.5, 2.5, 7.999])
+def test_losses_are_asked_for_each_so_many_whole_steps(every: float) -> None:
+    """Else they would be asked for more often than they are paid for."""
+    with pytest.raises(OsoError, match=f"hyfreedp: every {every}: must be a whole number"):
+        make("hyfreedp", every=every).queries(state(0.8))
+
+
 def test_nothing_is_searched_and_the_start_is_the_papers() -> None:
     method = make("hyfreedp")
     assert method.search == ()

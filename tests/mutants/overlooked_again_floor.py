@@ -64,6 +64,13 @@ _RULES = [
         "tests/methods/test_hyfreedp.py",
     ),
     Fault(
+        "HyFreeDP asks each second step for losses that are paid for as at each 2.5th",
+        "methods/hyfreedp.py",
+        "if self.settings.every % 1 != 0:",
+        "if self.settings.every < 1:",
+        "tests/methods/test_hyfreedp.py",
+    ),
+    Fault(
         "AUTO-DoG forgets a sum that noise has brought below zero",
         "methods/auto_dog.py",
         '"gradients": gradients,',

@@ -50,6 +50,8 @@ class HyFreeDP(Method):
         step. Every K-th step spends it at once, nu_l = nu (K (1 - gamma^-2))^(-1/2), and the other
         steps have nu to themselves.
         """
+        if self.settings.every % 1 != 0:
+            raise OsoError(f"{self.name}: every {self.settings.every:g}: must be a whole number")
         share = self.settings.every * (1 - self.settings.gradient_noise**-2)
         if not share < 1:
             raise OsoError(
