@@ -5,9 +5,7 @@ from collections.abc import Callable
 from oso_dp.errors import Interrupted
 
 SETTLED = 1.0  # seconds of steps before their speed is believed, at the least
-PATIENCE = (
-    0.02  # of the time that is left, too: a machine that is busy for a minute may be free soon
-)
+PATIENCE = 0.02  # of the time that is left: who is busy for a minute may be free soon
 SLACK = 1.05  # an estimate may be short by so much
 
 
