@@ -54,8 +54,13 @@ def started(code: str | list[str], **more) -> subprocess.Popen:
     command = [sys.executable, *(["-c", code] if isinstance(code, str) else code)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, **more,
+        start_new_session=True, preexec_fn=heeds_ctrl_c, **more,
     )  # fmt: skip
+
+
+def heeds_ctrl_c() -> None:
+    """Also where the tests run in a shell's background, whose jobs ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
