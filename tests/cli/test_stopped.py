@@ -51,16 +51,17 @@ def alive(pid: int) -> bool:
 
 
 def started(code: str | list[str], **more) -> subprocess.Popen:
+    """A process that heeds Ctrl-C, also where the tests run in a shell's background, whose jobs
+    ignore it: a child inherits that, but no handler."""
     command = [sys.executable, *(["-c", code] if isinstance(code, str) else code)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, preexec_fn=heeds_ctrl_c, **more,
-    )  # fmt: skip
-
-
-def heeds_ctrl_c() -> None:
-    """Also where the tests run in a shell's background, whose jobs ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True, **more,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
