@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation, UnsupportedEventError, dp_event
+from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from oso_dp.accounting.accountants import epsilon_of, epsilon_of_event, fresh_accountant
@@ -131,3 +132,16 @@ def test_each_ledgers_steps_have_its_own_sampling_rate(turned: bool) -> None:
     rdp, prv = (epsilon_of(ledgers, DELTA, name) for name in ("rdp", "prv"))
     assert rdp == pytest.approx(made.get_epsilon(DELTA), rel=1e-9)
     assert 0.85 * rdp < prv < rdp
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("noise", [(30.0, 20.0), (25.0, 25.0)])
+def test_by_losses_each_ledgers_steps_have_its_own_sampling_rate(noise, turned: bool) -> None:
+    """Also where both have one noise."""
+    kinds = [(1.0, noise[0], 5), (0.5, noise[1], 3)][:: -1 if turned else 1]
+    made, ledgers = PLDAccountant(), []
+    for rate, nu, count in kinds:
+        step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(nu))
+        made.compose(dp_event.SelfComposedDpEvent(step, count))
+        ledgers.append(Ledger(PoissonSampling(rate), [((SumQuery("g", nu),), count)]))
+    assert epsilon_of(ledgers, DELTA, "pld") == pytest.approx(made.get_epsilon(DELTA), rel=1e-6)

@@ -1,5 +1,7 @@
 """The linear scaling rule's price: trials and the final run keep one budget, and use it."""
 
+import re
+
 import pytest
 from dp_accounting import (
     ComposedDpEvent,
@@ -135,3 +137,36 @@ def test_what_came_before_is_no_part_of_a_search_that_stops_at_random() -> None:
         Search(PoissonSampling(RATE), STEPS, 9, "random_stopping", before=((1.0, 9),))
     with pytest.raises(OsoError, match="selection 'linear_scaling': allowed are composition"):
         Search(PoissonSampling(RATE), STEPS, 9, "linear_scaling")
+
+
+@pytest.mark.parametrize("noise", [(1.0, 1.0), (1.0, 2.0), (0.8, 3.0), (2.0, 1.0, 3.0)])
+def test_what_the_trials_cost_is_said_of_all_of_them(noise) -> None:
+    with pytest.raises(OsoError, match="the trials cost epsilon") as refused:
+        final_noise_multiplier(search(9, (0.1, 0.2, 0.3)[: len(noise)]), noise, 2.0, DELTA)
+    said = float(re.search(r"cost epsilon (\S+) of 2", str(refused.value))[1])
+    made = RdpAccountant()
+    for nu in noise:
+        step = PoissonSampledDpEvent(RATE, GaussianDpEvent(nu))
+        made.compose(SelfComposedDpEvent(step, STEPS * 9))
+    assert said == pytest.approx(made.get_epsilon(DELTA), rel=1e-3)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant) -> None:
+    """Of two that answer at once, by simple rules, the one by half of the other's price."""
+    price = {"rdp": 8.0, "pld": 4.0}
+
+    def earlier(one: Search, by: str) -> float:
+        return sum(price[by] / nu for nu, _ in one.before)
+
+    def cost(one: Search, nu: float, _: float, by: str = "rdp") -> float:
+        return earlier(one, by) + one.runs * price[by] / nu
+
+    def noise(one: Search, epsilon: float, _: float, by: str = "rdp") -> float:
+        return one.runs * price[by] / (epsilon - earlier(one, by))
+
+    monkeypatch.setattr(Search, "epsilon", cost)
+    monkeypatch.setattr(Search, "noise_multiplier", noise)
+    one = search(5, steps=STEPS + 1)  # which no other test asks about
+    nu = one.noise_multiplier(9.0, DELTA, accountant)
+    assert one.epsilon(nu, DELTA, accountant) == pytest.approx(9.0, rel=1e-6)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import permutations
 
 import pytest
 from dp_accounting import dp_event
@@ -259,3 +260,24 @@ def test_what_came_before_is_added_to_all_runs(runs: int, nu: float) -> None:
     ledgers = [Ledger(sampling, [((SumQuery("g", noise),), count)]) for noise, count in sums]
     found = Search(sampling, 30, runs, before=((2.0, 50), (1.0, 7))).epsilon(nu, 1e-5)
     assert found == pytest.approx(epsilon_of(ledgers, 1e-5), rel=1e-9)
+
+
+@pytest.mark.parametrize("over", [1e-6, 1e-5, 1e-4, 5e-4])
+@pytest.mark.parametrize("name", SHAPES)
+def test_noise_that_costs_a_little_more_than_the_budget_bought_no_search(name, over) -> None:
+    """A budget is kept to the last digit; only what is below it by less was rounded."""
+    found = Search(PoissonSampling(1.0), 10, 9, "random_stopping", SHAPES[name])
+    spent = found.epsilon(20.0, DELTA)
+    assert shape_paid_for(found, 20.0, spent, DELTA) == name
+    assert shape_paid_for(found, 20.0, spent * (1 + over), DELTA) == name
+    assert shape_paid_for(found, 20.0, spent * (1 - over), DELTA) is None
+
+
+@pytest.mark.parametrize("costs", permutations((2.9995, 2.9999, 2.9985)))
+def test_of_distributions_that_cost_alike_the_nearest_to_the_budget_was_bought(
+    costs, monkeypatch
+) -> None:
+    by_shape = dict(zip(SHAPES.values(), costs, strict=True))
+    monkeypatch.setattr(Search, "epsilon", lambda self, *_: by_shape[self.shape])
+    found = shape_paid_for(search(9, "random_stopping"), 1.0, 3.0, DELTA)
+    assert by_shape[SHAPES[found]] == 2.9999

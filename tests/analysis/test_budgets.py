@@ -63,3 +63,21 @@ def test_of_two_files_that_hold_one_grid_the_first_counts(tmp_path, turned) -> N
     assert budget.loc[9, ["runs", "noise_multiplier"]].tolist() == expected
     assert budget.loc[7, "runs"] == 11
     assert len(budget) == 2
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_two_sizes_of_a_grid_the_larger_counts(tmp_path, turned) -> None:
+    """Whichever budget it is of: a part of a grid must not pass as the whole."""
+    entry = {"dataset": "mnist", "method": "online", "k": 9, "noise_multiplier": 1.5}
+    path = tmp_path / "budget.json"
+    sizes = [(3.0, 9), (9.0, 12)]
+    entries = [entry | {"epsilon": e, "runs": n} for e, n in sizes[:: -1 if turned else 1]]
+    path.write_text(json.dumps(entries))
+    assert grid_size("mnist", "online", 9, read_budget(path)) == 12
+
+
+def test_random_stopping_tells_no_noise_of_a_grid_not_even_of_its_second_sum(tmp_path) -> None:
+    stopped = planned(tmp_path / "stopped.json", selection="random_stopping")
+    budget = read_budget(stopped)
+    assert len(budget) == 1
+    assert budget[["noise_multiplier", "query_noise_multiplier"]].isna().all(axis=None)

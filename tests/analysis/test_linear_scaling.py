@@ -238,3 +238,20 @@ def test_a_cell_of_two_settings_shows_the_default_one(store, study):
 def test_without_such_runs_there_is_no_table(store, study):
     assert searches(study(store)).empty
     assert linear_scaling_table(study(searched_and_guessed(store))).data.empty
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-3])
+def test_what_a_run_has_to_itself_is_at_its_own_delta(store, study, delta):
+    (row,) = searches(study(fill(store, [0.01, 0.1], delta=delta))).to_dict("records")
+    expected = [Search(PoissonSampling(1.0), 600, 1).epsilon(nu, delta) for nu in NOISE.values()]
+    assert row["final_epsilon"] == pytest.approx(expected[-1])
+    assert row["trial_epsilons"] == ", ".join(f"{epsilon:.6g}" for epsilon in expected[:-1])
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_of_the_final_runs_the_least_noise_is_said(store, study, least):
+    for seed in range(2):
+        noise = NOISE | {"final": 25.0 if seed == least else 30.0}
+        fill(store, [0.1, 0.1], seed=seed, noise=noise)
+    (row,) = outcomes(study(store)).to_dict("records")
+    assert (row["finals"], row["noise_multiplier"]) == (2, 25.0)

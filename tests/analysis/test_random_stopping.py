@@ -251,3 +251,32 @@ def test_bars_of_both_rules_are_deviations_over_seeds(store, study, epsilons):
     ]
     assert sorted(drawn) == pytest.approx(sorted(data["std"]))
     assert (data["luck"].dropna() > 2 * data["std"].max()).all()
+
+
+def test_a_cell_that_was_not_run_under_random_stopping_has_no_outcome(store, study):
+    """Though it was searched whole."""
+    whole_grid(store, [[0.5], [0.9], [0.7]], epsilon=3.0)
+    for epsilon in (3.0, 9.0):
+        more = {"selection": "composition", "epsilon": epsilon, "noise_multiplier": 300.0}
+        whole_grid(store, [[0.4], [0.8], [0.6]], **more)
+    rows = outcomes(study(store))
+    assert set(rows["epsilon"]) == {3.0}
+    assert sorted(rows["selection"]) == ["composition", "random_stopping"]
+
+
+@pytest.mark.parametrize("first", [[0.5, 0.6], [0.5]])
+def test_of_a_part_of_a_grid_the_most_seeds_that_a_point_has_are_said(store, study, first):
+    whole_grid(store, [first, [0.9] * (3 - len(first))])
+    (row,) = outcomes(study(store)).to_dict("records")
+    assert (row["seeds"], row["points"]) == (2, 2)
+
+
+def test_more_points_than_the_grid_has_are_another_grid(store, study):
+    """Their best is what no search of the grid's size gives, whichever way it is paid for."""
+    values = [[0.5], [0.9], [0.7], [0.6]]
+    whole_grid(store, values)
+    whole_grid(store, values, selection="composition", noise_multiplier=300.0)
+    rows = outcomes(study(store))
+    assert rows["points"].tolist() == [4, 4]
+    assert rows["grid_size"].tolist() == [3, 3]
+    assert rows["value"].isna().all()

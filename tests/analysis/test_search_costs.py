@@ -5,11 +5,12 @@ from importlib.metadata import version
 
 import pytest
 
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.analysis import search_costs as module
 from oso_dp.analysis.budgets import read_budget
 from oso_dp.analysis.search_costs import (
     RULES,
+    grids,
     grids_at_largest_k,
     read_costs,
     search_costs,
@@ -92,7 +93,8 @@ def test_marks_are_the_grids_of_the_largest_k(paper_store, study):
 
 
 @pytest.mark.parametrize(
-    ("epsilons", "chosen"), [((1, 3, 9), 3), ((1, 5, 9), 5), ((1, 2), 2), ((9,), 9)]
+    ("epsilons", "chosen"),
+    [((1, 3, 9), 3), ((1, 5, 9), 5), ((1, 2), 2), ((9,), 9), ((2.5, 4), 4), ((2.99, 9), 9)],
 )
 def test_one_epsilon_is_shown(store, study, epsilons, chosen):
     for epsilon in epsilons:
@@ -241,3 +243,39 @@ def test_the_stored_prices_are_those_of_the_stored_plan(repo):
         if accountant == "rdp" and runs in (1, 9):
             search = rule.search(PoissonSampling(rate), steps, runs)
             assert search.epsilon(nu, delta) == pytest.approx(epsilon, rel=1e-5)
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-3])
+def test_a_price_is_at_the_delta_of_its_data_set(store, study, delta):
+    store.add(epsilon=3.0, delta=delta)
+    prices = search_costs(study(store))
+    assert set(prices["delta"]) == {delta}
+    for row in prices[prices["accountant"] == "rdp"].to_dict("records"):
+        found = Search(
+            PoissonSampling(1.0),
+            600,
+            row["runs"],
+            row["selection"],
+            SHAPES[row["distribution"] or "geometric"],
+        )
+        assert found.epsilon(row["noise_multiplier"], delta) == pytest.approx(3.0, rel=1e-6)
+
+
+def test_each_data_set_has_the_grids_that_it_was_searched_by(store, study):
+    store.add(method="online", k=5)
+    store.add(method="fixed_threshold", k=3, dataset="fashion_mnist", metric="mse")
+    one = study(store)
+    assert grids(one, "mnist") == {5: {5: ["online"]}}
+    assert grids(one, "fashion_mnist") == {9: {3: ["fixed_threshold"]}}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_no_data_set_that_is_not_public_has_a_price_of_a_search(store, tmp_path, order):
+    known = {"method": "online", "k": 2, "epsilon": 8.0, "runs": 2, "noise_multiplier": 9.0}
+    known |= {"delta": 1e-5, "steps": 6, "sampling_rate": 1.0}
+    entries = [known | {"dataset": name, "budget_runs": 12} for name in ("patients", "visits")]
+    entries.append(known | {"dataset": "mnist"})
+    path = tmp_path / "budget.json"
+    path.write_text(json.dumps(entries[::order]))
+    prices = search_costs(Study(*store.frames(), read_budget(path)))
+    assert set(prices["dataset"]) == {"mnist"}

@@ -66,3 +66,23 @@ def test_each_data_set_of_a_study_has_its_own_rate_and_steps(order) -> None:
         own = Search(PoissonSampling(6000 / examples), 3 * examples // 6000, grid.cohort.k)
         spent = own.epsilon(grid.noise_multiplier, 1e-5)
         assert grid.cohort.epsilon * (1 - 1e-6) < spent <= grid.cohort.epsilon
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+@pytest.mark.parametrize("way", ["composition", "single", "linear_scaling"])
+def test_every_grid_is_priced_by_the_accountant_that_is_asked(
+    base, way, accountant, monkeypatch
+) -> None:
+    asked = []
+
+    def answer(self, epsilon, delta, by="rdp", tolerance=None) -> float:
+        asked.append(by)
+        return 5.0
+
+    monkeypatch.setattr(Search, "noise_multiplier", answer)
+    study = {"methods": {"online": {}, "fixed_threshold": {}}, "granularities": [2]}
+    # At a delta that no other test asks about: what a search costs is kept.
+    study |= {"selection": way, "delta": 1.2345e-5}
+    grids = calibrated_grids(parse_config(base | study, "x"), accountant)
+    assert len(grids) == 4 * (3 if way == "linear_scaling" else 1)
+    assert set(asked) == {accountant}

@@ -1,5 +1,7 @@
 """Cohorts and identities: the paper's counts; no two runs share a name, thus no noise."""
 
+import json
+
 import pytest
 
 from oso_dp.errors import OsoError
@@ -239,3 +241,12 @@ def test_budgets_that_look_alike_are_two_cohorts(base) -> None:
     base["datasets"]["mnist"]["epsilons"] = [1.0, 1.0000001]
     names = [cohort.name for cohort in cohorts(parse_config(base, "x"))]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("k", [1, 9, 12, 40])
+def test_settings_say_how_many_runs_share_the_budget(base, k: int) -> None:
+    """Also where they are more than the paper's: the accounts go by that."""
+    base["methods"].pop("no_dp")
+    for cohort in cohorts(parse_config({**base, "granularities": [k]}, "x")):
+        size = k if cohort.method == "online" else k * k
+        assert json.loads(cohort.settings)["grid_runs"] == cohort.grid_runs == size

@@ -53,3 +53,9 @@ def test_the_papers_best_points_lie_on_its_grids() -> None:
         if distance > math.log(1.02):
             off.append((best.table, best.method, best.epsilon))
     assert off == []
+
+
+@pytest.mark.parametrize("ends", [(-2.5, 1.5), (0.0, 3.0), (-4.0, -1.0)])
+def test_one_value_is_the_middle_of_whatever_range(ends) -> None:
+    (value,) = log_uniform(*ends, 1)
+    assert math.log10(value) == pytest.approx(sum(ends) / 2, abs=1e-5)

@@ -181,3 +181,12 @@ def test_a_cohort_is_no_part_of_another_kind_of_search(plan) -> None:
     ):
         with pytest.raises(OsoError, match=r"^glyphs\.online: (part|trial_shares)"):
             replace(cohort, **change)
+
+
+@pytest.mark.parametrize("trials", [2, 3, 4, 6])
+def test_however_many_trials_there_are_each_is_a_cohort(trials: int) -> None:
+    shares = [0.02 * (place + 1) for place in range(trials)]
+    every = cohorts(parse_config({**SCALED, "trial_shares": shares}, "x"))
+    parts = [f"trial {place + 1}" for place in range(trials)] + ["final"]
+    assert [cohort.part for cohort in every] == parts * (len(every) // len(parts))
+    assert {cohort.trial_shares for cohort in every} == {tuple(shares)}

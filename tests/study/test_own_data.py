@@ -18,7 +18,7 @@ from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
 from oso_dp.study.needs import memory_mb
 from oso_dp.study.own_data import check_one_budget
-from oso_dp.study.plan import Plan, make_plan, read_plan, write_plan
+from oso_dp.study.plan import Plan, make_plan, plan_of, read_plan, write_plan
 
 STUDY: dict[str, Any] = {
     "name": "test",
@@ -231,3 +231,19 @@ def test_a_plan_promises_for_all_runs_of_each_method(offer, granularities) -> No
         "fixed_threshold": 2 * sum(k * k for k in granularities),
     }
     assert statement.runs == sum(statement.methods.values())
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_public_data_set_beside_them_hides_nothing(offer, place: int) -> None:
+    """Wherever it stands among them."""
+    offer()
+    protected = planned().cohorts
+    public = {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 0.01}}
+    config = parse_config({**deepcopy(STUDY), "datasets": public}, "x")
+    free = plan_of(config, {c.name: 9.0 for c in cohorts(config)}).cohorts[0]
+    seeded = [replace(one, randomness="seeded") for one in protected]
+    more = [one.with_runs(one.points, [0, 1, 2]) for one in protected]
+    for wrong, message in ((seeded, "is not declared public"), (more, "18 runs on patients")):
+        every = [*wrong[:place], free, *wrong[place:]]
+        with pytest.raises(OsoError, match=message):
+            check_one_budget(every)

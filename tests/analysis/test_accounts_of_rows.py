@@ -1,0 +1,145 @@
+"""Accounts do not depend on where a row stands, and keep what differs apart."""
+
+import json
+
+import pandas as pd
+import pytest
+from tests.analysis.conftest import NINE, NU, STEPS, grid, ledger, rows_of, two_plans
+from tests.analysis.test_accounts import STOPPED_NU, stopping_grid
+from tests.analysis.test_accounts_alone import guesses
+from tests.analysis.test_scaled_accounts import PARTS, RATE, noise_of
+from tests.analysis.test_scaled_accounts import STEPS as SCALED_STEPS
+from tests.analysis.test_scaled_accounts import rows as scaled_rows
+
+from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.analysis.accounts import account, costliest, require_clear, require_within
+from oso_dp.analysis.charges import GridAccount, completed, whole_run
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+
+
+def test_guesses_of_two_grids_are_two_accounts() -> None:
+    """Each is one run by itself; which grid it was drawn from stands in its name."""
+    found = account(pd.concat([guesses(), guesses(3, k=5)], ignore_index=True))
+    assert [one.name for one in found] == [f"glyphs.online.k{k}.eps3.single" for k in (9, 5)]
+
+
+@pytest.mark.parametrize("there", [9, 1])
+def test_searches_with_another_noise_of_the_second_sum_are_two_accounts(there: int) -> None:
+    other = grid(query_noise_multiplier=9.0)[:there]
+    rows = pd.concat([grid(query_noise_multiplier=7.0), other], ignore_index=True)
+    assert [(one.stored, one.verdict) for one in account(rows)] == [
+        (9, "within"),
+        (there, "within"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spent", "budgets", "nearest"),
+    [((0.9, 8.5), (1.0, 9.0), 1), ((2.9, 8.8), (3.0, 9.0), 1), ((0.99, 8.5), (1.0, 9.0), 0)],
+)
+def test_the_costliest_has_used_the_largest_share_of_its_budget(spent, budgets, nearest) -> None:
+    """Not the least in epsilon that is left, which is little where the budget is small."""
+    both = [
+        GridAccount("mnist", "online", 9, budget, 1e-6, 1, 1, 1, cost, ())
+        for cost, budget in zip(spent, budgets, strict=True)
+    ]
+    for order in (both, both[::-1]):
+        assert costliest(order) == {"mnist": both[nearest]}
+
+
+@pytest.mark.parametrize("rows", [9, 10, 18])
+def test_a_search_that_stops_over_more_points_than_its_grid_is_a_larger_one(rows: int) -> None:
+    (found,) = account(stopping_grid(rows=rows))
+    larger = Search(PoissonSampling(0.02), STEPS, rows, "random_stopping", SHAPES["logarithmic"])
+    assert found.runs == rows
+    assert found.spent == pytest.approx(larger.epsilon(STOPPED_NU, 1e-5), rel=1e-9)
+    assert found.within == (rows == 9)
+
+
+@pytest.mark.parametrize("costly", [0, 1, 2])
+def test_one_seed_that_exceeds_the_budget_leaves_nothing_unclear(costly: int) -> None:
+    """Its stored runs alone do, however large the grid was; the other seeds' do not."""
+    seeds = [grid(rows=10 if seed == costly else 3, k=10, seeds=(seed,)) for seed in range(3)]
+    (found,) = account(pd.concat(seeds, ignore_index=True))
+    assert found.verdict == "exceeded"
+    with pytest.raises(OsoError, match="its ledgers cost epsilon"):
+        require_within([found])
+
+
+@pytest.mark.parametrize("place", [0, 4, 7])
+def test_a_grid_costs_the_same_in_whatever_order_its_rows_stand(place: int) -> None:
+    """One of them has more noise than it claims: what is not stored has the least."""
+    rows = grid(rows=8)
+    rows.loc[place, "ledger"] = ledger(3 * NU)
+    costs = {account(rows.iloc[order])[0].spent for order in _orders(len(rows))}
+    assert max(costs) == pytest.approx(min(costs), rel=1e-12)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_scaled_search_costs_the_same_in_whatever_order_its_rows_stand(part) -> None:
+    """Of each part a row is missing, and one of the others has more noise than it claims."""
+    rows = scaled_rows()
+    mine = rows.index[rows["part"] == part]
+    nu = noise_of(rows)[PARTS.index(part)]
+    rows.loc[mine[0], "ledger"] = ledger(3 * nu, SCALED_STEPS, RATE)
+    rows = rows.drop([mine[1], mine[-1]])
+    found = [account(rows.iloc[order])[0] for order in _orders(len(rows))]
+    assert len({one.runs for one in found}) == 1
+    costs = [one.spent for one in found]
+    assert max(costs) == pytest.approx(min(costs), rel=1e-12)
+
+
+def _orders(count: int) -> list[list[int]]:
+    """Forwards, backwards, and from the middle."""
+    places = list(range(count))
+    return [places, places[::-1], places[count // 2 :] + places[: count // 2]]
+
+
+@pytest.mark.parametrize("costly", [0, 1])
+def test_what_is_stored_is_said_of_the_seed_that_costs_most(costly: int) -> None:
+    rows = scaled_rows()
+    few = (rows["seed"] == costly) & (rows["part"] == "trial 1")
+    rows.loc[rows["seed"] != costly, "ledger"] = [
+        ledger(2 * nu, SCALED_STEPS, RATE)
+        for nu in rows.loc[rows["seed"] != costly, "noise_multiplier"]
+    ]
+    (found,) = account(rows.drop(rows.index[few][:2]))
+    assert (found.runs, found.stored) == (7, 5)
+
+
+@pytest.mark.parametrize("steps", [20_000, 10**6])
+@pytest.mark.parametrize("made", [1, 9999, 15_000])
+def test_a_long_run_that_diverged_is_charged_whole(made: int, steps: int) -> None:
+    one = Ledger(PoissonSampling(0.02), [((SumQuery("g", 1.5),), made)])
+    whole = completed(one, whole_run([one], steps))
+    assert whole.step_count == steps
+
+
+@pytest.mark.parametrize("epsilon", [0.125, 0.5, 3.25, 12.5])
+def test_an_account_is_named_by_its_very_budget(epsilon: float) -> None:
+    known = ("mnist", "online", 9, epsilon, 1e-5, 1, 1, 1, 0.1, ())
+    assert GridAccount(*known).name == f"mnist.online.k9.eps{epsilon}"
+    assert GridAccount(*known, total=True).name == f"mnist.total.eps{epsilon}"
+
+
+@pytest.mark.parametrize("column", ["delta", "epsilon", "learning_rate"])
+def test_a_row_that_diverged_is_held_against_its_plan_too(column: str, repo) -> None:
+    plan, _ = two_plans(repo, "a method's constant")
+    rows = rows_of(plan, NINE)
+    nu = rows["noise_multiplier"].iloc[0]
+    steps, rate = int(rows["steps"].iloc[0]), json.loads(rows["ledger"].iloc[0])["sampling_rate"]
+    assert steps > 2
+    rows.loc[3, ["status", "diverged_at", "ledger"]] = ["diverged", 2, ledger(nu, 2, rate)]
+    account(rows, plan)
+    rows.loc[3, column] *= 0.5
+    with pytest.raises(OsoError, match=f"{column} is .*, in the plan"):
+        account(rows, plan)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_grid_of_unknown_size_is_named_wherever_it_stands(order: int) -> None:
+    accounts = account(pd.concat([grid(), grid(k=10)], ignore_index=True))[::order]
+    with pytest.raises(OsoError, match=r"k10\.eps3: its rows do not say how many runs"):
+        require_clear(accounts)

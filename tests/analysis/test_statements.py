@@ -1,0 +1,121 @@
+"""A statement of protected data says what all of their runs cost, of whatever kind they are."""
+
+import json
+from collections import defaultdict
+from copy import deepcopy
+
+import pandas as pd
+import pytest
+from tests.planned_rows import rows_of
+from tests.study.test_own_data import RUNS, STEPS, STUDY
+
+from oso_dp.accounting.search import Search
+from oso_dp.analysis.accounts import account
+from oso_dp.analysis.data_statement import planned_statements, stored_statements
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import Plan, plan_of
+
+
+def table(*plans: Plan) -> pd.DataFrame:
+    return pd.DataFrame([row for plan in plans for row in rows_of(plan)["runs"]])
+
+
+def by_hand(noise=(9.0, 9.0), **changes) -> Plan:
+    """A plan with these noise multipliers of its two cohorts, which nobody computed."""
+    config = parse_config({**deepcopy(STUDY), **changes}, "x")
+    name = next(iter(config.datasets))
+    names = [f"{name}.{method}.k2.eps8" for method in ("online", "fixed_threshold")]
+    return plan_of(config, dict(zip(names, noise, strict=True)))
+
+
+@pytest.mark.parametrize("noise", [(9.0, 11.0), (11.0, 9.0)])
+@pytest.mark.parametrize("delta", [1e-3, 1e-7])
+def test_a_plan_promises_what_its_least_noise_costs_at_its_own_delta(offer, noise, delta) -> None:
+    offer()
+    (statement,) = planned_statements(by_hand(noise, delta=delta).cohorts)
+    search = Search(PoissonSampling(1 / 3), STEPS, RUNS)
+    assert statement.epsilon == pytest.approx(search.epsilon(9.0, delta), rel=1e-9)
+    assert (statement.noise_multiplier, statement.delta) == (9.0, delta)
+
+
+@pytest.mark.parametrize("method", ["online", "fixed_threshold"])
+def test_it_says_how_many_runs_are_paid_for_and_how_many_are_stored(offer, method) -> None:
+    offer()
+    runs = table(by_hand())
+    runs = runs[runs["method"] == method]
+    (statement,) = stored_statements(runs, account(runs))
+    assert (statement.runs, statement.stored) == (RUNS, len(runs))
+    assert f"Composed: {RUNS} runs, of which {len(runs)} are stored" in str(statement)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_two_versions_of_the_data_both_are_named_and_the_larger_counts(offer, turned) -> None:
+    offer()
+    plans = [by_hand()]
+    offer(version="'2'", examples="50", load="lambda: arrays(50)", test_examples="30")
+    plans.append(by_hand())
+    runs = table(*plans[:: -1 if turned else 1])
+    (statement,) = stored_statements(runs, account(runs))
+    assert (statement.version, statement.examples) == ("1 and 2", 60)
+
+
+def two_data_sets(offer) -> list[pd.DataFrame]:
+    """Rows of two protected data sets, the second with other noise and another method less."""
+    offer()
+    rows = [table(by_hand())]
+    offer("visits", version="'7'")
+    section = deepcopy(STUDY["datasets"]["patients"])
+    plan = by_hand((5.0, 5.0), datasets={"visits": section})
+    visits = table(plan)
+    return [*rows, visits[visits["method"] == "online"]]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_protected_data_sets_have_a_statement_each(offer, order: int) -> None:
+    runs = pd.concat(two_data_sets(offer)[::order], ignore_index=True)
+    found = {one.dataset: one for one in stored_statements(runs, account(runs))}
+    assert found.keys() == {"patients", "visits"}
+    assert [found[name].version for name in ("patients", "visits")] == ["1", "7"]
+    assert [found[name].noise_multiplier for name in ("patients", "visits")] == [9.0, 5.0]
+    assert found["patients"].methods == {"online": 4, "fixed_threshold": 8}
+    assert found["visits"].methods == {"online": 4}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("selection", ["composition", "single", "random_stopping"])
+def test_rows_that_say_nothing_count_to_the_total_of_whichever_data_set(
+    offer, order: int, selection: str
+) -> None:
+    """And however they say that they were chosen."""
+    rows = two_data_sets(offer)
+    unsaid = [one.iloc[:1].assign(settings=None, selection=selection) for one in rows]
+    found = account(pd.concat([*rows[::order], *unsaid], ignore_index=True))
+    assert all(one.total for one in found)
+    stored = {one.dataset: one.stored for one in found}
+    assert stored == {"patients": RUNS + 1, "visits": 5}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_smallest_budget_and_delta_count_whichever_stands_first(offer, turned) -> None:
+    offer()
+    section = {"model": "own", "epsilons": [20], "seconds_per_step": 0.01}
+    config = parse_config(
+        {**deepcopy(STUDY), "datasets": {"patients": section}, "delta": 1e-4}, "x"
+    )
+    plans = [by_hand(), plan_of(config, defaultdict(lambda: 9.0))]
+    (total,) = account(table(*plans[:: -1 if turned else 1]))
+    assert (total.epsilon, total.delta) == (8, 1e-5)
+
+
+@pytest.mark.parametrize("place", [0, 5, 11])
+def test_a_total_is_the_same_in_whatever_order_its_rows_stand(offer, place: int) -> None:
+    """One has more noise than it claims; those that are not stored are charged with the least."""
+    offer()
+    runs = table(by_hand())
+    more = json.loads(runs.loc[place, "ledger"])
+    more["steps"][0]["queries"][0]["noise_multiplier"] *= 3
+    runs.loc[place, "ledger"] = json.dumps(more)
+    runs = runs.drop([1, 7])
+    costs = [account(rows)[0].spent for rows in (runs, runs[::-1])]
+    assert costs[0] == pytest.approx(costs[1], rel=1e-12)
