@@ -273,7 +273,7 @@ def test_noise_that_costs_a_little_more_than_the_budget_bought_no_search(name, o
     assert shape_paid_for(found, 20.0, spent * (1 - over), DELTA) is None
 
 
-@pytest.mark.parametrize("costs", permutations((2.9995, 2.9999, 2.9985)))
+@pytest.mark.parametrize("costs", [*permutations((2.9995, 2.9999, 2.9985))])
 def test_of_distributions_that_cost_alike_the_nearest_to_the_budget_was_bought(
     costs, monkeypatch
 ) -> None:

@@ -1,15 +1,16 @@
 """Accounts do not depend on where a row stands, and keep what differs apart."""
 
 import json
+from collections import defaultdict
 
 import pandas as pd
 import pytest
 from tests.analysis.conftest import NINE, NU, STEPS, grid, ledger, rows_of, two_plans
 from tests.analysis.test_accounts import STOPPED_NU, stopping_grid
-from tests.analysis.test_accounts_alone import guesses
-from tests.analysis.test_scaled_accounts import PARTS, RATE, noise_of
+from tests.analysis.test_scaled_accounts import PARTS, RATE, STUDY, noise_of
 from tests.analysis.test_scaled_accounts import STEPS as SCALED_STEPS
 from tests.analysis.test_scaled_accounts import rows as scaled_rows
+from tests.planned_rows import rows_of as planned_rows
 
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.analysis.accounts import account, costliest, require_clear, require_within
@@ -17,12 +18,16 @@ from oso_dp.analysis.charges import GridAccount, completed, whole_run
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import plan_of
 
 
 def test_guesses_of_two_grids_are_two_accounts() -> None:
     """Each is one run by itself; which grid it was drawn from stands in its name."""
-    found = account(pd.concat([guesses(), guesses(3, k=5)], ignore_index=True))
-    assert [one.name for one in found] == [f"glyphs.online.k{k}.eps3.single" for k in (9, 5)]
+    config = parse_config({**STUDY, "selection": "single", "granularities": [2, 5]}, "x")
+    plan = plan_of(config, defaultdict(lambda: 5.0))
+    found = account(pd.DataFrame(planned_rows(plan)["runs"]))
+    assert [one.name for one in found] == [f"glyphs.online.k{k}.eps3.single" for k in (2, 5)]
 
 
 @pytest.mark.parametrize("there", [9, 1])

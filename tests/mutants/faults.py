@@ -21,6 +21,7 @@ from overlooked_figures import OVERLOOKED_FIGURES
 from overlooked_floor import OVERLOOKED_FLOOR
 from overlooked_guarantee import OVERLOOKED_GUARANTEE
 from overlooked_models import OVERLOOKED_MODELS
+from overlooked_once_more_accounts import OVERLOOKED_ONCE_MORE_ACCOUNTS
 from overlooked_pages import OVERLOOKED_PAGES
 from overlooked_upper import OVERLOOKED_UPPER
 from overlooked_values import OVERLOOKED_VALUES
@@ -49,5 +50,6 @@ FAULTS = [
     *(*OVERLOOKED_UPPER, *OVERLOOKED_AGAIN_UPPER),
     *OVERLOOKED_FLOOR,
     *OVERLOOKED_AGAIN_FLOOR,
+    *OVERLOOKED_ONCE_MORE_ACCOUNTS,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]
