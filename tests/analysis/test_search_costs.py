@@ -256,7 +256,7 @@ def test_a_price_is_at_the_delta_of_its_data_set(store, study, delta):
             600,
             row["runs"],
             row["selection"],
-            SHAPES[row["distribution"] or "geometric"],
+            SHAPES[row["distribution"] if row["selection"] == "random_stopping" else "geometric"],
         )
         assert found.epsilon(row["noise_multiplier"], delta) == pytest.approx(3.0, rel=1e-6)
 
