@@ -92,6 +92,18 @@ def test_a_grid_point_is_the_mean_over_its_seeds(store):
     assert len(used) == 3
 
 
+@pytest.mark.parametrize("metric", ["accuracy", "mse"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equally_good_points_the_first_of_the_grid_is_the_best(order, metric, store):
+    """Whichever was run first: where every point is right on all examples, for one."""
+    for rate in (0.1, 1.0, 10.0)[::order]:
+        store.add(learning_rate=rate, values=(0.5,), metric=metric)
+    other = {"accuracy": 0.25, "mse": 0.75}[metric]
+    store.add(learning_rate=0.01, values=(other,), metric=metric)
+    best, _ = select_best(*store.frames())
+    assert best["learning_rate"].tolist() == [0.1]
+
+
 def test_one_seed_has_no_deviation(store):
     store.add()
     best, _ = select_best(*store.frames())

@@ -159,6 +159,19 @@ def test_grids_of_one_seed_are_none_that_decide():
     assert "too few grids: 6 would decide" in found.text
 
 
+@pytest.mark.parametrize("grids", range(1, 13))
+def test_half_of_the_papers_grids_decide(grids: int) -> None:
+    """Six of twelve, as the notes say: undecided are fewer."""
+    places = [(k, epsilon) for k in (5, 7, 9) for epsilon in (3, 5, 7, 9)][:grids]
+    rows = [
+        cells(("online", epsilon, 95.0, 0.1), ("fixed_threshold", epsilon, 90.0, 0.1), k=k)
+        for k, epsilon in places
+    ]
+    found = relation("online", "better than", "fixed_threshold")(Evidence(pd.concat(rows)), "mnist")
+    assert found.verdict == (HOLDS if grids >= 6 else UNDECIDED)
+    assert ("too few grids" in found.text) == (grids < 6)
+
+
 RANK = [FAILS, NOT_RUN, UNDECIDED, NOTHING, HOLDS]
 
 

@@ -38,3 +38,15 @@ def test_as_many_seeds_as_it_says_would_decide(lead, claimed):
 def test_where_means_are_equal_no_number_of_seeds_decides_who_is_better():
     found = relation("online", "better than", "fixed_threshold")(both(90, 90), "mnist")
     assert found.text.endswith("more than 1000 seeds would be needed to decide")
+
+
+@pytest.mark.parametrize(("ours", "theirs", "said"), [(3, 5, "4"), (5, 3, "4"), (2, 5, "3.5")])
+def test_the_seeds_that_are_there_are_the_mean_of_both_methods(ours, theirs, said) -> None:
+    rows = [
+        (m, e, v, 2.0, seeds)
+        for e in (3, 5, 7, 9)
+        for m, v, seeds in (("online", 91, ours), ("fixed_threshold", 90, theirs))
+    ]
+    grids = pd.concat([cells(*rows, k=k) for k in (5, 7, 9)])
+    found = relation("online", "better than", "fixed_threshold")(Evidence(grids), "mnist")
+    assert f"seeds would decide, {said} are there" in found.text

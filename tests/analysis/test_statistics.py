@@ -220,3 +220,40 @@ def test_values_that_never_vary_are_known_for_sure(shift: float, seeds: int) -> 
     far = "better" if shift > 0 else "worse"
     expected = "consistent" if abs(shift) < 1.3 else far
     assert judge([Comparison(ours, theirs, 1.3, higher_is_better=True)]) == [expected]
+
+
+def apart(shift: float, std: float = 1.0) -> tuple[Sample, Sample]:
+    """Two samples of five seeds."""
+    return Sample(90.0 + shift, std, 5), Sample(90.0, std, 5)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3, -0.3, 1.7, -1.7, 4.0])
+@pytest.mark.parametrize(("std", "seeds"), [(1.0, 5), (0.2, 3), (2.5, 12)])
+def test_a_p_value_is_that_of_either_side(shift: float, std: float, seeds: int) -> None:
+    from scipy.stats import ttest_ind_from_stats
+
+    ours, theirs = Sample(90.0 + shift, std, seeds), Sample(90.0, 0.7, 5)
+    test = ttest_ind_from_stats(ours.mean, std, seeds, 90.0, 0.7, 5, equal_var=False)
+    assert p_value(ours, theirs) == pytest.approx(test.pvalue)
+
+
+@pytest.mark.parametrize("chance", [0.02, 0.049, 0.051, 0.055, 0.08, 0.2])
+@pytest.mark.parametrize("alike", [1, 7])
+def test_what_chance_makes_of_one_in_twenty_is_no_difference(chance: float, alike: int) -> None:
+    """Of values that are judged together, and have all the same chance, as of one alone."""
+    from scipy.stats import t
+
+    shift = t.isf(chance / 2, 8) * math.sqrt(2 / 5)
+    comparison = Comparison(*apart(shift), 0.01, higher_is_better=True)
+    expected = "better" if chance < 0.05 else "undecided"
+    assert judge([comparison] * alike) == [expected] * alike
+
+
+@pytest.mark.parametrize("std", [0.01, 0.3, 1.0])
+def test_a_value_is_consistent_as_far_below_as_above(std: float) -> None:
+    for shift in np.linspace(0.0, 2.6, 53):
+        both = [
+            judge([Comparison(*apart(sign * shift, std), 1.3, higher_is_better=True)])[0]
+            for sign in (1, -1)
+        ]
+        assert (both[0] == "consistent") == (both[1] == "consistent"), shift

@@ -40,7 +40,11 @@ def set_first(array, value):
     [
         ("train_targets", lambda a: set_first(a, 10), "largest target is 10"),
         ("test_targets", lambda a: set_first(a, -1), "smallest target is -1"),
+        ("train_targets", lambda a: set_first(a, -1), "smallest target is -1"),
+        ("test_targets", lambda a: set_first(a, 10), "largest target is 10"),
         ("train_inputs", lambda a: a * 255, "pixels from 0 to 255"),
+        ("train_inputs", lambda a: set_first(a, -0.5), "pixels from -0.5 to 1"),
+        ("test_inputs", lambda a: a * 255, "pixels from 0 to 255"),
         ("test_inputs", lambda a: set_first(a, -0.5), "pixels from -0.5 to 1"),
         ("both_inputs", lambda a: a.reshape(len(a), -1), r"input shape is \(196,\)"),
         ("train", lambda a: a[:-1], "training examples is 5999"),

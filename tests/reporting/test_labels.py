@@ -42,3 +42,13 @@ def test_a_difference_has_its_sign_and_two_decimals(value: float) -> None:
     text = labels.signed(value)
     assert float(text.replace("−", "-")) == pytest.approx(value, abs=0.005)
     assert text[0] in ("+" if value > 0 else "−") or text == "0.00"
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.25, 3.125, 12.75, 100.0, 0.68264])
+def test_a_budget_is_the_number_that_it_is(epsilon: float) -> None:
+    assert float(labels.epsilon_text(epsilon)) == epsilon
+
+
+@pytest.mark.parametrize("epsilon", [None, math.nan])
+def test_no_budget_is_said_to_be_none(epsilon: float | None) -> None:
+    assert labels.epsilon_text(epsilon) == "none"

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from oso_dp.methods import method_names
 from oso_dp.results.column_rules import RULES, complaint
 from oso_dp.results.schema import SCHEMAS
 
@@ -67,3 +68,36 @@ def test_what_must_be_a_share_or_above_zero() -> None:
         assert said("runs", name, 10**9 + 1) is not None
     assert said("evaluations", "value", -1e-9) is not None
     assert said("evaluations", "fraction_clipped", -0.2, 1.3) is None
+
+
+# All the words that there are: batches of another kind, for one, would cost another epsilon.
+WORDS = {
+    ("runs", "method"): {*method_names()},
+    ("runs", "selection"): {"composition", "random_stopping", "single", "linear_scaling"},
+    ("runs", "sampling"): {"poisson"},
+    ("runs", "precision"): {"float32", "tf32", "bfloat16"},
+    ("runs", "status"): {"finished", "diverged"},
+    ("evaluations", "split"): {"test", "test_even", "test_odd"},
+    ("evaluations", "metric"): {"accuracy", "mse"},
+}
+
+
+def test_a_column_of_words_holds_these_and_no_others() -> None:
+    held = {
+        (kind, name): {*rule.words}
+        for kind, rules in RULES.items()
+        for name, rule in rules.items()
+        if rule.words
+    }
+    assert held == WORDS
+
+
+@pytest.mark.parametrize("value", [np.nextafter(1.0, 2.0), 1.0001, 1.01, 100.0])
+def test_an_accuracy_is_at_most_1_and_an_error_need_not_be(value: float) -> None:
+    def of(metric: str, *values: float) -> str | None:
+        rows = {"metric": [metric] * len(values), "value": values}
+        return complaint(pa.table(rows), "evaluations")
+
+    assert of("accuracy", 0.0, 1.0) is None
+    assert of("accuracy", 1.0, value).startswith("row 2: value ")
+    assert of("mse", 1.0, value) is None

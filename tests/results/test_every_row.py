@@ -1,5 +1,7 @@
 """Every row is looked at: one that is wrong in a single value does not hide behind a right one."""
 
+import math
+
 import pandas as pd
 import pytest
 
@@ -52,3 +54,16 @@ def test_no_kind_of_step_has_less_noise_than_the_row_says(place: int) -> None:
     text = Ledger(PoissonSampling(512 / 60_000), steps).to_json()
     said = complaint(pd.DataFrame([run_row("wrong", ledger=text)]))
     assert said == "run wrong: its ledger has noise multiplier 0.8, the row 0.815"
+
+
+@pytest.mark.parametrize("batch_size", [500, 511, 512, 7_000, 40_000, 60_000])
+@pytest.mark.parametrize("epochs", [1, 3, 10])
+def test_the_steps_of_a_row_cover_its_epochs_whole(epochs: int, batch_size: int) -> None:
+    """The last one begins what is left of them, however little: a step less costs less."""
+    steps = math.ceil(epochs * 60_000 / batch_size)
+    for count in (steps - 1, steps, steps + 1):
+        if count:
+            row = run_row("row", epochs=epochs, batch_size=batch_size, steps=count)
+            said = complaint(pd.DataFrame([row]))
+            expected = f"run row: steps {count} are not those of {epochs} epochs"
+            assert said == (None if count == steps else expected)
