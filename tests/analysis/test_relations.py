@@ -200,6 +200,13 @@ def test_each_claims_range_begins_and_ends_where_its_words_say(words: str, lead:
     assert found.verdict == expected
 
 
+@pytest.mark.parametrize(("lead", "verdict"), [(-0.5, FAILS), (0.0, FAILS), (0.5, HOLDS)])
+def test_where_no_value_varies_an_equal_one_is_not_better(lead: float, verdict: str) -> None:
+    """As where both methods are right on every example of a small test set."""
+    found = relation("online", "better than", "fixed_threshold")(both(90 + lead, 90, 0.0), "mnist")
+    assert found.verdict == verdict
+
+
 PAPERS = {"ag_news": 12, "mnist": 12, "fashion_mnist": 12}  # grids: k and epsilon
 
 

@@ -8,6 +8,7 @@ from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import is_whole
 from oso_dp.analysis.evidence import HOLDS, UNDECIDED, Evidence, diverges, relation
 from oso_dp.errors import OsoError
+from oso_dp.paper.best_points import all_points
 from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS
 
 LACKING = [0, 1, 2]
@@ -35,6 +36,41 @@ def test_hyperparameters_are_judged_where_no_point_lacks(lacking: int, store, st
     cell = judged_cells(study(store), "mnist", 7).query("method == 'online' and epsilon == 9")
     said = "part of the grid" if lacking else "same point"
     assert cell["point_verdict"].tolist() == [said]
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist"])
+@pytest.mark.parametrize(("apart", "said"), [(1e-5, "another point"), (0.01, "as good")])
+def test_the_papers_point_is_as_good_where_seeds_do_not_tell_them_apart(
+    apart: float, said: str, dataset: str, store, study
+) -> None:
+    """Of accuracies it is the lower one, of errors the higher one."""
+    rates = [10 ** (-2.5 + 4 * place / 6) for place in range(7)]
+    (point,) = (
+        p
+        for p in all_points()
+        if (p.dataset, p.k, p.epsilon, p.method) == (dataset, 7, 3.0, "online")
+    )
+    theirs = min(rates, key=lambda rate: abs(rate / point.learning_rate - 1))
+    metric, sign = {"mnist": ("accuracy", 1), "fashion_mnist": ("mse", -1)}[dataset]
+    known = {"dataset": dataset, "k": 7, "epsilon": 3.0, "metric": metric}
+    for place, rate in enumerate(rates):
+        for seed in range(3):
+            value = {theirs: 0.5, rates[6]: 0.5 + sign * 0.001}.get(rate, 0.5 - sign * 0.3)
+            noise = apart * (seed - 1) * (-1) ** place
+            store.add(**known, seed=seed, learning_rate=rate, values=(value + noise,))
+    cell = judged_cells(study(store), dataset, 7).query("method == 'online' and epsilon == 3")
+    assert cell["point_verdict"].tolist() == [said]
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_claims_about_runs_are_about_those_of_the_setting_that_is_shown(
+    others: int, store, study
+) -> None:
+    """Those of another momentum, too, are of the method and budget that a claim names."""
+    shown = store.add(values=(0.5,))
+    for seed in range(others):
+        store.add(seed=seed, momentum=0.5, values=(0.9,))
+    assert study(store).main_runs["run_id"].tolist() == [shown]
 
 
 @pytest.mark.parametrize("lacking", LACKING)

@@ -40,6 +40,24 @@ def test_shapes_range_and_labels(prepared):
     assert provenance["seed"] == glyphs.SEED
 
 
+# Of the first test images' levels, 0 to 255: the first corner, which is noise, and a piece of ink.
+CORNERS = [14, 0, 0, 0, 0, 0, 0, 0, 28, 8, 0, 23, 33, 15, 9, 5, 0, 0, 0, 16]
+INK = [
+    *([6, 6, 0, 2, 154, 82], [0, 12, 2, 108, 196, 139], [4, 77, 141, 22, 0, 0]),
+    *([119, 101, 75, 140, 106, 0], [174, 112, 109, 215, 66, 0], [224, 131, 1, 83, 252, 197]),
+    *([59, 0, 152, 179, 95, 21], [72, 188, 194, 187, 126, 4]),
+]
+
+
+def test_the_glyphs_are_those_that_stored_results_are_of(prepared):
+    """Rows of other images would stand beside them, and nothing would tell them apart."""
+    levels = np.rint(255 * prepared[1].test_inputs[:, 0])
+    assert levels[:20, 0, 0].tolist() == CORNERS
+    ink = levels[: len(INK), 6, 4:10]
+    assert np.abs(ink - INK).mean() < 1  # fonts are rendered alike up to a level or so
+    assert prepared[1].test_targets[:12].tolist() == [5, 5, 1, 5, 5, 9, 4, 8, 1, 4, 0, 7]
+
+
 def test_no_example_occurs_twice_in_or_across_the_parts(prepared):
     _, arrays, _ = prepared
     both = np.concatenate([arrays.train_inputs, arrays.test_inputs])

@@ -25,13 +25,6 @@ _JUDGED = [
         _STATISTICS,
     ),
     Fault(
-        "a p-value is that of one side",
-        "analysis/verdicts.py",
-        "return 2 * float(stdtr(freedom, -abs(mean) / error))",
-        "return float(stdtr(freedom, -abs(mean) / error))",
-        _STATISTICS,
-    ),
-    Fault(
         "of equally good points the last one is called best",
         "analysis/points.py",
         'best = main.loc[score.groupby(main["cell"]).idxmax()]',
@@ -43,6 +36,13 @@ _JUDGED = [
         "analysis/evidence.py",
         "if len(usable) < at_least * len(design):",
         "if len(usable) <= at_least * len(design):",
+        _RELATIONS,
+    ),
+    Fault(
+        "what is as good to the last digit is called better",
+        "analysis/evidence.py",
+        "(math.nextafter(0.0, 1.0), math.inf)",
+        "(0.0, math.inf)",
         _RELATIONS,
     ),
     Fault(
@@ -59,16 +59,23 @@ _JUDGED = [
         "or epochs > 1",
         _PARTS,
     ),
-    Fault(
-        "the best guess is the highest error",
-        "analysis/guesses.py",
-        'best = cell.loc[(sign * cell["mean"]).idxmax()]',
-        'best = cell.loc[cell["mean"].idxmax()]',
-        "tests/analysis/test_guesses.py",
-    ),
 ]
 
 _PARTS_OF_GRIDS = [
+    Fault(
+        "another point is as good where its error is surely larger",
+        "analysis/cell_verdicts.py",
+        "if gap.low <= 0 <= gap.high else",
+        "if 0 <= gap.high else",
+        _PARTS,
+    ),
+    Fault(
+        "claims are judged by runs of every setting",
+        "analysis/study.py",
+        'self.values[self.values["variant"].isin(main_variants(self.points)["variant"])]',
+        'self.values[self.values["selection"] == COMPOSITION]',
+        _PARTS,
+    ),
     Fault(
         "one point more than was paid for passes",
         "analysis/cells.py",
@@ -107,6 +114,41 @@ _PARTS_OF_GRIDS = [
 ]
 
 _LET_IN = [
+    Fault(
+        "a grid may be said to have no run",
+        "results/row_claims.py",
+        "type(size) is int and size > 0",
+        "type(size) is int and size >= 0",
+        "tests/bad_input/test_rows.py",
+    ),
+    Fault(
+        "an average may be said to be of all weights alike",
+        "results/row_claims.py",
+        "not 0 < decay < 1",
+        "not 0 < decay <= 1",
+        "tests/bad_input/test_rows.py",
+    ),
+    Fault(
+        "a budget may be said to be shared by no run",
+        "results/protected.py",
+        "type(number) is int and number > 0",
+        "type(number) is int and number >= 0",
+        "tests/results/test_protected.py",
+    ),
+    Fault(
+        "glyphs are turned further than those of the stored runs",
+        "data/glyphs.py",
+        "TURN = 12.0",
+        "TURN = 15.0",
+        "tests/data/test_glyphs.py",
+    ),
+    Fault(
+        "glyphs have more noise than those of the stored runs",
+        "data/glyphs.py",
+        "NOISE = (0.02, 0.12)",
+        "NOISE = (0.02, 0.13)",
+        "tests/data/test_glyphs.py",
+    ),
     Fault(
         "batches of one size are accounted for as drawn",
         "results/column_rules.py",

@@ -1,5 +1,6 @@
 """Every row is looked at: one that is wrong in a single value does not hide behind a right one."""
 
+import json
 import math
 
 import pandas as pd
@@ -67,3 +68,30 @@ def test_the_steps_of_a_row_cover_its_epochs_whole(epochs: int, batch_size: int)
             said = complaint(pd.DataFrame([row]))
             expected = f"run row: steps {count} are not those of {epochs} epochs"
             assert said == (None if count == steps else expected)
+
+
+# What a row's `settings` may say of numbers, from where on.
+SAID = {
+    "grid_runs": lambda number: {"grid_runs": number},
+    "budget_runs": lambda number: {
+        **{"budget_runs": number, "public": False, "data_version": "1"},
+        "randomness": "system",
+    },
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("number", [-1, 0, 1, 81, 1.0, True, "9"])
+def test_what_one_budget_pays_for_is_one_run_or_more(name: str, number: object) -> None:
+    row = run_row("row", settings=json.dumps(SAID[name](number)))
+    said = complaint(pd.DataFrame([row]))
+    sound = type(number) is int and number > 0
+    assert said is None if sound else "not what one trains by" in str(said)
+
+
+@pytest.mark.parametrize("decay", [-0.1, 0.0, 1e-9, 0.5, 0.9999, 1.0, 1.5, 1])
+def test_an_average_forgets_a_part_of_what_was(decay: float) -> None:
+    """At 1 it would be the first weights for ever, at 0 no average."""
+    said = complaint(pd.DataFrame([run_row("row", settings=json.dumps({"averaging": decay}))]))
+    sound = type(decay) is float and 0 < decay < 1
+    assert said is None if sound else "not what one trains by" in str(said)

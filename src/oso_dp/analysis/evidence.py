@@ -35,7 +35,8 @@ NOTHING = labels.NOTHING  # the question does not arise from this evidence
 RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
     "at least as good as": lambda margin: (-margin, math.inf),
     "on a par with": lambda margin: (-margin, margin),
-    "better than": lambda margin: (0.0, math.inf),
+    # Above 0, not at it: where no value varies, the interval may be 0 itself.
+    "better than": lambda margin: (math.nextafter(0.0, 1.0), math.inf),
     "no better than": lambda margin: (-math.inf, margin),
 }
 
