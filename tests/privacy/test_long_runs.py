@@ -54,6 +54,15 @@ def test_a_million_numbers_of_noise_are_a_million_draws(draws: RandomNumbers) ->
         assert scipy.stats.kstest(part, "norm").pvalue > 1e-6
 
 
+@pytest.mark.parametrize("source", [Seeded, SystemEntropy])
+def test_a_million_words_at_once_are_a_million_draws(source) -> None:
+    """A batch's size takes them at once, where a data set is that large."""
+    words = source().words("a", "sampling", 7)(MANY)
+    assert words.dtype == np.uint64
+    assert len(np.unique(words)) == MANY
+    assert np.bitwise_count(words).mean() == pytest.approx(32, abs=0.02)  # 5 deviations
+
+
 def test_a_million_examples_take_part_independently(draws: RandomNumbers) -> None:
     taken = np.zeros(MANY)
     taken[batch_of(draws, "a", 7).numpy()] = 1.0
