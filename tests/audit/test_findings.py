@@ -17,11 +17,13 @@ from oso_dp.audit.experiments import (
     EPSILON,
     MANY_RUNS,
     ONE_RUN,
+    Observed,
     asked_by,
     many_runs,
     noise_multiplier,
 )
 from oso_dp.audit.findings import AuditFinding, audit, find, private_methods
+from oso_dp.audit.scores import Score
 from oso_dp.audit.seen import Seen
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
@@ -198,6 +200,32 @@ def test_another_seed_is_another_audit_in_both_experiments(monkeypatch) -> None:
     with pytest.raises(EnoughError):
         find("online", None, runs=5, seed=7)
     assert asked == [("one run", 7), ("many runs", 7)]
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (1, 90)])
+def test_each_number_of_a_finding_is_that_of_its_own_experiment(shape, monkeypatch) -> None:
+    """With and without the canaries, of one run and of many; no two of them are alike."""
+    inside, outside = ([Score("made up", np.zeros(size), (0.5,))] for size in shape)
+    asked = []
+
+    def of(name: str, *bounds: float):
+        def bound(within, without, delta):
+            asked.append((name, within, without, delta))
+            return bounds if len(bounds) > 1 else bounds[0]
+
+        return bound
+
+    monkeypatch.setattr(findings, "one_run", lambda *_: Observed(1.5, inside, outside))
+    monkeypatch.setattr(findings, "many_runs", lambda *_: Observed(2.5, outside, inside))
+    monkeypatch.setattr(findings, "one_run_bounds", of("one run", 0.25, 0.5))
+    monkeypatch.setattr(findings, "many_runs_bound", of("many runs", 0.75))
+    found = find("online", None, runs=33, mode="ghost")
+    assert (found.one_run_claimed, found.many_runs_claimed) == (1.5, 2.5)
+    assert (found.one_run_bound, found.one_run_gaussian_bound) == (0.25, 0.5)
+    assert (found.many_runs_bound, found.canaries, found.runs) == (0.75, sum(shape), 33)
+    assert (found.one_run_steps, found.many_runs_steps) == (ONE_RUN.steps, MANY_RUNS.steps)
+    assert (found.delta, found.mode, found.fault) == (DELTA, "ghost", None)
+    assert asked == [("one run", inside, outside, DELTA), ("many runs", outside, inside, DELTA)]
 
 
 def test_no_two_runs_of_an_audit_have_one_name() -> None:

@@ -22,7 +22,7 @@ def kept(made) -> dict:
 
 @pytest.mark.parametrize("method", ["online", "fixed_quantile_linear"])
 def test_an_earlier_training_is_what_it_was_however_often_another_goes_on(train, method) -> None:
-    more = {"method": method, "epochs": 1, "batch_size": 100, **SEEDED}
+    more = {"method": method, "epochs": 4, "batch_size": 400, **SEEDED}
     more |= {"quantile": 0.5} if method != "online" else {}
     more |= {"evaluate": lambda model: 0.5, "evaluate_every": 2}
     first = train(**more)

@@ -1,0 +1,33 @@
+"""Examples are dealt out among workers: one that two of them had could count twice in a batch."""
+
+from itertools import chain
+
+import pytest
+import torch
+from opacus.data_loader import DPDataLoader
+from torch.utils.data import DataLoader, TensorDataset
+
+from oso_dp.opacus.poisson_batches import announce_batches
+
+EXAMPLES = 23
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+def test_every_example_has_one_worker_in_every_epoch(workers: int, monkeypatch) -> None:
+    """At a rate of 1 a worker's batch is all that it has."""
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: workers)
+    dealt: list[list[list[int]]] = []
+    for rank in range(workers):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda *group, rank=rank: rank)
+        plain = DataLoader(TensorDataset(torch.zeros(EXAMPLES, 1)), batch_size=1)
+        batches = announce_batches(DPDataLoader.from_data_loader(plain, distributed=True), 2)
+        batches.sample_rate = 1.0
+        mine = []
+        for epoch in (0, 1, 2, 3, 50):
+            batches.set_epoch(epoch)
+            first, second = batches
+            assert sorted(first) == sorted(second)
+            mine.append(sorted(first))
+        dealt.append(mine)
+    for of_workers in zip(*dealt, strict=True):
+        assert sorted(chain(*of_workers)) == list(range(EXAMPLES))
