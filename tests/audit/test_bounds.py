@@ -131,3 +131,35 @@ def test_who_is_guessed_to_be_present_is_chosen_without_a_look_at_who_is(monkeyp
     assert len(set(cuts)) == 1
     every = np.concatenate([few[0].values, many[0].values])
     assert (every >= cuts[0]).sum() == 30
+
+
+@pytest.mark.parametrize("cuts", [(1.0,), (0.5, 1.5), (0.0, 1.0, 2.0)])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_all_looks_together_are_wrong_in_five_of_a_hundred_audits(cuts, count, monkeypatch) -> None:
+    """Of each bound: so much is handed out to its scores and cuts, and no more."""
+    shares: dict[str, list[float]] = {"plain": [], "gaussian": [], "many runs": []}
+
+    class Auditor:
+        def __init__(self, present: np.ndarray, absent: np.ndarray) -> None:
+            pass
+
+        def epsilon_one_run(self, share: float, delta: float, **how: float) -> float:
+            shares["plain"].append(share)
+            return 0.0
+
+        def epsilon_one_run_fdp(self, share: float, delta: float, **how: float) -> float:
+            shares["gaussian"].append(share)
+            return 0.0
+
+        def epsilon_clopper_pearson(self, share: float, delta: float, **how: float) -> float:
+            shares["many runs"].append(share)
+            return 0.0
+
+    library = SimpleNamespace(Explicit=float, CanaryScoreAuditor=Auditor)
+    monkeypatch.setattr(bounds, "auditing", lambda: library)
+    inside, outside = ([normal(seed, 0, 50, cuts)] * count for seed in (1, 2))
+    one_run_bounds(inside, outside, DELTA)
+    many_runs_bound(inside, outside, DELTA)
+    assert {name: sum(each) for name, each in shares.items()} == pytest.approx(
+        dict.fromkeys(shares, 0.05)
+    )

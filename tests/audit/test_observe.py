@@ -11,8 +11,10 @@ from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canarie
 from oso_dp.audit.observe import Observer
 from oso_dp.errors import OsoError
 from oso_dp.methods import State, find_method
+from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import train
 from oso_dp.training.problem import Task
@@ -91,3 +93,19 @@ def test_a_query_of_which_nothing_is_known_is_refused() -> None:
     one = torch.ones(1)
     with pytest.raises(OsoError, match=r"'median'.*known are clipped_gradient"):
         Observer(method, slice(0, 1))(State(one, one, one, one, 1.0, 1), {Median: one})
+
+
+@pytest.mark.parametrize("factor", [0.2, 5.0, 1.001, 0.999])
+@pytest.mark.parametrize("at", [1, 2, 6])
+def test_the_largest_move_of_c_is_seen_up_or_down_and_at_whichever_step(at, factor) -> None:
+    """Of each of three runs its own: those beside it move by a tenth of that, or not at all."""
+    method = SimpleNamespace(name="moving", queries=lambda state: [])
+    observer, one = Observer(method, slice(0, 1)), torch.ones(3)
+    path = 0.3 * torch.ones(7, 3, dtype=torch.float64)
+    path[at:, 1] *= factor
+    path[3:, 0] *= factor**0.1
+    for thresholds in path:
+        observer(State(one, one, thresholds, one, 1.0, 1), {})
+    moves = observer.all_seen(Ledger(PoissonSampling(0.5))).moves
+    size = abs(np.log(factor))
+    np.testing.assert_allclose(moves, [0.1 * size, size, 0.0], atol=1e-12)

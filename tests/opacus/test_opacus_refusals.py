@@ -182,6 +182,10 @@ MODELS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         ),
         "max_norm rewrites",
     ),
+    "renormalised bags of words": (
+        lambda: words(nn.Sequential(nn.EmbeddingBag(5, 3, max_norm=1.0), nn.Linear(3, 2))),
+        r"layer '0' \(EmbeddingBag\): max_norm rewrites",
+    ),
     "padding": (
         lambda: images(nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"))),
         "padding_mode 'circular'",
