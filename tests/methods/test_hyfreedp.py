@@ -74,6 +74,16 @@ def test_the_bound_is_the_sum_of_the_last_losses_and_never_below_zero() -> None:
     assert method.queries(mine)[1].bound.tolist() == [3.0] * R
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1e-3, 1.0, 250.0, 1e6, 1e12])
+def test_the_bound_is_as_large_as_the_losses_are(scale: float) -> None:
+    """A sum over an image's pixels is thousands; held to less, it would tell nothing."""
+    method, mine = make("hyfreedp"), state()
+    losses = (1.0 * scale, 0.5 * scale, 2.0 * scale)
+    for _ in range(3):
+        method.update(mine, answers(*losses))
+        assert method.queries(mine)[1].bound.tolist() == pytest.approx([3.5 * scale] * R)
+
+
 def test_each_run_has_the_rate_and_the_bound_of_its_own_losses() -> None:
     """One that bends the other way, or is noise below zero, leaves those beside it alone."""
     losses = torch.tensor([[1.0, 0.5, 2.0], [1.0, 2.0, 1.5], [-1.0, 0.2, 0.1]])
