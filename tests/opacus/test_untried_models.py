@@ -56,6 +56,22 @@ def test_a_model_that_nobody_could_try_is_taken_with_a_warning(untried) -> None:
         make(model=Mixing(), **untried)
 
 
+class OwnNorm(nn.BatchNorm1d):
+    """Of a kind that nobody has a validator for."""
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("tracks", [True, False])
+@pytest.mark.parametrize("kind", [OwnNorm, nn.SyncBatchNorm])
+def test_what_is_made_of_batch_norm_is_refused_by_name_also_where_nothing_is_tried(
+    kind, tracks, affine
+) -> None:
+    norm = kind(2, affine=affine, track_running_stats=tracks)
+    loader = DataLoader(Named(), batch_size=4)
+    with pytest.raises(OsoError, match=rf"layer '1' \({kind.__name__}\): mixes the examples"):
+        make(model=nn.Sequential(nn.Linear(6, 2), norm), loader=loader)
+
+
 class Leaning(nn.Module):
     """Takes a small share of its neighbour along, beside as many units as are wanted."""
 
