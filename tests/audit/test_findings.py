@@ -21,9 +21,10 @@ from oso_dp.audit.experiments import (
     asked_by,
     many_runs,
     noise_multiplier,
+    one_run,
 )
 from oso_dp.audit.findings import AuditFinding, audit, find, private_methods
-from oso_dp.audit.scores import Score
+from oso_dp.audit.scores import Score, scores
 from oso_dp.audit.seen import Seen
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
@@ -241,6 +242,31 @@ def test_no_two_runs_of_an_audit_have_one_name() -> None:
     for seed in (0, 1, 10):
         many_runs("online", 600, seed, train)
     assert len(set(names)) == len(names) == 3 * 2 * 600
+
+
+@pytest.mark.parametrize("experiment", ["one run", "many runs"])
+def test_a_canarys_likelihood_is_that_of_its_own_experiments_sampling(experiment) -> None:
+    """At another rate it would be no likelihood, and a fault could hide behind a weaker score."""
+    rng, scene = np.random.default_rng(0), ONE_RUN if experiment == "one run" else MANY_RUNS
+    given: list[np.ndarray] = []
+
+    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Seen:
+        assert (batch_size, steps) == (scene.batch_size, scene.steps)
+        seen = len(canaries.present) if experiment == "one run" else len(run_ids)
+        given.append(rng.normal(0.5, nu, (steps, seen)))
+        ledger = Ledger(scene.sampling, [((SumQuery("clipped_gradient", nu),), steps)])
+        noise = {"clipped_gradient": nu}
+        return Seen({"clipped_gradient": given[-1]}, noise, np.zeros(len(run_ids)), ledger)
+
+    observed = one_run("online", 0, train) if scene is ONE_RUN else many_runs("online", 9, 0, train)
+    noise = {"clipped_gradient": noise_multiplier(scene)}
+    right = [
+        scores({"clipped_gradient": answers}, noise, scene.sampling.rate)[0].values
+        for answers in given
+    ]
+    found = [observed.inside[0].values, observed.outside[0].values]
+    np.testing.assert_allclose(np.sort(np.concatenate(found)), np.sort(np.concatenate(right)))
+    assert observed.claimed == pytest.approx(EPSILON, rel=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")

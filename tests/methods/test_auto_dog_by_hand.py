@@ -1,4 +1,4 @@
-"""AUTO-DoG with noise by its equations, in Python's numbers: each run by itself, at any constants."""
+"""AUTO-DoG with noise by its equations: each run by itself, at any constants."""
 
 import math
 

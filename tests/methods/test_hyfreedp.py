@@ -65,6 +65,18 @@ def test_a_rate_moves_only_where_there_is_a_least_value(losses, factor) -> None:
     torch.testing.assert_close(mine.learning_rate, factor * before)
 
 
+@pytest.mark.parametrize("stabiliser", [1e-6, 0.01, 0.5, 1e6])
+@pytest.mark.parametrize("every", [1, 3])
+def test_gradients_are_stabilised_alike_with_losses_and_without(every, stabiliser) -> None:
+    method, mine = make("hyfreedp", stabiliser=stabiliser, every=every), state()
+    asked = []
+    for mine.step in range(1, 8):
+        gradient, *losses = method.queries(mine)
+        asked.append(len(losses))
+        assert gradient.stabiliser == stabiliser
+    assert asked == [int(step % every == 0) for step in range(7)]
+
+
 def test_the_bound_is_the_sum_of_the_last_losses_and_never_below_zero() -> None:
     method, mine = make("hyfreedp", initial_bound=2.0), state()
     assert method.queries(mine)[1].bound.tolist() == [2.0] * R

@@ -5,6 +5,7 @@ import pytest
 import torch
 from tests.opacus.made import QUIET, examples, make
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from oso_dp.errors import OsoError
@@ -54,6 +55,31 @@ class Named(Dataset):
 def test_a_model_that_nobody_could_try_is_taken_with_a_warning(untried) -> None:
     with pytest.warns(UserWarning, match="nobody could try whether it keeps the examples"):
         make(model=Mixing(), **untried)
+
+
+class Packed(nn.Module):
+    """Takes sequences of several lengths, laid out one place after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 2)
+
+    def forward(self, packed: PackedSequence) -> Tensor:
+        padded, _ = pad_packed_sequence(packed, batch_first=True)
+        return self.linear(padded.mean(dim=1))
+
+
+@pytest.mark.filterwarnings("ignore:module. nobody could try")
+@pytest.mark.parametrize("lengths", [[3, 2, 1], [9, 1], [1, 1, 1, 1], [2, 2, 2, 1, 1, 1]])
+def test_packed_sequences_are_as_many_as_they_are_whatever_their_lengths(lengths) -> None:
+    """As many as that, rows i must be: the number of places is another."""
+    made = make(model=Packed(), loader=DataLoader(Named(), batch_size=4))
+    sequences = [torch.randn(length, 6) for length in lengths]
+    outputs = made.model(pack_sequence(sequences))
+    assert made.model.example_count == len(lengths)
+    made.criterion(outputs, torch.zeros(len(lengths)).long()).backward()
+    made.optimizer.step()
+    assert made.optimizer.ledger.step_count == 1
 
 
 class OwnNorm(nn.BatchNorm1d):

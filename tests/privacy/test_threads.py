@@ -60,3 +60,19 @@ def test_an_error_is_raised(threads: int) -> None:
 
     with pytest.raises(RuntimeError, match="three"):
         share(work, [(n,) for n in range(8)], threads)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_an_error_of_a_helper_is_raised_too(threads: int) -> None:
+    """A block that it could not fill would be released without noise."""
+    failed = threading.Event()
+
+    def work(_: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            failed.wait(20)
+            return
+        failed.set()
+        raise MemoryError("of a helper")
+
+    with pytest.raises(MemoryError, match="of a helper"):
+        share(work, [(n,) for n in range(threads)], threads)

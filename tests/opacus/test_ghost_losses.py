@@ -1,0 +1,73 @@
+"""Losses of ghost mode are numbers like any other: what is done to them is done to each of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.opacus.made import QUIET, Recorded, examples, loader_of, make, network
+from torch import Tensor, nn
+
+from oso_dp.errors import OsoError
+
+pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
+DONE: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda loss: loss,
+    "minus": lambda loss: -loss,
+    "half": lambda loss: loss / 2,
+    "thrice": lambda loss: loss * 3,
+    "thrice, from the left": lambda loss: 3 * loss,
+    "more": lambda loss: loss + 5,
+    "more, from the left": lambda loss: 5 + loss,
+    "less": lambda loss: loss - 5,
+    "from five": lambda loss: 5 - loss,
+    "from three times itself": lambda loss: 3 * loss - loss,
+    "itself from a third": lambda loss: loss / 3 - loss,
+    "and itself": lambda loss: loss + 0.5 * loss,
+    "all": lambda loss: 2 - (-loss / 4 + loss * 3 - (1 - loss)),
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("how", DONE)
+def test_each_loss_and_each_gradient_is_that_of_the_plain_numbers(how, reduction) -> None:
+    """At a threshold that clips nobody, or another multiple of a gradient would look the same."""
+    inputs, targets = examples(double=True, count=6)
+    made = make(
+        mode="ghost",
+        model=network(double=True),
+        loss_reduction=reduction,
+        noise=Recorded(),
+        max_grad_norm=1e6,
+    )
+    plain = network(double=True)
+    expected = DONE[how](nn.functional.cross_entropy(plain(inputs), targets, reduction="none"))
+    loss = DONE[how](made.criterion(made.model(inputs), targets))
+    torch.testing.assert_close(loss.loss_per_sample, expected)
+    total = expected.mean() if reduction == "mean" else expected.sum()
+    assert loss.item() == pytest.approx(total.item())
+    loss.backward()
+    made.optimizer.step()
+    expected.sum().backward()
+    whole = torch.cat([p.grad.flatten() for p in plain.parameters()])
+    memory = made.optimizer.driver.state.memory["gradient"][0]
+    torch.testing.assert_close(memory * made.optimizer.batch_size, whole)
+
+
+def weighted(kind: type[nn.Module], classes: int) -> nn.Module:
+    return kind(weight=torch.linspace(1.0, 2.0, classes))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("kind", [nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss])
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_a_mean_that_is_weighted_by_class_is_refused_whichever_loss_it_is(
+    mode, kind, classes
+) -> None:
+    """NLLLoss divides by the others' weights, too; one more example would move everybody's."""
+    inputs: Tensor = examples(count=20)[0]
+    loader = loader_of(inputs, torch.zeros(20).long(), batch_size=4)
+    model = nn.Linear(6, classes)
+    with pytest.raises(OsoError, match="criterion: a mean weighted by class divides by"):
+        make(mode=mode, model=model, loader=loader, criterion=weighted(kind, classes))
+    make(mode="ghost", model=model, loader=loader, criterion=weighted(kind, classes))
