@@ -77,6 +77,18 @@ def test_models_whose_gradients_would_be_wrong_are_refused(model, message) -> No
         norms()
 
 
+class OwnNorm(nn.BatchNorm1d):
+    """Of a kind that this package does not know."""
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("kind", [OwnNorm, nn.SyncBatchNorm, nn.BatchNorm2d, nn.BatchNorm3d])
+def test_what_is_made_of_batch_norm_is_refused_by_name(kind, affine) -> None:
+    norm = kind(3, affine=affine, track_running_stats=False)
+    with pytest.raises(OsoError, match=f"layer '1' is a {kind.__name__}, which mixes examples"):
+        GradientCode(nn.Sequential(nn.Linear(3, 3), norm), cross_entropy)
+
+
 class Tokens(nn.Module):
     """Each example's twelve inputs as four rows of three, through one layer."""
 

@@ -82,6 +82,26 @@ def test_packed_sequences_are_as_many_as_they_are_whatever_their_lengths(lengths
     assert made.optimizer.ledger.step_count == 1
 
 
+class Counting(nn.Module):
+    """Has several buffers, of which one keeps a sum of its examples."""
+
+    def __init__(self, keeps: int) -> None:
+        super().__init__()
+        self.linear, self.keeps = nn.Linear(6, 3), f"number {keeps}"
+        for number in range(3):
+            self.register_buffer(f"number {number}", torch.zeros(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        getattr(self, self.keeps).add_(inputs.detach().double().sum())
+        return self.linear(inputs)
+
+
+@pytest.mark.parametrize("keeps", range(3))
+def test_whichever_buffer_keeps_something_is_named(keeps: int) -> None:
+    with pytest.raises(OsoError, match=f"changes the buffer 'number {keeps}'"):
+        make(model=Counting(keeps))
+
+
 class OwnNorm(nn.BatchNorm1d):
     """Of a kind that nobody has a validator for."""
 

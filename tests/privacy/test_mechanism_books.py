@@ -200,3 +200,26 @@ def test_books_of_several_runs_are_taken_up_only_where_each_has_every_step(count
     ledgers = [Ledger(PoissonSampling(0.5), [(queries, count)]) for count in counts]
     with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
         mechanism.resume(ledgers, last_step=4)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [((SumQuery("clipped_gradient", -1.0),), 4)],
+        [((SumQuery("clipped_gradient", math.nan),), 4)],
+        [((SumQuery("clipped_gradient", math.inf),), 4)],
+        [((SumQuery("clipped_gradient", 1.0),), 5), ((SumQuery("clipped_gradient", 2.0),), -1)],
+        [((), 4)],
+        [((SumQuery("clipped_gradient", 1.0),) * 2, 4)],
+    ],
+)
+def test_books_that_no_mechanism_writes_are_not_taken_up(steps, place: int) -> None:
+    """Of so many steps at the right rate; and the books that were here stay."""
+    mechanism = Mechanism(["a", "b", "c"], examples=10, batch_size=5)
+    right = [((SumQuery("clipped_gradient", 1.0),), 4)]
+    ledgers = [Ledger(PoissonSampling(0.5), list(right)) for _ in range(3)]
+    ledgers[place].steps[:] = steps
+    with pytest.raises(OsoError, match="ledger: "):
+        mechanism.resume(ledgers, last_step=4)
+    assert [ledger.step_count for ledger in mechanism.ledgers] == [0, 0, 0]

@@ -9,6 +9,7 @@ from torch import nn
 
 from oso_dp import load_private
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.private import trained
 from oso_dp.private.paid import Paid
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
@@ -44,6 +45,30 @@ def test_epsilon_is_that_of_the_planned_steps(train, status, accountant) -> None
     assert "Released: 1 of 4 steps" in text
     assert "Epsilon counts 3 steps more, which were planned and not made" in text
     assert "Epsilon counts" not in str(finished.statement)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_what_the_steps_cost_that_were_made_is_said_by_the_accountant_that_was_named(
+    train, accountant, capsys
+) -> None:
+    whole = {"batch_size": 400, "epochs": 4, "accountant": accountant, "progress": True}
+    made = train(**HOW["interrupted"], **whole)
+    cost = epsilon_text(epsilon_of([made.ledger], 1e-5, accountant))
+    planned = epsilon_text(made.epsilon)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"stopped at step 1 of 4: these steps cost epsilon {cost} of 3, at delta 1e-05" in said
+    assert f"the statement's {planned} counts all that were planned" in said
+    assert cost != planned
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_validation_examples_are_priced_by_the_accountant_that_was_named(
+    search, data, accountant
+) -> None:
+    best = search(validation=data, accountant=accountant).best
+    spent = best.statement.validation_epsilon
+    assert spent == pytest.approx(epsilon_of([best.paid.scores], 1e-5, accountant))
+    assert 2.99 < spent <= 3.0
 
 
 def test_what_a_stopped_training_left_unmade_can_be_spent_and_is_said(train) -> None:

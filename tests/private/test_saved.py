@@ -36,6 +36,22 @@ def test_everything_comes_back_and_training_goes_on(saved, train, model) -> None
     assert more.history.learning_rate[16] == pytest.approx(made.history.learning_rate[-1], rel=0.01)
 
 
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_what_is_loaded_is_held_to_its_own_accountant(train, model, tmp_path, accountant) -> None:
+    """By the other one it would have cost another epsilon, which no file may claim."""
+    made = train(accountant=accountant, batch_size=400, epochs=3)
+    path = tmp_path / "model"
+    made.save(path)
+    back = load_private(path, model)
+    assert (back.statement, back.epsilon) == (made.statement, made.epsilon)
+    other = {"rdp": "pld", "pld": "rdp"}[accountant]
+    changed(
+        path, statement=json.dumps(json.loads(made.statement.to_json()) | {"accountant": other})
+    )
+    with pytest.raises(OsoError, match="its ledger says another thing than its statement"):
+        load_private(path, model)
+
+
 def test_of_a_training_that_diverged_there_is_nothing_to_go_on_from(train, model, tmp_path) -> None:
     made = train(learning_rate=1e38, initial_threshold=1e6)
     made.save(tmp_path / "gone")
