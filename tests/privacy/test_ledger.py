@@ -1,5 +1,7 @@
 """The ledger: small, readable again, and worth what the mechanism released."""
 
+import math
+
 import dp_accounting
 import pytest
 from dp_accounting.rdp import RdpAccountant
@@ -102,6 +104,41 @@ def test_values_that_would_lower_the_price_are_refused(spoil: tuple[str, str]) -
     assert spoil[0] in text
     with pytest.raises(OsoError):
         Ledger.from_json(text.replace(*spoil))
+
+
+@pytest.mark.parametrize("kind", range(3))
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, 1e-200, 1e200, True, "1.0", None])
+def test_a_sum_that_would_lower_the_price_is_refused_wherever_it_stands(kind, place, bad) -> None:
+    """Of three kinds of steps with three sums each; also where nothing was read from a text."""
+    right = [((tuple(SumQuery(name, 1.0 + of) for name in "abc")), 3) for of in range(3)]
+    ledger = Ledger(PoissonSampling(0.01), list(right))
+    assert Ledger.from_json(ledger.to_json()) == ledger
+    queries = list(right[kind][0])
+    queries[place] = SumQuery(queries[place].name, bad)
+    ledger.steps[kind] = (tuple(queries), 3)
+    for refuse in (ledger.check, ledger.releases, lambda: Ledger.from_json(ledger.to_json())):
+        with pytest.raises(OsoError, match="ledger: "):
+            refuse()
+
+
+@pytest.mark.parametrize("kind", range(3))
+@pytest.mark.parametrize("bad", [-3, 0, 3.0, True, "3", None, 10**9 + 1])
+def test_a_count_that_would_lower_the_price_is_refused_wherever_it_stands(kind, bad) -> None:
+    ledger = Ledger(PoissonSampling(0.01), [((SumQuery(name, 1.0),), 3) for name in "abc"])
+    ledger.steps[kind] = (ledger.steps[kind][0], bad)
+    for refuse in (ledger.check, ledger.releases, lambda: Ledger.from_json(ledger.to_json())):
+        with pytest.raises(OsoError, match="ledger: "):
+            refuse()
+
+
+@pytest.mark.parametrize("kind", range(3))
+@pytest.mark.parametrize("sums", [(), "aa", "aba", "abb"])
+def test_a_kind_of_step_without_sums_or_with_one_name_twice_is_refused(kind, sums) -> None:
+    ledger = Ledger(PoissonSampling(0.01), [((SumQuery(name, 1.0),), 3) for name in "abc"])
+    ledger.steps[kind] = (tuple(SumQuery(name, 1.0) for name in sums), 3)
+    with pytest.raises(OsoError, match="ledger: a step must have queries, and each name once"):
+        Ledger.from_json(ledger.to_json())
 
 
 def test_two_sums_of_one_name_are_refused() -> None:

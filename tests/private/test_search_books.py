@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from oso_dp import OsoError
-from oso_dp.accounting.search import SHAPES
+from oso_dp.accounting.search import SHAPES, epsilon_of_stopped
 from oso_dp.accounting.tuning import RANDOM_STOPPING
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -134,6 +134,29 @@ def test_what_a_candidate_released_may_be_less_than_was_paid_for() -> None:
 def test_what_no_search_releases_has_no_price(claim) -> None:
     with pytest.raises(OsoError):
         paid(**claim).epsilon(1e-5, "rdp")
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_no_kind_of_a_candidates_steps_has_less_noise_than_was_paid_for(place) -> None:
+    """Whatever the other kinds have more, and however few of its steps there are."""
+    steps = [((SumQuery(name, 2.5),), 3) for name in "abc"]
+    more = Ledger(PoissonSampling(0.1), steps)
+    assert paid(ledger=more.to_json()).epsilon(1e-5, "rdp") == paid().epsilon(1e-5, "rdp")
+    steps[place] = ((SumQuery("x", 1.99),), 1)
+    with pytest.raises(OsoError, match="hold more than a candidate may release"):
+        paid(ledger=more.to_json())
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-9, 1e-7, 1e-4, 0.02])
+def test_both_costs_of_random_stopping_are_of_the_delta_that_is_asked_for(delta) -> None:
+    """The training examples', and the validation examples', of one score on all of them."""
+    scores = Ledger(PoissonSampling(1.0), [((SumQuery("x", 2.0),), 1)])
+    of_candidate, of_score = (
+        epsilon_of_stopped(one, 4, SHAPES["geometric"], delta) for one in (ONE, scores)
+    )
+    assert paid().epsilon(delta, "rdp") == pytest.approx(of_candidate)
+    assert paid().validation_epsilon(delta, "rdp") == pytest.approx(of_score)
+    assert of_candidate != pytest.approx(of_score, rel=1e-3)
 
 
 @pytest.mark.parametrize(("mean", "shape"), [(4, "logarithmic"), (6, "geometric")])

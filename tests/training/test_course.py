@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training.loop import course_of, train
+from oso_dp.training.outcome import Course
 
 
 @pytest.fixture
@@ -119,3 +122,15 @@ def test_a_ledger_of_another_sampling_rate_is_refused(ended, rate: float) -> Non
     spoilt = replace(outcome, ledger=json.dumps(stored))
     with pytest.raises(ValueError, match="its ledger has sampling rate"):
         course.check([spoilt], steps)
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("factor", [0.5, 0.999, 1.001, 1.0 + 1e-5, 1.0 - 1e-5, 2.0])
+def test_a_ledger_has_the_noise_in_every_kind_of_its_steps(factor: float, place: int) -> None:
+    """Also in steps of which there are few, or that are booked last."""
+    course = Course(PoissonSampling(0.1), 2.0, "accuracy", 9, 9)
+    steps = [((SumQuery(name, 2.0),), 3) for name in "abc"]
+    assert course.ledger(Ledger(course.sampling, steps).to_json(), 9).step_count == 9
+    steps[place] = ((SumQuery("other", 2.0 * factor),), 3)
+    with pytest.raises(ValueError, match="its ledger has noise multiplier"):
+        course.ledger(Ledger(course.sampling, steps).to_json(), 9)
