@@ -22,6 +22,7 @@ from overlooked_floor import OVERLOOKED_FLOOR
 from overlooked_guarantee import OVERLOOKED_GUARANTEE
 from overlooked_models import OVERLOOKED_MODELS
 from overlooked_once_more_accounts import OVERLOOKED_ONCE_MORE_ACCOUNTS
+from overlooked_once_more_books import OVERLOOKED_ONCE_MORE_BOOKS
 from overlooked_once_more_guarantee import OVERLOOKED_ONCE_MORE_GUARANTEE
 from overlooked_once_more_numbers import OVERLOOKED_ONCE_MORE_NUMBERS
 from overlooked_pages import OVERLOOKED_PAGES
@@ -54,6 +55,7 @@ FAULTS = [
     *OVERLOOKED_AGAIN_FLOOR,
     *OVERLOOKED_ONCE_MORE_ACCOUNTS,
     *OVERLOOKED_ONCE_MORE_GUARANTEE,
+    *OVERLOOKED_ONCE_MORE_BOOKS,
     *OVERLOOKED_ONCE_MORE_NUMBERS,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]
