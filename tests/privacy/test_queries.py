@@ -123,6 +123,17 @@ def test_a_weight_counts_as_long_as_float32_has_all_its_digits() -> None:
     assert weights.tolist() == [[2.0**-125, 2.0**-126, 0.0]]
 
 
+@pytest.mark.parametrize("kind", [ClippedGradient, ClippedDirection, *STABILISED])
+def test_no_example_adds_more_than_its_bound_however_long_it_is(kind) -> None:
+    """C / n has all digits of float32 or is nothing: a smaller one could be rounded up by half."""
+    lengths = torch.logspace(-14, 38, 5201, dtype=torch.float64).float()[None]
+    for exponent in range(-12, 31):
+        query = kind(1.0, torch.tensor([10.0**exponent]))
+        weights = query.weights(lengths, ONE).double()
+        bound = float(query.sensitivity(ONE)) * (1 + 2.0**-22)
+        assert (weights * lengths.double() <= bound).all()
+
+
 def test_the_plain_sum_claims_no_privacy() -> None:
     assert PlainGradient().sensitivity(ONE) == math.inf
     assert PlainGradient().noise_multiplier == 0
