@@ -1,5 +1,6 @@
 """The list of planted faults is in order: `make mutants` itself takes minutes."""
 
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,17 @@ def test_a_fault_fits_the_code(fault, repo) -> None:
     assert text.count(fault.old) == 1
     compile(text.replace(fault.old, fault.new), fault.file, "exec")
     assert all((repo / test).exists() for test in fault.tests.split())
+
+
+def test_no_fault_asks_for_a_name_that_is_not_there(repo, tmp_path) -> None:
+    """Whatever test loads such code fails, and has seen nothing."""
+    for number, fault in enumerate(FAULTS):
+        text = (repo / "src/oso_dp" / fault.file).read_text()
+        (tmp_path / f"{number}.py").write_text(text.replace(fault.old, fault.new))
+    asked = [sys.executable, "-m", "ruff", "check", "--isolated", "--quiet", "--select", "F821"]
+    asked += ["--output-format", "concise", str(tmp_path)]
+    found = subprocess.run(asked, capture_output=True, text=True)
+    assert (found.returncode, found.stdout) == (0, ""), found.stdout
 
 
 def test_there_are_enough_and_no_two_alike() -> None:
