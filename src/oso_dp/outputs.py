@@ -51,8 +51,9 @@ def is_table(columns: Sequence[str]) -> Callable[[Path], bool]:
     start = ",".join(columns)
 
     def is_one(path: Path) -> bool:
-        first = head(path).split(b"\n", 1)[0].decode(errors="replace").strip(' \r"')
-        return not first or first == start or first.startswith(f"{start},")
+        begins = head(path)
+        first = begins.split(b"\n", 1)[0].decode(errors="replace").strip(' \r"')
+        return not begins.strip() or first == start or first.startswith(f"{start},")
 
     return is_one
 

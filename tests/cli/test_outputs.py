@@ -24,8 +24,8 @@ OURS = {
     AUDIT: "method,fault,delta\n",
     COSINE: "dataset,model,method,k\n",
 }
-OTHERS = ["thesis.tex", "binary", "list.json", "table.csv", "folder", "dangling", "m.yaml",
-          "hard.yaml", "glyphs.npz"]  # fmt: skip
+OTHERS = ["thesis.tex", "notes.md", "binary", "list.json", "table.csv", "folder", "dangling",
+          "m.yaml", "hard.yaml", "glyphs.npz"]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +52,7 @@ def folder(study, repo):
     """What the commands read, files of every kind, and names that lead to them."""
     (study / "m.yaml").write_text((repo / SMOKE).read_text())
     (study / "thesis.tex").write_text("years of work")
+    (study / "notes.md").write_text("\n# An empty line first\n")
     (study / "binary").write_bytes(bytes(range(256)))
     (study / "list.json").write_text("[1, 2]")
     (study / "table.csv").write_text("name,grade\nme,1\n")
