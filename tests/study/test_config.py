@@ -184,6 +184,12 @@ BAD = {
     "grid turned round": ({"grid": {"log10_threshold": [2, -2]}}, "low < high"),
     "quantile one": ({"grid": {"quantiles": [1.0]}}, "grid.quantiles.0: input should be less"),
     "no quantile": ({"grid": {"quantiles": []}}, "grid.quantiles: list should have at least 1"),
+    "a seed that no row holds": ({"seeds": [2**63]}, "seeds.0: input should be less than"),
+    "a name that no plan has": ({"name": "a" * 151}, "name: string should have at most 150"),
+    "a setting of true": (
+        {"methods": {"online": {"threshold_rate": True}}},
+        "methods.online.threshold_rate: must be a number, not true or false",
+    ),
     "no seed": ({"seeds": []}, "seeds: list should have at least 1 item"),
     "momentum one": ({"momentum": 1}, "momentum: input should be less than 1"),
     "momentum negative": ({"momentum": -0.1}, "momentum: input should be greater than or equal"),

@@ -135,14 +135,17 @@ class StudyConfig(_Section):
 
     model_config = ConfigDict(serialize_by_alias=True)
 
-    name: str = Field(pattern=r"^[a-z0-9_]+$", description="Names the folder under build/.")
+    name: str = Field(
+        pattern=r"^[a-z0-9_]+$", max_length=150, description="Names the folder under build/."
+    )
     results: Folder = Field("results", description="Folder of the results store.")
     report: Folder = Field("reports", description="Folder of the report.")
     data_dir: Folder | None = Field(None, description="Folder with raw data files, taken first.")
     datasets: dict[str, DatasetSection] = Field(min_length=1)
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
     granularities: list[Annotated[Whole, Field(ge=1, le=1000)]] = Field(min_length=1)
-    seeds: list[Annotated[Whole, Field(ge=0)]] = Field(min_length=1)
+    # A row has 64 bits for it.
+    seeds: list[Annotated[Whole, Field(ge=0, lt=2**63)]] = Field(min_length=1)
     points: Literal["grid", "paper_best"] = Field(
         "grid",
         alias="select",
@@ -260,8 +263,12 @@ def settings_model(name: str) -> type[_Section]:
     """What checks a method's settings: their declared types and limits."""
     method = find_method(name)
     types = get_type_hints(method.Settings)
+    numbers: dict[Any, Any] = {float: Real, int: Whole}
     declared: dict[str, Any] = {
-        one.name: (types[one.name], Field(one.default, **one.metadata))
+        one.name: (
+            numbers.get(types[one.name], types[one.name]),
+            Field(one.default, **one.metadata),
+        )
         for one in fields(method.Settings)
     }
     return create_model(name, __base__=_Section, **declared)
