@@ -38,6 +38,15 @@ def test_a_list_of_pairs_is_a_data_set(train, data) -> None:
     torch.testing.assert_close(weights(other), weights(first), rtol=1e-5, atol=1e-6)
 
 
+def test_inputs_that_ask_for_gradients_are_data(train, data) -> None:
+    inputs, targets = data
+    first, other = (
+        train(data=(form, targets), batch_size=400, **SEEDED)
+        for form in (inputs, inputs.clone().requires_grad_())
+    )
+    assert torch.equal(weights(other), weights(first))
+
+
 def test_a_row_that_is_not_finite_adds_nothing_and_nobody_is_told(train, data) -> None:
     """Tensors are looked through before; a training that ended at a row would tell of the row."""
     pairs = [(one, int(other)) for one, other in zip(*data, strict=True)]

@@ -47,6 +47,11 @@ class Of(Dataset):
         return self.examples[index]
 
 
+class Endless(Of):
+    def __len__(self) -> int:
+        return float("inf")
+
+
 class Broken(Of):
     def __getitem__(self, index: int):
         raise KeyError("row")
@@ -65,6 +70,10 @@ X, Y = np.zeros((9, 6), dtype=np.float32), np.zeros(9, dtype=np.int64)
         ((np.full((9, 6), np.nan), Y), "data: inputs hold values that are not finite"),
         ((X, np.full(9, np.inf)), "data: targets hold values that are not finite"),
         ((X.astype(complex), Y), "data: inputs are complex numbers"),
+        ((np.ma.masked_array(X, X == 0), Y), "data: inputs are a masked array; fill what is"),
+        ((torch.zeros(9, 6).to_sparse(), Y), "data: inputs are a tensor that is sparse, nested"),
+        ((X, torch.zeros(9, device="meta")), "data: targets are a tensor that is sparse, nested"),
+        (Endless(), "data: has no length (TypeError: 'float' object"),
         (([["a"] * 6] * 9, Y), "data: inputs are no numbers"),
         (Stream(), "data: an IterableDataset cannot be sampled"),
         (Of(), "data: there are no examples"),
@@ -247,6 +256,14 @@ def test_model(train, model, message) -> None:
         ({"after": "model.oso"}, "after: must be what train_private gave, not str"),
         ({"randomness": "seeded"}, "seed: goes with randomness='seeded'"),
         ({"seed": 1}, "seed: goes with randomness='seeded'"),
+        ({"randomness": "seeded", "seed": True}, "seed True: must be a whole number"),
+        ({"randomness": "seeded", "seed": "1"}, "seed '1': must be a whole number"),
+        ({"randomness": "seeded", "seed": 0.5}, "seed 0.5: must be a whole number"),
+        ({"randomness": []}, "randomness []: must be a name, a text"),
+        ({"precision": {}}, "precision {}: must be a name, a text"),
+        ({"method": ["online"]}, "method ['online']: must be a name, a text"),
+        ({"method": ""}, "method '': not known; allowed are"),
+        ({"device": 10**30}, "device 1000000000000000000000000000000: not known"),
         ({"randomness": "dice"}, "randomness 'dice': not known; allowed are seeded, system"),
         ({"method": "onlin"}, "method 'onlin': not known; allowed are"),
         ({"method": "no_dp"}, "method 'no_dp': protects nobody"),

@@ -1,6 +1,7 @@
 """A model that is saved comes back whole, and one that somebody changed does not."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -173,6 +174,14 @@ def test_saving_writes_over_nothing_but_the_same_training(saved, train, tmp_path
         made.save(path)
 
 
+def test_what_has_no_end_is_not_read(saved, tmp_path) -> None:
+    """A device's zeros filled the memory, and a pipe was waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("/dev/zero", tmp_path / "pipe"):
+        with pytest.raises(OsoError, match="exists and is not a model that oso saved; name"):
+            saved[0].save(place)
+
+
 @pytest.mark.parametrize(("seed", "other"), [(1, 12), (12, 1)])
 def test_a_training_whose_name_begins_alike_is_another_one(seed, other, train, tmp_path) -> None:
     """Seed 1 and seed 12: neither is saved over the other."""
@@ -184,7 +193,7 @@ def test_a_training_whose_name_begins_alike_is_another_one(seed, other, train, t
 
 
 def test_no_path_is_one_line(saved, model) -> None:
-    for path in (None, 5, ""):
+    for path in (None, 5, "", "a\0b"):
         with pytest.raises(OsoError, match=r"path .*: must be a file's name"):
             saved[0].save(path)
         with pytest.raises(OsoError, match=r"path .*: must be a file's name"):

@@ -272,6 +272,13 @@ def test_an_interrupted_search_by_random_stopping_releases_nothing(search) -> No
     assert len(steps) <= 2
 
 
+@pytest.mark.parametrize("gave", [None, "high", [1, 2]])
+def test_a_score_that_is_none_says_so_and_what_was_released(search, gave) -> None:
+    with pytest.raises(OsoError, match=r"score: gave .*, not a number") as error:
+        search(score=lambda model: gave)
+    assert "were released before" in error.value.__notes__[0]
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -300,6 +307,10 @@ def test_an_interrupted_search_by_random_stopping_releases_nothing(search) -> No
         ({"grid": {"learning_rate": 0.1}}, "grid: learning_rate must be a list of values"),
         ({"grid": {"learning_rate": [0.1, 0.1]}}, "grid: learning_rate has a value twice"),
         ({"grid": {"learning_rate": [0.1, -1]}}, "learning_rate -1: must be a number above 0"),
+        ({"grid": {"learning_rate": [1, 1.0]}}, "grid: learning_rate has a value twice"),
+        ({"grid": {"threshold_rate": [0.0, -0.0]}}, "grid: threshold_rate has a value twice"),
+        ({"grid": {"learning_rate": [None, 0.1]}}, "grid: learning_rate has None among its"),
+        ({"method": []}, "method []: must be a name, a text"),
         ({"learning_rate": 0.1}, "grid: learning_rate is given beside it, too"),
         ({"grid": {"threshold_rate": ["x"]}}, "threshold_rate 'x': must be a number"),
         ({"method": "fixed_threshold"}, "method 'fixed_threshold': needs a threshold"),

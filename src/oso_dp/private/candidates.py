@@ -10,6 +10,7 @@ from typing import Any
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.private.choices import Choices
+from oso_dp.private.given_values import check_named, plain
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ def candidates_of(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any])
     ours = {one.name for one in fields(Choices)} - {"settings"}
     told = {name: value for name, value in given.items() if name in ours}
     constants = {name: value for name, value in given.items() if name not in ours}
+    check_named("method", told.get("method", Choices.method))
     kind = find_method(told.get("method", Choices.method))
     # What a method sets by itself would make points that are one and the same.
     of_runs = [*kind.search, *(["momentum"] if kind(kind.Settings(), 0.0).uses_momentum else [])]
@@ -44,7 +46,11 @@ def candidates_of(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any])
             raise OsoError(f"grid: {name} is given beside it, too")
         if not isinstance(values, list | tuple) or not values:
             raise OsoError(f"grid: {name} must be a list of values")
-        if len(set(map(repr, values))) < len(values):
+        numbers = [plain(value) for value in values]
+        if any(value is None for value in numbers):
+            raise OsoError(f"grid: {name} has None among its values; each must be a number")
+        known = {value if isinstance(value, int | float) else repr(value) for value in numbers}
+        if len(known) < len(numbers):  # 1 and 1.0 are the same training, paid for twice
             raise OsoError(f"grid: {name} has a value twice")
     made = []
     for combination in product(*grid.values()):

@@ -10,7 +10,7 @@ from oso_dp.errors import OsoError
 from oso_dp.gradients import PRECISIONS
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.given import check_number, settings_of
-from oso_dp.private.given_values import hint, plain
+from oso_dp.private.given_values import check_named, hint, plain
 from oso_dp.study.cohort import Run
 from oso_dp.training.schedule import CONSTANT, SCHEDULES
 
@@ -50,6 +50,8 @@ class Choices:
         check_number("epochs", self.epochs, gt=0)
         check_number("momentum", self.momentum, ge=0, lt=1)
         check_number("averaging", self.averaging, ge=0, lt=1)
+        for name in ("method", "schedule", "randomness", "precision"):
+            check_named(name, getattr(self, name))
         if self.schedule not in SCHEDULES:
             raise OsoError(f"schedule {self.schedule!r}: allowed are {', '.join(SCHEDULES)}")
         for name in ("batch_size", "piece", "evaluate_every"):
@@ -60,6 +62,8 @@ class Choices:
             raise OsoError(f"precision {self.precision!r}: allowed are {', '.join(PRECISIONS)}")
         if (self.randomness == "seeded") != (self.seed is not None):
             raise OsoError("seed: goes with randomness='seeded', which goes with a seed")
+        if self.seed is not None and type(self.seed) is not int:
+            raise OsoError(f"seed {self.seed!r}: must be a whole number")
         if self.evaluate is not None and not callable(self.evaluate):
             raise OsoError(f"evaluate: must be callable, not {type(self.evaluate).__name__}")
         self.run("checked")
@@ -112,7 +116,7 @@ class Choices:
         """Where the model trains; OsoError where there is no such device."""
         try:
             device = torch.device(self.device)
-        except (RuntimeError, TypeError):
+        except (RuntimeError, TypeError, ValueError):
             raise OsoError(f"device {self.device!r}: not known; allowed are cpu, cuda") from None
         if device.type == "cuda" and not torch.cuda.is_available():
             raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")

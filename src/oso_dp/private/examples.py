@@ -39,7 +39,12 @@ def examples_of(data: Any, device: torch.device, argument: str = "data") -> Exam
         return TensorExamples(inputs.to(device), targets.to(device))
     no_mapping = not isinstance(data, Mapping)
     if no_mapping and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        if len(data) == 0:
+        try:
+            size = len(data)
+        except Exception as error:  # whatever a data set may do that has no length of its own
+            line = " ".join(str(error).split())
+            raise OsoError(f"{argument}: has no length ({type(error).__name__}: {line})") from error
+        if size == 0:
             raise OsoError(f"{argument}: there are no examples")
         return DatasetExamples(data, device, argument)
     raise OsoError(
@@ -124,10 +129,20 @@ def _numbers(argument: str, name: str, values: Any) -> Tensor:
 def _number(argument: str, name: str, values: Any) -> Tensor:
     if hasattr(values, "to_numpy"):  # a table's
         values = values.to_numpy()
+    if isinstance(values, np.ma.MaskedArray):  # what is masked would be trained on
+        raise OsoError(
+            f"{argument}: {name} are a masked array; fill what is masked, or leave it out"
+        )
     try:
         tensor = torch.as_tensor(np.asarray(values) if not torch.is_tensor(values) else values)
     except (TypeError, ValueError, RuntimeError):
         raise OsoError(f"{argument}: {name} are no numbers ({type(values).__name__})") from None
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta:
+        raise OsoError(
+            f"{argument}: {name} are a tensor that is sparse, nested, quantized or on meta; "
+            "allowed are dense ones, of plain numbers"
+        )
+    tensor = tensor.detach()
     if tensor.is_complex():
         raise OsoError(
             f"{argument}: {name} are complex numbers; allowed are decimal and whole ones"

@@ -19,6 +19,7 @@ from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.private.choices import Choices
+from oso_dp.private.given_values import number_from
 from oso_dp.private.paid import Paid, steps_not_made
 from oso_dp.private.progress_bar import ProgressBar
 from oso_dp.private.statement import Statement, every_release, tuning_of
@@ -222,12 +223,8 @@ def _scores(
     def scores(weights: Tensor) -> list[SplitScore]:
         if evaluate is None:
             return []
-        value: Any = evaluate(own.with_weights(weights.cpu()))
-        try:
-            score = float(value)
-        except (TypeError, ValueError, RuntimeError):
-            raise OsoError(f"evaluate: gave {type(value).__name__}, not a number") from None
-        return [SplitScore("given", score, 0.0)]
+        value = number_from("evaluate", evaluate(own.with_weights(weights.cpu())))
+        return [SplitScore("given", value, 0.0)]
 
     return scores
 

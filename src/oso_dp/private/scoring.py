@@ -13,6 +13,7 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noisy_share import NoisyShare
 from oso_dp.privacy.streams import Randomness
+from oso_dp.private.given_values import number_from
 from oso_dp.private.one_training import Ended
 from oso_dp.training.problem import Examples
 
@@ -46,7 +47,7 @@ class PublicScores:
         self.score = score
 
     def __call__(self, ended: Ended) -> float:
-        return float(self.score(ended.model))
+        return number_from("score", self.score(ended.model))
 
     def ledger_of_one(self) -> Ledger | None:
         return None

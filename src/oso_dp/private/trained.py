@@ -122,7 +122,7 @@ class PrivateModel:
 
 
 def _path(path: Any) -> Path:
-    if not isinstance(path, str | os.PathLike) or not str(path):
+    if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
         raise OsoError(f"path {path!r}: must be a file's name")
     return Path(path)
 
@@ -131,8 +131,8 @@ def _check_writable(path: Path, run_id: str) -> None:
     """A run that goes on has its own name behind that of the run before."""
     if not os.path.lexists(path):
         return
-    try:
-        content = load_checkpoint(path, _FORMAT)
+    try:  # a device or a pipe may have no end
+        content = load_checkpoint(path, _FORMAT) if path.is_file() else None
     except Exception:  # no model, or a damaged one: both may be worth something to somebody
         content = None
     if content is None:

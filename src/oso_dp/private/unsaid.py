@@ -47,7 +47,7 @@ def way(
         point = {name: value for name, value in RECOMMENDED.point.items() if name in sayable}
         usual = {**point, **RECOMMENDED.laid}
         return {**usual, **_said(start), **_said(laid), "method": RECOMMENDED.method}
-    return {**start, **_said(laid), "method": method or after}
+    return {**start, **_said(laid), "method": after if method is None else method}
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:
