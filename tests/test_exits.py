@@ -95,3 +95,20 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     ran = run(SAY.format("1"), stdout=writing)
     os.close(writing)
     assert (ran.returncode, ran.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("closed", "command", "status", "said"),
+    [
+        (">&-", "schema", 0, ""),
+        ("<&-", "plan --config -", REFUSED, "oso: error: configuration: must be a mapping of keys"),
+        (">&- 2>&-", "schema", 0, ""),
+    ],
+)
+def test_a_stream_that_is_closed_is_no_fault(closed, command, status, said) -> None:
+    """Python has None for it, and each use of that ended in a traceback."""
+    line = f'exec "{sys.executable}" -m oso_dp {command} {closed}'
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    assert done.returncode == status
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == (said != "")

@@ -29,6 +29,7 @@ def ended(command: Callable[[], int | None]) -> int:
 
     What the command returns is its status. A fault of the program goes through with its traceback.
     """
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # ± and ε on a terminal that has neither
             stream.reconfigure(errors="replace")
@@ -61,6 +62,16 @@ def ended(command: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return status
+
+
+def _open_closed_streams() -> None:
+    """Python has None for one that its caller closed (`>&-`); what is said then goes nowhere.
+
+    Nor may a file that the command opens get that stream's number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (until the process ends)
 
 
 def _refused(error: object) -> int:
