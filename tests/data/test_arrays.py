@@ -182,3 +182,16 @@ def test_no_flipped_bit_changes_the_arrays_unseen(saved, data):
     else:  # a bit without meaning, such as one of a time stamp
         assert_equal(loaded[0], make())
         assert loaded[1] == PROVENANCE
+
+
+def test_too_little_memory_says_nothing_against_the_file(tmp_path, monkeypatch):
+    """Whoever believed it removed a sound file, and prepared it again."""
+    path = tmp_path / "data.npz"
+    save_arrays(path, make(), {})
+
+    def too_large(_):
+        raise MemoryError
+
+    monkeypatch.setattr(arrays_module, "_entries", too_large)
+    with pytest.raises(OsoError, match=r"data\.npz: memory does not suffice for what it holds$"):
+        load_arrays(path)

@@ -105,6 +105,8 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
             provenance = parse_json(file["provenance"].item())
         if not isinstance(provenance, dict):
             raise OsoError("provenance is not a JSON object")
+    except MemoryError as error:  # which says nothing against the file
+        raise OsoError(f"{path}: memory does not suffice for what it holds") from error
     except Exception as error:  # a damaged archive fails in too many ways to list
         raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
     return arrays, provenance
