@@ -76,6 +76,9 @@ def test_a_store_that_is_not_there_is_a_typing_error_unless_it_is_said_to_be_new
     (collected / "empty").mkdir()
     for name in ("stroe", "empty"):
         refused(train(oso, "--store", name), f"--store {name}: there is no results store", "--new")
+    refused(
+        train(oso, "--store", "plan.json", "--new-store"), "--store plan.json: there is no results"
+    )
     assert len(read_results(collected / "part").runs) == 2
     assert train(oso, "--store", "store", "--new-store")[0] == 0
     assert len(read_results(collected / "part").runs) == 0

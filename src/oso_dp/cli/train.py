@@ -39,7 +39,7 @@ def train(
         raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
     if store is not None:
         # A typing error would train again what is stored, and data that are not public pay twice.
-        if not new_store and not is_store(store):
+        if not is_store(store) and (not new_store or store.is_file()):
             raise OsoError(
                 f"--store {store}: there is no results store; allowed is what `oso collect` "
                 "wrote, and with --new-store what it is to write"
