@@ -71,6 +71,32 @@ def test_a_plan_that_is_not_there_is_named(clone):
     assert "PLANS: nonesuch: there is no config/nonesuch.yaml in commit" in said
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("MINUTES", "an hour", "argument --minutes: an hour: must be a number above 0"),
+        ("PROCESSES", "0", "argument --processes: 0: must be a whole number from 1"),
+        ("NICE", "20", "argument --nice: invalid choice: 20"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_planned(clone, variable, value, said):
+    process = call(clone, "start", **{variable: value})
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said in output
+    assert not (clone / "build" / "campaign" / "plans").exists()
+
+
+def test_a_pattern_is_not_taken_for_names_of_files(clone):
+    """With DATA_DIR=raw beside the code, raw/mnist is such a file."""
+    (clone / "raw" / "nothing").mkdir(parents=True)
+    process = call(clone, "start", ONLY="*/nothing", STORE="elsewhere/")
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert "*/nothing" in said
+    assert (clone / "build" / "campaign" / ".alone-elsewhere").exists()
+
+
 def test_each_preparation_of_a_data_set_is_made(clone, tmp_path):
     """A plan whose texts have 25 words found no file, and none was made for it."""
     asked = tmp_path / "asked"
