@@ -128,9 +128,12 @@ def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
     assert found == pytest.approx(many.get_epsilon(DELTA), rel=1e-9)
 
 
-@pytest.mark.parametrize("epsilon", [1e-9, 1e9])
-def test_a_budget_that_no_noise_meets_is_refused(epsilon: float) -> None:
-    with pytest.raises(OsoError, match="no noise multiplier between"):
+@pytest.mark.parametrize(
+    ("epsilon", "said"),
+    [(1e-9, "10000 meets it; 9 x 100"), (1e9, "is the least that meets it, as 0.05 costs less;")],
+)
+def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> None:
+    with pytest.raises(OsoError, match=f"no noise multiplier between 0.05 and .*{said}"):
         Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
 
 

@@ -47,7 +47,7 @@ CASES = [
     ([*CALIBRATE[:2], 0, *SEARCH], "epsilon 0: must be above 0"),
     ([*CALIBRATE[:2], -1, *SEARCH], "epsilon -1: must be above 0"),
     ([*CALIBRATE[:2], "nan", *SEARCH], "epsilon nan: must be above 0"),
-    ([*CALIBRATE[:2], "inf", *SEARCH], "epsilon inf: must be above 0"),
+    ([*CALIBRATE[:2], "inf", *SEARCH], "epsilon inf: must be above 0 and finite"),
     ([*CALIBRATE, "--delta", 1], "delta 1: must be above 0 and below 1"),
     ([*CALIBRATE, "--delta", 0], "delta 0: must be above 0 and below 1"),
     ([*CALIBRATE, "--delta", "nan"], "delta nan: must be above 0 and below 1"),

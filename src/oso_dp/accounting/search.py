@@ -97,7 +97,7 @@ class Search:
         """
         check_delta(delta)
         if not 0 < epsilon < math.inf:
-            raise OsoError(f"epsilon {epsilon:g}: must be above 0")
+            raise OsoError(f"epsilon {epsilon:g}: must be above 0 and finite")
         if accountant == "pld":
             self._check_pld(epsilon)
 
@@ -109,9 +109,11 @@ class Search:
             near = least_noise(self._costs(f"{accountant}_quick", delta), epsilon, 1e-4, rdp)
             nu = least_noise(self._costs(accountant, delta), epsilon, tolerance, near or rdp)
         if nu is None:
+            too_large = self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon
+            meets = f"is the least that meets it, as {SMALLEST_NOISE:g} costs less"
             raise OsoError(
                 f"epsilon {epsilon:g}: no noise multiplier between {SMALLEST_NOISE:g} and "
-                f"{LARGEST_NOISE:g} meets it; {self.runs} x {self.steps} steps at delta {delta:g}"
+                f"{LARGEST_NOISE:g} {meets if too_large else 'meets it'}; {self.runs} x {self.steps} steps at delta {delta:g}"
             )
         return nu
 
