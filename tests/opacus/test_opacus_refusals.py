@@ -47,6 +47,10 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "reduction": ({"loss_reduction": "none"}, "loss_reduction 'none'.*mean, sum"),
     "no sampling": ({"poisson_sampling": False}, "poisson_sampling=False"),
     "invented example": ({"rand_on_empty": True}, "rand_on_empty=True"),
+    "a seed for a generator": (
+        {"noise_generator": 7},
+        "noise_generator 7: must be a torch.Generator",
+    ),
     "thresholds": ({"max_grad_norm": [1.0, 2.0]}, "max_grad_norm \\[1.0, 2.0\\]"),
     "zero threshold": ({"max_grad_norm": 0.0}, "max_grad_norm 0.0: must be a number above 0"),
     "endless threshold": ({"max_grad_norm": float("inf")}, "max_grad_norm inf"),

@@ -110,10 +110,11 @@ class Search:
             nu = least_noise(self._costs(accountant, delta), epsilon, tolerance, near or rdp)
         if nu is None:
             too_large = self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon
-            meets = f"is the least that meets it, as {SMALLEST_NOISE:g} costs less"
+            least = f"is the least that meets it, as {SMALLEST_NOISE:g} costs less"
+            meets = least if too_large else "meets it"
             raise OsoError(
                 f"epsilon {epsilon:g}: no noise multiplier between {SMALLEST_NOISE:g} and "
-                f"{LARGEST_NOISE:g} {meets if too_large else 'meets it'}; {self.runs} x {self.steps} steps at delta {delta:g}"
+                f"{LARGEST_NOISE:g} {meets}; {self.runs} x {self.steps} steps at delta {delta:g}"
             )
         return nu
 

@@ -64,7 +64,10 @@ def check_modes(arguments: Mapping[str, Any], secure_mode: bool) -> None:
             "rand_on_empty=True: an invented example would double the sensitivity; empty batches "
             "need none"
         )
-    if arguments["noise_generator"] is not None and secure_mode:
+    generator = arguments["noise_generator"]
+    if not isinstance(generator, torch.Generator | None):
+        raise OsoError(f"noise_generator {generator!r}: must be a torch.Generator, or None")
+    if generator is not None and secure_mode:
         raise OsoError("noise_generator: not together with secure_mode, whose noise has no seed")
     check_number("max_grad_norm", arguments["max_grad_norm"], gt=0)
     check_number("noise_multiplier", arguments["noise_multiplier"], gt=0)
