@@ -356,7 +356,7 @@ SENSITIVITY = [
         "a Linear layer's weighted errors are rounded to bfloat16",
         "gradients/linear.py",
         "[..., None] * errors[:, :, None]  #",
-        "[..., None].mul(errors[:, :, None]).to(inputs.dtype).to(weights.dtype)  #",
+        "[..., None].mul(errors[:, :, None]).bfloat16().to(weights.dtype)  #",
         PRECISION,
     ),
     Fault(
