@@ -61,3 +61,49 @@ def test_a_target_that_is_left_out_does_not_hide_another(wrong: int) -> None:
     targets[-1] = wrong
     with pytest.raises(OsoError, match=f"targets hold {wrong};"):
         check_targets(code, own.weights(CPU), TensorExamples(X, targets))
+
+
+class Named(nn.Module):
+    """Gives its logits under a name, as models of other libraries do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": self.layer(inputs)}
+
+
+def named_loss(outputs, targets: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(outputs["logits"], targets)
+
+
+@pytest.mark.parametrize("targets", ["whole", "shares"])
+def test_a_model_that_gives_no_tensor_is_one_line(train, data, targets: str) -> None:
+    inputs, classes = data
+    shares = nn.functional.one_hot(classes).float()
+    given = inputs, classes if targets == "whole" else shares
+    with pytest.raises(OsoError, match="model: returns a dict; allowed is one tensor") as error:
+        train(model=Named(), loss=named_loss, data=given)
+    assert "\n" not in str(error.value)
+
+
+class Words(nn.Module):
+    """Words that come as decimal numbers, as the study has them."""
+
+    def __init__(self, last: int | None) -> None:
+        super().__init__()
+        self.last, self.vectors, self.layer = last, nn.Embedding(40, 4), nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        words = inputs.long() if self.last is None else inputs.long().clamp(0, self.last)
+        return self.layer(self.vectors(words).mean(dim=1))
+
+
+def test_made_up_examples_that_a_model_does_not_take_are_one_line(train, data) -> None:
+    """Normal numbers, some of them below zero: no places in a vocabulary of 40."""
+    given = torch.randint(0, 40, data[0].shape).float(), data[1]
+    with pytest.raises(OsoError, match="model, loss: fail on made-up examples: index") as error:
+        train(model=Words(None), data=given)
+    assert "\n" not in str(error.value)
+    assert train(model=Words(39), data=given, epochs=0.1).status == "finished"

@@ -31,6 +31,18 @@ def check_model(
     flat [P], inputs and targets [*, ...] as `check_independence` takes them, which is asked for
     each number of `classes`.
     """
+    try:
+        _check(code, flat, inputs, targets, classes)
+    except (OsoError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever a model or a loss may do
+        line = " ".join(str(error).split())
+        raise OsoError(f"model, loss: fail on made-up examples: {line}") from error
+
+
+def _check(
+    code: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor, classes: Sequence[int]
+) -> None:
     # Of the model's structure, so without the rounding of a low precision. Copies: buffers change.
     exact = GradientCode(copy.deepcopy(code.model).double(), _double(code.loss))
     if _computes_in_float64(exact, flat.double(), inputs, targets):
@@ -39,13 +51,7 @@ def check_model(
         return
     rounded, flat = GradientCode(copy.deepcopy(code.model), code.loss), flat.float()
     for number in classes:
-        try:
-            _check_rounded(rounded, flat, inputs, targets, number)
-        except (OsoError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:  # whatever a model or a loss may do
-            line = " ".join(str(error).split())
-            raise OsoError(f"model, loss: fail on made-up examples: {line}") from error
+        _check_rounded(rounded, flat, inputs, targets, number)
 
 
 def _check_rounded(

@@ -102,7 +102,8 @@ class OwnModel:
         before = [buffer.clone() for buffer in code.model.buffers()]
         try:
             with torch.no_grad():
-                losses = code.loss(code.outputs(weights, inputs), targets)
+                outputs: Any = code.outputs(weights, inputs)
+                losses = code.loss(outputs, targets)
         except OsoError:
             raise
         except Exception as error:  # whatever a model or a loss may do with another shape
@@ -111,6 +112,11 @@ class OwnModel:
                 f"model: fails on three examples of shape {list(inputs.shape[1:])}, targets of "
                 f"shape {list(targets.shape[1:])}: {line}"
             ) from error
+        if not torch.is_tensor(outputs):
+            raise OsoError(
+                f"model: returns a {type(outputs).__name__}; allowed is one tensor (wrap it in a "
+                "module whose forward picks that out)"
+            )
         if not torch.is_tensor(losses) or losses.shape != (3,):
             gave = list(losses.shape) if torch.is_tensor(losses) else type(losses).__name__
             raise OsoError(
