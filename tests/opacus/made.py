@@ -18,8 +18,12 @@ with warnings.catch_warnings():
     from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
 
 # The first: that the noise is not cryptographic. The second: a first layer's inputs need no
-# gradient, and its hook is content without.
-QUIET = ("ignore:Secure RNG turned off", "ignore:Full backward hook is firing")
+# gradient, and its hook is content without. The third: a test steps on batches of its own.
+QUIET = (
+    "ignore:Secure RNG turned off",
+    "ignore:Full backward hook is firing",
+    "ignore:optimizer.step. nobody has looped over the loader",
+)
 MODES = ["hooks", "functorch", "ghost"]
 ENGINES: dict[str, type[SanitizingEngine]] = {
     "online": OnlinePrivacyEngine,

@@ -25,9 +25,10 @@ from oso_dp.opacus.sanitize import seeded_generator
 
 
 class Announced:
-    """`begin` is called before the first batch of each loop."""
+    """`begin` is called before the first batch of each loop; `begun`: whether there was a loop."""
 
     begin: Callable[[], None] | None = None
+    begun = False
     generator: torch.Generator | None
     sample_rate: float
 
@@ -37,6 +38,7 @@ class Announced:
         self.generator.seed()
 
     def announce(self) -> None:
+        self.begun = True
         if self.begin is not None:
             self.begin()
 

@@ -8,6 +8,7 @@ gradient, with its own rate times the method's factor; let the method move C and
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 ONE_RUN = slice(0, 1)
 KEY = "oso_dp"  # in a state_dict
+OTHER_BATCHES = (
+    "optimizer.step: nobody has looped over the loader that make_private returned; epsilon is that "
+    "of its Poisson batches, and of no other loader's"
+)
 SCALED = (
     "GradScaler: its scale moves every example's gradient across the threshold; use bfloat16 "
     "autocast, which needs none"
@@ -219,6 +224,8 @@ class SanitizingOptimizer(DPOptimizer):
             )
         if hasattr(self, "grad_scale"):
             raise OsoError(SCALED)
+        if not (self.batches is None or self.batches.begun):
+            warnings.warn(OTHER_BATCHES, stacklevel=2)
         if not self.pre_step():
             return None
         with self._adapted_rates(), torch.no_grad():
