@@ -1,6 +1,7 @@
 """Numbers and data in the forms that other libraries give them."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -45,6 +46,15 @@ def test_inputs_that_ask_for_gradients_are_data(train, data) -> None:
         for form in (inputs, inputs.clone().requires_grad_())
     )
     assert torch.equal(weights(other), weights(first))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_table_is_taken_without_a_warning(train, data, dtype) -> None:
+    """Its numbers are read only; torch warns of arrays that are, and pytest fails at a warning."""
+    inputs, targets = data
+    table = pd.DataFrame(inputs.numpy().astype(dtype)), pd.Series(targets.numpy())
+    first, other = (train(data=form, batch_size=400, **SEEDED) for form in (data, table))
+    assert torch.equal(weights(first), weights(other))
 
 
 def test_a_row_that_is_not_finite_adds_nothing_and_nobody_is_told(train, data) -> None:

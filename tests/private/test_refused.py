@@ -73,7 +73,8 @@ X, Y = np.zeros((9, 6), dtype=np.float32), np.zeros(9, dtype=np.int64)
         ((np.ma.masked_array(X, X == 0), Y), "data: inputs are a masked array; fill what is"),
         ((torch.zeros(9, 6).to_sparse(), Y), "data: inputs are a tensor that is sparse, nested"),
         (Endless(), "data: has no length (TypeError: 'float' object"),
-        (([["a"] * 6] * 9, Y), "data: inputs are no numbers"),
+        (([["a"] * 6] * 9, Y), "data: inputs are no numbers (list)"),
+        ((X, np.array(["no", "yes", "no"] * 3)), "data: targets are no numbers (<U3); allowed are"),
         (Stream(), "data: an IterableDataset cannot be sampled"),
         (Of(), "data: there are no examples"),
         (Of(X[0], X[0]), "data: each example must be a pair"),
@@ -108,6 +109,7 @@ def test_validation_data_are_called_so(search, scored_on) -> None:
         ("online", {"threshold": 0.5}, "threshold: method 'online' takes none; it takes learning"),
         ("online", {"quantile": 0.5}, "quantile: method 'online' takes none; it takes learning"),
         ("auto_s", {"threshold": 0.5}, "threshold: method 'auto_s' takes none"),
+        ("auto_dog", {"learning_rate": 1}, "method 'auto_dog' takes none; it takes its constants"),
         ("fixed_quantile", {"threshold": 0.5, "quantile": 0.5}, "threshold: method 'fixed_qua"),
     ],
 )

@@ -44,6 +44,14 @@ class Counting(nn.Linear):
         return super().forward(inputs)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, on torch.jit
+@pytest.mark.parametrize("within", [False, True])
+def test_what_torch_jit_made_is_refused_by_name(within: bool) -> None:
+    made = torch.jit.script(nn.Linear(6, 2))
+    with pytest.raises(OsoError, match="is torch.jit's, which nobody can look into"):
+        OwnModel(nn.Sequential(made) if within else made)
+
+
 @pytest.mark.parametrize("counts", range(3))
 def test_one_buffer_that_changes_among_others_that_do_not(counts: int) -> None:
     own, examples = OwnModel(Counting(counts)), TensorExamples(X, Y)

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from oso_dp import OsoError
+
 MODES = []
 
 
@@ -81,3 +83,9 @@ def test_a_model_is_scored_at_rest_and_returned_as_it_was(search, data) -> None:
     made = search({"learning_rate": [0.1]}, model=model, validation=data, right=right)
     assert modes == {False}
     assert made.best.model.training
+
+
+def test_a_score_that_is_no_number_is_one_line_and_says_what_was_released(search) -> None:
+    with pytest.raises(OsoError, match="score: gave NoneType, not a number") as error:
+        search({"learning_rate": [0.1, 0.5]}, score=lambda model: None)
+    assert "2 steps of 1 trainings" in error.value.__notes__[0]

@@ -96,10 +96,8 @@ class Choices:
             if name not in method.search:
                 del searched[name]
                 if not hasattr(method.settings, name):
-                    raise OsoError(
-                        f"{name}: method {self.method!r} takes none; it takes "
-                        f"{', '.join(method.search)} and its constants"
-                    )
+                    taken = " and ".join(filter(None, [", ".join(method.search), "its constants"]))
+                    raise OsoError(f"{name}: method {self.method!r} takes none; it takes {taken}")
         point = method.starting_point(searched)
         for name in method.search:
             if point.get(name) is None:

@@ -1,5 +1,6 @@
 """A user's training data as the loop takes it: tensors, arrays, or a map-style data set."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -134,9 +135,13 @@ def _number(argument: str, name: str, values: Any) -> Tensor:
             f"{argument}: {name} are a masked array; fill what is masked, or leave it out"
         )
     try:
-        tensor = torch.as_tensor(np.asarray(values) if not torch.is_tensor(values) else values)
+        tensor = values if torch.is_tensor(values) else _tensor(np.asarray(values))
     except (TypeError, ValueError, RuntimeError):
-        raise OsoError(f"{argument}: {name} are no numbers ({type(values).__name__})") from None
+        kind = getattr(values, "dtype", type(values).__name__)
+        raise OsoError(
+            f"{argument}: {name} are no numbers ({kind}); allowed are decimal and whole ones, "
+            "classes as 0, 1, 2, ..."
+        ) from None
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta:
         raise OsoError(
             f"{argument}: {name} are a tensor that is sparse, nested, quantized or on meta; "
@@ -148,3 +153,12 @@ def _number(argument: str, name: str, values: Any) -> Tensor:
             f"{argument}: {name} are complex numbers; allowed are decimal and whole ones"
         )
     return tensor.float() if tensor.is_floating_point() else tensor.long()
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """Of an array that may be read only, as a table's is: nothing here writes into examples."""
+    if array.flags.writeable:
+        return torch.as_tensor(array)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.as_tensor(array)

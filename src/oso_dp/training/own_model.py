@@ -38,6 +38,11 @@ class OwnModel:
                     "example, before it trains"
                 )
         for name, layer in model.named_modules():
+            if isinstance(layer, torch.jit.ScriptModule):
+                raise OsoError(
+                    f"model: layer {name!r} is torch.jit's, which nobody can look into; give the "
+                    "module that it was made of"
+                )
             if isinstance(layer, _DropoutNd) and layer.training and layer.p > 0:
                 raise OsoError(
                     f"model: layer {name!r} drops out at random, which is not possible here; leave "
