@@ -48,7 +48,7 @@ class Counting(nn.Linear):
 @pytest.mark.parametrize("within", [False, True])
 def test_what_torch_jit_made_is_refused_by_name(within: bool) -> None:
     made = torch.jit.script(nn.Linear(6, 2))
-    with pytest.raises(OsoError, match="is torch.jit's, which nobody can look into"):
+    with pytest.raises(OsoError, match=r"is torch\.jit's, which nobody can look into"):
         OwnModel(nn.Sequential(made) if within else made)
 
 
