@@ -98,7 +98,7 @@ def test_from_ten_lines_to_the_report(oso, place) -> None:
     [
         ({"version": "'2'"}, "version '1' is wanted, installed is '2'"),
         ({"examples": "50"}, "examples is 60, declared is 50"),
-        ({"model": "lambda: 1 / 0"}, "model() failed (ZeroDivisionError"),
+        ({"model": "lambda: 1 / 0"}, "error: data set 'patients': model() failed (Zero"),
         ({"model": "lambda: 3"}, "model: must be a torch.nn.Module, not int"),
         ({"model": "lambda: nn.Linear(5, 2)"}, "model: fails on three examples of shape [4]"),
         ({"model": "lambda: nn.Linear(4, 3)"}, "gives outputs [3, 3] for three examples"),

@@ -42,6 +42,7 @@ def test_it_is_prepared_and_read_back(offer, tmp_path) -> None:
         ({"load": "lambda: arrays(y=y[:70])"}, "test_inputs has 20 examples and test_targets 10"),
         ({"load": "lambda: arrays(x=x + [0, 0, 0, np.nan])"}, "float64"),
         ({"load": "lambda: arrays(x=x * np.float32('nan'))"}, "values that are not finite"),
+        ({"load": "lambda: arrays(x=x.tolist())"}, "train_inputs is a list; needed: a numpy array"),
         ({"load": "lambda: 3"}, "gave a int, not oso_dp.Arrays"),
         ({"load": "lambda: 1 / 0"}, r"load\(\) failed \(ZeroDivisionError: division by zero\)"),
         ({"examples": "0"}, "examples 0: must be a whole number from 1"),

@@ -39,6 +39,10 @@ class Arrays:
     test_targets: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
+        for name in _ARRAY_NAMES:
+            if not isinstance(getattr(self, name), np.ndarray):
+                kind = type(getattr(self, name)).__name__
+                raise OsoError(f"{name} is a {kind}; needed: a numpy array")
         for part in ("train", "test"):
             inputs = getattr(self, f"{part}_inputs")
             targets = getattr(self, f"{part}_targets")

@@ -74,8 +74,9 @@ def check_own_model(dataset: str) -> None:
     examples = TensorExamples(
         inputs, inputs if info.metric == "mse" else inputs.new_zeros(0).long()
     )
+    made = _made(dataset)
     try:
-        own = OwnModel(_made(dataset))
+        own = OwnModel(made)
         code = own.code(training_loss(info.metric), examples, find_precision("float32", _CPU), _CPU)
     except OsoError as error:
         raise OsoError(f"data set {dataset!r}: {error}") from error
