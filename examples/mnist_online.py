@@ -1,6 +1,6 @@
 """Private training on MNIST with Opacus, in ghost mode.
 
-    python examples/mnist_opacus.py DATA --epsilon 3 --threshold 0.1 --rate 0.5
+    python SCRIPT DATA --epsilon 3 --threshold 0.1 --rate 0.5
 
 DATA: a folder with the four files of MNIST (train-images-idx3-ubyte.gz and so on).
 """
