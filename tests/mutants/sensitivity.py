@@ -272,8 +272,8 @@ SENSITIVITY = [
     Fault(
         "models that are float32 alone are trained without that look",
         "gradients/trial.py",
-        "            _check_rounded(rounded, flat, inputs, targets, number)\n",
-        "            pass\n",
+        "        _check_rounded(rounded, flat, inputs, targets, number)\n",
+        "        pass\n",
         TRIAL,
     ),
     Fault(
