@@ -1,0 +1,79 @@
+"""Data that are refused: one line, before anything is trained."""
+
+import numpy as np
+import pytest
+import torch
+from tests.private.test_refused import nothing_is_trained, refusal  # noqa: F401
+from torch.utils.data import Dataset, IterableDataset
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+class Of(Dataset):
+    def __init__(self, *examples) -> None:
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int):
+        return self.examples[index]
+
+
+class Endless(Of):
+    def __len__(self) -> int:
+        return float("inf")
+
+
+class Broken(Of):
+    def __getitem__(self, index: int):
+        raise KeyError("row")
+
+
+X, Y = np.zeros((9, 6), dtype=np.float32), np.zeros(9, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X, Y[:8]), "data: 9 inputs and 8 targets"),
+        ((X,), "data: must be inputs and targets, not 1 things"),
+        ((X, Y, Y), "data: must be inputs and targets, not 3 things"),
+        ((X[:0], Y[:0]), "data: there are no inputs"),
+        ((np.full((9, 6), np.nan), Y), "data: inputs hold values that are not finite"),
+        ((X, np.full(9, np.inf)), "data: targets hold values that are not finite"),
+        ((X.astype(complex), Y), "data: inputs are complex numbers"),
+        ((np.ma.masked_array(X, X == 0), Y), "data: inputs are a masked array; fill what is"),
+        ((torch.zeros(9, 6).to_sparse(), Y), "data: inputs are a tensor that is sparse, nested"),
+        (Endless(), "data: has no length (TypeError: 'float' object"),
+        (([["a"] * 6] * 9, Y), "data: inputs are no numbers (list)"),
+        ((X, np.array(["no", "yes", "no"] * 3)), "data: targets are no numbers (<U3); allowed are"),
+        (Stream(), "data: an IterableDataset cannot be sampled"),
+        (Of(), "data: there are no examples"),
+        (Of(X[0], X[0]), "data: each example must be a pair"),
+        (
+            {"x": X},
+            "data: must be (inputs, targets) or a data set with a length and an index, not d",
+        ),
+        (Broken(X, Y), "data: gives no example at index 0 (KeyError: 'row')"),
+        (
+            (X, Y + 2),
+            "data: targets hold 2; for this model's 2 outputs the loss takes classes from",
+        ),
+        ((X, Y - 1), "data: targets hold -1; for this model's 2 outputs"),
+        (42, "data: must be (inputs, targets) or a data set with a length and an index, not int"),
+        ((X[:, :5], Y), "model: fails on three examples of shape [5], targets of shape []"),
+    ],
+)
+def test_data(train, data, message) -> None:
+    assert message in refusal(train, data=data, batch_size=5)
+
+
+@pytest.mark.parametrize(
+    "scored_on", [(X, Y[:8]), (np.full((9, 6), np.nan), Y), Stream(), Of(), Of(X[0], X[0]), 42]
+)
+def test_validation_data_are_called_so(search, scored_on) -> None:
+    assert refusal(search, validation=scored_on).startswith("validation: ")
