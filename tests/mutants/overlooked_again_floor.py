@@ -153,8 +153,8 @@ _TRAINED = [
     Fault(
         "train_private: a score that is no number ends the training",
         "private/one_training.py",
-        'SplitScore("given", score, 0.0)',
-        'SplitScore("given", score, score)',
+        'SplitScore("given", value, 0.0)',
+        'SplitScore("given", value, value)',
         _TRAIN_PRIVATE,
     ),
     Fault(
