@@ -37,3 +37,26 @@ def test_a_search_that_stops_at_random_keeps_and_uses_its_budgets(search, data, 
     assert 2.99 < stopping.epsilon(stopping.one, delta) <= 3.0
     assert 2.99 < stopping.epsilon(best.paid.scores, delta) <= 3.0
     assert best.epsilon == stopping.epsilon(stopping.one, delta)
+
+
+SMALL = {"batch_size": 400, "epochs": 1}
+
+
+@pytest.mark.parametrize(
+    ("delta", "validation", "said"),
+    [
+        (0.0024, None, None),
+        (0.0025, None, "1 / 400"),
+        (0.3, None, "1 / 400"),
+        (0.0024, 100, None),
+        (0.0024, 500, "1 / 500"),
+    ],
+)
+def test_a_delta_that_promises_nothing_is_said_to(search, data, delta, validation, said) -> None:
+    """Of the larger one of two sets: there fewer would have to be given away."""
+    inputs, targets = (part.repeat(2, *[1] * (part.dim() - 1)) for part in data)
+    public = {"score": lambda model: 0.0}
+    scored = {"validation": (inputs[:validation], targets[:validation])} if validation else public
+    text = str(search({"learning_rate": [0.1]}, delta=delta, **SMALL, **scored).best.statement)
+    assert ("Delta is not below" in text) == (said is not None)
+    assert said is None or f"Delta is not below {said}: " in text

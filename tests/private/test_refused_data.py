@@ -66,6 +66,10 @@ X, Y = np.zeros((9, 6), dtype=np.float32), np.zeros(9, dtype=np.int64)
         ((X, Y - 1), "data: targets hold -1; for this model's 2 outputs"),
         (42, "data: must be (inputs, targets) or a data set with a length and an index, not int"),
         ((X[:, :5], Y), "model: fails on three examples of shape [5], targets of shape []"),
+        (
+            (X.astype(np.uint8), Y),
+            "model: fails on three examples of shape [6] (whole numbers; float() makes decimals)",
+        ),
     ],
 )
 def test_data(train, data, message) -> None:

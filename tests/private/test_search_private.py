@@ -3,6 +3,7 @@
 import math
 import signal
 
+import numpy as np
 import pytest
 import torch
 
@@ -270,6 +271,20 @@ def test_an_interrupted_search_by_random_stopping_releases_nothing(search) -> No
     with pytest.raises(KeyboardInterrupt):
         search(**RANDOM, evaluate=evaluate, evaluate_every=1)
     assert len(steps) <= 2
+
+
+@pytest.mark.parametrize("how", [{}, RANDOM])
+def test_where_no_training_has_a_score_it_is_said(search, how) -> None:
+    with pytest.warns(UserWarning, match="score: no training of this search has one"):
+        found = search(score=lambda model: math.nan, **how)
+    assert found.score == -math.inf
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_a_grid_may_hold_arrays(search, kind) -> None:
+    values = [0.125, 0.5]  # the same in float32
+    found = search({"learning_rate": kind(values)}, epochs=1)
+    assert [one.point for one in found.tried] == [{"learning_rate": value} for value in values]
 
 
 @pytest.mark.parametrize("gave", [None, "high", [1, 2]])

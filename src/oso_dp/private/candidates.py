@@ -39,6 +39,7 @@ def candidates_of(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any])
     searched = list(dict.fromkeys([*of_runs, *(one.name for one in fields(kind.Settings))]))
     if not isinstance(grid, Mapping) or not grid:
         raise OsoError("grid: must hold lists of values by name, as {'learning_rate': [0.1, 1]}")
+    grid = {name: _listed(values) for name, values in grid.items()}
     for name, values in grid.items():
         if name not in searched:
             raise OsoError(f"grid: {name!r} cannot be searched; allowed are {', '.join(searched)}")
@@ -59,3 +60,8 @@ def candidates_of(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any])
         rest = {name: value for name, value in point.items() if name not in mine}
         made.append(Candidate(point, Choices(**told, **mine, settings={**constants, **rest})))
     return made
+
+
+def _listed(values: Any) -> Any:
+    """An array's or a tensor's values in one row, as of numpy.logspace; else what is given."""
+    return values.tolist() if getattr(values, "ndim", None) == 1 else values

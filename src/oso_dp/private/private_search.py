@@ -7,6 +7,7 @@ By composition all trainings are released and paid for. By random stopping (Pape
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -157,6 +158,8 @@ def search_private(
         ended = replace(ended, run_id=name)  # its number would tell how many there were at least
         at_most = Stopping(mean, law, whole)
         paid = Paid(ended.ledger, stopping=at_most, scores=scores.ledger_of_one())
+    if value == _NONE and not ended.stopped:
+        warnings.warn("score: no training of this search has one; best is the first", stacklevel=2)
     best = first.described(ended, budget, paid, scores.said, scores.examples)
     return PrivateSearch(best, candidate.point, value, scores.std, every)
 

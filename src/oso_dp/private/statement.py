@@ -46,6 +46,7 @@ class Statement:
             f"Released: {self.steps} of {self.planned_steps} steps of {self.method}, and with them "
             "the weights, thresholds and learning rates after every step.",
             *self._ended_early(),
+            *self._large_delta(),
             f"Each step: a Poisson batch at sampling rate {self.sampling_rate:.6g} of "
             f"{self.examples} examples. Sums: {sums}.",
             f"Tuning: {self.tuning}{self.scored and f' Scored on {self.scored}.'}",
@@ -55,6 +56,15 @@ class Statement:
             self.versions,
         ]
         return "\n".join(lines)
+
+    def _large_delta(self) -> list[str]:
+        most = max(self.examples, self.validation_examples)
+        if self.delta * most < 1:
+            return []
+        return [
+            f"Delta is not below 1 / {most}: who gave away one of {most} examples whole would keep "
+            "this promise, too. It is worth something at a far smaller delta."
+        ]
 
     def _ended_early(self) -> list[str]:
         """What the number of steps, which may depend on the data, does to epsilon."""

@@ -113,9 +113,10 @@ class OwnModel:
             raise
         except Exception as error:  # whatever a model or a loss may do with another shape
             line = " ".join(str(error).split())
+            whole = "" if inputs.is_floating_point() else " (whole numbers; float() makes decimals)"
             raise OsoError(
-                f"model: fails on three examples of shape {list(inputs.shape[1:])}, targets of "
-                f"shape {list(targets.shape[1:])}: {line}"
+                f"model: fails on three examples of shape {list(inputs.shape[1:])}{whole}, targets "
+                f"of shape {list(targets.shape[1:])}: {line}"
             ) from error
         if not torch.is_tensor(outputs):
             raise OsoError(
