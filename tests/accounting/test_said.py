@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.said import epsilon_text, large_delta_text
 
 
 @given(epsilon=st.floats(1e-12, 1e12))
@@ -29,3 +29,13 @@ def test_a_round_number_stays_what_it_is(digits: int, exponent: int, off: float)
 def test_it_reads_as_numbers_do(epsilon: float, text: str) -> None:
     assert epsilon_text(epsilon) == text
     assert epsilon_text(math.inf) == "inf"
+
+
+@given(examples=st.integers(1, 10_000_000), share=st.floats(1e-6, 1e6))
+def test_a_delta_is_said_to_be_large_from_one_in_all_on(examples: int, share: float) -> None:
+    said = large_delta_text(share / examples, examples)
+    assert said == "" if share < 1 - 1e-9 else share < 1 + 1e-9 or f"1 / {examples}:" in said
+
+
+def test_one_in_all_examples_is_too_large() -> None:
+    assert "1 / 1024:" in large_delta_text(1 / 1024, 1024)

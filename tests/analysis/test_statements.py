@@ -39,6 +39,16 @@ def test_a_plan_promises_what_its_least_noise_costs_at_its_own_delta(offer, nois
     assert (statement.noise_multiplier, statement.delta) == (9.0, delta)
 
 
+@pytest.mark.parametrize(("delta", "said"), [(0.016, False), (0.017, True)])
+def test_a_delta_that_promises_nothing_is_said_to(offer, delta: float, said: bool) -> None:
+    """Before the study runs and afterwards, of its 60 examples."""
+    offer()
+    plan = by_hand(delta=delta)
+    runs = table(plan)
+    for (statement,) in (planned_statements(plan.cohorts), stored_statements(runs, account(runs))):
+        assert ("\nDelta is not below 1 / 60: " in str(statement)) == said
+
+
 @pytest.mark.parametrize("method", ["online", "fixed_threshold"])
 def test_it_says_how_many_runs_are_paid_for_and_how_many_are_stored(offer, method) -> None:
     offer()

@@ -128,6 +128,13 @@ def test_whoever_reads_a_configuration_refuses_it(case, place, oso, monkeypatch)
         refused(oso("plan", "--config", "-"), "configuration: ", said)
 
 
+def test_an_endless_file_is_refused_at_once(place, oso, monkeypatch) -> None:
+    refused(oso("plan", "--config", "/dev/zero"), "/dev/zero: more than 10,000,000 letters")
+    with open("/dev/zero") as file:
+        monkeypatch.setattr("sys.stdin", file)
+        refused(oso("plan", "--config", "-"), "configuration: more than 10,000,000 letters")
+
+
 def test_references_that_grow_without_bounds_are_refused_at_once(place, oso) -> None:
     """Nine levels of nine references each are a billion values."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]

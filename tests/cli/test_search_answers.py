@@ -12,6 +12,7 @@ import pytest
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.cli import calibrate as calibrate_module
 from oso_dp.cli import search_options
+from oso_dp.data.catalogue import DATASETS
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import load_config
 
@@ -180,7 +181,7 @@ def test_a_studys_entry_is_its_grids(repo, monkeypatch) -> None:
     search = Search(PoissonSampling(0.1), 20, 7)
 
     def grid(n: int, part: str | None):
-        cohort = SimpleNamespace(dataset="d", method=f"m{n}", k=n, part=part)
+        cohort = SimpleNamespace(dataset="d", method=f"m{n}", k=n, part=part, examples=99)
         cohort.epsilon, cohort.delta = float(n), n * 1e-7
         return SimpleNamespace(cohort=cohort, search=search, noise_multiplier=n + 0.5)
 
@@ -208,3 +209,28 @@ def test_the_older_name_passes_on_each_option_as_what_it_is(target, chosen, monk
     module.budget(**given)
     expected = {**given, "config": None} if target == "calibrate" else given
     assert seen == expected
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("delta", [1.9e-4, 2.1e-4])
+@pytest.mark.parametrize("how", [[], ["--json"]], ids=["words", "json"])
+def test_a_delta_that_promises_nothing_is_said_to(oso, asked, command, delta, how) -> None:
+    """Beside the answer, which stays what it is for whatever program reads it."""
+    call = (command, COMMANDS[command], *options(USUAL | {"delta": delta}), *how)
+    _, answer, beside = oso(*call)
+    assert ("1 / 5000:" in beside) == (delta > 1 / 5000)
+    assert "Delta" not in answer
+    assert not how or json.loads(answer)["delta"] == delta
+
+
+@pytest.mark.parametrize("share", [0.9, 1.1])
+def test_of_a_studys_data_sets_those_are_named_whose_delta_is_too_large(
+    oso, asked, repo, tmp_path, share: float
+) -> None:
+    examples = DATASETS["glyphs"].examples
+    delta = f"delta: {share / examples:.9f}"
+    (tmp_path / "study.yaml").write_text((repo / "config/smoke.yaml").read_text() + delta)
+    status, _, beside = oso("calibrate", "--config", tmp_path / "study.yaml")
+    assert status == 0, beside
+    assert beside.startswith(f"oso: glyphs: Delta is not below 1 / {examples}:") == (share > 1)
+    assert beside or share < 1

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from oso_dp import OsoError
+from oso_dp import OsoError, train_private
 from oso_dp.gradients import find_precision
 from oso_dp.models.losses import cross_entropy
 from oso_dp.training.own_model import OwnModel, check_targets
@@ -115,3 +115,51 @@ def test_made_up_examples_that_a_model_does_not_take_are_one_line(train, data) -
         train(model=Words(None), data=given)
     assert "\n" not in str(error.value)
     assert train(model=Words(39), data=given, epochs=0.1).status == "finished"
+
+
+@pytest.mark.parametrize("part", ["real", "complex"])
+def test_a_model_of_complex_numbers_is_refused(part: str) -> None:
+    """Its real part alone would train."""
+    layer = nn.Linear(6, 2)
+    made = nn.Sequential(layer, nn.Linear(2, 2, dtype=torch.cfloat if part == "complex" else None))
+    if part == "real":
+        OwnModel(made)
+        return
+    with pytest.raises(OsoError, match=r"model: parameter '1\.weight' holds complex numbers"):
+        OwnModel(made)
+
+
+WORDS = torch.tensor([[3, 0, 2], [0, 9, 1], [5, 9, 0]])
+
+
+@pytest.mark.parametrize(("place", "word"), [((2, 0), 10), ((0, 1), -1), ((1, 2), 400)])
+def test_a_word_that_the_model_does_not_know_is_told_before_it_trains(place, word: int) -> None:
+    own = OwnModel(nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(12, 2)))
+    words, targets = WORDS.clone(), torch.tensor([0, 1, 0])
+    own.check_inputs(TensorExamples(words, targets))
+    words[place] = word
+    ends = f"from {min(word, 0)} to {max(word, 9)}"
+    with pytest.raises(OsoError, match=f"data: inputs hold whole numbers {ends}, of which"):
+        own.check_inputs(TensorExamples(words, targets))
+    with pytest.raises(OsoError, match=f"data: inputs hold whole numbers {ends}, of which"):
+        train_private(own.model, cross_entropy, (words, targets), epsilon=3, delta=1e-5)
+
+
+class Columns(nn.Module):
+    """A table of words for each column; no example may have the last word of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList([nn.Embedding(4, 2), nn.Embedding(30, 2)])
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if ((inputs[:, 0] == 3) & (inputs[:, 1] == 29)).any():
+            raise ValueError("both")
+        return self.tables[0](inputs[:, 0]) + self.tables[1](inputs[:, 1])
+
+
+def test_what_each_place_may_hold_is_another_matter_and_no_example_is_made_up_to_refuse() -> None:
+    own = OwnModel(Columns())
+    own.check_inputs(TensorExamples(torch.tensor([[3, 4], [1, 29]]), torch.tensor([0, 1])))
+    with pytest.raises(OsoError, match="inputs hold whole numbers from 1 to 29"):
+        own.check_inputs(TensorExamples(torch.tensor([[4, 4], [1, 29]]), torch.tensor([0, 1])))

@@ -1,4 +1,4 @@
-"""An epsilon as text: what is stated is never less than what was spent."""
+"""How a promise is said: an epsilon never less than was spent, a delta that is worth little."""
 
 import math
 from decimal import ROUND_CEILING, Context
@@ -13,3 +13,13 @@ def epsilon_text(epsilon: float) -> str:
         return f"{epsilon:g}"
     upward = Context(prec=_DIGITS, rounding=ROUND_CEILING)
     return f"{float(upward.create_decimal_from_float(epsilon * (1 - _ARITHMETIC))):.{_DIGITS}g}"
+
+
+def large_delta_text(delta: float, examples: int) -> str:
+    """What a delta that is not below 1 / n does not exclude; "" for a smaller one."""
+    if delta * examples < 1:
+        return ""
+    return (
+        f"Delta is not below 1 / {examples}: who gave away one of {examples} examples whole would "
+        "keep this promise, too. It is worth something at a far smaller delta."
+    )

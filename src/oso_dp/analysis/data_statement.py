@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.said import epsilon_text, large_delta_text
 from oso_dp.accounting.search import Search
 from oso_dp.analysis.charges import GridAccount
 from oso_dp.analysis.total_accounts import of_totals
@@ -40,6 +40,7 @@ class DataStatement:
     def __str__(self) -> str:
         parts = ", ".join(f"{labels.method_label(name)} {n}" for name, n in self.methods.items())
         there = "" if self.stored is None else f", of which {self.stored} are stored"
+        large_delta = large_delta_text(self.delta, self.examples)
         return "\n".join(
             [
                 f"{self.dataset}, version {self.version}: ({epsilon_text(self.epsilon)}, "
@@ -52,6 +53,7 @@ class DataStatement:
                 f"steps of every run. Each step: a Poisson batch at sampling rate "
                 f"{self.sampling_rate:.6g} of {self.examples} examples, noise multiplier "
                 f"{self.noise_multiplier:.4g}.",
+                *([large_delta] if large_delta else []),
                 "Not protected: the test data. Scores on them are stored and shown without noise, "
                 "and the best run is chosen by them: they must be public, or their people agree.",
                 "Not included: what was chosen by looking at the training data before (model, "

@@ -43,6 +43,7 @@ def calibrate(
         entry = options.entry_of(search, nu, epsilon, delta, accountant.value)
         options.add_trials(entry, search)
         options.say(entry, ratio, as_json)
+        options.say_large_delta(delta, examples)
         return
     facts = {
         "--epsilon": epsilon,
@@ -74,7 +75,7 @@ def _study(
     from oso_dp.study.calibrated import calibrated_grids
     from oso_dp.study.config import load_config
 
-    study, entries = load_config(config), []
+    study, entries, deltas = load_config(config), [], {}
     way = tuning_accounting or study.tuning_accounting
     if shape is not None and way in (COMPOSITION, LINEAR_SCALING):
         raise OsoError("--shape: needs --selection random-stopping, or a study of that selection")
@@ -98,6 +99,9 @@ def _study(
             noise = cohort.trained_by().split_noise(nu, cohort.batch_size)
             entry |= dict(zip(options.SPLIT, noise, strict=True))
         entries.append(entry)
+        deltas[cohort.dataset] = cohort.delta, cohort.examples
+    for dataset, known in deltas.items():
+        options.say_large_delta(*known, where=f"{dataset}: ")
     return entries
 
 

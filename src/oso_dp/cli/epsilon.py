@@ -31,3 +31,4 @@ def epsilon(
     entry = options.entry_of(search, noise_multiplier, spent, delta, accountant.value)
     options.add_trials(entry, search)
     options.say(entry, ratio, as_json)
+    options.say_large_delta(delta, examples)

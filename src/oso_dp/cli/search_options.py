@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.said import epsilon_text, large_delta_text
 from oso_dp.accounting.trial_shares import TRIAL_SHARES, shares_complaint
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
@@ -219,6 +220,12 @@ def add_trials(entry: dict[str, Any], search: Search | ScaledSearch) -> None:
             {"epsilon": share * entry["epsilon"], "noise_multiplier": nu}
             for share, nu in zip(search.shares, search.noise_multipliers(*known), strict=False)
         ]
+
+
+def say_large_delta(delta: float | None, examples: int | None, where: str = "") -> None:
+    """On standard error, where a delta of so many examples is worth little."""
+    if delta is not None and examples is not None and (said := large_delta_text(delta, examples)):
+        print(f"oso: {where}{said}", file=sys.stderr)
 
 
 def say(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:

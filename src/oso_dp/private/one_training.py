@@ -104,6 +104,7 @@ class OneTraining:
         history = History() if after is None else after.history.copy()
         code = self.own.code(self.loss, self.examples, recipe.products, place)
         first = self.own.weights(place)
+        self.own.check_inputs(self.examples)
         check_targets(code, first, self.examples)
         problem = Problem(
             code,

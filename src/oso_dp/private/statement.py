@@ -5,7 +5,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.said import epsilon_text, large_delta_text
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
@@ -58,13 +58,8 @@ class Statement:
         return "\n".join(lines)
 
     def _large_delta(self) -> list[str]:
-        most = max(self.examples, self.validation_examples)
-        if self.delta * most < 1:
-            return []
-        return [
-            f"Delta is not below 1 / {most}: who gave away one of {most} examples whole would keep "
-            "this promise, too. It is worth something at a far smaller delta."
-        ]
+        said = large_delta_text(self.delta, max(self.examples, self.validation_examples))
+        return [said] if said else []
 
     def _ended_early(self) -> list[str]:
         """What the number of steps, which may depend on the data, does to epsilon."""

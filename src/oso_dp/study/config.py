@@ -32,7 +32,7 @@ from oso_dp.study.identity import STOPPING_SHAPE
 from oso_dp.study.own_data import check_protected
 from oso_dp.study.preparation import WORDS
 from oso_dp.study.scaled import check_scaled
-from oso_dp.study.yaml_file import read_yaml, text_of
+from oso_dp.study.yaml_file import read_yaml, start_of, text_of
 
 _SHORT = Repr()  # however large the value is
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
@@ -315,7 +315,7 @@ def load_config(path: Path) -> StudyConfig:
     if str(path) != "-":
         return parse_config(read_yaml(text_of(path), str(path)), str(path))
     try:
-        text = sys.stdin.read()
+        text = start_of(sys.stdin)
     except UnicodeDecodeError:
         raise OsoError("configuration: not YAML (not a text in UTF-8)") from None
     return parse_config(read_yaml(text, "configuration"), "configuration")

@@ -7,7 +7,7 @@ key.
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -17,11 +17,14 @@ _PLAIN_NUMBER = re.compile(
     r"[-+]?(0|[1-9][0-9]*|[0-9]*\.[0-9]*([eE][-+]?[0-9]+)?|\.(inf|nan))", re.I
 )
 _MOST_VALUES = 100_000
+_MOST_LETTERS = 10_000_000
 _TAG = "tag:yaml.org,2002:"
 
 
 def read_yaml(text: str, source: str) -> Any:
     """The values of one document; OsoError names the source, and the key where it is about one."""
+    if len(text) > _MOST_LETTERS:
+        raise OsoError(f"{source}: more than {_MOST_LETTERS:,} letters; nobody writes as many")
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is not None:
@@ -39,11 +42,17 @@ def read_yaml(text: str, source: str) -> Any:
 def text_of(path: Path) -> str:
     """A file's text; OsoError if it has none."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            return start_of(file)
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise OsoError(f"{path}: not YAML (not a text in UTF-8)") from None
+
+
+def start_of(file: TextIO) -> str:
+    """The text; of an endless one, as a device or a pipe may have, more than `read_yaml` takes."""
+    return file.read(_MOST_LETTERS + 1)
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:

@@ -20,8 +20,8 @@ _TRIED = 50  # kinds of targets
 class OwnModel:
     """The user's module, which stays as it is: weights [P] go into copies of it.
 
-    OsoError for what is no module, has nothing to train, is frozen in part of a layer, or drops out
-    at random.
+    OsoError for what is no module, has nothing to train, is complex, is frozen in part of a layer,
+    or drops out at random.
     """
 
     def __init__(self, model: Any) -> None:
@@ -36,6 +36,10 @@ class OwnModel:
                 raise OsoError(
                     f"model: parameter {name!r} has no shape yet; call the model once, on an "
                     "example, before it trains"
+                )
+            if parameter.is_complex():
+                raise OsoError(
+                    f"model: parameter {name!r} holds complex numbers; allowed are real ones"
                 )
         for name, layer in model.named_modules():
             if isinstance(layer, torch.jit.ScriptModule):
@@ -88,6 +92,29 @@ class OwnModel:
                     delattr(layer, name)
                     layer.register_buffer(name, parameter.detach())
         return made
+
+    def check_inputs(self, examples: Examples) -> None:
+        """OsoError for whole inputs beyond what the model knows, at which it fails in mid-training.
+
+        Words beyond an embedding's, say. Of examples that are tensors; on the host, where such a
+        failure does no harm, the least and the largest value of each place are tried.
+        """
+        inputs = getattr(examples, "inputs", None)
+        if inputs is None or inputs.is_floating_point():
+            return
+        made, ends = copy.deepcopy(self.model).cpu(), torch.stack(inputs.aminmax(dim=0)).cpu()
+        for end in ends:
+            try:
+                with torch.no_grad():
+                    made(end[None])
+            except IndexError as error:
+                line = " ".join(str(error).split())
+                raise OsoError(
+                    f"data: inputs hold whole numbers from {ends.min()} to {ends.max()}, of which "
+                    f"the model does not take all: {line}"
+                ) from error
+            except Exception:  # of values that no example has together
+                return
 
     def code(
         self, loss: Loss, examples: Examples, precision: Precision, device: torch.device
