@@ -1,5 +1,6 @@
 """Fixtures and settings for every room's tests."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,6 +38,12 @@ if settings.get_current_profile_name() == "default":
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole studies first: one that came last would keep one core busy and the others waiting."""
     items.sort(key=lambda item: "workflow" not in item.path.parts)
+
+
+def pytest_collection_finish() -> None:
+    """What the modules and the tests are made of stays; to look through it again takes a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
