@@ -72,19 +72,24 @@ def test_a_plan_that_is_not_there_is_named(clone):
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("variable", "value", "said", "store", "lock"),
     [
-        ("MINUTES", "an hour", "argument --minutes: an hour: must be a number above 0"),
-        ("PROCESSES", "0", "argument --processes: 0: must be a whole number from 1"),
-        ("NICE", "20", "argument --nice: invalid choice: 20"),
+        ("MINUTES", "an hour", "--minutes: an hour: must be a number above 0", "a_b", "a_b"),
+        ("PROCESSES", "0", "--processes: 0: must be a whole number from 1", "a/b", "a%2Fb"),
+        ("NICE", "20", "--nice: invalid choice: 20", "a%2Fb", "a%252Fb"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_planned(clone, variable, value, said):
-    process = call(clone, "start", **{variable: value})
+def test_what_is_wrong_is_said_before_anything_is_planned(
+    clone, variable, value, said, store, lock
+):
+    """And no two stores wait for one another."""
+    process = call(clone, "start", **{variable: value, "STORE": store})
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert said in output
-    assert not (clone / "build" / "campaign" / "plans").exists()
+    assert f"argument {said}" in output
+    campaign = clone / "build" / "campaign"
+    assert [path.name for path in campaign.glob(".alone-*")] == [f".alone-{lock}"]
+    assert not (campaign / "plans").exists()
 
 
 def test_a_pattern_is_not_taken_for_names_of_files(clone):
