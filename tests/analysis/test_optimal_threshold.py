@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from oso_dp.analysis.evidence import FAILS, HOLDS, NOT_RUN, NOTHING, UNDECIDED, Evidence
 from oso_dp.analysis.measured import COSINE_COLUMNS
@@ -100,3 +101,17 @@ def test_either_truths_cosines_have_their_own_deviations(truth):
     assert verdict(rows).verdict == HOLDS
     assert verdict(rows.assign(**{f"{truth}_std": 0.1})).verdict == UNDECIDED
     assert verdict(curves(FALLING).assign(**{f"{truth}_std": 0.1})).verdict == UNDECIDED
+
+
+@pytest.mark.parametrize("best", [0.02, 0.2])
+@pytest.mark.parametrize("end", [0.02, 0.2])
+def test_the_interval_is_welchs_of_the_best_and_of_1_1_times_the_end(best, end):
+    """Deviations count as the means do: that of the end 1.1 times, too."""
+    peak = np.where(THRESHOLDS == THRESHOLDS[6], 0.5, 0.3)
+    rows = curves(peak, steps=(100,))
+    rows["batch_std"] = rows["data_std"] = np.where(rows["batch_mean"] == 0.5, best, end)
+    parts = np.array([best**2, (1.1 * end) ** 2]) / 20
+    freedom = parts.sum() ** 2 / (parts**2 / 19).sum()
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(parts.sum())
+    lead = 0.5 - 1.1 * 0.3
+    assert f"by +{lead:.4f} [{lead - half:+.4f}, +{lead + half:.4f}]" in verdict(rows).text
