@@ -107,7 +107,7 @@ def test_either_truths_cosines_have_their_own_deviations(truth):
 @pytest.mark.parametrize("end", [0.02, 0.2])
 def test_the_interval_is_welchs_of_the_best_and_of_1_1_times_the_end(best, end):
     """Deviations count as the means do: that of the end 1.1 times, too."""
-    peak = np.where(THRESHOLDS == THRESHOLDS[6], 0.5, 0.3)
+    peak = np.where(THRESHOLDS[6] == THRESHOLDS, 0.5, 0.3)
     rows = curves(peak, steps=(100,))
     rows["batch_std"] = rows["data_std"] = np.where(rows["batch_mean"] == 0.5, best, end)
     parts = np.array([best**2, (1.1 * end) ** 2]) / 20
