@@ -71,3 +71,24 @@ def test_a_mean_that_is_weighted_by_class_is_refused_whichever_loss_it_is(
     with pytest.raises(OsoError, match="criterion: a mean weighted by class divides by"):
         make(mode=mode, model=model, loader=loader, criterion=weighted(kind, classes))
     make(mode="ghost", model=model, loader=loader, criterion=weighted(kind, classes))
+
+
+class ByTheOthers(nn.Module):
+    """Weighs an example by how many there are."""
+
+    reduction = "mean"
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        losses = losses * (1 + outputs.detach().mean())
+        return losses if self.reduction == "none" else losses.mean()
+
+
+def test_a_criterion_that_was_refused_is_refused_again() -> None:
+    """Whoever runs a cell of a notebook a second time does not get past it."""
+    made = make(mode="ghost", criterion=ByTheOthers())
+    for _ in range(3):
+        with pytest.raises(OsoError, match="an example's loss depends on the other examples"):
+            made.criterion(made.model(examples(count=4)[0]), examples(count=4)[1])
+        made.optimizer.start_over()
+    assert made.optimizer.ledger.step_count == 0

@@ -74,8 +74,8 @@ class GhostCriterion(DPLossFastGradientClipping):
             )
         whole = self.module.example_count in (None, len(losses))  # else `backward` says so
         if whole and not self.tried and len(losses) > 1:
-            self.tried = True
             self._try(args, shape, kwargs, len(losses))
+            self.tried = True  # one that was refused is tried, and refused, again
         return GhostLoss(self.module, self.optimizer, losses, self.loss_reduction)
 
     def _try(self, args: Any, shape: Any, kwargs: Any, size: int) -> None:
