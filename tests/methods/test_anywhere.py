@@ -1,0 +1,172 @@
+"""A method's rule is the same at any step, momentum, batch size, width and size of its numbers."""
+
+import math
+
+import pytest
+import torch
+from tests.methods.test_methods import P, R, make, state
+from torch import Tensor
+
+from oso_dp.methods import State, method_names
+from oso_dp.methods.base import descend
+from oso_dp.privacy.clipped_losses import ClippedLosses
+from oso_dp.privacy.queries import (
+    AutomaticGradient,
+    ClippedDirection,
+    ClippedGradient,
+    PlainGradient,
+    UnclippedCount,
+)
+
+# Their averages are corrected for the number of steps: see test_late_averages.
+BY_STEP = {"dp_adam", "adam_wosm", "auto_wosm"}
+SETTINGS = {"no_dp": {"optimizer": "sgd"}, "hyfreedp": {"every": 1}}
+STEPS = [2, 99, 1000, 1023, 1024, 2047, 4095, 9999, 10_000, 65_535, 10**6]
+
+
+def answers_of(method, mine: State, random: torch.Generator) -> dict:
+    answers = {}
+    for query in method.queries(mine):
+        width = P if query.group is None else sum(mine.layers[name] for name in query.group.layers)
+        width = query.points if isinstance(query, ClippedLosses) else width
+        shape = (R,) if getattr(query, "scalar", False) else (R, width)
+        answers[query.key] = torch.randn(shape, generator=random)
+    return answers
+
+
+def after(name: str, first: int) -> list[Tensor]:
+    """Three steps from this one on, with the same answers."""
+    method, mine = make(name, 0.4, **SETTINGS.get(name, {})), state()
+    mine.parameters += 1.0
+    random = torch.Generator().manual_seed(2)
+    for mine.step in range(first, first + 3):
+        method.update(mine, answers_of(method, mine, random))
+    return [mine.parameters, mine.learning_rate, mine.threshold, *mine.memory.values()]
+
+
+@pytest.mark.parametrize("name", [name for name in method_names() if name not in BY_STEP])
+def test_a_step_is_what_it_is_however_late_it_comes(name: str) -> None:
+    expected = after(name, 1)
+    for step in STEPS:
+        for found, right in zip(after(name, step), expected, strict=True):
+            assert torch.equal(found, right), step
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.95, 0.999])
+def test_any_momentum_is_that_of_a_heavy_ball(momentum: float) -> None:
+    mine, random = state(), torch.Generator().manual_seed(3)
+    theirs = torch.nn.Parameter(torch.zeros(P))
+    optimizer = torch.optim.SGD([theirs], lr=0.2, momentum=momentum)
+    for mine.step in range(1, 6):
+        gradient = torch.randn(R, P, generator=random)
+        descend(mine, gradient, momentum)
+        theirs.grad = gradient[1].clone()
+        optimizer.step()
+    torch.testing.assert_close(mine.parameters[1], theirs.detach())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 33, 101, 513, 60_000])
+def test_noise_that_a_rule_knows_is_that_of_the_batch_size(size: int) -> None:
+    """nu C over the expected size, odd or even; a count's noise is a share of it."""
+    sigma = 2.0 * torch.tensor([1.0, 2.0, 3.0]).double() / size
+    for name, query in (("adam_wosm", ClippedGradient), ("auto_wosm", AutomaticGradient)):
+        mine = state(noise_multiplier=2.0)
+        mine.batch_size, gradient = size, torch.ones(R, P)
+        make(name).update(mine, {query: gradient})
+        moved = -(mine.learning_rate / sigma)[:, None].expand(R, P)
+        torch.testing.assert_close(mine.parameters.double(), moved, rtol=1e-3, atol=0.0)
+    mine = state(noise_multiplier=2.0)
+    mine.batch_size, mine.parameters = size, torch.ones(R, P)
+    make("auto_dog").update(mine, {AutomaticGradient: torch.zeros(R, P)})
+    variance = mine.memory["noise"] / mine.learning_rate.double() ** 2
+    torch.testing.assert_close(variance, sigma**2, rtol=1e-5, atol=0.0)
+    for share in (0.05, 0.3):
+        for name in ("fixed_quantile", "fixed_quantile_linear", "fixed_quantile_per_layer"):
+            noise = make(name, count_noise=share).split_noise(0.01, size)[1]
+            assert noise == pytest.approx(2 * share * size)
+
+
+def learned(name: str, gradients: list[Tensor], directions: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """C and rho after these steps of Online."""
+    mine = state()
+    mine.parameters = torch.zeros(R, gradients[0].shape[1])
+    for mine.step, (gradient, direction) in enumerate(zip(gradients, directions, strict=True), 1):
+        answers = {ClippedGradient: gradient, ClippedDirection: direction}
+        make(name).update(mine, answers)
+    return mine.threshold, mine.learning_rate
+
+
+@pytest.mark.parametrize("name", ["online", "online_additive", "online_scale_invariant"])
+@pytest.mark.parametrize("width", [1, 5, 300, 5000, 70_000])
+def test_every_coordinate_counts_in_an_inner_product(name: str, width: int) -> None:
+    """In whichever the vectors agree or differ: the first, the last, one in between."""
+    signs = torch.tensor([[1.0], [-1.0], [0.5]])
+    alone = learned(name, [torch.ones(R, 1), signs], [torch.ones(R, 1), signs])
+    for place in {0, width // 2, width - 1}:
+        ones, other = torch.zeros(R, width), torch.zeros(R, width)
+        ones[:, place], other[:, place] = 1.0, signs[:, 0]
+        found = learned(name, [ones, other], [ones, other])
+        for mine, right in zip(found, alone, strict=True):
+            torch.testing.assert_close(mine, right)
+    assert (alone[0] != state().threshold).all()
+
+
+@pytest.mark.parametrize("scale", [1e-15, 1e-9, 1e-4, 1.0, 1e5, 1e12])
+def test_a_cosine_does_not_know_how_long_its_vectors_are(scale: float) -> None:
+    one, other = torch.tensor([[3.0, 4.0]]).expand(R, 2), torch.tensor([[4.0, 3.0]]).expand(R, 2)
+    vectors = [scale * one, scale * other]
+    threshold, rate = learned("online_scale_invariant", vectors, vectors)
+    moved = 1 + 2.5e-3 * 0.96
+    torch.testing.assert_close(threshold / state().threshold, torch.full((R,), moved))
+    torch.testing.assert_close(rate / state().learning_rate, torch.full((R,), moved))
+
+
+BEFORE = torch.tensor([1e2, 1e5, 1e9])
+
+
+def test_nothing_ends_c_or_rho_where_they_move_by_additive_steps() -> None:
+    ones = torch.ones(R, P)
+    mine, method = state(), make("online_additive", threshold_rate=2.0, learning_rate_rate=0.1)
+    mine.threshold, mine.learning_rate = BEFORE, BEFORE / 10
+    for mine.step in (1, 2):
+        method.update(mine, {ClippedGradient: ones, ClippedDirection: ones})
+    torch.testing.assert_close(mine.threshold, BEFORE + 2.0 * BEFORE / 10 * P)
+    torch.testing.assert_close(mine.learning_rate, BEFORE / 10 * (1 + 0.1 * P))
+    mine, method = state(), make("fixed_quantile_linear", quantile_rate=10.0)
+    mine.threshold = BEFORE
+    method.update(mine, {ClippedGradient: ones, UnclippedCount: torch.zeros(R)})
+    torch.testing.assert_close(mine.threshold, BEFORE - 10.0 * (0.5 - mine.quantile))
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.2, 3.0, 20.0])
+@pytest.mark.parametrize("unclipped", [-1.0, 0.0, 1.0, 2.0])
+def test_c_moves_as_far_as_its_rate_says(rate: float, unclipped: float) -> None:
+    mine, method = state(), make("fixed_quantile", quantile_rate=rate)
+    votes = torch.full((R,), unclipped - 0.5)
+    method.update(mine, {ClippedGradient: torch.zeros(R, P), UnclippedCount: votes})
+    for found, before, gamma in zip(mine.threshold, state().threshold, mine.quantile, strict=True):
+        expected = float(before) * math.exp(-rate * (unclipped - float(gamma)))
+        assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 1e4, 1e9])
+@pytest.mark.parametrize(
+    ("name", "query"), [("no_dp", PlainGradient), ("dp_adam", ClippedGradient)]
+)
+def test_adams_step_is_rho_whatever_the_size_of_a_gradient(name, query, size: float) -> None:
+    mine = state()
+    gradient = size * torch.tensor([1.0, -2.0, 0.5, 10.0, -0.1]).expand(R, P)
+    for mine.step in (1, 2, 3):
+        make(name, stabiliser=1e-15).update(mine, {query: gradient})
+    expected = -3 * mine.learning_rate[:, None] * gradient.sign()
+    torch.testing.assert_close(mine.parameters, expected, rtol=1e-4, atol=0.0)
+
+
+@pytest.mark.parametrize("bits", [1, 6, 12, 16])
+def test_a_rate_goes_to_the_least_value_however_far_that_is(bits: int) -> None:
+    """Slope 1/2 over a curvature of 2^-bits, in units of the rate."""
+    losses = torch.tensor([1.0, 0.5 + 2.0 ** -(bits + 1), 1.5 + 2.0 ** -(bits + 1)]).expand(R, 3)
+    mine = state()
+    make("hyfreedp").update(mine, {AutomaticGradient: torch.ones(R, P), ClippedLosses: losses})
+    expected = 0.5 * 2.0**bits * state().learning_rate
+    torch.testing.assert_close(mine.learning_rate, expected)
