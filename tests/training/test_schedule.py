@@ -56,6 +56,14 @@ def test_the_average_forgets_the_first_weights_and_then_keeps_its_decay() -> Non
     assert 1 - weight == pytest.approx(1, abs=1e-9)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.99, 0.999, 0.9999, 0.999999])
+def test_an_average_keeps_the_decay_that_was_said_however_late_it_is(decay: float) -> None:
+    zeros, ones = (torch.full((2, 3), number, dtype=torch.float64) for number in (0.0, 1.0))
+    for step in (1, 10, 1000, 10_000, 10**6, 10**9):
+        kept = averaged(ones, zeros, decay, step)
+        assert kept.unique().tolist() == pytest.approx([min(decay, (1 + step) / (10 + step))])
+
+
 @pytest.mark.parametrize("schedule", [None, "linear"])
 def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
     schedule, arrays, make_task, make_run

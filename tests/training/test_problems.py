@@ -1,0 +1,124 @@
+"""What is trained and what is scored, of the study's networks and of a user's own."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.errors import OsoError
+from oso_dp.models.losses import squared_error, summed_squared_error
+from oso_dp.training.own_problem import problem_of
+from oso_dp.training.problem import Problem, Task
+
+CLASSES = 5
+
+
+def own_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, CLASSES))
+
+
+def own_images() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 4))
+
+
+@pytest.fixture
+def rows() -> Arrays:
+    """Of the training examples each is of class 0, of the test's none."""
+    random = np.random.default_rng(0)
+    inputs = random.random((60, 4)).astype(np.float32)
+    targets = np.zeros(40, np.int64), random.integers(1, CLASSES, 20)
+    return Arrays(inputs[:40], targets[0], inputs[40:], targets[1])
+
+
+@pytest.fixture
+def own(make_task, make_run, rows):
+    """A user's problem, for as many runs as there are seeds."""
+
+    def make(seeds=(0,), network=own_model, **changed) -> Problem:
+        task: Task = make_task("online", **{"model": "own", "network": network, **changed})
+        return problem_of(task, [make_run(f"r{seed}", seed) for seed in seeds], rows)
+
+    return make
+
+
+def test_a_users_model_is_scored_on_the_test_set_alone(own, rows) -> None:
+    """Scores of training examples would be exact answers about them, in no ledger."""
+    problem = own()
+    inputs, targets = problem.examples.batch(torch.arange(40)[None])
+    assert torch.equal(inputs[0], torch.from_numpy(rows.train_inputs))
+    assert torch.equal(targets[0], torch.from_numpy(rows.train_targets))
+    for weights in (problem.first[0], torch.randn(problem.code.size)):
+        outputs = problem.code.outputs(weights, torch.from_numpy(rows.test_inputs))
+        losses = nn.functional.cross_entropy(
+            outputs, torch.from_numpy(rows.test_targets), reduction="none"
+        )
+        hits = (outputs.argmax(dim=1).numpy() == rows.test_targets).astype(float)
+        for score, part in zip(
+            problem.scores(weights),
+            (slice(None), slice(0, None, 2), slice(1, None, 2)),
+            strict=True,
+        ):
+            assert score.loss == pytest.approx(losses[part].mean().item())
+            assert score.value == pytest.approx(hits[part].mean())
+
+
+def test_each_seed_of_a_users_model_has_weights_of_its_own(own) -> None:
+    first = own(seeds=(0, 1, 2, 1)).first
+    assert len(first.unique(dim=0)) == 3
+    assert torch.equal(first[1], first[3])
+    assert torch.equal(own(seeds=(2,)).first[0], first[2])
+
+
+def test_a_users_loss_is_looked_at_with_every_class(own) -> None:
+    assert own().classes == CLASSES
+    assert own(network=own_images, metric="mse").classes == 2
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_users_products_have_the_precision_that_was_said(own, precision: str) -> None:
+    assert own(precision=precision).code.precision.name == precision
+
+
+LOSSES = {"mean": squared_error, "sum": summed_squared_error}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_loss_over_pixels_is_that_which_was_said(
+    loss: str, own, make_task, make_run, arrays, rows
+) -> None:
+    """What is scored is the mean in either case."""
+    images = Arrays(*(np.tile(x, (1, 1, 2, 2)) if x.ndim == 4 else x for x in _parts(arrays)))
+    task = make_task("online", model="autoencoder_strided", metric="mse", loss=loss)
+    study = problem_of(task, [make_run()], images)
+    mine = own(network=own_images, metric="mse", loss=loss)
+    for problem, test in ((study, images.test_inputs), (mine, rows.test_inputs)):
+        outputs, targets = torch.rand(2, 3, 7), torch.rand(2, 3, 7)
+        assert torch.equal(problem.code.loss(outputs, targets), LOSSES[loss](outputs, targets))
+        given = torch.from_numpy(test)
+        mean = squared_error(problem.code.outputs(problem.first[0], given), given).mean().item()
+        assert problem.scores(problem.first[0])[0].loss == pytest.approx(mean)
+
+
+def _parts(arrays: Arrays) -> tuple[np.ndarray, ...]:
+    return arrays.train_inputs, arrays.train_targets, arrays.test_inputs, arrays.test_targets
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_the_nonlinearity_on_the_logits_is_there_where_it_was_said(
+    flag: bool, make_task, make_run, arrays
+) -> None:
+    task = make_task("online", last_layer_nonlinearity=flag)
+    problem = problem_of(task, [make_run()], arrays)
+    outputs = problem.code.outputs(problem.first[0], torch.from_numpy(arrays.test_inputs))
+    assert bool((outputs >= 0).all()) == flag
+
+
+def test_weights_that_are_not_trained_must_be_the_same_for_each_seed(own) -> None:
+    def frozen() -> nn.Module:
+        model = own_model()
+        model[0].requires_grad_(False)
+        return model
+
+    with pytest.raises(OsoError, match=r"model: 0\.weight is not trained, and is another one"):
+        own(seeds=(0, 1), network=frozen)
