@@ -20,6 +20,7 @@ from overlooked_extremes import OVERLOOKED_EXTREMES
 from overlooked_figures import OVERLOOKED_FIGURES
 from overlooked_floor import OVERLOOKED_FLOOR
 from overlooked_guarantee import OVERLOOKED_GUARANTEE
+from overlooked_guarantee_anew import OVERLOOKED_GUARANTEE_ANEW
 from overlooked_models import OVERLOOKED_MODELS
 from overlooked_once_more_accounts import OVERLOOKED_ONCE_MORE_ACCOUNTS
 from overlooked_once_more_books import OVERLOOKED_ONCE_MORE_BOOKS
@@ -57,5 +58,6 @@ FAULTS = [
     *OVERLOOKED_ONCE_MORE_GUARANTEE,
     *OVERLOOKED_ONCE_MORE_BOOKS,
     *OVERLOOKED_ONCE_MORE_NUMBERS,
+    *OVERLOOKED_GUARANTEE_ANEW,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]
