@@ -84,13 +84,14 @@ def beyond_table(study: Study) -> list[Table]:
     return [Table("beyond", title, data[keep], printed, _BEYOND_NOTES, hovers=hovers)]
 
 
-_ONLINE = ["mean", "std", "seeds"]
+_ONLINE = ["mean", "std", "seeds", "epochs"]
 
 
 def _compared(data: pd.DataFrame) -> list[Comparison | None]:
     """Each cell beside Online's; None for Online itself, and where either has no value.
 
-    Nor on the paper's data sets for runs of another length: those are shown, and not ranked.
+    Nor on the paper's data sets where runs of either are of another length: those are shown, and
+    not ranked.
     """
     return [
         Comparison(
@@ -102,7 +103,7 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
         if row["status"] == "run"
         and row["method"] != "online"
         and not math.isnan(row["mean_online"])
-        and is_whole(row["dataset"], row["epochs"])
+        and all(is_whole(row["dataset"], row[name]) for name in ("epochs", "epochs_online"))
         else None
         for row in data.to_dict("records")
     ]

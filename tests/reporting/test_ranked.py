@@ -1,0 +1,30 @@
+"""Who is called best, by how much, and against whom: leads, and runs of one length."""
+
+import pytest
+from tests.analysis.claimed import cells
+
+from oso_dp.reporting.page.headline import best_method
+from oso_dp.reporting.tables.beyond import beyond_table
+
+
+@pytest.mark.parametrize("lead", [0.5, 1.0, 1.35, 1.45, 2.0, 3.0])
+@pytest.mark.parametrize(("one", "other"), [(0.8, 0.6), (1.0, 1.0), (0.3, 1.4), (1.4, 0.3)])
+def test_a_lead_is_held_against_the_deviation_of_a_difference(one, other, lead):
+    """Variances add up, deviations do not."""
+    rows = cells(("online", 9, 90 + lead, one, 3), ("adam_wosm", 9, 90.0, other, 3))
+    text = best_method(rows.assign(unit="%"))
+    assert f"{lead:.2f} ahead of AdamWOSM" in text
+    assert text.endswith("(within the seeds' spread).") == (lead < (one**2 + other**2) ** 0.5)
+
+
+@pytest.mark.parametrize(("online", "other"), [(1, 10), (10, 1), (10, 10)])
+def test_runs_of_the_papers_length_are_ranked_against_none_but_such(online, other, store, study):
+    """Shorter ones are shown, whichever of the two they are."""
+    for seed in range(3):
+        more = {"k": 1, "seed": seed}
+        store.add(**more, epochs=online, values=(0.8 + 0.001 * seed,))
+        store.add(**more, method="auto_s", epochs=other, values=(0.9 + 0.001 * seed,))
+    (table,) = beyond_table(study(store))
+    row = table.printed.set_index("method").loc["AUTO-S"]
+    assert row[""] == ("better" if online == other == 10 else "–")
+    assert row["ours"] == "90.10 ± 0.10"
