@@ -70,6 +70,19 @@ def test_of_two_versions_of_the_data_both_are_named_and_the_larger_counts(offer,
     assert (statement.version, statement.examples) == ("1 and 2", 60)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_of_two_studies_the_longer_runs_steps_are_said(offer, epochs: int, turned: bool) -> None:
+    """Weights are released after each of them."""
+    offer()
+    plans = [by_hand(), by_hand(epochs=epochs)]
+    runs = table(*plans[:: -1 if turned else 1])
+    (statement,) = stored_statements(runs, account(runs))
+    assert statement.steps == max(STEPS, 3 * epochs)
+    assert f"after each of {statement.steps} steps of every run" in str(statement)
+    assert statement.methods == {"online": 8, "fixed_threshold": 16}
+
+
 def two_data_sets(offer) -> list[pd.DataFrame]:
     """Rows of two protected data sets, the second with other noise and another method less."""
     offer()

@@ -89,3 +89,13 @@ def test_the_page_names_the_surest_first(filled, study):
     (line,) = (line for line in budgets(study(filled)).split("\n") if "loses least" in line)
     assert "all 2 pairs" in line
     assert line.endswith("AdamWOSM 0.9 (MNIST, ε = 3); then Online 1.5 (AG News partial, ε = 9).")
+
+
+@pytest.mark.parametrize("method", ["online", "adam_wosm", "auto_s"])
+def test_data_of_ones_own_decide_nothing(method, filled, study):
+    """Of them nobody knows which difference matters, and others do not have them."""
+    before = greatest_losses(study(filled))
+    default(filled, method, 0.99, dataset="patients")
+    after = greatest_losses(study(filled))
+    assert after.to_dict("records") == before.to_dict("records")
+    assert after["places"].tolist() == [2, 2]

@@ -22,6 +22,7 @@ from overlooked_floor import OVERLOOKED_FLOOR
 from overlooked_guarantee import OVERLOOKED_GUARANTEE
 from overlooked_guarantee_anew import OVERLOOKED_GUARANTEE_ANEW
 from overlooked_models import OVERLOOKED_MODELS
+from overlooked_numbers_anew import OVERLOOKED_NUMBERS_ANEW
 from overlooked_once_more_accounts import OVERLOOKED_ONCE_MORE_ACCOUNTS
 from overlooked_once_more_books import OVERLOOKED_ONCE_MORE_BOOKS
 from overlooked_once_more_guarantee import OVERLOOKED_ONCE_MORE_GUARANTEE
@@ -59,5 +60,6 @@ FAULTS = [
     *OVERLOOKED_ONCE_MORE_BOOKS,
     *OVERLOOKED_ONCE_MORE_NUMBERS,
     *OVERLOOKED_GUARANTEE_ANEW,
+    *OVERLOOKED_NUMBERS_ANEW,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

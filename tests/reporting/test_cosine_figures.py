@@ -61,6 +61,8 @@ def test_figure_1_is_drawn_for_each_noise_from_its_own_rows():
         (cosines().assign(k=[7, 9] * 3).to_csv(index=False), "more than one run"),
         (cosines().assign(epsilon=[3, 9] * 3).to_csv(index=False), "more than one run"),
         (cosines().assign(learning_rate=[1, 2] * 3).to_csv(index=False), "more than one run"),
+        (cosines().assign(method=["a", "b"] * 3).to_csv(index=False), "more than one run"),
+        (cosines().assign(dataset=["a", "b"] * 3).to_csv(index=False), "more than one run"),
     ],
 )
 def test_a_file_of_cosines_that_is_none_is_named(tmp_path, content, message):

@@ -103,6 +103,16 @@ def test_figure_2_shows_mnist_at_its_largest_k_and_the_budget_where_it_is_known(
     assert shown.to_numpy().tolist() == [[3, 2, 4], [9, 1, pytest.approx(7.124)]]
 
 
+@pytest.mark.parametrize("ratios", [(7.124,), (7.124, 5.0), (4.0, 8.0, 2.5), (3.0, 3.0)])
+def test_each_ratio_that_was_chosen_is_named_once(ratios, store, study):
+    for epsilon, ratio in zip((3.0, 5.0, 9.0), ratios, strict=False):
+        store.add(epsilon=epsilon, noise_multiplier=200.0, query_noise_multiplier=200.0 * ratio)
+    figure = draw_split(online_grids(study(store)), "")
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    (chosen,) = [text for text in said if text.startswith("chosen")]
+    assert chosen.endswith(f" = {', '.join(f'{ratio:g}' for ratio in sorted(set(ratios)))} ν")
+
+
 def test_without_online_there_is_no_figure_2(store, study):
     store.add(method="fixed_threshold")
     assert draw_split(online_grids(study(store)), "") is None

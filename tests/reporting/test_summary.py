@@ -85,3 +85,18 @@ def test_noise_and_point_are_those_of_the_value_that_is_shown(store, tmp_path):
     assert [re.search(r"(\d+\.000) +(ρ \S+)", line).groups() for line in lines] == [
         *(("900.000", "ρ 10"), ("400.000", "ρ 0.1"))
     ]
+
+
+@pytest.mark.parametrize("epsilons", [(9.0,), (3.0, 9.0)])
+def test_what_ran_without_privacy_has_a_line_of_its_own(store, tmp_path, epsilons):
+    """Which no budget stands in, and which is the best of nothing."""
+    for epsilon in epsilons:
+        for method in ("online", "adam_wosm"):
+            store.add(dataset="glyphs", epsilon=epsilon, method=method, values=(0.8,))
+    store.add(dataset="glyphs", method="no_dp", values=(0.99,))
+    text = printed(store.write(tmp_path))
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).split() for line in text.splitlines()]
+    rows = [line for line in lines if "%" in line]
+    assert len(rows) == 2 * len(epsilons) + 1
+    (plain,) = [row for row in rows if "NoDP" in row]
+    assert plain[:3] == ["none", "NoDP", "99.00"]

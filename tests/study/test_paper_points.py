@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from oso_dp.study.config import load_config
 from oso_dp.study.expand import cohorts
 from oso_dp.study.paper_points import papers_best_runs
@@ -20,3 +22,14 @@ def test_a_grid_of_other_ranges_has_none(repo) -> None:
     moved = [replace(run, threshold=1.1 * run.threshold) for run in cohort.runs]
     assert papers_best_runs(cohort)
     assert papers_best_runs(replace(cohort, runs=tuple(moved))) == set()
+
+
+@pytest.mark.parametrize("axis", ["learning_rate", "threshold"])
+@pytest.mark.parametrize("factor", [0.95, 0.97, 0.985, 1.0, 1.015, 1.03, 1.05])
+def test_a_point_is_the_papers_within_two_per_cent(repo, axis: str, factor: float) -> None:
+    """As far as its rounding goes; on either axis, and to either side."""
+    cohort = read_plan(repo / "results/plan.json").cohort("mnist.fixed_threshold.k9.eps3")
+    there = papers_best_runs(cohort)
+    moved = [replace(run, **{axis: factor * getattr(run, axis)}) for run in cohort.runs]
+    found = papers_best_runs(replace(cohort, runs=tuple(moved)))
+    assert found == (there if abs(factor - 1) < 0.02 else set())

@@ -1,0 +1,59 @@
+"""The linear scaling rule over seeds: what is counted, and what it stands beside."""
+
+import math
+import statistics
+
+import pytest
+from tests.analysis.test_linear_scaling import RHO, fill
+
+from oso_dp.analysis.linear_scaling import outcomes, searches
+from oso_dp.analysis.one_budget import ways
+
+
+@pytest.mark.parametrize("lacking", [0, 1, 2])
+@pytest.mark.parametrize(("best", "rate"), [([0.1, 1.0], 10.0), ([1.0, 0.1], 0.01)])
+def test_of_final_runs_that_were_not_made_nothing_is_counted(
+    best, rate, lacking, store, study
+) -> None:
+    """Their line left the grid, and says where the run would be: but there is none."""
+    for seed in range(3):
+        fill(store, best, seed=seed, leave_out=[("final", rate)] if seed < lacking else [])
+    one = study(store)
+    assert searches(one)["beyond"].tolist() == [True] * 3
+    (row,) = outcomes(one).to_dict("records")
+    made = 3 - lacking
+    assert (row["searches"], row["finals"], row["beyond"], row["seeds"]) == (3, made, made, made)
+    assert row["learning_rates"] == f"{rate:g} ({made})"
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_it_stands_beside_values_with_their_own_deviations_and_seeds(seeds, store, study) -> None:
+    """In the printed unit: of the searched grid's best point, and of the best guess."""
+    fill(store, [0.1, 0.1])
+    apart = {"composition": 0.01, "single": 0.02}
+    for selection, step in apart.items():
+        for rho in RHO:
+            for seed in range(seeds + (selection == "single")):
+                value = 0.7 + step * seed - 0.1 * (rho != 1.0)
+                noise = {"composition": 800.0, "single": 110.0}[selection]
+                known = {"k": 4, "learning_rate": rho, "seed": seed, "noise_multiplier": noise}
+                store.add(values=(value,), selection=selection, **known)
+    (row,) = outcomes(study(store)).to_dict("records")
+    for side, selection, count in (("own", "composition", seeds), ("guess", "single", seeds + 1)):
+        values = [70 + 100 * apart[selection] * seed for seed in range(count)]
+        assert row[f"{side}_mean"] == pytest.approx(statistics.mean(values))
+        assert row[f"{side}_std"] == pytest.approx(statistics.stdev(values))
+        assert row[f"{side}_seeds"] == count
+    assert (row["own_noise_multiplier"], row["guess_noise_multiplier"]) == (800, 110)
+    assert math.isnan(row["std"])  # one search
+
+
+@pytest.mark.parametrize("shares", [2, 3])
+def test_a_budget_pays_for_the_grid_of_each_trial_and_one_final_run(shares, store, study) -> None:
+    """Two trials of four runs and a final one are nine; three are thirteen."""
+    noise = {f"trial {n + 1}": 900.0 - 100 * n for n in range(shares)} | {"final": 30.0}
+    fill(store, [0.1] * shares, noise=noise)
+    point = {"learning_rate": 0.316228, "threshold": 1.0, "k": 1}
+    store.add(method="auto_s", selection="single", noise_multiplier=500.0, values=(0.9,), **point)
+    rows = ways(study(store)).set_index("way")
+    assert rows.loc["linear_scaling", "runs"] == shares * len(RHO) + 1

@@ -1,0 +1,61 @@
+"""Panels of several budgets: each has the guesses, the searches and NoDP's line of its own."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.analysis.test_guesses import RHO
+from tests.reporting.test_figures import lines_in
+
+from oso_dp.analysis.guesses import guesses
+from oso_dp.reporting.figures import looks
+from oso_dp.reporting.figures.no_search import draw_guesses
+from oso_dp.reporting.figures.over_steps import draw_curves
+
+EPSILONS = (3.0, 5.0, 9.0)
+
+
+def test_guesses_stand_in_the_panel_of_their_own_budget(store, study) -> None:
+    """With the best of the searches at that budget, of the method's own and of Online's."""
+    for place, epsilon in enumerate(EPSILONS):
+        for method, lower in (("online", 0.0), ("auto_s", 0.05)):
+            for i, rho in enumerate(RHO):
+                value = 0.6 + 0.1 * place + 0.01 * i - lower
+                known = {"k": 4, "epsilon": epsilon, "method": method, "learning_rate": rho}
+                store.add(**known, selection="single", noise_multiplier=500.0, values=(value,))
+                store.add(**known, noise_multiplier=900.0, values=(value - 0.02,))
+    one = study(store)
+    rows = guesses(one)
+    drawn = iter(draw_guesses(rows, "", one.methods).axes)
+    for place in range(len(EPSILONS)):
+        for method, lower in (("online", 0.0), ("auto_s", 0.05)):
+            axes = next(drawn)
+            points = [line for line in axes.lines if line.get_marker() not in ("None", "_", "|")]
+            expected = [100 * (0.6 + 0.1 * place + 0.01 * i - lower) for i in range(4)]
+            assert [line.get_ydata().tolist() for line in points] == [pytest.approx(expected)]
+            assert list(points[0].get_xdata()) == pytest.approx(RHO)
+            flat = {line.get_linestyle(): line.get_ydata()[0] for line in axes.lines
+                    if len(line.get_ydata()) == 2}  # fmt: skip
+            best = 100 * (0.6 + 0.1 * place + 0.03 - 0.02)
+            online = {} if method == "online" else {":": pytest.approx(best)}
+            assert flat == {"--": pytest.approx(best - 100 * lower), **online}
+
+
+@pytest.mark.parametrize("budgets", [1, 2, 3])
+def test_nodps_curve_stands_in_each_panel_and_no_others_do(budgets: int) -> None:
+    rows = [
+        {"run_id": f"{method} {epsilon}", "method": method, "epsilon": epsilon, "seed": 0}
+        | {"status": "finished", "step": step, "value": value * step / 100}
+        for method, epsilon, value in (
+            ("no_dp", np.nan, 0.99),
+            *(("online", epsilon, 0.5 + epsilon / 20) for epsilon in EPSILONS[:budgets]),
+        )
+        for step in (50, 100)
+    ]
+    axes = draw_curves(pd.DataFrame(rows), "accuracy", "", ["online", "no_dp"]).axes[:budgets]
+    colours = looks.colours(["online", "no_dp"])
+    for panel, epsilon in zip(axes, EPSILONS, strict=False):
+        (plain,) = lines_in(panel, colours["no_dp"])
+        assert plain.get_ydata() == pytest.approx([49.5, 99])
+        assert plain.get_linestyle() == "--"
+        (private,) = lines_in(panel, colours["online"])
+        assert private.get_ydata()[-1] == pytest.approx(100 * (0.5 + epsilon / 20))
