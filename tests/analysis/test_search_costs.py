@@ -1,6 +1,7 @@
 """The price of a search: known values, the right grids, the right setting."""
 
 import json
+import math
 from importlib.metadata import version
 
 import pytest
@@ -154,6 +155,27 @@ def test_prices_that_were_written_down_are_not_computed_again(planned, store, mo
     again = search_costs(Study(*store.frames(), read_budget(plan), known))
     assert len(again) == 12
     assert again.equals(fresh)
+
+
+@pytest.mark.parametrize("impossible", [["pld"], ["rdp"], ["rdp", "pld"]])
+def test_what_no_noise_meets_has_no_price_from_a_file_either(
+    impossible, planned, store, monkeypatch
+):
+    """A noise of zero would be the cheapest of all searches."""
+    plan, path = planned
+    path.unlink()
+    monkeypatch.setattr(
+        module, "_noise_multiplier", lambda *of: math.nan if of[-1] in impossible else 5.0
+    )
+    write_costs(plan, path)
+    store.add(epsilon=3.0)
+    known = Study(*store.frames(), read_budget(plan), read_costs(path))
+    prices = search_costs(known)
+    assert (
+        prices["noise_multiplier"].isna().tolist() == prices["accountant"].isin(impossible).tolist()
+    )
+    shown = cost_table(known).printed["all N, PLD"]
+    assert set(shown) == ({"–"} if "pld" in impossible else {"5.000"})
 
 
 def test_prices_of_another_plan_are_added(planned, monkeypatch):

@@ -11,6 +11,7 @@ from oso_dp.results.read import read_results
 from oso_dp.training import job
 from oso_dp.verification import again
 from oso_dp.verification.again import repeatable, sample, verify
+from oso_dp.verification.verdict import BEYOND, NOT_EQUAL, WITHIN, Verdict
 
 ALL = ["--data", ".", "--minutes", "1"]
 
@@ -133,3 +134,16 @@ def test_a_stored_row_of_the_papers_data_comes_out_again(oso, repo, shared, tmp_
     )
     assert (status, error) == (0, "")
     assert "\n1 of " in said
+
+
+@pytest.mark.parametrize("texts", [(BEYOND, NOT_EQUAL), (BEYOND, BEYOND), (NOT_EQUAL, WITHIN)])
+def test_rows_that_came_out_otherwise_are_counted_whatever_is_wrong(
+    texts, oso, collected, monkeypatch
+) -> None:
+    judged = [("a row", Verdict("a", text, 0.5, 0.6)) for text in texts]
+    monkeypatch.setattr(again, "verify", lambda *_: iter(judged))
+    status, said, error = oso("verify", "store", *ALL)
+    wrong = sum(text != WITHIN for text in texts)
+    assert status == 2
+    assert error == f"oso: error: {wrong} of 2 rows came out otherwise than they are stored\n"
+    assert "2 of 2 rows, drawn with seed 0:\n" in said

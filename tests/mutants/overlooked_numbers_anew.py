@@ -190,7 +190,52 @@ _COUNTED = [
     ),
 ]
 
+_KEPT = [
+    Fault(
+        "a search that no noise meets is stored as one that needs none",
+        "analysis/search_costs.py",
+        'float(row["noise_multiplier"] or "nan")',
+        'float(row["noise_multiplier"] or "0")',
+        "tests/analysis/test_search_costs.py",
+    ),
+    Fault(
+        "cosines are kept with three digits",
+        "probe/record.py",
+        "for row in similarities]), 6)",
+        "for row in similarities]), 3)",
+        "tests/probe/test_recorded.py",
+    ),
+    Fault(
+        "of rows that are wrong in two ways the most frequent way is counted",
+        "cli/verify.py",
+        "wrong = sum(counts[text] for text in WRONG)",
+        "wrong = max(counts[text] for text in WRONG)",
+        "tests/cli/test_verify.py",
+    ),
+]
+
 _DRAWN = [
+    Fault(
+        "an axis names its ticks by one digit",
+        "reporting/figures/canvas.py",
+        'FuncFormatter(lambda value, _: f"{value:g}")',
+        'FuncFormatter(lambda value, _: f"{value:.1g}")',
+        "tests/reporting/test_axes.py",
+    ),
+    Fault(
+        "over the noise a line joins searches by two rules",
+        "reporting/figures/metric_over_noise.py",
+        'cells["method"].isin(labels.METHODS) & (cells["selection"] == COMPOSITION)',
+        'cells["method"].isin(labels.METHODS) & (cells["selection"] != "")',
+        "tests/reporting/test_axes.py",
+    ),
+    Fault(
+        "half of a grid is too little for a map",
+        "reporting/figures/grid.py",
+        "and len(cell) >= _ENOUGH *",
+        "and len(cell) > _ENOUGH *",
+        "tests/reporting/test_axes.py",
+    ),
     Fault(
         "a panel of guesses has those of larger budgets, too",
         "reporting/figures/no_search.py",
@@ -214,4 +259,4 @@ _DRAWN = [
     ),
 ]
 
-OVERLOOKED_NUMBERS_ANEW = [*_GUESSED, *_JUDGED, *_MEASURED, *_COUNTED, *_DRAWN]
+OVERLOOKED_NUMBERS_ANEW = [*_GUESSED, *_JUDGED, *_MEASURED, *_COUNTED, *_KEPT, *_DRAWN]

@@ -1,0 +1,41 @@
+"""What a probe measured is written down with the digits that a reader compares."""
+
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from oso_dp.probe.cosine import Similarity
+from oso_dp.probe.record import write_signs, write_similarities
+from oso_dp.probe.signs import StepSigns
+
+RUN = SimpleNamespace(run_id="a", seed=0, learning_rate=0.316228)
+COHORT = SimpleNamespace(
+    dataset="glyphs", model="small_cnn", method="online", k=9, epsilon=0.68264, runs=[RUN]
+)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6])
+def test_cosines_keep_six_digits(scale: float, tmp_path) -> None:
+    """Their verdicts rest on differences of a thousandth."""
+    draw = np.random.default_rng(0)
+    rows = [
+        Similarity(step, 0.837244, c, 0.101267, 20, *(scale * draw.random(4)))
+        for step in (100, 950)
+        for c in (0.0215443, 46.4159)
+    ]
+    write_similarities(tmp_path / "x.csv", COHORT, SimpleNamespace(device="cpu"), rows)
+    stored = pd.read_csv(tmp_path / "x.csv")
+    for line, row in zip(stored.to_dict("records"), rows, strict=True):
+        for name, value in (asdict(row) | {"epsilon": 0.68264, "learning_rate": 0.316228}).items():
+            assert line[name] == pytest.approx(value, rel=5.1e-6), name
+
+
+def test_signs_keep_four_digits(tmp_path) -> None:
+    numbers = [0.12345678 * factor for factor in (1, 2, -3, 4, -5, 6, 7, -8, 3, 2)]
+    write_signs(tmp_path / "x.csv", COHORT, RUN, [StepSigns(2, *numbers)])
+    (line,) = pd.read_csv(tmp_path / "x.csv").to_dict("records")
+    for name, value in asdict(StepSigns(2, *numbers)).items():
+        assert line[name] == pytest.approx(value, rel=5.1e-4), name

@@ -1,0 +1,68 @@
+"""What an axis says is where a mark stands; what is drawn is of one rule, and of enough points."""
+
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from oso_dp.reporting.figures.canvas import log_axis, plain_ticks
+from oso_dp.reporting.figures.grid import grid_plan
+from oso_dp.reporting.figures.metric_over_noise import noise_plan
+
+
+@pytest.mark.parametrize("low", [0.004, 0.15, 0.7, 1.0, 30.0, 2500.0])
+@pytest.mark.parametrize("factor", [4.5, 14.0, 60.0, 900.0, 3e4])
+def test_each_tick_of_a_logarithmic_axis_names_its_own_value(low: float, factor: float) -> None:
+    """Read as a number it stands where the axis has it, so that no two are named alike."""
+    axes = Figure().subplots()
+    axes.set_xscale("log")
+    axes.set_xlim(low, low * factor)
+    axes.set_ylim(low, low * factor)
+    plain_ticks(axes.xaxis)
+    log_axis(axes)
+    for axis in (axes.xaxis, axes.yaxis):
+        shown = [(place, axis.get_major_formatter()(place)) for place in axis.get_majorticklocs()]
+        inside = [pair for pair in shown if low <= pair[0] <= low * factor]
+        assert len(inside) >= 2
+        for place, text in inside:
+            assert float(text) == pytest.approx(place, rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.02, 0.9])
+def test_a_flat_line_has_a_scale_to_be_read_on(value: float) -> None:
+    axes = Figure().subplots()
+    axes.plot([1, 2], [value, value])
+    axes.set_ylim(0.99 * value, 1.01 * value)
+    log_axis(axes)
+    low, high = axes.get_ylim()
+    assert low < value < high
+    assert high / low >= 4
+
+
+@pytest.mark.parametrize("selection", ["random_stopping", "single"])
+def test_over_the_noise_searches_are_drawn_that_pay_for_all_their_runs(
+    selection: str, store, study
+) -> None:
+    """By another rule a grid has less noise and another best: a line would join both."""
+    for place, nu in enumerate((2.0, 4.0, 8.0)):
+        known = {"dataset": "glyphs", "epsilon": 3.0 + place, "k": 3}
+        store.add(**known, noise_multiplier=nu, values=(0.8,))
+        store.add(**known, noise_multiplier=nu / 3, values=(0.9,), selection=selection)
+    (axes,) = noise_plan(study(store), "glyphs").draw().axes
+    drawn = {(x, round(y, 6)) for line in axes.lines if line.get_marker() == "o"
+             for x, y in zip(*line.get_data(), strict=True)}  # fmt: skip
+    assert drawn == {(2.0, 80.0), (4.0, 80.0), (8.0, 80.0)}
+
+
+@pytest.mark.parametrize("ran", [1, 2, 3, 4])
+def test_half_of_a_grid_is_enough_for_a_map(ran: int, store, study) -> None:
+    """Of FixedThreshold's four points at k = 2."""
+    for rate, threshold in [*itertools.product((0.1, 1.0), (0.5, 5.0))][:ran]:
+        point = {"learning_rate": rate, "threshold": threshold}
+        store.add(dataset="glyphs", method="fixed_threshold", k=2, **point, values=(0.5,))
+    figure = grid_plan(study(store), "glyphs", 2).draw()
+    assert (figure is not None) == (ran >= 2)
+    if figure is not None:
+        cells = np.ma.getmaskarray(figure.axes[0].collections[0].get_array())
+        assert (~cells).sum() == ran
