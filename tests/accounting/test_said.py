@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso_dp.accounting.said import epsilon_text, large_delta_text
+from oso_dp.accounting.said import epsilon_text, large_delta_text, noise_text
 
 
 @given(epsilon=st.floats(1e-12, 1e12))
@@ -39,3 +39,17 @@ def test_a_delta_is_said_to_be_large_from_one_in_all_on(examples: int, share: fl
 
 def test_one_in_all_examples_is_too_large() -> None:
     assert "1 / 1024:" in large_delta_text(1 / 1024, 1024)
+
+
+@given(noise=st.floats(0.05, 1e4))
+def test_a_noise_is_never_said_to_be_less_and_at_most_a_last_decimal_more(noise: float) -> None:
+    said = float(noise_text(noise))
+    assert noise * (1 - 2e-9) <= said < noise + 1.0001e-4
+    assert len(noise_text(noise).partition(".")[2]) == 4
+
+
+@given(decimals=st.integers(500, 10**8), off=st.floats(-5e-10, 5e-10))
+def test_a_round_noise_stays_what_it_is(decimals: int, off: float) -> None:
+    """What two machines may differ by is no reason for another last decimal."""
+    noise = decimals / 10_000
+    assert noise_text(noise * (1 + off)) == f"{noise:.4f}"

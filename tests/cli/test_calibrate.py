@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from oso_dp.accounting.said import noise_text
+
 MNIST = ("--delta", "1e-5", "--examples", 60000, "--batch-size", 512, "--epochs", 10)
 NINE_STOPPED = ("--runs", 9, "--selection", "random-stopping")
 
@@ -194,8 +196,8 @@ def test_the_split_is_printed_as_it_is_in_json(oso, ratio) -> None:
     found = price(oso, *asked)
     assert oso("budget", *asked)[1].splitlines()[-1] == (
         f"split between two queries (Proposition 1): gradient "
-        f"{found['gradient_noise_multiplier']:.4f}, second query "
-        f"{found['query_noise_multiplier']:.4f}"
+        f"{noise_text(found['gradient_noise_multiplier'])}, second query "
+        f"{noise_text(found['query_noise_multiplier'])}"
     )
 
 

@@ -118,6 +118,10 @@ def test_a_sentence_has_the_numbers_of_its_json(capsys, more, accountant: str) -
     ]
 
 
+def _text(value: object) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
 def test_a_studys_table_has_each_grid_in_its_own_line(capsys) -> None:
     entries = [
         {
@@ -139,12 +143,11 @@ def test_a_studys_table_has_each_grid_in_its_own_line(capsys) -> None:
     head, _, *rows, last = capsys.readouterr().out.strip().splitlines()
     titles = [title.strip().replace(" ", "_") for title in re.split(r"\s{2,}", head.strip())]
     keys = ["dataset" if title == "data_set" else title for title in titles]
-    shown = [line.split() for line in rows if line.strip()]
-    assert shown == [
-        [f"{value:.5g}" if isinstance(value := entry[key], float) else str(value) for key in keys]
-        for entry in entries
-    ]
-    assert {"dataset", "method", "k", "epsilon", "runs", "noise_multiplier"} <= {*keys}
+    shown = [dict(zip(keys, line.split(), strict=True)) for line in rows if line.strip()]
+    assert [row.pop("noise_multiplier") for row in shown] == ["1.7500", "3.2500", "4.7500"]
+    keys.remove("noise_multiplier")
+    assert shown == [{key: _text(entry[key]) for key in keys} for entry in entries]
+    assert {"dataset", "method", "k", "epsilon", "runs"} <= {*keys}
     assert last == "delta 3e-07, pld, composition"
 
 

@@ -180,8 +180,15 @@ _OWN = [
         Fault(
             "an epsilon that is stated may be less than was spent",
             "accounting/said.py",
-            "ROUND_CEILING)",
-            '"ROUND_HALF_UP")',
+            "_DIGITS, rounding=ROUND_CEILING)",
+            '_DIGITS, rounding="ROUND_HALF_UP")',
+            "tests/accounting/test_said.py",
+        ),
+        Fault(
+            "a noise to train with may be less than keeps the budget",
+            "accounting/said.py",
+            '"0.0001"), rounding=ROUND_CEILING)',
+            '"0.0001"), rounding="ROUND_HALF_UP")',
             "tests/accounting/test_said.py",
         ),
         Fault(

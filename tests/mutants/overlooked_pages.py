@@ -50,10 +50,10 @@ OVERLOOKED_PAGES = [
         Fault(
             "the split of a step is printed the other way round",
             "cli/search_options.py",
-            "f\"{entry['gradient_noise_multiplier']:.4f}, second query \"\n"
-            "            f\"{entry['query_noise_multiplier']:.4f}\"",
-            "f\"{entry['query_noise_multiplier']:.4f}, second query \"\n"
-            "            f\"{entry['gradient_noise_multiplier']:.4f}\"",
+            "f\"{noise_text(entry['gradient_noise_multiplier'])}, second query \"\n"
+            "            f\"{noise_text(entry['query_noise_multiplier'])}\"",
+            "f\"{noise_text(entry['query_noise_multiplier'])}, second query \"\n"
+            "            f\"{noise_text(entry['gradient_noise_multiplier'])}\"",
             "tests/cli/test_calibrate.py",
         ),
         Fault(

@@ -57,8 +57,8 @@ OVERLOOKED_UPPER = [
         Fault(
             "every line of a study's prices is the first grid's",
             "cli/calibrate.py",
-            "([entry[key] for key in columns.values()]",
-            "([entries[0][key] for key in columns.values()]",
+            "([cell(key, entry[key]) for key in columns.values()]",
+            "([cell(key, entries[0][key]) for key in columns.values()]",
             _ANSWERS,
         ),
         Fault(

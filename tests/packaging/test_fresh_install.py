@@ -78,7 +78,7 @@ def test_a_new_user_gets_the_library_and_is_told_of_the_rest(
 
     assert environment.run("-m", "oso_dp", "--version").stdout == f"oso {project['version']}\n"
     priced = environment.run("-m", "oso_dp", "calibrate", *CALIBRATE.split())
-    assert priced.stdout.startswith("noise multiplier 1.4935 for 9 runs")
+    assert priced.stdout.startswith("noise multiplier 1.4936 for 9 runs")
 
     plan = f"plan --config {repo / 'config/smoke.yaml'}"
     for command in ("report", plan):

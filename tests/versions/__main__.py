@@ -122,7 +122,7 @@ class End:
         drop_in = "from oso_dp.opacus import OnlinePrivacyEngine"
         self.step("the drop-in's import", self.programs / "python", "-c", drop_in)
         self.oso("--version", says=PROJECT["version"])
-        self.oso(CALIBRATE, says="noise multiplier 1.4935 ")
+        self.oso(CALIBRATE, says="noise multiplier 1.4936 ")
         for line in ("report", f"plan --config {REPO / 'config/smoke.yaml'}"):
             self.oso(line, says='pip install "oso-dp[report]"', status=2)
 

@@ -1,10 +1,10 @@
-"""How a promise is said: an epsilon never less than was spent, a delta that is worth little."""
+"""How a promise is said: no number of it is rounded to the side that nobody paid for."""
 
 import math
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 
 _DIGITS = 4
-_ARITHMETIC = 1e-9  # of an epsilon: what two machines may differ by is no reason for a digit more
+_ARITHMETIC = 1e-9  # of a number: what two machines may differ by is no reason for a digit more
 
 
 def epsilon_text(epsilon: float) -> str:
@@ -13,6 +13,14 @@ def epsilon_text(epsilon: float) -> str:
         return f"{epsilon:g}"
     upward = Context(prec=_DIGITS, rounding=ROUND_CEILING)
     return f"{float(upward.create_decimal_from_float(epsilon * (1 - _ARITHMETIC))):.{_DIGITS}g}"
+
+
+def noise_text(noise_multiplier: float) -> str:
+    """Rounded up to four decimals: whoever trains with what stands there keeps the epsilon."""
+    if not math.isfinite(noise_multiplier):
+        return f"{noise_multiplier:g}"
+    exact = Decimal(noise_multiplier * (1 - _ARITHMETIC))
+    return str(exact.quantize(Decimal("0.0001"), rounding=ROUND_CEILING))
 
 
 def large_delta_text(delta: float, examples: int) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from oso_dp.accounting.said import noise_text
 from oso_dp.accounting.trial_shares import FINAL
 from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING
 from oso_dp.cli import search_options as options
@@ -125,7 +126,12 @@ def _print_study(entries: list[dict[str, Any]]) -> None:
         "query": options.SPLIT[1],
     }
     columns = {title: key for title, key in columns.items() if key in entries[0]}
-    cells = ([entry[key] for key in columns.values()] for entry in entries)
+
+    def cell(key: str, value: Any) -> Any:
+        is_noise = key in ("noise_multiplier", *options.SPLIT) and value is not None
+        return noise_text(value) if is_noise else value
+
+    cells = ([cell(key, entry[key]) for key in columns.values()] for entry in entries)
     print_table(columns, cells, left=2)
     first = entries[0]
     print(f"delta {first['delta']:g}, {first['accountant']}, {first['selection']}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oso_dp.accounting.said import noise_text
 from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING
 from oso_dp.cli import search_options as options
 from oso_dp.errors import OsoError
@@ -59,7 +60,7 @@ def recommend(
     start = f", from {best.way.start}" if best.way.start else ""
     print(f"{best.way.name}: {best.way.way}{start}")
     said_noise = ", ".join(
-        f"{nu:.4g} ({part})" if part else f"{nu:.4g}" for part, nu in noise.items()
+        f"{noise_text(nu)} ({part})" if part else noise_text(nu) for part, nu in noise.items()
     )
     print(
         f"  noise multiplier {said_noise}, runs of {one.steps} step{'s' * (one.steps != 1)}, "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oso_dp.accounting.said import epsilon_text, large_delta_text
+from oso_dp.accounting.said import epsilon_text, large_delta_text, noise_text
 from oso_dp.accounting.trial_shares import TRIAL_SHARES, shares_complaint
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
@@ -247,19 +247,19 @@ def say(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:
     if "trials" in entry:
         runs = f"one final run, after {len(entry['trials'])} trials of {runs},"
     print(
-        f"noise multiplier {entry['noise_multiplier']:.4f} for {runs} of {steps} "
+        f"noise multiplier {noise_text(entry['noise_multiplier'])} for {runs} of {steps} "
         f"at sampling rate {entry['sampling_rate']:.5f}: "
         f"epsilon {epsilon_text(entry['epsilon'])}, "
         f"delta {entry['delta']!r} ({entry['accountant']})"
     )
     for number, trial in enumerate(entry.get("trials", [])):
         print(
-            f"trial {number + 1}: noise multiplier {trial['noise_multiplier']:.4f}, "
+            f"trial {number + 1}: noise multiplier {noise_text(trial['noise_multiplier'])}, "
             f"epsilon {epsilon_text(trial['epsilon'])}"
         )
     if ratio is not None:
         print(
             f"split between two queries (Proposition 1): gradient "
-            f"{entry['gradient_noise_multiplier']:.4f}, second query "
-            f"{entry['query_noise_multiplier']:.4f}"
+            f"{noise_text(entry['gradient_noise_multiplier'])}, second query "
+            f"{noise_text(entry['query_noise_multiplier'])}"
         )
