@@ -24,7 +24,7 @@ _BEYOND_NOTES = (
     "Same budgets, same grid ranges, none of the paper's numbers: it has no such cells. "
     "“Against Online” is the difference to our own Online at the same data set, k and ε, ± half of "
     "its 95 % interval, judged by the rule of the verdicts, all cells of this table together. Runs "
-    "of one epoch are not judged.",
+    "of one epoch, or whose products have another precision than Online's, are not judged.",
     "The noise multiplier says what the method's own grid leaves to each run: a method that "
     "searches fewer hyperparameters trains with less noise.",
 )
@@ -84,14 +84,14 @@ def beyond_table(study: Study) -> list[Table]:
     return [Table("beyond", title, data[keep], printed, _BEYOND_NOTES, hovers=hovers)]
 
 
-_ONLINE = ["mean", "std", "seeds", "epochs"]
+_ONLINE = ["mean", "std", "seeds", "epochs", "precision"]
 
 
 def _compared(data: pd.DataFrame) -> list[Comparison | None]:
     """Each cell beside Online's; None for Online itself, and where either has no value.
 
-    Nor on the paper's data sets where runs of either are of another length: those are shown, and
-    not ranked.
+    Nor where their precisions differ, nor on the paper's data sets where runs of either are of
+    another length: those are shown, and not ranked.
     """
     return [
         Comparison(
@@ -103,6 +103,7 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
         if row["status"] == "run"
         and row["method"] != "online"
         and not math.isnan(row["mean_online"])
+        and row["precision"] == row["precision_online"]
         and all(is_whole(row["dataset"], row[name]) for name in ("epochs", "epochs_online"))
         else None
         for row in data.to_dict("records")
