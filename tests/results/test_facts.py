@@ -79,3 +79,13 @@ def test_broken_files_are_named_and_left_alone(prepared, tmp_path) -> None:
     (tmp_path / "x.npz").write_bytes(b"cut")
     with pytest.raises(OsoError, match=r"x\.npz: truncated, or not a data file"):
         keep_facts(tmp_path, [tmp_path / "x.npz"])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_several_texts_each_ones_facts_are_kept(prepared, tmp_path, order: int) -> None:
+    """Given at once, as a study of two data sets has them, images among them."""
+    shares = {"ag_news": 0.9, "ag_news_partial": 0.8}
+    files = [prepared(name, **texts(name, share)) for name, share in shares.items()]
+    keep_facts(tmp_path, [files[0], prepared("m", dataset="mnist"), files[1]][::order])
+    stored = json.loads((tmp_path / FACTS).read_text())
+    assert {name: facts["known_words"]["test"] for name, facts in stored.items()} == shares

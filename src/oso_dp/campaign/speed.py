@@ -22,7 +22,10 @@ class Speed:
         return bool(self._measured)
 
     def note(self, cohort: Cohort, size: int, per_step: float) -> None:
-        """`size` runs of this cohort, side by side, took `per_step` seconds a step."""
+        """`size` runs of this cohort, side by side, took `per_step` seconds a step.
+
+        The last measurement of a size counts: the machine may be busier than it was.
+        """
         self._measured.setdefault((cohort.dataset, cohort.method), {})[size] = per_step
 
     def group_seconds(self, cohort: Cohort, size: int) -> float | None:
