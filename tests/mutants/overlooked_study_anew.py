@@ -1,4 +1,4 @@
-"""Of the campaign and the store: what is measured, paused or kept more than once."""
+"""Of the campaign, the store and probes: what is measured, paused, kept or looked at."""
 
 from fault import Fault
 
@@ -32,5 +32,19 @@ OVERLOOKED_STUDY_ANEW = [
         "new |= _facts(made)",
         "new = _facts(made)",
         "tests/results/test_facts.py",
+    ),
+    Fault(
+        "what is probed has no nonlinearity on its logits",
+        "probe/cosine.py",
+        "build_model(task.model, task.last_layer_nonlinearity)",
+        "build_model(task.model)",
+        "tests/probe/test_inputs.py",
+    ),
+    Fault(
+        "a probe takes less noise than the budget asks for",
+        "probe/inputs.py",
+        "    check_affordable([chosen])\n",
+        "",
+        "tests/probe/test_inputs.py",
     ),
 ]
