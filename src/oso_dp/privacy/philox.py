@@ -1,14 +1,16 @@
-"""Seeded noise on an accelerator: Philox 4x32-10 (Salmon et al. 2011) in tensor operations.
+"""Seeded noise on an accelerator: Philox 4x32-10 (Salmon et al. 2011).
 
 It is counter-based: 128 bits of the identity's hash say whose stream it is (64 are the key, 64
 stand in the counter), the counter's second word holds the step and its first the place within the
-step, so that all numbers come at once. The integers are the same on any device; they are other
-numbers than the host's, so that a run's realisation depends on the kind of device.
+step, so that all numbers come at once. The integers are the same on any device, and so is how they
+become numbers; they are other numbers than the host's, so that a run's realisation depends on the
+kind of device. On CUDA one kernel does what elsewhere takes 150 tensor operations.
 """
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -37,10 +39,18 @@ def pairs(
     identity = [[int.from_bytes(d[i : i + 4], "little") for i in (0, 4, 8, 12)] for d in digests]
     key0, key1, high0, high1 = torch.tensor(identity, device=device).T[..., None]
     places = torch.arange(-(-count // 2), device=device)[None]
-    w = philox((places, torch.full_like(places, step), high0, high1), (key0, key1))
-    return tuple(  # type: ignore[return-value]
-        ((w[i] >> 5) * 2**26 + (w[i + 1] >> 6)).double() for i in (0, 2)
-    )
+    counter = (places, torch.full_like(places, step), high0, high1)
+    of_words = _kernel() if device.type == "cuda" else whole_numbers
+    first, second = of_words(*counter, key0, key1)
+    return first.double(), second.double()
+
+
+def whole_numbers(
+    c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor, k0: Tensor, k1: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Two whole numbers of 53 bits, int64, from the words of a counter and a key."""
+    w = philox((c0, c1, c2, c3), (k0, k1))
+    return (w[0] >> 5) * 2**26 + (w[1] >> 6), (w[2] >> 5) * 2**26 + (w[3] >> 6)
 
 
 def philox(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -58,3 +68,30 @@ def philox(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, ..
         )
         k0, k1 = k0 + _WEYL[0] & _WORD, k1 + _WEYL[1] & _WORD
     return c0, c1, c2, c3
+
+
+# The same as `whole_numbers`, of one place, for the compiler that CUDA brings along.
+KERNEL = f"""
+template <typename T>
+void whole_numbers(T i0, T i1, T i2, T i3, T j0, T j1, T& first, T& second) {{
+    unsigned int c0 = i0, c1 = i1, c2 = i2, c3 = i3, k0 = j0, k1 = j1;
+    for (int round = 0; round < {_ROUNDS}; ++round) {{
+        unsigned long long left = {_MULTIPLIERS[0]}ull * c0, right = {_MULTIPLIERS[1]}ull * c2;
+        c0 = (unsigned int)(right >> 32) ^ c1 ^ k0;
+        c1 = (unsigned int)right;
+        c2 = (unsigned int)(left >> 32) ^ c3 ^ k1;
+        c3 = (unsigned int)left;
+        k0 += {_WEYL[0]}u;
+        k1 += {_WEYL[1]}u;
+    }}
+    first = (T)(((unsigned long long)(c0 >> 5) << 26) + (c1 >> 6));
+    second = (T)(((unsigned long long)(c2 >> 5) << 26) + (c3 >> 6));
+}}
+"""
+
+
+@cache
+def _kernel() -> Callable[..., tuple[Tensor, Tensor]]:
+    from torch.cuda.jiterator import _create_multi_output_jit_fn
+
+    return _create_multi_output_jit_fn(KERNEL, num_outputs=2)
