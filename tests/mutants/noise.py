@@ -133,6 +133,15 @@ NOISE = [
         "(math.pi * 2.0**-53)",
         P + "test_philox.py",
     ),
+    *(
+        Fault(f"CUDA's kernel {says}", "privacy/philox.py", old, new, P + "test_philox.py")
+        for says, old, new in (
+            ("knows no step", "c1 = i1, c2 = i2", "c1 = 0, c2 = i2"),
+            ("has a key of 32 bits", "k1 = j1;", "k1 = 0;"),
+            ("never moves its key on", "k1 += {_WEYL[1]}u;", ""),
+            ("gives the second number what the first has", "(c2 >> 5) << 26", "(c0 >> 5) << 26"),
+        )
+    ),
     in_mechanism(
         "the groups of a step share their noise",
         'purpose = f"noise/{query.name}/',

@@ -1,11 +1,16 @@
 """The accelerator's streams: the published generator, and nobody's numbers twice."""
 
+import ctypes
 import math
+import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
 import scipy.stats
 import torch
+from torch.cuda.jiterator import _CodeParser
 
 from oso_dp.privacy import philox
 
@@ -97,3 +102,54 @@ def test_all_of_the_hash_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(philox.hashlib, "sha256", Digest)
     drawn = philox.normals(["0", "1", "2", "3"], "x", 1, 4, CPU)
     assert len(drawn.unique()) == 16
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory):
+    """What CUDA is given to compile, by the host's compiler: words, int64 [n, 6], to [n, 2]."""
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler is here to read CUDA's kernel")
+    folder = tmp_path_factory.mktemp("kernel")
+    (folder / "kernel.cpp").write_text(philox.KERNEL + ENTRY)
+    library = folder / "kernel.so"
+    options = ["-O1", "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library)]
+    subprocess.run([compiler, *options, str(folder / "kernel.cpp")], check=True, timeout=120)
+    entry = ctypes.CDLL(str(library)).of_all
+
+    def found(words: torch.Tensor) -> torch.Tensor:
+        numbers = torch.empty(len(words), 2, dtype=torch.int64)
+        places = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (words, numbers))
+        entry(ctypes.c_longlong(len(words)), *places)
+        return numbers
+
+    return found
+
+
+ENTRY = """
+extern "C" void of_all(long long count, const long long* words, long long* numbers) {
+    for (; count--; words += 6, numbers += 2)
+        whole_numbers<long long>(
+            words[0], words[1], words[2], words[3], words[4], words[5], numbers[0], numbers[1]);
+}
+"""
+
+
+def test_cudas_kernel_gives_the_same_integers(kernel) -> None:
+    """Of 200,000 counters and keys, the smallest and the largest words among them."""
+    torch.manual_seed(0)
+    words = torch.randint(0, 2**32, (200_000, 6))
+    ends = torch.cartesian_prod(*[torch.tensor([0, 2**32 - 1])] * 6)
+    words = torch.cat([words, ends]).contiguous()
+    expected = torch.stack(philox.whole_numbers(*words.T), dim=1)
+    assert torch.equal(kernel(words), expected)
+
+
+def test_cudas_kernel_is_one_that_torch_can_read() -> None:
+    """One template, whose last function takes six numbers and gives two by reference."""
+    parsed = _CodeParser(philox.KERNEL)
+    assert parsed.function_name == "whole_numbers"
+    assert parsed.template_params == "<typename T>"
+    assert (
+        re.findall(r"T(&?) \w+", parsed.function_params.partition(")")[0]) == [""] * 6 + ["&"] * 2
+    )
