@@ -112,3 +112,17 @@ def test_of_many_searches_of_one_cell_each_has_its_account(many: int) -> None:
         require_within(found)
     alike = pd.concat(searches[:-1], ignore_index=True)
     require_within(account(alike.assign(run_id=alike.index.astype(str))))
+
+
+@pytest.mark.parametrize("doubled", ["batch_size", "epochs"])
+def test_a_row_is_as_long_and_of_such_batches_as_was_planned(doubled: str, plan_and_rows) -> None:
+    """Whatever its own ledger says: what the grid costs is that of the planned runs."""
+    plan, rows = plan_and_rows
+    other = int(rows.loc[0, doubled]) * 2
+    steps = int(rows.loc[0, "steps"])
+    steps = steps * 2 if doubled == "epochs" else steps // 2
+    rows.loc[0, [doubled, "steps"]] = [other, steps]
+    rate = rows.loc[0, "batch_size"] / rows.loc[0, "examples"]
+    rows.loc[0, "ledger"] = ledger(rows.loc[0, "noise_multiplier"], steps, rate)
+    with pytest.raises(OsoError, match=rf"run .*: {doubled} is {other}, in the plan"):
+        account(rows, plan)

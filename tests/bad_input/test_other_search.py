@@ -120,3 +120,35 @@ def test_points_in_another_precision_are_no_points_of_this_search(place) -> None
     refuse_other_search(place / "store", cohorts(other))
     with pytest.raises(OsoError, match="2 points of another search"):
         refuse_other_search(place / "store", cohorts(study(OTHER)))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_every_cohort_is_looked_for_whatever_comes_before_it(order: int, place) -> None:
+    """Guesses, of which there may be any number, or a search that the store has nothing of."""
+    (searched,) = [cohort for cohort in cohorts(study(OTHER)) if cohort.private]
+    for others in (
+        study(OTHER + "selection: single\n"),
+        study(OTHER.replace("epsilons: [3]", "epsilons: [9]")),
+    ):
+        before = [cohort for cohort in cohorts(others) if cohort.private]
+        refuse_other_search(place / "store", before)
+        with pytest.raises(OsoError, match=f"2 points of another search of {COHORT}"):
+            refuse_other_search(place / "store", [*before, searched][::order])
+
+
+def test_every_file_of_a_cohorts_name_is_read(place) -> None:
+    """A search in another precision has a file of its own, before this one's or behind it."""
+    searches = {}
+    for precision in ("float32", "bfloat16"):
+        both = [study(text).model_dump() for text in (STUDY, OTHER)]
+        for given in both:
+            given["datasets"]["glyphs"]["precision"] = precision
+        mine, other = (parse_config(given, "x") for given in both)
+        for kind, rows in rows_of(make_plan(mine)).items():
+            write(place / precision, kind, rows)
+        searches[precision] = cohorts(other)
+    collect([place / precision for precision in searches], place / "all")
+    assert len(list((place / "all/runs.parquet").glob(f"{COHORT}.*"))) == len(searches)
+    for others in searches.values():
+        with pytest.raises(OsoError, match=f"2 points of another search of {COHORT}"):
+            refuse_other_search(place / "all", [one for one in others if one.private])

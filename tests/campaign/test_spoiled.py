@@ -2,9 +2,11 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
+from oso_dp.campaign.order import all_work
 from oso_dp.campaign.parts import Parts
 from oso_dp.errors import OsoError
 from oso_dp.results.read import read_results
@@ -113,3 +115,21 @@ def test_a_part_that_others_spoiled_is_named_and_stays(campaign, machine, tmp_pa
     with pytest.raises(OsoError, match=f"{part.name}/runs.parquet: not a readable Parquet file"):
         Parts(out)
     assert len(list(out.glob("[!.]*"))) == 16
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_plan_that_asks_for_too_little_noise_is_not_trained(
+    place, campaign, machine, plan
+) -> None:
+    """Whoever wrote it so: its runs would cost more than the budget that their rows claim."""
+    works = [work for work in all_work([plan]) if work.cohort.private]
+    made = campaign(everything=works)
+    made.run()
+    trained = len(machine.trained)
+    assert trained == sum(len(work.cohort.runs) for work in works)
+    few = replace(works[place].cohort, noise_multiplier=0.3)
+    spoiled = [replace(work, cohort=few) if i == place else work for i, work in enumerate(works)]
+    made.parts.done.difference_update(run.run_id for run in few.runs)
+    with pytest.raises(OsoError, match=f"{few.name}: noise_multiplier"):
+        campaign(everything=spoiled, parts=made.parts).run()
+    assert len(machine.trained) == trained

@@ -4,8 +4,12 @@ import stat
 
 import pandas as pd
 import pytest
+from tests.planned_rows import rows_of
 
+from oso_dp.results.collect import collect
 from oso_dp.results.read import read_results
+from oso_dp.results.write import write_table
+from oso_dp.study.plan import read_plan
 
 STUDY = """\
 name: own
@@ -152,3 +156,18 @@ def test_probes_look_at_public_data_only(oso, place) -> None:
         refused(
             oso(command, "--plan", "plan.json", *where), "patients is not public, and this looks"
         )
+
+
+def test_nothing_is_trained_where_another_study_of_the_data_lies(oso, place) -> None:
+    """The plan was made before: what the other one has cost since is in no noise of this one."""
+    planned(oso)
+    (place / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0, 1, 2]"))
+    assert oso("plan", "--config", "study.yaml", "--output", "other.json")[0] == 0
+    for kind, rows in rows_of(read_plan(place / "plan.json")).items():
+        write_table(place / "part" / f"{kind}.parquet", kind, rows)
+    collect([place / "part"], place / "store")
+    cohort = "patients.online.k2.eps8"
+    where = ("--cohort", cohort, "--data", "no.npz", "--output", "new", "--store", "store")
+    refused(oso("train", "--plan", "other.json", *where), "holds 12 runs on patients that are not")
+    refused(oso("train", "--plan", "plan.json", *where), "no.npz")  # it came as far as the data
+    assert not (place / "new/runs.parquet").exists()

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from tests.planned_rows import run_row
 
+from oso_dp.results.write import write_table
 from oso_dp.study.plan import Plan, read_plan, write_plan
 
 NAME = "glyphs.online.k2.eps3"
@@ -78,3 +80,26 @@ def test_every_grid_is_checked_thrice_where_that_is_asked_for(oso, collected, mo
     assert oso("account", "store")[0] == 0
     assert oso("account", "store", "--cross-check-all")[0] == 0
     assert asked == [False, True]
+
+
+def test_a_part_with_another_shards_runs_is_not_written_over(oso, portions) -> None:
+    """They are in no store yet; those of the shard itself are made anew."""
+    plan, asked = portions
+    cohort = plan.cohort(NAME)
+    for shard, run in enumerate(cohort.runs):
+        write_table(Path(f"part{shard}/runs.parquet"), "runs", [run_row(cohort, run)])
+        assert train(oso, shard)[0] == 0
+        assert asked.pop() == (NAME, [run.run_id])
+        other = cohort.runs[1 - shard]
+        write_table(Path(f"part{shard}/runs.parquet"), "runs", [run_row(cohort, other)])
+        status, _, error = train(oso, shard)
+        assert (status, asked) == (2, [])
+        assert f"holds 1 runs that this job does not train (the first is {other.run_id})" in error
+
+
+def test_a_store_whose_change_is_on_its_way_is_no_part(oso, portions) -> None:
+    """Of one that was killed before its tables came into their places."""
+    Path("part0/.pending").mkdir(parents=True)
+    status, _, error = train(oso, 0)
+    assert (status, portions[1]) == (2, [])
+    assert "--output part0: is a results store; name another folder" in error

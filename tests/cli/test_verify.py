@@ -1,6 +1,7 @@
 """`oso verify`: what was trained here comes out again; what was changed does not."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -147,3 +148,21 @@ def test_rows_that_came_out_otherwise_are_counted_whatever_is_wrong(
     assert status == 2
     assert error == f"oso: error: {wrong} of 2 rows came out otherwise than they are stored\n"
     assert "2 of 2 rows, drawn with seed 0:\n" in said
+
+
+def test_each_row_is_trained_on_its_own_data_set(oso, collected, monkeypatch) -> None:
+    """Also behind one of another data set, and before it comes again."""
+    names, seen = ["a", "b", "b", "a"], []
+
+    def train(results, order, arrays_of, *rest):
+        for name in names:
+            cohort = SimpleNamespace(data_file=f"{name}.npz", dataset=name, preparation={1: name})
+            seen.append(arrays_of(cohort))
+        return iter(())
+
+    for name in names:
+        Path(f"{name}.npz").touch()
+    monkeypatch.setattr(again, "verify", train)
+    monkeypatch.setattr("oso_dp.data.prepared.load_prepared", lambda *asked: asked)
+    assert oso("verify", "store", *ALL)[0] == 0
+    assert seen == [(Path(f"{name}.npz"), name, {1: name}) for name in names]

@@ -28,6 +28,7 @@ from overlooked_once_more_books import OVERLOOKED_ONCE_MORE_BOOKS
 from overlooked_once_more_guarantee import OVERLOOKED_ONCE_MORE_GUARANTEE
 from overlooked_once_more_numbers import OVERLOOKED_ONCE_MORE_NUMBERS
 from overlooked_pages import OVERLOOKED_PAGES
+from overlooked_store_further import OVERLOOKED_STORE_FURTHER
 from overlooked_study_anew import OVERLOOKED_STUDY_ANEW
 from overlooked_upper import OVERLOOKED_UPPER
 from overlooked_values import OVERLOOKED_VALUES
@@ -63,5 +64,6 @@ FAULTS = [
     *OVERLOOKED_GUARANTEE_ANEW,
     *OVERLOOKED_NUMBERS_ANEW,
     *OVERLOOKED_STUDY_ANEW,
+    *OVERLOOKED_STORE_FURTHER,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]

@@ -42,3 +42,11 @@ def test_the_second_run_has_its_data_sets_metric_too() -> None:
     said = of_both(metric="mse")
     assert said is not None
     assert said.startswith("run r2")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_order_of_a_runs_rows_hides_no_step(order: int) -> None:
+    """The latest step counts, wherever its row stands."""
+    rows = [evaluation_row("r2", 10), evaluation_row("r2", STEPS)][::order]
+    assert of_both(*rows) == f"run r2: evaluated at step {STEPS}, but it ended at {GONE}"
+    assert of_both(evaluation_row("r1", 20)) is None

@@ -95,3 +95,76 @@ def test_an_average_forgets_a_part_of_what_was(decay: float) -> None:
     said = complaint(pd.DataFrame([run_row("row", settings=json.dumps({"averaging": decay}))]))
     sound = type(decay) is float and 0 < decay < 1
     assert said is None if sound else "not what one trains by" in str(said)
+
+
+# What the settings of a row on data that are not public say, and what no such row may be.
+OWN = {"public": False, "budget_runs": 12, "data_version": "1", "randomness": "system"}
+UNFIT = {
+    "method": {"method": "no_dp", "epsilon": None, "delta": None},
+    "selection": {"selection": "random_stopping"},
+    "single": {"selection": "single"},
+    "scaled": {"selection": "linear_scaling"},
+    "seeded": {"settings": json.dumps({**OWN, "randomness": "seeded"})},
+    "unsaid": {"settings": json.dumps({k: OWN[k] for k in OWN if k != "randomness"})},
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_a_row_on_protected_data_is_looked_at_behind_others_that_are_right(case: str) -> None:
+    """One value differs: a method, a kind of search, or what its settings say of the noise."""
+    right = run_row("right", dataset="patients", settings=json.dumps(OWN))
+    assert complaint(pd.DataFrame([right])) is None
+    wrong = {**right, "run_id": "wrong", **UNFIT[case]}
+    said = complaint(pd.DataFrame([right, wrong]))
+    assert said is not None
+    assert said.startswith("run wrong: ")
+    assert said.endswith("but the data of patients are not declared public")
+
+
+def test_a_part_of_no_search_in_parts_is_named_behind_a_row_that_is_right() -> None:
+    """Both rows say the same in `settings`; only the first may."""
+    said = json.dumps({"part": "trial 1", "trial_shares": [0.1, 0.2], "grid_runs": 9})
+    rows = [run_row("right", settings=said, selection="linear_scaling")]
+    assert complaint(pd.DataFrame(rows)) is None
+    rows.append(run_row("wrong", settings=said))
+    assert complaint(pd.DataFrame(rows)) == (
+        "run wrong: settings: part: only where selection is linear_scaling"
+    )
+
+
+NEEDED = ("dataset", "method", "k", "seed", "learning_rate", "selection")
+NEEDED_COUNTS = ("examples", "batch_size", "epochs", "steps")
+
+
+@pytest.mark.parametrize("name", [*NEEDED, *NEEDED_COUNTS, "status"])
+def test_what_every_run_has_is_missing_in_none(name: str) -> None:
+    """A point without its learning rate, say, would be one point with all others like it."""
+    rows = pd.DataFrame([run_row("right"), run_row("wrong")]).astype(object)
+    rows.loc[1, name] = None
+    assert complaint(rows) == f"run wrong: {name} is missing"
+
+
+@pytest.mark.parametrize("beyond", [1, 2, 1000])
+def test_no_run_diverges_after_its_last_step(beyond: int) -> None:
+    for at in (1, STEPS, STEPS + beyond):
+        row = run_row("row", status="diverged", diverged_at=at)
+        said = complaint(pd.DataFrame([row]))
+        expected = f"run row: diverged_at {at}: must be 1 to {STEPS}"
+        assert said == (None if at <= STEPS else expected)
+
+
+@pytest.mark.parametrize("more", [-1, 1, STEPS])
+@pytest.mark.parametrize("status", ["finished", "diverged"])
+def test_a_ledger_has_as_many_steps_as_its_run(status: str, more: int) -> None:
+    """Of more steps, too: one of the two is another run's."""
+    made = STEPS if status == "finished" else 700
+    row = run_row("row", status=status, diverged_at=None if status == "finished" else made)
+    other = run_row("other", status="diverged", diverged_at=made + more)["ledger"]
+    said = complaint(pd.DataFrame([row | {"ledger": other}]))
+    assert said == f"run row: its ledger has {made + more} steps, the row {made}"
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", None, True])
+def test_a_learning_rate_falls_in_the_one_way_that_there_is(schedule: object) -> None:
+    said = complaint(pd.DataFrame([run_row("row", settings=json.dumps({"schedule": schedule}))]))
+    assert said is None if schedule == "linear" else "not what one trains by" in str(said)

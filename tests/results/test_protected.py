@@ -14,3 +14,10 @@ def test_of_several_studies_the_largest_number_counts(sizes) -> None:
     texts = [json.dumps({"budget_runs": size, "public": False}) for size in sizes]
     rows = pd.DataFrame({"dataset": ["patients", "patients", "glyphs"], "settings": [*texts, None]})
     assert shared_budgets(rows) == {"patients": 12}
+
+
+def test_two_data_sets_of_which_the_rows_say_the_same_share_no_budget() -> None:
+    """Each has its own: of neither it is forgotten that all its runs share one."""
+    text = json.dumps({"budget_runs": 12, "public": False, "data_version": "1"})
+    rows = pd.DataFrame({"dataset": ["patients", "pupils", "patients"], "settings": [text] * 3})
+    assert shared_budgets(rows) == {"patients": 12, "pupils": 12}

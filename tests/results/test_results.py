@@ -309,3 +309,34 @@ def test_two_rows_of_one_run_that_differ_are_never_merged(column: str, tmp_path)
     write_table(tmp_path / "b/evaluations.parquet", "evaluations", [evaluation_row("r1", steps)])
     with pytest.raises(OsoError, match="run r1 was measured twice"):
         collect([tmp_path / "a", tmp_path / "b"], tmp_path / "store")
+
+
+MEASURED = {"loss": 0.31, "threshold": 0.2, "learning_rate": 0.9, "fraction_clipped": 0.5}
+
+
+@pytest.mark.parametrize("column", MEASURED)
+def test_evaluations_that_differ_beside_their_value_are_never_merged(column: str, tmp_path) -> None:
+    """One run has one course: which of two is shown is for nobody to choose."""
+    for name, change in (("a", {}), ("b", {column: MEASURED[column]})):
+        part(tmp_path / name, "r1")
+        write_table(
+            tmp_path / name / "evaluations.parquet",
+            "evaluations",
+            [evaluation_row("r1", 50), evaluation_row("r1") | change],
+        )
+    collect([tmp_path / "a"], tmp_path / "store")
+    with pytest.raises(OsoError, match="run r1 was measured twice"):
+        collect([tmp_path / "b"], tmp_path / "store")
+
+
+def test_what_a_stored_run_says_of_itself_stays_when_it_comes_again(tmp_path) -> None:
+    """Its evaluations are those of the first time, so machine, code and seconds are, too."""
+    store, where = tmp_path / "store", ["device", "code_hash", "wall_seconds"]
+    first = dict(zip(where, ["first", "a", 5.0], strict=True))
+    later = dict(zip(where, ["later", "b", 9.0], strict=True))
+    collect([part(tmp_path / "a", "r1", **first)], store)
+    more = part(tmp_path / "c", "r2", seed=1, **later)  # the same cohort's file is written anew
+    collect([part(tmp_path / "b", "r1", **later), more], store)
+    runs = read_results(store).runs.set_index("run_id")[where]
+    assert runs.loc["r1"].to_dict() == first
+    assert runs.loc["r2"].to_dict() == later

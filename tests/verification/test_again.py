@@ -9,10 +9,11 @@ import torch
 from tests.planned_rows import rows_of
 from tests.study.test_own_data import planned as own_study
 
+from oso_dp.errors import OsoError
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.plan import Plan, make_plan
 from oso_dp.verification import again
-from oso_dp.verification.again import repeatable
+from oso_dp.verification.again import of_datasets, repeatable
 
 
 def planned(repo: Path, randomness: str) -> Plan:
@@ -80,3 +81,13 @@ def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, m
     now[0] = 0.0
     alone = again.verify(results, order[3:], lambda cohort: None, 0.0, lambda: now[0])
     assert [one.seconds for one, _ in alone] == [900.0]
+
+
+@pytest.mark.parametrize("names", [[], ["a"], ["b"], ["a", "b"], ["c", "a"], ["b", "b"]])
+def test_rows_of_every_data_set_that_is_named_are_taken(names: list[str]) -> None:
+    """Without a name, of all; in the order in which they were given."""
+    stored = [SimpleNamespace(cohort=SimpleNamespace(dataset=name)) for name in "abcab"]
+    found = of_datasets(stored, names)
+    assert found == [one for one in stored if one.cohort.dataset in (names or "abc")]
+    with pytest.raises(OsoError, match=r"--dataset d: no stored run of it .* allowed are a, b, c"):
+        of_datasets(stored, [*names, "d"])

@@ -1,0 +1,41 @@
+"""Data that are not public are spent by whoever trained on them, of each data set and file."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from oso_dp.errors import OsoError
+from oso_dp.results.collect import collect
+from oso_dp.results.spent import refuse_spent
+
+from .conftest import part
+
+
+def planned(dataset: str, *run_ids: str, public: bool = False) -> SimpleNamespace:
+    """A cohort, as far as its name and its runs go."""
+    runs = [SimpleNamespace(run_id=run_id) for run_id in run_ids]
+    return SimpleNamespace(dataset=dataset, public=public, runs=runs)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
+    """The store may hold runs of the second one alone."""
+    store = part(tmp_path / "store", "known", dataset="pupils")
+    cohorts = [planned("patients", "a"), planned("pupils", "known"), planned("pupils", "b")]
+    refuse_spent(store, cohorts[::order])
+    cohorts[1] = planned("pupils", "new")
+    with pytest.raises(OsoError, match="holds 1 runs on pupils that are not of this study"):
+        refuse_spent(store, cohorts[::order])
+    refuse_spent(store, [planned("pupils", "new", public=True), cohorts[0]])
+
+
+def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
+    """A store has one for each cohort: wherever another study's run stands, it was made."""
+    sizes = (2, 5, 7, 9)
+    parts = [part(tmp_path / f"{k}", f"run{k}", dataset="patients", k=k) for k in sizes]
+    collect(parts, tmp_path / "store")
+    for k in sizes:
+        mine = [planned("patients", f"run{other}") for other in sizes if other != k]
+        with pytest.raises(OsoError, match="holds 1 runs on patients"):
+            refuse_spent(tmp_path / "store", mine)
+    refuse_spent(tmp_path / "store", [planned("patients", *(f"run{k}" for k in sizes))])
