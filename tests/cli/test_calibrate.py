@@ -224,3 +224,16 @@ def test_a_run_of_some_epochs_has_its_steps_rounded_up(oso, epochs, steps) -> No
     assert found["steps"] == steps
     one_more = price(oso, "--epsilon", 3, *MNIST, "--epochs", epochs + 1)
     assert one_more["noise_multiplier"] > found["noise_multiplier"]
+
+
+@pytest.mark.parametrize("shape", ["geometric", "0.5"])
+def test_guesses_have_no_distribution_of_their_number(oso, repo, tmp_path, shape: str) -> None:
+    study = tmp_path / "guesses.yaml"
+    study.write_text((repo / "config/smoke.yaml").read_text() + "selection: single\n")
+    status, output, error = oso("budget", "--config", study, "--shape", shape)
+    assert (status, output) == (2, "")
+    assert error.startswith("oso: error: --shape: needs --selection random-stopping, or a study")
+    (alone,) = price(oso, "--config", study)
+    (searched,) = price(oso, "--config", study, "--selection", "composition")
+    assert (alone["runs"], searched["runs"]) == (1, 2)
+    assert searched["noise_multiplier"] > 1.1 * alone["noise_multiplier"]

@@ -86,3 +86,26 @@ def test_every_grid_is_priced_by_the_accountant_that_is_asked(
     grids = calibrated_grids(parse_config(base | study, "x"), accountant)
     assert len(grids) == 4 * (3 if way == "linear_scaling" else 1)
     assert set(asked) == {accountant}
+
+
+WAYS = ("composition", "random_stopping", "single", "linear_scaling")
+
+
+@pytest.mark.parametrize("asked", WAYS)
+@pytest.mark.parametrize("own", WAYS)
+def test_a_study_in_another_way_has_the_prices_of_one_of_that_way(own, asked) -> None:
+    """Of a study of guesses, too: what is composed there is each whole grid, not one guess."""
+    section = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}
+    study = {
+        **{"name": "test", "datasets": {"glyphs": section}, "seeds": [0], "batch_size": 6000},
+        **{"methods": {"online": {}, "fixed_threshold": {}}, "granularities": [3], "epochs": 5},
+    }
+    priced, expected = (
+        [
+            (grid.cohort.method, grid.cohort.part, grid.cohort.paid_runs, grid.noise_multiplier)
+            for grid in calibrated_grids(parse_config({**study, "selection": way}, "x"), **how)
+        ]
+        for way, how in ((own, {"tuning_accounting": asked}), (asked, {}))
+    )
+    assert priced == expected
+    assert {runs for _, _, runs, _ in priced} == ({1} if asked == "single" else {3, 9})

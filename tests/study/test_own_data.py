@@ -247,3 +247,26 @@ def test_a_public_data_set_beside_them_hides_nothing(offer, place: int) -> None:
         every = [*wrong[:place], free, *wrong[place:]]
         with pytest.raises(OsoError, match=message):
             check_one_budget(every)
+
+
+@pytest.mark.parametrize("change", [{"seeds": [0, 1, 2]}, {"granularities": [2, 3]}])
+def test_runs_that_share_their_epsilon_with_more_are_other_runs(offer, change) -> None:
+    """Their noise is another: neither study's rows are the other's."""
+    offer()
+    before, changed = (
+        cohorts(parse_config({**deepcopy(STUDY), **more}, "x")) for more in ({}, change)
+    )
+    points = {(run.point, run.seed) for cohort in before for run in cohort.runs}
+    same = [run for cohort in changed for run in cohort.runs if (run.point, run.seed) in points]
+    assert len(same) >= RUNS
+    ids = {run.run_id for cohort in before for run in cohort.runs}
+    assert ids.isdisjoint(run.run_id for cohort in changed for run in cohort.runs)
+
+
+def test_values_too_close_for_their_names_are_refused_of_protected_data_too(offer) -> None:
+    """Or one of two such runs would be left out, and the grid be smaller than it says."""
+    offer()
+    close = {"methods": {"online": {}}, "grid": {"log10_learning_rate": [0, 1e-4]}}
+    for ks in ([1000], [2, 1000]):
+        with pytest.raises(OsoError, match="granularities 1000: too many values"):
+            cohorts(parse_config({**STUDY, **close, "granularities": ks}, "x"))

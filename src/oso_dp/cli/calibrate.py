@@ -7,7 +7,7 @@ import typer
 
 from oso_dp.accounting.said import noise_text
 from oso_dp.accounting.trial_shares import FINAL
-from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING
+from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING
 from oso_dp.cli import search_options as options
 from oso_dp.cli.search_options import Accountant
 from oso_dp.errors import OsoError
@@ -78,7 +78,7 @@ def _study(
 
     study, entries, deltas = load_config(config), [], {}
     way = tuning_accounting or study.tuning_accounting
-    if shape is not None and way in (COMPOSITION, LINEAR_SCALING):
+    if shape is not None and way != RANDOM_STOPPING:
         raise OsoError("--shape: needs --selection random-stopping, or a study of that selection")
     if trial_shares is not None and way != LINEAR_SCALING:
         raise OsoError(

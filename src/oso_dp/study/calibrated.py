@@ -6,7 +6,7 @@ from functools import cache
 
 from oso_dp.accounting.scaled_search import ScaledSearch
 from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING
+from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING, SINGLE
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Cohort
@@ -39,7 +39,7 @@ def calibrated_grids(
     so, or what the study cannot do in that way.
     """
     way = tuning_accounting or config.tuning_accounting
-    if LINEAR_SCALING in (way, config.tuning_accounting):
+    if {LINEAR_SCALING, SINGLE} & {way, config.tuning_accounting}:
         config = _accounted(config, way, trial_shares or config.trial_shares)
     if shape is None:
         shape = SHAPES[config.stopping_shape]

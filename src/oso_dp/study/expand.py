@@ -26,14 +26,13 @@ def cohorts(config: StudyConfig) -> list[Cohort]:
     every = [cohort for cohort in _all_cohorts(config) if cohort.runs]
     if config.points == "paper_best":
         _refuse_what_is_left_out(config, every)
-    every = with_one_budget(every, map(config.info, config.datasets))
     for cohort in every:
         if len({run.run_id for run in cohort.runs}) != len(cohort.runs):
             raise OsoError(
                 f"granularities {cohort.k}: too many values for the ranges of `grid`; "
                 f"{cohort.name} would run one point twice"
             )
-    return every
+    return with_one_budget(every, map(config.info, config.datasets))
 
 
 def _refuse_what_is_left_out(config: StudyConfig, every: Sequence[Cohort]) -> None:
