@@ -170,3 +170,11 @@ def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant
     one = search(5, steps=STEPS + 1)  # which no other test asks about
     nu = one.noise_multiplier(9.0, DELTA, accountant)
     assert one.epsilon(nu, DELTA, accountant) == pytest.approx(9.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "runs", "shares"), CASES)
+def test_the_way_back_from_every_search(epsilon, runs, shares) -> None:
+    """Also where the trials have most of it, so that the final run alone costs far less."""
+    one = ScaledSearch(PoissonSampling(1.0), 5, runs, shares)  # all in each batch: soon priced
+    nu = one.noise_multiplier(epsilon, DELTA)
+    assert one.epsilon(nu, DELTA) == pytest.approx(epsilon, rel=1e-6)

@@ -250,3 +250,11 @@ def test_settings_say_how_many_runs_share_the_budget(base, k: int) -> None:
     for cohort in cohorts(parse_config({**base, "granularities": [k]}, "x")):
         size = k if cohort.method == "online" else k * k
         assert json.loads(cohort.settings)["grid_runs"] == cohort.grid_runs == size
+
+
+@pytest.mark.parametrize("more", [1e-7, 1e-9, 1e-11, 1e-13])
+def test_budgets_that_differ_in_their_last_digits_are_two_cohorts(base, more: float) -> None:
+    """Noise is looked up by names: one of the two would have the other's."""
+    base["datasets"]["mnist"]["epsilons"] = [1.0, 1.0 + more]
+    names = [cohort.name for cohort in cohorts(parse_config(base, "x"))]
+    assert len(set(names)) == len(names)

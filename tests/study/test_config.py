@@ -240,3 +240,18 @@ def test_numbers_as_yaml_writes_them(base) -> None:
 def test_a_configuration_survives_its_json(base) -> None:
     config = parse_config(base, "x")
     assert StudyConfig(**json.loads(config.model_dump_json())) == config
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("seeds", [0, 0]),
+        ("seeds", [3, 1, 3]),
+        ("granularities", [9, 5, 9]),
+        ("grid", {"quantiles": [0.5, 0.1, 0.5]}),
+    ],
+)
+def test_what_stands_twice_is_refused(base, key, values) -> None:
+    """The same run would be planned, and be paid for, twice."""
+    with pytest.raises(OsoError, match=rf"^x: {key}.*: each value may stand there once"):
+        parse_config({**base, key: values}, "x")

@@ -59,3 +59,27 @@ def test_the_papers_best_points_lie_on_its_grids() -> None:
 def test_one_value_is_the_middle_of_whatever_range(ends) -> None:
     (value,) = log_uniform(*ends, 1)
     assert math.log10(value) == pytest.approx(sum(ends) / 2, abs=1e-5)
+
+
+RANGES = [(-2.5, 1.5), (-3.0, -1.0), (0.25, 3.0)]
+
+
+@pytest.mark.parametrize("thresholds", [(-2.0, 2.0), (-1.0, 0.5), (1.0, 4.0)])
+@pytest.mark.parametrize("rates", RANGES)
+@pytest.mark.parametrize("k", [2, 3, 7])
+def test_each_axis_runs_from_end_to_end_of_its_own_range(k, rates, thresholds) -> None:
+    """Of a study's ranges, not of the paper's."""
+    grid = GridSection(log10_learning_rate=rates, log10_threshold=thresholds)
+    points = candidates(("learning_rate", "threshold"), grid, k)
+    assert len(points) == k * k
+    for axis, (low, high) in (("learning_rate", rates), ("threshold", thresholds)):
+        values = sorted({point[axis] for point in points})
+        expected = [10 ** (low + i * (high - low) / (k - 1)) for i in range(k)]
+        assert values == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("many", [1, 4, 5, 6, 9])
+def test_every_quantile_of_a_study_is_on_its_grid(many: int) -> None:
+    quantiles = [round(0.05 + 0.1 * i, 2) for i in range(many)]
+    points = candidates(("learning_rate", "quantile"), GridSection(quantiles=quantiles), 3)
+    assert [point["quantile"] for point in points] == 3 * quantiles

@@ -91,3 +91,14 @@ def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
     assert (build / "published.txt").exists()
     begin(build, store, TABLES, locks, ["snakemake"], page)
     assert not (build / "published.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["mine2", "mine_again", "mine.old", "not/mine2"])
+def test_the_locks_of_a_study_whose_name_begins_alike_stay(study, name: str) -> None:
+    """Its snakemake is at work, and would not be alone any more."""
+    build, store, locks = study
+    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    other = locks / "0.output.lock"
+    other.write_text(f"{build.parent / name}/plan.json\n")
+    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    assert other.exists()

@@ -1,0 +1,81 @@
+"""What holds for a cohort's first run, and the first cohort, holds for each of them."""
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oso_dp.errors import OsoError
+from oso_dp.study.affordable import check_affordable
+from oso_dp.study.config import parse_config
+from oso_dp.study.expand import cohorts
+from oso_dp.study.plan import Plan, make_plan, plan_of, read_plan, write_plan
+from oso_dp.training.job import task_of
+
+STUDY: dict[str, Any] = {
+    "name": "test",
+    "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
+    "methods": {"online": {}, "fixed_threshold": {}},
+    "granularities": [2],
+    "seeds": [0, 1],
+    "batch_size": 6000,  # everybody in each batch: priced in no time
+    "epochs": 5,
+}
+
+
+def plan_with(**changes: Any) -> Plan:
+    return plan_of(parse_config({**STUDY, **changes}, "x"), defaultdict(lambda: 9.0))
+
+
+@pytest.mark.parametrize("ks", [[2, 1000], [1000, 2], [2, 3, 1000]])
+def test_values_too_close_for_their_names_are_refused_in_whichever_cohort(ks) -> None:
+    """Two runs of one identity would share their noise."""
+    grid = {"log10_learning_rate": [0, 1e-4]}
+    config = {**STUDY, "methods": {"online": {}}, "granularities": ks, "grid": grid}
+    assert cohorts(parse_config({**config, "granularities": [2, 3]}, "x"))
+    with pytest.raises(OsoError, match="granularities 1000: too many values"):
+        cohorts(parse_config(config, "x"))
+
+
+@pytest.mark.parametrize("seeds", [[5, 2], [2, 0, 1], [2**63 - 1, 7, 0]])
+def test_runs_keep_the_order_of_a_studys_seeds(seeds, tmp_path) -> None:
+    """What was half done is gone on with by its place."""
+    plan = plan_with(seeds=seeds)
+    for cohort in plan.cohorts:
+        assert cohort.seeds == seeds
+        assert [run.seed for run in cohort.runs] == seeds * len(cohort.points)
+        assert cohort.with_runs(cohort.points, cohort.seeds) == cohort
+    write_plan(plan, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.25, 0.9])
+def test_a_momentum_arrives_in_the_training(momentum: float) -> None:
+    """Of none, too: it is not the usual one."""
+    for cohort in plan_with(momentum=momentum).cohorts:
+        assert cohort.momentum == momentum
+        assert cohort.trained_by().momentum == momentum
+        assert task_of(cohort).method.momentum == momentum
+
+
+@pytest.mark.parametrize("batch_size", [100, 512, 6000])
+def test_the_noise_of_a_count_is_that_of_the_studys_own_batches(batch_size: int) -> None:
+    """In parts of the expected batch, of a count to which nobody adds more than a half."""
+    settings = {"fixed_quantile": {"count_noise": 0.25}}
+    for cohort in plan_with(methods=settings, batch_size=batch_size).cohorts:
+        assert cohort.query_noise_multiplier == pytest.approx(2 * 0.25 * batch_size)
+        nu, batch = cohort.noise_multiplier, cohort.batch_size
+        split = cohort.trained_by().split_noise(nu, batch)
+        assert cohort.query_noise_multiplier == split[1]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_some_runs_of_a_scaled_search_have_the_price_of_all(size: int) -> None:
+    """Of a shard of it, or what is left of it to train."""
+    config = parse_config({**STUDY, "selection": "linear_scaling"}, "x")
+    for cohort in make_plan(config).cohorts:
+        some = replace(cohort, runs=cohort.runs[:size])
+        check_affordable([some])
+        with pytest.raises(OsoError, match="would cost epsilon"):
+            check_affordable([replace(some, noise_multiplier=0.999 * some.noise_multiplier)])
