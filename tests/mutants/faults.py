@@ -30,6 +30,7 @@ from overlooked_once_more_numbers import OVERLOOKED_ONCE_MORE_NUMBERS
 from overlooked_pages import OVERLOOKED_PAGES
 from overlooked_store_further import OVERLOOKED_STORE_FURTHER
 from overlooked_study_anew import OVERLOOKED_STUDY_ANEW
+from overlooked_study_further import OVERLOOKED_STUDY_FURTHER
 from overlooked_upper import OVERLOOKED_UPPER
 from overlooked_values import OVERLOOKED_VALUES
 from own_data import OWN_DATA
@@ -65,5 +66,6 @@ FAULTS = [
     *OVERLOOKED_NUMBERS_ANEW,
     *OVERLOOKED_STUDY_ANEW,
     *OVERLOOKED_STORE_FURTHER,
+    *OVERLOOKED_STUDY_FURTHER,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
 ]
