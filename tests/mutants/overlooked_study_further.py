@@ -8,7 +8,7 @@ from fault import Fault, T
 _SETS, _RUNS = "tests/study/test_several_data_sets.py", "tests/study/test_every_run.py"
 _GRID, _CONFIG = "tests/study/test_grid.py", "tests/study/test_config.py"
 _ROWS, _ENDS, _COMMIT = T + "test_rows.py", T + "test_course_ends.py", T + "test_commit.py"
-_CALIBRATED = "tests/study/test_calibrated.py"
+_CALIBRATED, _ODD = "tests/study/test_calibrated.py", "tests/study/test_odd_sizes.py"
 _FIRST = "next(iter(config.datasets.values()))"
 
 OVERLOOKED_STUDY_FURTHER = [
@@ -91,6 +91,20 @@ OVERLOOKED_STUDY_FURTHER = [
         _RUNS,
     ),
     Fault(
+        "before training, a search is priced without its last step",
+        "study/affordable.py",
+        "Search(sampling, cohort.steps,",
+        "Search(sampling, cohort.epochs * cohort.examples // cohort.batch_size,",
+        _ODD,
+    ),
+    Fault(
+        "a scaled search is priced without its last step",
+        "study/scaled.py",
+        "ScaledSearch(sampling, cohort.steps,",
+        "ScaledSearch(sampling, cohort.epochs * cohort.examples // cohort.batch_size,",
+        _ODD,
+    ),
+    Fault(
         "a study has five quantiles at most",
         "study/grid.py",
         '"quantile": list(grid.quantiles)',
@@ -124,13 +138,6 @@ OVERLOOKED_STUDY_FURTHER = [
         "eps{epsilon:.15g}",
         "eps{epsilon:.12g}",
         "tests/study/test_cohort.py",
-    ),
-    Fault(
-        "own data: how many runs share a budget is not part of a run's identity",
-        "study/identity.py",
-        'if name != "words"}',
-        'if name not in ("words", "budget_runs")}',
-        "tests/study/test_own_data.py",
     ),
     Fault(
         "own data: of two runs of one identity one is left out without a word",
