@@ -99,24 +99,10 @@ _BEFORE = [
         _SEARCH,
     ),
     Fault(
-        "of the files of one name the first one is read before training",
-        "results/read.py",
-        '[read_table(file, "runs") for file in files]',
-        '[read_table(file, "runs") for file in files[:1]]',
-        f"{_SEARCH} tests/results/test_spent.py",
-    ),
-    Fault(
         "own data: a job trains beside another study of them",
         "cli/train.py",
         "[one for one in planned.cohorts if one.dataset == chosen.dataset]",
         "[]",
-        "tests/cli/test_own_data.py",
-    ),
-    Fault(
-        "own data: a job takes its study's other cohorts for another study",
-        "cli/train.py",
-        "[one for one in planned.cohorts if one.dataset == chosen.dataset]",
-        "[chosen]",
         "tests/cli/test_own_data.py",
     ),
     Fault(
