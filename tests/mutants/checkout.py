@@ -38,7 +38,9 @@ class Checkout:
         for name in COPIED:
             source, target = REPO / name, self.folder / name
             if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+                # With its links: what is a link here is none of the tests' files there.
+                passed_over = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(source, target, symlinks=True, ignore=passed_over)
             else:
                 shutil.copy2(source, target)
         environment = {
