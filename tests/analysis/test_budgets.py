@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from oso_dp.analysis.budgets import grid_size, read_budget
+from oso_dp.analysis.budgets import grid_sizes, read_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan, write_plan
 
@@ -33,7 +33,7 @@ def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path, selection) -> None:
     for order in ((alone, searched), (searched, alone)):
         budget = read_budget(*order)
         assert budget["runs"].tolist() == [9]
-        assert grid_size("mnist", "online", 9, budget) == 9
+        assert grid_sizes(budget) == {("mnist", "online", 9): 9}
 
 
 @pytest.mark.parametrize("others", [["stopped"], ["stopped", "searched"], ["searched", "stopped"]])
@@ -73,7 +73,7 @@ def test_of_two_sizes_of_a_grid_the_larger_counts(tmp_path, turned) -> None:
     sizes = [(3.0, 9), (9.0, 12)]
     entries = [entry | {"epsilon": e, "runs": n} for e, n in sizes[:: -1 if turned else 1]]
     path.write_text(json.dumps(entries))
-    assert grid_size("mnist", "online", 9, read_budget(path)) == 12
+    assert grid_sizes(read_budget(path)) == {("mnist", "online", 9): 12}
 
 
 def test_random_stopping_tells_no_noise_of_a_grid_not_even_of_its_second_sum(tmp_path) -> None:

@@ -3,7 +3,6 @@
 import itertools
 import statistics
 
-import pandas as pd
 import pytest
 from tests.analysis.claimed import papers_point
 
@@ -74,5 +73,5 @@ def test_the_papers_point_is_within_two_per_cent(off: float, axis: str) -> None:
     """The paper prints three or four digits; a grid of one's own may have finer steps than that."""
     theirs = {"method": "fixed_threshold", "learning_rate": 0.01467, "threshold": 1.0}
     ran = theirs | {axis: theirs[axis] * (1 + off), "mean": 0.9, "std": 0.01, "seeds": 3}
-    found = cells._at_paper(pd.DataFrame([ran]), theirs, "accuracy")
+    found = cells._at_paper([ran], theirs, "accuracy")
     assert bool(found) == (abs(off) < 0.02)

@@ -18,8 +18,6 @@ import pandas as pd
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
 from oso_dp.files import check_name, parse_json
-from oso_dp.methods import method_names
-from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan, read_plan
 
 GRID = ("dataset", "method", "k", "epsilon")
@@ -109,13 +107,7 @@ def _optional(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def grid_size(dataset: str, method: str, k: int, budget: pd.DataFrame) -> int | None:
-    """N, the runs of the whole grid: from the budget, else by the paper's design, else None."""
-    known = budget[
-        (budget["dataset"] == dataset) & (budget["method"] == method) & (budget["k"] == k)
-    ]
-    if len(known):
-        return int(known["runs"].max())
-    if method in method_names():
-        return default_grid_size(method, int(k))
-    return None
+def grid_sizes(budget: pd.DataFrame) -> dict[tuple[str, str, int], int]:
+    """(data set, method, k) -> N, the runs of the whole grid, of those that the budget holds."""
+    greatest = budget.groupby(["dataset", "method", "k"])["runs"].max()
+    return greatest.astype(int).to_dict()

@@ -17,32 +17,31 @@ from oso_dp.paper.tables import SEEDS
 
 def judged_cells(study: Study, dataset: str, k: int) -> pd.DataFrame:
     """The cells of a data set at a k with their verdicts, columns `cells.COLUMNS`."""
-    judged = study.once("judged cells", lambda: _judged(cells(study)))
+    judged = study.once("judged cells", lambda: _by_setting(_judged(cells(study))))
     return judged.get((dataset, k), pd.DataFrame(columns=COLUMNS)).copy()
 
 
-def _judged(unjudged: dict[Setting, pd.DataFrame]) -> dict[Setting, pd.DataFrame]:
+def _by_setting(frame: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
+    groups = frame.groupby(["dataset", "k"])
+    return {(name, int(k)): mine.reset_index(drop=True) for (name, k), mine in groups}
+
+
+def _judged(frame: pd.DataFrame) -> pd.DataFrame:
     """All printed values that were run are judged together, whichever table they stand in."""
-    frames = {}
-    for setting, frame in unjudged.items():
-        pairs = [
-            _verdicts(row) if row["in_paper"] else (None, None) for row in frame.to_dict("records")
-        ]
-        both = pd.DataFrame(pairs, columns=["verdict", "point_verdict"], dtype=object)
-        frames[setting] = frame.assign(**{name: both[name].to_numpy() for name in both})
-    open_values = [
-        (setting, place, row)
-        for setting, frame in frames.items()
-        for place, row in zip(frame.index, frame.to_dict("records"), strict=True)
-        if row["verdict"] == verdicts.UNDECIDED
-    ]
-    together = verdicts.judge([_comparison(row) for _, _, row in open_values])
-    for (setting, place, row), verdict in zip(open_values, together, strict=True):
+    rows = frame.to_dict("records")
+    pairs = [_verdicts(row) if row["in_paper"] else (None, None) for row in rows]
+    values, halves = [value for value, _ in pairs], [math.nan] * len(rows)
+    places = [place for place, value in enumerate(values) if value == verdicts.UNDECIDED]
+    together = verdicts.judge([_comparison(rows[place]) for place in places])
+    for place, verdict in zip(places, together, strict=True):
+        row = rows[place]
         short = verdict == verdicts.WORSE and not says_how_good(row)
-        frames[setting].loc[place, "verdict"] = verdicts.UNDECIDED if short else verdict
+        values[place] = verdicts.UNDECIDED if short else verdict
         gap = verdicts.difference([(_comparison(row).ours, _comparison(row).theirs)])
-        frames[setting].loc[place, "difference_half"] = math.nan if gap is None else gap.half
-    return frames
+        halves[place] = math.nan if gap is None else gap.half
+    said = {"verdict": values, "point_verdict": [point for _, point in pairs]}
+    said_in_words = {name: np.array(texts, dtype=object) for name, texts in said.items()}
+    return frame.assign(difference_half=halves, **said_in_words)
 
 
 def says_how_good(row: Mapping) -> bool:

@@ -6,12 +6,12 @@ it, `cell_verdicts` adds.
 """
 
 import math
+from collections import defaultdict
+from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL, POINT
 from oso_dp.analysis.points import main_variants
 from oso_dp.analysis.study import Study
@@ -63,21 +63,25 @@ _COUNTS = [
 
 
 Setting = tuple[str, int]  # a data set and a k
+_ByCell = defaultdict[Setting, dict[tuple[float | None, str], dict]]  # by epsilon and method
 
 
-def cells(study: Study) -> dict[Setting, pd.DataFrame]:
-    """For each data set and k that the paper or the study has, a row per epsilon and method.
+def cells(study: Study) -> pd.DataFrame:
+    """A row per epsilon and method of each data set and k that the paper or the study has.
 
-    Columns `COLUMNS`. Holds every cell of the paper's table and every cell that was run; NoDP comes
-    last.
+    Columns `COLUMNS`. Holds every cell of the paper's tables and every cell that was run; of each
+    data set and k NoDP comes last.
     """
 
-    def compute() -> dict[Setting, pd.DataFrame]:
+    def compute() -> pd.DataFrame:
         asked = [(table.dataset, table.k) for table in paper_tables()]
-        return {
-            (dataset, k): _beside_the_papers(study, dataset, k)
-            for dataset, k in dict.fromkeys([*asked, *settings(study)])
-        }
+        sources = _sources(study)
+        rows = [
+            row
+            for setting in dict.fromkeys([*asked, *settings(study)])
+            for row in _beside_the_papers(study, sources, *setting)
+        ]
+        return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
 
     return study.once("cells", compute)
 
@@ -100,16 +104,41 @@ def settings(study: Study) -> list[Setting]:
     )
 
 
-def _beside_the_papers(study: Study, dataset: str, k: int) -> pd.DataFrame:
+@dataclass(frozen=True)
+class _Sources:
+    """What a row is made of: the paper's value, ours by each rule, and the points of each cell."""
+
+    theirs: _ByCell
+    best: _ByCell
+    last: _ByCell
+    cross: _ByCell
+    points: dict[int, list[dict]]  # of the cell's main setting, by its key `cell`
+    crossed: dict[int, list[dict]]
+
+
+def _sources(study: Study) -> _Sources:
+    theirs, best, last, cross = map(
+        _by_cell, (paper_results(), study.best, study.last, study.cross)
+    )
+    points = main_variants(study.points)
+    crossed = study.crossed_points
+    crossed = crossed[crossed["point"].isin(points["point"])]
+    return _Sources(theirs, best, last, cross, _points(points), _points(crossed))
+
+
+def _points(frame: pd.DataFrame) -> dict[int, list[dict]]:
+    by_cell = defaultdict(list)
+    for row in frame[["cell", *POINT, "mean", "std", "seeds"]].to_dict("records"):
+        by_cell[row["cell"]].append(row)
+    return by_cell
+
+
+def _beside_the_papers(study: Study, sources: _Sources, dataset: str, k: int) -> list[dict]:
     table = find_table(dataset, k)
-    paper = paper_results()
-    paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
-    best, last, cross = (_of(f, dataset, k) for f in (study.best, study.last, study.cross))
-    metrics = best["metric"].dropna().unique()
-    metric = table.metric if table else (metrics[0] if len(metrics) else "")
-    theirs_at, best_at, last_at, cross_at = map(_by_cell, (paper, best, last, cross))
-    points = main_variants(_of(study.points, dataset, k))
-    crossed = _of(study.crossed_points, dataset, k)
+    theirs_at, best_at = sources.theirs[dataset, k], sources.best[dataset, k]
+    last_at, cross_at = sources.last[dataset, k], sources.cross[dataset, k]
+    measured = (row["metric"] for row in best_at.values() if not pd.isna(row["metric"]))
+    metric = table.metric if table else next(measured, "")
     cells = set(theirs_at) | set(best_at)
     order = labels.method_order({method for _, method in cells})
     rows = []
@@ -123,7 +152,7 @@ def _beside_the_papers(study: Study, dataset: str, k: int) -> pd.DataFrame:
             "method": method,
             "metric": metric,
             "unit": labels.metric_unit(metric),
-            "grid_size": grid_size(dataset, method, k, study.budget),
+            "grid_size": study.grid_size(dataset, method, k),
             "in_paper": theirs is not None,
             "paper_diverged": False,
             "status": "not run",
@@ -137,13 +166,11 @@ def _beside_the_papers(study: Study, dataset: str, k: int) -> pd.DataFrame:
             row |= _by_other_rules(last_at[epsilon, method], cross_at[epsilon, method], metric)
             row["difference"] = row["mean"] - row.get("paper_mean", math.nan)
             if theirs is not None:
-                mine = points[points["cell"] == ours["cell"]]
-                row |= _at_paper(mine, theirs, metric)
-                at_crossed = crossed[crossed["point"].isin(mine["point"])]
-                crossed_at = _at_paper(at_crossed, theirs, metric)
+                row |= _at_paper(sources.points[ours["cell"]], theirs, metric)
+                crossed_at = _at_paper(sources.crossed[ours["cell"]], theirs, metric)
                 row |= {n.replace("at_paper", "at_paper_cross"): v for n, v in crossed_at.items()}
         rows.append(row)
-    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
+    return rows
 
 
 def _refuse_more_than_was_paid(row: dict, ours: dict) -> None:
@@ -157,18 +184,16 @@ def _refuse_more_than_was_paid(row: dict, ours: dict) -> None:
         )
 
 
-def _of(frame: pd.DataFrame, dataset: str, k: int) -> pd.DataFrame:
-    return frame[(frame["dataset"] == dataset) & (frame["k"] == k)]
-
-
 def _epsilon(epsilon: float) -> float | None:
     return None if pd.isna(epsilon) else float(epsilon)
 
 
-def _by_cell(frame: pd.DataFrame) -> dict[tuple[float | None, str], dict]:
-    """(epsilon, method) -> the row; the first where there are several."""
-    rows = reversed(frame.to_dict("records"))
-    return {(_epsilon(row["epsilon"]), row["method"]): row for row in rows}
+def _by_cell(frame: pd.DataFrame) -> _ByCell:
+    """The first row where a cell has several."""
+    by_setting: _ByCell = defaultdict(dict)
+    for row in reversed(frame.to_dict("records")):
+        by_setting[row["dataset"], int(row["k"])][_epsilon(row["epsilon"]), row["method"]] = row
+    return by_setting
 
 
 def _ours(best: dict, metric: str) -> dict:
@@ -197,16 +222,16 @@ def _by_other_rules(last: dict, cross: dict, metric: str) -> dict:
     return row | {f"{h}_{name}": cross[f"{h}_{name}"] for h in ("even", "odd") for name in POINT}
 
 
-def _at_paper(mine: pd.DataFrame, theirs: dict, metric: str) -> dict:
+def _at_paper(mine: list[dict], theirs: dict, metric: str) -> dict:
+    """The first of our points that is the paper's best one; nothing where none is."""
     names = [n for n in labels.tuned(theirs["method"]) if not pd.isna(theirs[n])]
-    for name in names:
-        mine = mine[np.isclose(mine[name], theirs[name], rtol=SAME_POINT, atol=0)]
-    if not names or mine.empty:
-        return {}
-    factor = labels.scale(metric)
-    at = mine.iloc[0]
-    return {
-        "at_paper_mean": at["mean"] * factor,
-        "at_paper_std": at["std"] * factor,
-        "at_paper_seeds": at["seeds"],
-    }
+    for at in mine:
+        near = (abs(at[name] - theirs[name]) <= SAME_POINT * abs(theirs[name]) for name in names)
+        if names and all(near):
+            factor = labels.scale(metric)
+            return {
+                "at_paper_mean": at["mean"] * factor,
+                "at_paper_std": at["std"] * factor,
+                "at_paper_seeds": at["seeds"],
+            }
+    return {}

@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL, VARIANT
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
@@ -17,7 +16,7 @@ def variants(study: Study) -> pd.DataFrame:
             {name: first[name] for name in CELL + VARIANT}
             | {
                 "grid_points": group["point"].nunique(),
-                "grid_size": grid_size(first["dataset"], first["method"], first["k"], study.budget),
+                "grid_size": study.grid_size(first["dataset"], first["method"], first["k"]),
                 "seeds": group["seed"].nunique(),
                 "runs": len(group),
                 "finished": int((group["status"] == "finished").sum()),

@@ -14,7 +14,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import pandas as pd
@@ -58,6 +58,20 @@ class Evidence:
     cosine: pd.DataFrame | None = None  # see `measured.read_cosine`
     guesses: pd.DataFrame | None = None  # see `guesses.ranges`
 
+    def ran(self, dataset: str, method: str, design: frozenset[tuple]) -> pd.DataFrame:
+        """The cells of a method that were run, of the pairs k and epsilon in the design."""
+        cells = self._ran.get((dataset, method))
+        if cells is None:
+            return self.cells.iloc[:0]
+        inside = [pair in design for pair in zip(cells["k"], cells["epsilon"], strict=True)]
+        return cells[np.array(inside, dtype=bool)]
+
+    @cached_property
+    def _ran(self) -> dict[tuple, pd.DataFrame]:
+        """By data set and method."""
+        ran = self.cells[self.cells["status"] != NOT_RUN]
+        return dict(iter(ran.groupby(["dataset", "method"])))
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -95,7 +109,7 @@ def relation(
 
     def judge(evidence: Evidence, dataset: str) -> Finding:
         design = _design(dataset, some_k, some_epsilon) or _pairs(evidence.cells, dataset)
-        one, other = (_ran(evidence.cells, dataset, m, design) for m in (method, baseline))
+        one, other = (evidence.ran(dataset, m, design) for m in (method, baseline))
         if one.empty or other.empty:
             return Finding(NOT_RUN, _missing(method, one, baseline, other))
         both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_baseline"))
@@ -170,14 +184,6 @@ def _pairs(cells: pd.DataFrame, dataset: str) -> frozenset[tuple]:
     return frozenset(zip(mine["k"], mine["epsilon"], strict=True))
 
 
-def _ran(cells: pd.DataFrame, dataset: str, method: str, design: frozenset[tuple]) -> pd.DataFrame:
-    """The cells of a method that were run, of those that the paper has."""
-    ran = (cells["dataset"] == dataset) & (cells["method"] == method) & (cells["status"] != NOT_RUN)
-    cells = cells[ran]
-    inside = [pair in design for pair in zip(cells["k"], cells["epsilon"], strict=True)]
-    return cells[np.array(inside, dtype=bool)]
-
-
 def _pair(row: dict, sign: float) -> tuple[Sample, Sample]:
     return (
         Sample(sign * row["mean"], row["std"], int(row["seeds"])),
@@ -245,7 +251,7 @@ def diverges(method: str, epsilon: float) -> Judge:
 
     def judge(evidence: Evidence, dataset: str) -> Finding:
         design = _design(dataset, frozenset(), frozenset([epsilon]))
-        cells = _ran(evidence.cells, dataset, method, design)
+        cells = evidence.ran(dataset, method, design)
         if cells.empty:
             return Finding(NOT_RUN, f"no grid of {labels.method_label(method)} at this budget")
         if evidence.runs is None:

@@ -17,7 +17,6 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.tuning import SINGLE
-from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.evidence import (
     FAILS,
     HOLDS,
@@ -143,7 +142,7 @@ def _beside(study: Study, row: dict, best: pd.DataFrame, method: str) -> dict[st
     mean, std = search["mean"] * factor, search["std"] * factor
     beside = {name: search[name] for name in ("seeds", "points", "noise_multiplier")}
     beside |= {"mean": mean, "std": std}
-    beside["grid_size"] = grid_size(dataset, method, k, study.budget)
+    beside["grid_size"] = study.grid_size(dataset, method, k)
     if math.isnan(row["mean"]) or math.isnan(mean):
         return beside
     ours = Sample(row["mean"], row["std"], int(row["seeds"]))

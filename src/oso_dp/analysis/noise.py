@@ -4,7 +4,6 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION, SEARCHES
-from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.points import best_of_grid, grid_points
 from oso_dp.analysis.row_order import ordered
@@ -37,7 +36,7 @@ def _noise_multipliers(study: Study) -> pd.DataFrame:
     listed = {tuple(row[name] for name in CELL) for row in rows}
     for _, row in study.best.dropna(subset=["epsilon", "noise_multiplier"]).iterrows():
         if tuple(row[name] for name in CELL) not in listed:
-            size = grid_size(row["dataset"], row["method"], row["k"], study.budget)
+            size = study.grid_size(row["dataset"], row["method"], row["k"])
             rows.append(
                 {name: row[name] for name in CELL}
                 | {

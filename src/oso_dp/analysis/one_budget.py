@@ -17,7 +17,6 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.analysis import linear_scaling, random_stopping
-from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.cells import cells, is_whole
 from oso_dp.analysis.checkpoint_rules import choose
 from oso_dp.analysis.guesses import guess_points, laid_over
@@ -129,9 +128,7 @@ def _searched(study: Study) -> Iterator[dict[str, Any]]:
     cross = study.cross.set_index("cell")
     known = {*PAPER_METHODS, *(default.method for default in DEFAULTS)}
     best = study.best[study.best["epsilon"].notna() & study.best["method"].isin(known)]
-    sizes = [
-        grid_size(row.dataset, row.method, row.k, study.budget) or 0 for row in best.itertuples()
-    ]
+    sizes = [study.grid_size(row.dataset, row.method, row.k) or 0 for row in best.itertuples()]
     best = best.assign(size=sizes, part=np.less(best["points"], sizes))
     had = _with_the_papers_point(study)
     keys = zip(*(best[name] for name in _POINT), strict=True)
@@ -158,8 +155,9 @@ _POINT = ["dataset", "k", "epsilon", "method"]
 
 def _with_the_papers_point(study: Study) -> set[tuple]:
     """Where our runs have the paper's own best point: a part without it may lack the best."""
-    frames = [frame[frame["at_paper_seeds"].notna()] for frame in cells(study).values()]
-    return {tuple(row) for frame in frames for row in frame[_POINT].itertuples(index=False)}
+    every = cells(study)
+    there = every.loc[every["at_paper_seeds"].notna(), _POINT]
+    return {tuple(row) for row in there.itertuples(index=False)}
 
 
 def way_title(row: dict[str, Any]) -> str:
@@ -188,7 +186,7 @@ def _stopped(study: Study) -> Iterator[dict[str, Any]]:
 def _scaled(study: Study) -> Iterator[dict[str, Any]]:
     scaled = linear_scaling.outcomes(study)
     for row in scaled[scaled["mean"].notna()].to_dict("records"):
-        of_trial = grid_size(row["dataset"], row["method"], row["k"], study.budget)
+        of_trial = study.grid_size(row["dataset"], row["method"], row["k"])
         trials = len(row["trial_shares"].split(","))
         yield {
             **{name: row[name] for name in (*CELL, "laid", "metric", "mean", "std", "seeds")},

@@ -21,7 +21,6 @@ from oso_dp import labels
 from oso_dp.accounting.search import SHAPES, Search, shape_paid_for
 from oso_dp.accounting.stopping import Values, generating_function
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.points import best_of_grid, grid_points, main_variants
 from oso_dp.analysis.row_order import ordered
@@ -115,7 +114,7 @@ def usual(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
-    size = grid_size(best["dataset"], best["method"], best["k"], study.budget)
+    size = study.grid_size(best["dataset"], best["method"], best["k"])
     factor = labels.scale(best["metric"]) if size == best["points"] else math.nan
     return {
         **{name: best[name] for name in (*CELL, "metric", "seeds", "points")},
@@ -129,7 +128,7 @@ def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
 
 def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[str, Any]:
     first = cell.iloc[0]
-    size = grid_size(first["dataset"], first["method"], first["k"], study.budget)
+    size = study.grid_size(first["dataset"], first["method"], first["k"])
     row = {
         **{name: first[name] for name in (*CELL, "metric", "precision", "noise_multiplier")},
         "selection": RANDOM_STOPPING,

@@ -9,11 +9,14 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.analysis.budgets import grid_sizes
 from oso_dp.analysis.checkpoint_rules import checkpoints, choose
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.measured import no_step_times
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
+from oso_dp.methods import method_names
 from oso_dp.results.protected import shared_budgets
+from oso_dp.study.grid import default_grid_size
 
 Result = TypeVar("Result")
 
@@ -99,6 +102,17 @@ class Study:
         known = self.budget.reindex(columns=["dataset", "budget_runs"]).dropna()
         sizes = dict(zip(known["dataset"], known["budget_runs"].astype(int), strict=True))
         return sizes | shared_budgets(self.runs)
+
+    def grid_size(self, dataset: str, method: str, k: int) -> int | None:
+        """N, the runs of the whole grid: from the budget, else by the paper's design, else None."""
+        known = self._grid_sizes.get((dataset, method, k))
+        if known is None and method in method_names():
+            return default_grid_size(method, int(k))
+        return known
+
+    @cached_property
+    def _grid_sizes(self) -> dict[tuple[str, str, int], int]:
+        return grid_sizes(self.budget)
 
     def paid_for(self, dataset: str) -> str:
         """What an epsilon of this data set is the budget of."""

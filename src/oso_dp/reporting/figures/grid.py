@@ -14,7 +14,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from oso_dp import labels
-from oso_dp.analysis.budgets import grid_size
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.points import main_variants
@@ -44,7 +43,7 @@ def grid_plan(study: Study, dataset: str, k: int) -> PicturePlan:
             cell
             for (method, _), cell in points.groupby(["method", "epsilon"])
             if method in AXES
-            and len(cell) >= _ENOUGH * (grid_size(dataset, method, k, study.budget) or np.inf)
+            and len(cell) >= _ENOUGH * (study.grid_size(dataset, method, k) or np.inf)
         ]
     )
     metric = points["metric"].dropna().iloc[0] if points["metric"].notna().any() else ""
