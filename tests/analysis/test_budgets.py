@@ -95,7 +95,7 @@ def test_random_stopping_tells_no_noise_of_a_grid_not_even_of_its_second_sum(tmp
 def test_a_studys_grid_is_as_large_as_its_budget_says_else_as_the_design(
     k, method, size, tmp_path, store, study
 ) -> None:
-    """Of the very method and k: more points than the grid has would be refused, fewer are a part."""
+    """Of the very method and k: more points than its grid has are refused, fewer are a part."""
     path = tmp_path / "budget.json"
     entry = {"dataset": "mnist", "method": "online", "k": 9, "noise_multiplier": 1.5}
     path.write_text(json.dumps([entry | {"epsilon": 3.0, "runs": 12}]))
