@@ -39,9 +39,9 @@ def _judged(frame: pd.DataFrame) -> pd.DataFrame:
         values[place] = verdicts.UNDECIDED if short else verdict
         gap = verdicts.difference([(_comparison(row).ours, _comparison(row).theirs)])
         halves[place] = math.nan if gap is None else gap.half
-    said = {"verdict": values, "point_verdict": [point for _, point in pairs]}
-    said_in_words = {name: np.array(texts, dtype=object) for name, texts in said.items()}
-    return frame.assign(difference_half=halves, **said_in_words)
+    words = {"verdict": values, "point_verdict": [point for _, point in pairs]}
+    columns = {name: np.array(column, dtype=object) for name, column in words.items()}
+    return frame.assign(difference_half=halves, **columns)
 
 
 def says_how_good(row: Mapping) -> bool:
