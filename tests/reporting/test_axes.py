@@ -55,6 +55,9 @@ def test_over_the_noise_searches_are_drawn_that_pay_for_all_their_runs(
     assert drawn == {(2.0, 80.0), (4.0, 80.0), (8.0, 80.0)}
 
 
+QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
 @pytest.mark.parametrize("ran", [1, 2, 3, 4])
 def test_half_of_a_grid_is_enough_for_a_map(ran: int, store, study) -> None:
     """Of FixedThreshold's four points at k = 2."""
@@ -66,3 +69,24 @@ def test_half_of_a_grid_is_enough_for_a_map(ran: int, store, study) -> None:
     if figure is not None:
         cells = np.ma.getmaskarray(figure.axes[0].collections[0].get_array())
         assert (~cells).sum() == ran
+
+
+def test_a_panel_shows_all_that_ran_however_little_of_its_grid(store, study) -> None:
+    """FixedQuantile at epsilon = 9 has a panel for the others' sake: its one point did run."""
+    ran = {"fixed_threshold": ("threshold", (0.5, 5.0)), "fixed_quantile": ("quantile", QUANTILES)}
+    for (method, (upward, values)), epsilon in itertools.product(ran.items(), (3.0, 9.0)):
+        few = method == "fixed_quantile" and epsilon == 9.0
+        for rate, value in [*itertools.product((0.1, 1.0), values)][: 1 if few else None]:
+            known = {"dataset": "glyphs", "method": method, "k": 2, "epsilon": epsilon}
+            store.add(**known, learning_rate=rate, **{upward: value}, values=(0.5,))
+    store.add(dataset="glyphs", method="online", k=2, epsilon=5.0, values=(0.9,))
+    plan = grid_plan(study(store), "glyphs", 2)
+    *panels, _ = plan.draw().axes  # the last is the colours' scale
+    drawn = {
+        panel.get_title(): int((~np.ma.getmaskarray(panel.collections[0].get_array())).sum())
+        for panel in panels
+    }
+    names = ("FixedThreshold, ε = 3", "FixedThreshold, ε = 9")
+    names += ("FixedQuantile, ε = 3", "FixedQuantile, ε = 9")
+    assert drawn == dict(zip(names, (4, 4, 10, 1), strict=True))
+    assert len(plan.data) == sum(drawn.values())
