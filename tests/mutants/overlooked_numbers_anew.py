@@ -286,12 +286,12 @@ _DRAWN = [
         "a panel of a grid's map hides what ran of less than half of a grid",
         "reporting/figures/grid.py",
         """    points = points[
-        points["method"].isin({method for method, _ in shown})
-        & points["epsilon"].isin({epsilon for _, epsilon in shown})
+        points["method"].isin({method for method, _ in panels})
+        & points["epsilon"].isin({epsilon for _, epsilon in panels})
     ]
 """,
         """    pairs = zip(points["method"], points["epsilon"], strict=True)
-    points = points[[pair in shown for pair in pairs]]
+    points = points[[pair in panels for pair in pairs]]
 """,
         "tests/reporting/test_axes.py",
     ),

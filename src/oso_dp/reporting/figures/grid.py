@@ -37,15 +37,15 @@ def grid_plan(study: Study, dataset: str, k: int) -> PicturePlan:
     """The metric over the whole grids of one data set at one k."""
     points = main_variants(study.points)
     points = points[(points["dataset"] == dataset) & (points["k"] == k)]
-    shown = [
+    panels = [
         (method, epsilon)
         for (method, epsilon), cell in points.groupby(["method", "epsilon"])
         if method in AXES and len(cell) >= _ENOUGH * (study.grid_size(dataset, method, k) or np.inf)
     ]
     # A panel that is there for another grid's sake shows all that ran, however little it is.
     points = points[
-        points["method"].isin({method for method, _ in shown})
-        & points["epsilon"].isin({epsilon for _, epsilon in shown})
+        points["method"].isin({method for method, _ in panels})
+        & points["epsilon"].isin({epsilon for _, epsilon in panels})
     ]
     metric = points["metric"].dropna().iloc[0] if points["metric"].notna().any() else ""
     printed = points.assign(mean=points["mean"] * labels.scale(metric))
