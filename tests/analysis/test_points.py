@@ -42,6 +42,18 @@ def test_best_and_last_take_their_step_from_the_whole_test_set(store):
     assert (last["value"], last["selected_step"]) == (0.7, 600)
 
 
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_stands_for_no_run(broken, store):
+    """Neither as the last one nor, where less is better, as the best."""
+    halves = ((0.05, 0.03), (0.04, 0.06), (broken, broken))
+    store.add(metric="mse", values=(0.05, 0.04, broken), halves=halves)
+    values = {rule: run_values(*store.frames(), rule).iloc[0] for rule in RULES}
+    assert (values["best"]["value"], values["last"]["value"]) == (0.04, 0.04)
+    cross = values["cross"]
+    assert (cross["chosen_even"], cross["value_even"]) == (0.04, 0.06)
+    assert (cross["chosen_odd"], cross["value_odd"]) == (0.03, 0.05)
+
+
 def test_lower_is_better_for_mse(store):
     store.add(metric="mse", values=(0.05, 0.01, 0.02), learning_rate=1.0)
     store.add(metric="mse", values=(0.05, 0.03, 0.03), learning_rate=0.1)

@@ -30,6 +30,14 @@ def test_values_and_gradients_are_those_of_max_pool(ties: bool) -> None:
     )
 
 
+def test_an_evaluation_gives_the_same_values() -> None:
+    """Where nothing is to be differentiated, another and shorter way is taken."""
+    values = torch.randn(3, 2, 7, 6)
+    with torch.inference_mode():
+        evaluated = SlidingMax()(values)
+    assert torch.equal(evaluated, F.max_pool2d(values, 2, stride=1))
+
+
 def test_torch_func_can_go_through_it() -> None:
     values = torch.randn(4, 1, 3, 3, dtype=torch.double)
 

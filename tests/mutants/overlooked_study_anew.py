@@ -1,4 +1,4 @@
-"""Of the campaign, the store and probes: what is measured, paused, kept or looked at."""
+"""Of the campaign, the store and probes: what is measured, paused, kept or looked at. Of rows."""
 
 from fault import Fault
 
@@ -46,5 +46,40 @@ OVERLOOKED_STUDY_ANEW = [
         "    check_affordable([chosen])\n",
         "",
         "tests/probe/test_inputs.py",
+    ),
+    Fault(
+        "an evaluation takes no maximum along columns, where a training does",
+        "models/sliding_max.py",
+        "            return _greater(_greater(values, -1), -2)\n",
+        "            return _greater(values, -1)[..., :-1, :]\n",
+        "tests/models/test_sliding_max.py",
+    ),
+    Fault(
+        "an infinite error stands for the run that ended with it",
+        "analysis/checkpoint_rules.py",
+        "np.isfinite(values)).to_numpy()",
+        "~np.isnan(values)).to_numpy()",
+        "tests/analysis/test_points.py",
+    ),
+    Fault(
+        "a run whose rate fell comes back from its row without its schedule",
+        "study/of_row.py",
+        'schedule=said.get("schedule"),',
+        "schedule=None,",
+        "tests/study/test_of_row.py",
+    ),
+    Fault(
+        "a run whose weights were averaged comes back from its row without that",
+        "study/of_row.py",
+        'averaging=said.get("averaging"),',
+        "averaging=None,",
+        "tests/study/test_of_row.py",
+    ),
+    Fault(
+        "a search trains for one epoch where a single training has ten",
+        "private/choices.py",
+        "epochs: float = 10",
+        "epochs: float = 1",
+        "tests/private/test_unsaid.py",
     ),
 ]

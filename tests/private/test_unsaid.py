@@ -1,13 +1,17 @@
 """What `train_private` does where little is said: the default way, a schedule, an average."""
 
+import inspect
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from oso_dp import load_private
+from oso_dp import load_private, train_private
 from oso_dp.errors import OsoError
+from oso_dp.private.choices import Choices
 from oso_dp.study.defaults import DEFAULTS, RECOMMENDED
 from oso_dp.training.loop import Training
 
@@ -36,6 +40,16 @@ def test_without_a_method_it_is_the_recommended_default_in_whole(train, monkeypa
 
 def test_what_is_recommended_is_one_of_the_defaults_that_are_compared() -> None:
     assert RECOMMENDED in DEFAULTS
+
+
+def test_a_search_trains_as_one_training_does_where_nothing_is_said() -> None:
+    """Two places hold what is usual; a search reads one of them, a single training the other."""
+    said = inspect.signature(train_private).parameters
+    usual = {one.name: one.default for one in fields(Choices) if one.name in said}
+    left_open = {"method", "schedule", "averaging", "settings"}  # `way` decides of the first three
+    assert usual.keys() >= left_open | {"epochs", "momentum", "randomness", "precision"}
+    for name in usual.keys() - left_open:
+        assert usual[name] == said[name].default, name
 
 
 def test_a_schedule_may_be_said_without_a_method(train) -> None:

@@ -10,7 +10,9 @@ from oso_dp.study.config import load_config
 from oso_dp.study.expand import cohorts
 from oso_dp.study.of_row import run_of_row
 
+# A selection, a model, a schedule, an average, a part of a search: whatever rows may have.
 CONFIGS = ["paper", "spotcheck", "controls", "stopping", "one_epoch", "ag_news_partial", "demo"]
+CONFIGS += ["no_search", "defaults_falling", "defaults_averaged", "linear_scaling", "words_25"]
 
 
 def planned(cohort) -> PlannedCohort:
