@@ -1,0 +1,156 @@
+"""Numbers in sentences and tables of the pages are those of the report: new rows move them."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+EXPERIMENTS = {"mnist": ("08", "3, 5, 7, 9", 1), "fashion_mnist": ("09", "1, 2, 3, 4", 2)}
+METHODS = {
+    "Online": "online",
+    "AdamWOSM": "adam_wosm",
+    "FixedThreshold": "fixed_threshold",
+    "FixedQuantile": "fixed_quantile",
+}
+GUESSED = {
+    "Online from rho": ("online", ""),
+    "AUTO-S": ("auto_s", ""),
+    "FixedThreshold with C = 0.1": ("fixed_threshold_preset", ""),
+    "the same, rate falling to zero": ("fixed_threshold_preset", "rate falling"),
+}
+
+
+@pytest.fixture(scope="module")
+def page(repo: Path):
+    def read(name: str) -> str:
+        return " ".join((repo / f"docs/{name}.md").read_text(encoding="utf-8").split())
+
+    return read
+
+
+@pytest.fixture(scope="module")
+def table(repo: Path):
+    def read(name: str) -> pd.DataFrame:
+        return pd.read_csv(repo / f"reports/{name}.csv", keep_default_na=False, na_values=[""])
+
+    return read
+
+
+def of(cells: pd.DataFrame, **known: object) -> pd.Series:
+    """The one row that has these values."""
+    for name, value in known.items():
+        cells = cells[cells[name] == value]
+    assert len(cells) == 1, known
+    return cells.iloc[0]
+
+
+@pytest.mark.parametrize("dataset", EXPERIMENTS)
+def test_values_at_the_papers_points_stand_beside_the_papers(dataset: str, page, table) -> None:
+    number, budgets, digits = EXPERIMENTS[dataset]
+    cells = table(f"tables/table_{number}")
+    begin = f"at epsilon {budgets} " if dataset == "mnist" else f"at epsilon {budgets}, "
+    text = page("findings").split(begin, 1)[1]
+    for title, method in METHODS.items():
+        first, ours, theirs = re.search(
+            rf"{title} (?:from (\d) on )?([\d., ]+) \(([^)]+)\)", text
+        ).groups()
+        epsilons = [float(epsilon) for epsilon in budgets.split(", ")]
+        epsilons = epsilons[epsilons.index(float(first or epsilons[0])) :]
+        printed_there = re.findall(r"\d+\.\d+", theirs)
+        for epsilon, mine, printed in zip(epsilons, ours.split(", "), printed_there, strict=True):
+            cell = of(cells, epsilon=epsilon, method=method)
+            assert mine == f"{cell['at_paper_mean']:.{digits}f}", (method, epsilon)
+            assert float(printed) == pytest.approx(cell["paper_mean"], abs=0.051), (method, epsilon)
+
+
+def test_momentum_is_judged_by_the_cells_as_they_are(repo: Path, table) -> None:
+    """Its last column; the others are of stores that nothing is added to."""
+    text = (repo / "docs/findings.md").read_text(encoding="utf-8")
+    row = re.compile(r"^  \|([^|]*)\| (\w+)[^|]*\| ([\d.]+) ± [\d.]+ \|.*\| ([\d.]+) \|$", re.M)
+    tables = {("MNIST", "9"): "08", ("MNIST", "5"): "11", ("Fashion-MNIST", "9"): "09"}
+    where, seen = "", 0
+    for cell, title, printed, ours in row.findall(text):
+        where = cell.strip() or where
+        dataset, k, epsilon = re.fullmatch(r"([\w-]+), k = (\d), epsilon = (\d)", where).groups()
+        stored = of(
+            table(f"tables/table_{tables[dataset, k]}"),
+            epsilon=float(epsilon),
+            method=METHODS[title],
+        )
+        assert float(printed) == stored["paper_mean"], (where, title)
+        digits = len(ours.split(".")[1])
+        assert ours == f"{stored['at_paper_mean']:.{digits}f}", (where, title)
+        seen += 1
+    assert seen == 7
+
+
+def test_the_part_of_ag_news_begins_with_its_grids(page, table) -> None:
+    cells = table("tables/ag_news_partial_k5")
+    text = page("news-part")
+    said = re.search(
+        r"At epsilon = 3 AdamWOSM has ([\d.]+), Online ([\d.]+), FixedThreshold ([\d.]+) and "
+        r"FixedQuantile ([\d.]+);",
+        text,
+    ).groups()
+    order = ("AdamWOSM", "Online", "FixedThreshold", "FixedQuantile")
+    means = [of(cells, epsilon=3.0, method=METHODS[title])["mean"] for title in order]
+    assert list(said) == [f"{mean:.1f}" for mean in means]
+
+
+def test_grids_of_one_hyperparameter_stand_with_each_size(page, table) -> None:
+    text = page("news-part")
+    for epsilon, begin in ((3.0, "1.43, "), (9.0, "0.79, ")):
+        part = text.split(begin, 1)[1]
+        for title in ("Online", "AdamWOSM"):
+            said = re.match(rf".*?{title} (?:has )?([\d.]+), ([\d.]+) and ([\d.]+)", part).groups()
+            for k, value in zip((5, 7, 9), said, strict=True):
+                cells = table(f"tables/ag_news_partial_k{k}")
+                mean = of(cells, epsilon=epsilon, method=METHODS[title])["mean"]
+                assert value.rstrip(".") == f"{mean:.2f}", (title, epsilon, k)
+
+
+def test_guesses_on_mnist_are_those_of_the_figure(repo: Path, table) -> None:
+    """And bold where they are ahead of Online's search, as far as it has run."""
+    text = (repo / "docs/guess-or-search.md").read_text(encoding="utf-8")
+    head = re.search(r"^\| epsilon \| guess \| rho = ([\d.]+) \|(.*)\|$", text, re.M)
+    rates = [float(rate) for rate in (head[1], *head[2].split("|"))]
+    guesses = table("figures/no_search_mnist_k9").fillna({"laid": ""})
+    epsilon, seen = 0.0, 0
+    for line in text[head.end() :].strip().splitlines()[1:]:
+        if not line.startswith("|"):
+            break
+        budget, title, *values = [cell.strip() for cell in line.strip("|").split("|")]
+        epsilon = float(budget) if budget else epsilon
+        method, laid = GUESSED[title]
+        mine = guesses[(guesses["epsilon"] == epsilon) & (guesses["method"] == method)]
+        mine = mine[mine["laid"] == laid]
+        for rate, value in zip(rates, values, strict=True):
+            stored = mine[(mine["learning_rate"] / rate - 1).abs() < 0.01].iloc[0]
+            ahead = stored["mean"] > stored["online_mean"]
+            assert value.startswith("**") == value.endswith("**") == ahead, (title, epsilon, rate)
+            said = float(value.strip("*"))
+            assert said == pytest.approx(stored["mean"], abs=0.051), (title, epsilon, rate)
+            seen += 1
+    assert seen == 8 * 7
+
+
+def test_gains_of_defaults_on_mnist_have_their_intervals(page, table) -> None:
+    ways = table("tables/one_budget").fillna({"laid": ""})
+    ways = ways[(ways["dataset"] == "mnist") & (ways["way"] == "default") & (ways["k"] == 1)]
+    text = page("guess-or-search").split("Gains over it: ", 1)[1].split("These defaults", 1)[0]
+    methods = {
+        **{"AUTO-S": "auto_s", "AUTO-DoG": "auto_dog", "AUTO-WOSM": "auto_wosm"},
+        **{"Online": "online", "AdamWOSM": "adam_wosm"},
+    }
+    pair = r"(-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\]"
+    found = re.findall(rf"([A-Z][\w-]+)[^,\[]*? {pair} and {pair}", text)
+    assert {title for title, *_ in found} == methods.keys()
+    for title, *numbers in found:
+        for epsilon, said in ((3.0, numbers[:3]), (9.0, numbers[3:])):
+            way = of(ways, epsilon=epsilon, method=methods[title])
+            gain, half = way["gain"], way["gain_half"]
+            wanted = (gain, gain - half, gain + half)
+            assert [float(one) for one in said] == [
+                pytest.approx(one, abs=0.051) for one in wanted
+            ], (title, epsilon)
