@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 def audit(
     method: Annotated[
-        list[str] | None, typer.Option(help="A method to audit; may be repeated [the paper's].")
+        list[str] | None,
+        typer.Option(help="A method to audit; may be repeated [the paper's and HyFreeDP]."),
     ] = None,
     faults: Annotated[
         bool, typer.Option(help="Plant faults, too, which must be seen; in a checkout only.")

@@ -42,6 +42,7 @@ class AutoDog(Method):
     name = "auto_dog"
     title = "AUTO-DoG"
     search = ()
+    sets_rate_first = True
     Settings = AutoDogSettings
 
     @property

@@ -71,6 +71,8 @@ class Method(ABC):
     title: ClassVar[str]
     search: ClassVar[tuple[str, ...]]  # the grid's axes: learning_rate, threshold, quantile
     private: ClassVar[bool] = True
+    # Whether `update` moves theta with the rate that it has just set, not with that of before.
+    sets_rate_first: ClassVar[bool] = False
     Settings: ClassVar[type[Settings]] = Settings
 
     def __init__(self, settings: Any, momentum: float) -> None:

@@ -37,6 +37,7 @@ class HyFreeDP(Method):
     name = "hyfreedp"
     title = "HyFreeDP"
     search = ()
+    sets_rate_first = True
     Settings = HyFreeDPSettings
 
     def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:

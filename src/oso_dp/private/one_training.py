@@ -119,7 +119,8 @@ class OneTraining:
                 training.go_on(_state(after, recipe), [copy.deepcopy(after.ledger)])
             except ValueError as error:
                 raise OsoError(f"after: {error}") from error
-        status, stopped = _train(training, ProgressBar(recipe.steps) if progress else None)
+        bar = ProgressBar(recipe.steps) if progress else None
+        status, stopped = _train(training, history, bar)
         history.take_scores(training.outcomes[0].evaluations)
         # Weights that are not finite are nobody's: of a training that diverged, the first ones.
         weights = (training.state.evaluated if training.alive else problem.first)[0]
@@ -209,13 +210,19 @@ def _state(after: PrivateModel, recipe: Recipe) -> State:
 
 
 def _watch(history: History, recipe: Recipe) -> Watch:
+    """Each step's entry, from before it moves."""
+
     def watch(state: State, answers: Answers) -> None:
         history.step.append(state.step)
         history.threshold.append(float(state.threshold[0]))
-        factor = rate_factor(recipe.schedule, state.step, recipe.steps)
-        history.learning_rate.append(factor * float(state.learning_rate[0]))
+        history.learning_rate.append(_rate(state, recipe))
 
     return watch
+
+
+def _rate(state: State, recipe: Recipe) -> float:
+    factor = rate_factor(recipe.schedule, state.step, recipe.steps)
+    return factor * float(state.learning_rate[0])
 
 
 def _scores(
@@ -230,11 +237,13 @@ def _scores(
     return scores
 
 
-def _train(training: Training, bar: ProgressBar | None) -> tuple[str, bool]:
+def _train(training: Training, history: History, bar: ProgressBar | None) -> tuple[str, bool]:
     """How it ended, and whether Ctrl-C came."""
     interrupts = Interrupts(signal.SIGINT)
 
     def on_progress(step: int) -> None:
+        if training.task.method.sets_rate_first and training.alive:
+            history.learning_rate[-1] = _rate(training.state, training.task)
         if bar is not None:
             bar(step)
         if interrupts.came and step < training.task.steps:
