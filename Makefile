@@ -112,7 +112,7 @@ artifact: $(READY) ## Pack this commit with its results, checksums and metadata 
 account: $(READY) ## Recompute the epsilon of every grid in results/ from its ledgers
 	$(IN_VENV) oso account results
 
-report: $(READY) ## Make tables, figures and reports/index.html again from results/, and the README's status
+report: $(READY) ## Make reports/ again from results/, with what pages and `oso recommend` say of it
 	$(IN_VENV) oso report --results results --output reports
 	$(IN_VENV) python -m oso_dp.reporting.written README.md docs/findings.md results/README.md docs/choosing.md --results results --measured src/oso_dp/choosing/measured.csv
 
@@ -124,10 +124,10 @@ signs: $(READY) ## Follow the signs that move C and rho, with and without noise 
 	$(STUDY) --configfile config/signs.yaml -- signs
 	cp build/signs/signs.csv results/.signs.csv && mv results/.signs.csv results/signs.csv
 
-spotcheck: $(READY) ## Train only the best settings that the paper reports (hours)
+spotcheck: $(READY) ## Train only the best settings that the paper reports (days)
 	$(STUDY) --configfile config/spotcheck.yaml
 
-paper: $(READY) ## Train the paper's whole grid (days; better on a cluster)
+paper: $(READY) ## Train the paper's whole grid (months; on a cluster)
 	$(STUDY) --configfile config/paper.yaml
 
 campaign: $(READY) ## Train what is worth most, beside other work, for MINUTES; resumes after any kill

@@ -34,7 +34,7 @@ SEED = 20240220
 # data set -> training examples, metric, and budgets at each k (the paper's tables)
 STUDY = {
     "mnist": (60_000, "accuracy", dict.fromkeys((5, 7, 9), (3, 5, 7, 9))),
-    "fashion_mnist": (60_000, "mse", {5: (3, 5, 7, 9), 7: (1, 2, 3, 4), 9: (1, 2, 3, 4)}),
+    "fashion_mnist": (60_000, "mse", dict.fromkeys((5, 7, 9), (1, 2, 3, 4))),
     "ag_news": (120_000, "accuracy", dict.fromkeys((5, 7, 9), (3, 5, 7, 9))),
 }
 METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from oso_dp.errors import OsoError
 from oso_dp.results.read import read_results
 from oso_dp.training import job
 from oso_dp.verification import again
@@ -78,6 +79,36 @@ def test_what_cannot_be_verified_is_one_line(oso, collected) -> None:
         status, _, error = oso("verify", *arguments)
         assert (status, error.count("\n")) == (2, 1)
         assert part in error
+
+
+def test_a_data_set_that_cannot_be_had_is_left_out_and_said(
+    oso, repo, tmp_path, monkeypatch
+) -> None:
+    """Nobody but us has the part of AG News; whoever names it is told that it is missing."""
+    seen = []
+
+    def make(dataset: str, path: Path, raw: Path, **rest) -> None:
+        if dataset == "ag_news_partial":
+            raise OsoError("data_dir raw: no file of it here")
+        path.touch()
+
+    monkeypatch.setattr("oso_dp.data.prepare", make)
+    monkeypatch.setattr(again, "verify", lambda results, order, *_: iter(seen.extend(order) or ()))
+    where = [repo / "results", "--data", tmp_path, "--data-dir", tmp_path]
+    status, said, error = oso("verify", *where)
+    assert (status, error) == (0, "")
+    assert said.startswith("ag_news_partial is left out: data_dir raw: no file of it here\n")
+    assert {one.cohort.dataset for one in seen} == {"mnist", "fashion_mnist"}
+    assert f"0 of {len(seen)} rows" in said
+    status, _, error = oso("verify", *where, "--dataset", "ag_news_partial")
+    assert (status, error) == (2, "oso: error: data_dir raw: no file of it here\n")
+
+
+def test_an_empty_variable_names_no_folder(oso, collected, monkeypatch) -> None:
+    monkeypatch.setenv("OSO_DATA_DIR", "")
+    status, _, error = oso("verify", "store", "--data", "nowhere")
+    assert status == 2
+    assert error.startswith("oso: error: --data nowhere: no prepared data of these runs")
 
 
 def test_its_options_say_which_sample_and_how_long(oso, collected, monkeypatch) -> None:

@@ -10,6 +10,7 @@ PACKAGING = [
     "requirements.in",
     "requirements.lock",
     "environment.yml",
+    "environment.post-deploy.sh",
     "pyproject.toml",
     "scripts/lock",
     ".ci/run",

@@ -1,6 +1,7 @@
 """requirements.in, the lock and environment.yml name the same versions, pyproject.toml ranges."""
 
 import re
+import subprocess
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ import oso_dp
 # Where conda calls a package otherwise.
 CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
 # In environment.yml for its own sake, with no version of ours.
-UNPINNED_IN_CONDA = {"python", "pip"}
+UNPINNED_IN_CONDA = {"python", "pip", "setuptools"}
 
 
 def pins(lines: list[str]) -> dict[str, str]:
@@ -60,7 +61,7 @@ def conda(environment: dict) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in environment["dependencies"]:
         if isinstance(entry, dict):
-            named = pins([line for line in entry["pip"] if line != "-e ."])
+            named = pins(entry["pip"])
         elif re.split(r"[ =<>]", entry)[0] in UNPINNED_IN_CONDA:
             continue
         else:
@@ -115,7 +116,17 @@ def test_environment_agrees_with_the_lock_on_the_rest(
 def test_environment_asks_for_a_supported_python(environment: dict, pyproject: dict) -> None:
     (python,) = (e for e in environment["dependencies"] if str(e).startswith("python "))
     assert pyproject["project"]["requires-python"] in python
-    assert "-e ." in environment["dependencies"][-1]["pip"]
+
+
+def test_a_copy_of_the_environment_elsewhere_gets_the_package_too(repo: Path) -> None:
+    """Snakemake makes it of a copy of the file, for which `-e .` would be the copy's folder."""
+    script = (repo / "environment.post-deploy.sh").read_text()
+    assert script.startswith("#!/usr/bin/env bash\n")
+    assert script.endswith("pip install --no-deps --no-build-isolation -e .\n")
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    for rules in (repo / "workflow/rules").glob("*.smk"):
+        for named in re.findall(r'conda:\s*"([^"]+)"', rules.read_text()):
+            assert (rules.parent / named).resolve() == repo / "environment.yml"
 
 
 def test_lock_leaves_out_torch_and_what_only_its_cuda_build_needs(lock: dict) -> None:

@@ -42,23 +42,30 @@ def verify(
     from oso_dp.verification.verdict import WRONG, line
 
     results = read_results(results_folder(folder, results_option))
-    raw = data_dir or (Path(os.environ["OSO_DATA_DIR"]) if "OSO_DATA_DIR" in os.environ else None)
-    stored = of_datasets(repeatable(results.runs), dataset or [])
-    made = {one.cohort.data_file for one in stored if (data / one.cohort.data_file).exists()}
-    if raw is None:
-        stored = [one for one in stored if one.cohort.data_file in made]
+    named = os.environ.get("OSO_DATA_DIR")
+    raw = data_dir or (Path(named) if named else None)
+    every = of_datasets(repeatable(results.runs), dataset or [])
+    refused: OsoError | None = None
+    for name, cohort in {one.cohort.data_file: one.cohort for one in every}.items():
+        if raw is not None and not (data / name).exists():
+            try:
+                prepare(cohort.dataset, data / name, raw, **cohort.preparation)
+            except OsoError as error:
+                if dataset:  # it was asked for by name
+                    raise
+                refused = error
+                print(f"{cohort.dataset} is left out: {error}", flush=True)
+    stored = [one for one in every if (data / one.cohort.data_file).exists()]
     if not stored:
-        raise OsoError(
+        raise refused or OsoError(
             f"--data {data}: no prepared data of these runs; `--data-dir` says where raw files are"
         )
     held: dict[str, Arrays] = {}
 
     def arrays_of(cohort: Cohort) -> Arrays:
-        path = data / cohort.data_file
-        if not path.exists():
-            prepare(cohort.dataset, path, raw, **cohort.preparation)
         if cohort.data_file not in held:
             held.clear()  # one data set at a time is enough for memory
+            path = data / cohort.data_file
             held[cohort.data_file] = load_prepared(path, cohort.dataset, cohort.preparation)
         return held[cohort.data_file]
 
