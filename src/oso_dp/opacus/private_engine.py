@@ -109,6 +109,7 @@ class SanitizingEngine(PrivacyEngine):
             method=method,
             quantile=quantile,
             sample_rate=1 / len(data_loader),
+            whole_batch=expected_size(data_loader),
         )
         model, private_optimizer = made[0], made[1]
         private_optimizer.watch(model, made[-1].batch_sampler)
@@ -211,8 +212,12 @@ class SanitizingEngine(PrivacyEngine):
         noise_generator: torch.Generator | None = None,
         clipping: str = "flat",
         grad_sample_mode: str = "hooks",
+        whole_batch: int,
         **arguments: Any,
     ) -> SanitizingOptimizer:
+        # Opacus rounds n times 1 / L, which is one too few for some L: 0 for batches of one.
+        workers = torch.distributed.get_world_size() if arguments["distributed"] else 1
+        arguments["expected_batch_size"] = whole_batch / workers
         generator = self.secure_rng if self.secure_mode else noise_generator
         if generator is None:
             first = next(p for g in optimizer.param_groups for p in g["params"] if p.requires_grad)
@@ -294,7 +299,7 @@ def check_target(
 
 
 def expected_size(loader: DataLoader) -> int:
-    """Of a Poisson batch, of all workers, as Opacus rounds it."""
+    """Of a Poisson batch, of all workers."""
     examples: Any = loader.dataset
     return int(len(examples) / len(loader))
 

@@ -23,7 +23,7 @@ from oso_dp.private.given_values import number_from
 from oso_dp.private.paid import Paid, steps_not_made
 from oso_dp.private.progress_bar import ProgressBar
 from oso_dp.private.statement import Statement, every_release, tuning_of
-from oso_dp.private.trained import History, PrivateModel
+from oso_dp.private.trained import History, PrivateModel, on_device
 from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.loop import Training, Watch, advance
 from oso_dp.training.own_model import Loss, OwnModel, check_targets, classes_of
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from oso_dp.private.budget import Budget
 
 _USUAL_BATCH = 512
+_MOST_STEPS = 1e9  # as searches that are priced may have
 
 
 @dataclass
@@ -72,11 +73,14 @@ class OneTraining:
         if self.batch_size > n:
             raise OsoError(f"batch_size {size}: must be at most the {n} examples")
         self.sampling = PoissonSampling(self.batch_size / n)
-        self.steps = math.ceil(choices.epochs * n / self.batch_size)
+        steps = choices.epochs * n / self.batch_size
+        if steps > _MOST_STEPS:
+            raise OsoError(f"epochs {choices.epochs:g}: must be at most {_MOST_STEPS:g} steps")
+        self.steps = math.ceil(steps)
         self.run, self.after = choices.run(run_id), after
         if after is not None:
             _check_goes_on(after, choices, self.sampling, n)
-            # Of a seed's streams none is used twice, whatever else goes on from the same model.
+            # What goes on from a model under its seed has other streams than the model had.
             run_id = f"{after.run_id}/{after.ledger.step_count}/{run_id}"
             self.run = replace(self.run, run_id=run_id)
 
@@ -124,7 +128,8 @@ class OneTraining:
         history.take_scores(training.outcomes[0].evaluations)
         # Weights that are not finite are nobody's: of a training that diverged, the first ones.
         weights = (training.state.evaluated if training.alive else problem.first)[0]
-        model, state = self.own.with_weights(weights.cpu()), dict(vars(training.state))
+        state = on_device(dict(vars(training.state)), torch.device("cpu"))
+        model = self.own.with_weights(weights.cpu())
         ledger = training.ledger(0)
         missing = steps_not_made(ledger, self.last_step - ledger.step_count, noise_multiplier)
         name = self.run.run_id
@@ -204,7 +209,7 @@ def _check_goes_on(
 
 def _state(after: PrivateModel, recipe: Recipe) -> State:
     """Where the earlier training ended, with the noise of what is to come."""
-    state = State(**copy.deepcopy(after.state))
+    state = State(**on_device(copy.deepcopy(after.state), torch.device(recipe.device)))
     state.noise_multiplier = recipe.noise_multiplier
     return state
 
@@ -242,11 +247,12 @@ def _train(training: Training, history: History, bar: ProgressBar | None) -> tup
     interrupts = Interrupts(signal.SIGINT)
 
     def on_progress(step: int) -> None:
-        if training.task.method.sets_rate_first and training.alive:
-            history.learning_rate[-1] = _rate(training.state, training.task)
+        if training.task.method.sets_rate_first:
+            known = bool(training.alive)  # what a step that diverged moved with went with its run
+            history.learning_rate[-1] = _rate(training.state, training.task) if known else math.nan
         if bar is not None:
             bar(step)
-        if interrupts.came and step < training.task.steps:
+        if interrupts.came and step < training.task.steps and training.alive:
             raise Interrupted(interrupts.came)
 
     try:

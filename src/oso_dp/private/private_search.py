@@ -217,10 +217,13 @@ def _all_of(
             break
         except Exception as error:  # of the user's model, loss, data, score or `evaluate`
             if runs:
-                steps = sum(run[1].ledger.step_count for run in runs)
+                # When a training ended may tell something: what it had planned counts, too.
+                steps = sum(_planned(one) for _, one, _ in runs)
+                noisy = 0 if scores.ledger is None else scores.ledger.step_count
+                also = f", and {noisy} noisy scores," if noisy else ""
                 error.add_note(
-                    f"{steps} steps of {len(runs)} trainings of this search were released before; "
-                    "whoever saw anything of them has to count them as spent, too"
+                    f"{steps} steps of {len(runs)} trainings of this search{also} were released "
+                    "before; whoever saw anything of them has to count them as spent, too"
                 )
             raise
     if progress and len(runs) < len(candidates):
@@ -271,6 +274,11 @@ def _drawn(
     words = randomness.words(name, "draws", 0)
     count = number_of_runs(mean, shape, words)
     return [candidates[index] for index in below(len(candidates), count, words)]
+
+
+def _planned(ended: Ended) -> int:
+    """The steps that a training was to make."""
+    return ended.ledger.step_count + (ended.not_made.step_count if ended.not_made else 0)
 
 
 def _stopping(mean: Any, candidates: int, shape: str, accountant: str) -> tuple[int, str]:

@@ -47,7 +47,7 @@ class PublicScores:
         self.score = score
 
     def __call__(self, ended: Ended) -> float:
-        return number_from("score", self.score(ended.model))
+        return number_from("score", self.score(copy.deepcopy(ended.model)))
 
     def ledger_of_one(self) -> Ledger | None:
         return None
@@ -83,7 +83,7 @@ class NoisyScores:
     def check(self, model: nn.Module) -> None:
         """OsoError where the model does not take a made-up example, or `right` gives no score."""
         inputs, targets = (part.new_zeros(1, *part.shape[1:]) for part in self.tested.none())
-        model = copy.deepcopy(model).to(self.place).eval()
+        model = self._ready(model)
         try:
             with torch.no_grad():
                 self._value(model, inputs, targets)
@@ -96,6 +96,10 @@ class NoisyScores:
                 f"{list(inputs.shape[1:])}, target of shape {list(targets.shape[1:])}: {line}"
             ) from error
 
+    def _ready(self, model: nn.Module) -> nn.Module:
+        """A copy that computes as training does, in float32."""
+        return copy.deepcopy(model).to(self.place).float().eval()
+
     def _value(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         value = torch.as_tensor(self.right(model(inputs), targets))
         if value.numel() != 1:
@@ -104,7 +108,7 @@ class NoisyScores:
 
     def _values(self, model: nn.Module) -> Tensor:
         """[n], of one example at a time, so that none can touch another's."""
-        model = copy.deepcopy(model).to(self.place).eval()
+        model = self._ready(model)
         values = []
         with torch.no_grad():
             for start in range(0, self.examples, self.piece):

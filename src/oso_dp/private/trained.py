@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FORMAT = "oso private model 2"
+
+
+def on_device(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """A training's state with all its tensors there."""
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(device)
+        return {key: moved(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+    return {name: moved(value) for name, value in state.items()}
 
 
 @dataclass
@@ -132,7 +144,7 @@ def _check_writable(path: Path, run_id: str) -> None:
     if not os.path.lexists(path):
         return
     try:  # a device or a pipe may have no end
-        content = load_checkpoint(path, _FORMAT) if path.is_file() else None
+        content = load_checkpoint(path, _FORMAT, "cpu") if path.is_file() else None
     except Exception:  # no model, or a damaged one: both may be worth something to somebody
         content = None
     if content is None:
@@ -151,7 +163,7 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
         raise OsoError(f"{path}: no such file")
     own = OwnModel(model)
     try:
-        content = load_checkpoint(place, _FORMAT)
+        content = load_checkpoint(place, _FORMAT, "cpu")
         if content is None:
             raise ValueError("its format is another")
         statement = Statement.from_json(content["statement"])

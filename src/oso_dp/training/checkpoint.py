@@ -55,11 +55,13 @@ def set_aside_if_damaged(path: Path) -> Iterator[None]:
         )
 
 
-def load_checkpoint(path: Path, fingerprint: str) -> dict[str, Any] | None:
+def load_checkpoint(
+    path: Path, fingerprint: str, place: str | None = None
+) -> dict[str, Any] | None:
     """The checkpoint of exactly this job, else None (another configuration's or another code's).
 
-    OsoError for one that cannot be read, any other exception for one that is damaged: to be called
-    inside of `set_aside_if_damaged`.
+    Its tensors are where they were, or at `place`. OsoError for one that cannot be read, any other
+    exception for one that is damaged: to be called inside of `set_aside_if_damaged`.
     """
     try:
         stored = path.read_bytes()
@@ -74,7 +76,7 @@ def load_checkpoint(path: Path, fingerprint: str) -> dict[str, Any] | None:
     if checksum != _checksum(packed):
         raise ValueError("its content is not what was written")
     _check_sizes(packed)
-    content: dict[str, Any] = torch.load(BytesIO(packed), weights_only=True)
+    content: dict[str, Any] = torch.load(BytesIO(packed), map_location=place, weights_only=True)
     return content if content["fingerprint"] == fingerprint else None
 
 

@@ -1,0 +1,29 @@
+"""The expected size of a batch is n over the number of batches, rounded down once."""
+
+import pytest
+import torch
+from tests.opacus.made import QUIET, OnlinePrivacyEngine
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+pytestmark = [pytest.mark.filterwarnings(line) for line in QUIET]
+
+
+@pytest.mark.parametrize(("examples", "batch"), [(49, 1), (98, 2), (103, 1), (100, 12), (214, 2)])
+def test_it_is_not_rounded_twice(examples: int, batch: int) -> None:
+    """1 / 49 is a little less than that: 49 times it is below 1."""
+    model = nn.Linear(3, 2)
+    loader = DataLoader(
+        TensorDataset(torch.randn(examples, 3), torch.zeros(examples, dtype=torch.long)), batch
+    )
+    engine = OnlinePrivacyEngine()
+    _, optimizer, private = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=loader,
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    assert optimizer.batch_size == examples // len(loader) >= 1
+    assert optimizer.expected_batch_size == optimizer.batch_size
+    assert len(private) == len(loader)
