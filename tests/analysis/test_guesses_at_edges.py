@@ -53,7 +53,7 @@ def test_an_average_is_named_by_the_whole_of_its_decay(decay: float) -> None:
 def widths(*cells):
     """Guesses of Online's whole grids: (surely, possibly) decades of each budget."""
     known = {"dataset": "mnist", "method": "online", "k": 9, "laid": "", "own_mean": 90.0}
-    known |= {"guesses": 9, "own_grid_size": 9}
+    known |= {"guesses": 9, "own_points": 9, "own_grid_size": 9}
     name = "own_learning_rate_decades_"
     rows = [
         {**known, "epsilon": 3.0 + place, f"{name}beat": low, f"{name}surely": low,
@@ -87,3 +87,15 @@ def test_the_question_asks_for_a_decade(width: float, verdict: str) -> None:
     (question,) = (claim for claim in CLAIMS if claim.name == "Q5")
     assert "at least a decade" in question.says
     assert question.judge(widths((width, width)), "mnist").verdict == verdict
+
+
+@pytest.mark.parametrize("points", [1, 8, 9])
+def test_beside_a_part_of_a_search_no_width_is_wide_enough(points: int) -> None:
+    """The whole search might have had a better point; that too few are ahead would stay so."""
+    for decades, whole in ((3.0, HOLDS), (0.5, FAILS)):
+        evidence = widths((decades, decades))
+        evidence.guesses["own_points"] = points
+        finding = wide_guesses("online", 1.0)(evidence, "mnist")
+        searched = points == 9
+        assert finding.verdict == (whole if searched or whole == FAILS else UNDECIDED)
+        assert ("searched points only" in finding.text) == (not searched)

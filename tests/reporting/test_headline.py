@@ -112,3 +112,35 @@ def test_ours_are_said_to_be_of_as_many_seeds_as_the_papers_only_if_they_are(see
     (line,) = against_paper(study(store))
     few = f"The paper's are means of 5 seeds, ours of as few as {seeds}."
     assert line.endswith("Both are means of 5 seeds or more." if seeds >= 5 else few)
+
+
+def test_a_part_of_a_grid_is_named_where_methods_are_ranked(store, study) -> None:
+    """The best of more points is larger by their number alone."""
+    for place in range(9):
+        store.add(learning_rate=10.0 ** (place / 2 - 2.5), values=(0.9,))
+    store.add(method="adam_wosm", threshold=0.1, values=(0.8,))
+    text = best_method(judged_cells(study(store), "mnist", 9))
+    assert "at ε = 9 (of AdamWOSM 1 of 9 points) Online is best" in text
+
+
+def test_who_diverged_was_run(store, study) -> None:
+    store.add(values=(0.9,))
+    store.add(method="adam_wosm", threshold=0.1, values=(), diverged_at=2)
+    text = best_method(judged_cells(study(store), "mnist", 9))
+    assert text == "MNIST, k = 9: at ε = 9 only Online has a value, 90.00 %."
+
+
+def test_seeds_of_guesses_count_where_nothing_was_searched(store, study) -> None:
+    for seed in range(5):
+        store.add(seed=seed, selection="single", k=1, values=(0.9 + seed / 100,))
+    assert scope(study(store)).endswith("Values are means of 5 seeds.")
+
+
+def test_shorter_runs_are_not_held_against_the_paper(store, study) -> None:
+    """They stand there, and nobody says that they are worse."""
+    for seed in range(3):
+        for place in range(9):
+            rho = 10.0 ** (place / 2 - 2.5)
+            store.add(seed=seed, learning_rate=rho, values=(0.6,), epochs=5, steps=590)
+    cells = judged_cells(study(store), "mnist", 9).set_index(["epsilon", "method"])
+    assert cells.loc[(9.0, "online"), "verdict"] == "undecided"

@@ -8,7 +8,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.cells import COLUMNS, SAME_POINT, Setting, cells
+from oso_dp.analysis.cells import COLUMNS, SAME_POINT, Setting, cells, is_whole
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Comparison, Sample
 from oso_dp.metrics import is_higher_better
@@ -27,11 +27,18 @@ def _by_setting(frame: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
 
 
 def _judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """All printed values that were run are judged together, whichever table they stand in."""
+    """All printed values that were run are judged together, whichever table they stand in.
+
+    Those of runs that are shorter than the paper's are not, and stay undecided.
+    """
     rows = frame.to_dict("records")
     pairs = [_verdicts(row) if row["in_paper"] else (None, None) for row in rows]
     values, halves = [value for value, _ in pairs], [math.nan] * len(rows)
-    places = [place for place, value in enumerate(values) if value == verdicts.UNDECIDED]
+    places = [
+        place
+        for place, (value, row) in enumerate(zip(values, rows, strict=True))
+        if value == verdicts.UNDECIDED and is_whole(row["dataset"], row["epochs"])
+    ]
     together = verdicts.judge([_comparison(rows[place]) for place in places])
     for place, verdict in zip(places, together, strict=True):
         row = rows[place]

@@ -190,7 +190,8 @@ def wide_guesses(method: str, decades: float) -> Judge:
     """That guesses of rho over so many decades beat the best of the method's own search.
 
     At each k and epsilon that has both: surely at all of them, or at one not even possibly. Where a
-    part of a grid was guessed, its others might win, too: that decides nothing.
+    part of a grid was guessed, its others might win, too: that decides nothing. Where a part was
+    searched, a whole search might be better: then it does not hold.
     """
 
     def judge(evidence: Evidence, dataset: str) -> Finding:
@@ -205,7 +206,8 @@ def wide_guesses(method: str, decades: float) -> Judge:
             rows[f"own_learning_rate_decades_{how}"] for how in ("surely", "possibly")
         )
         whole = (rows["guesses"] >= rows["own_grid_size"]).fillna(False).astype(bool)
-        verdict = HOLDS if (whole & (surely >= decades)).all() else UNDECIDED
+        searched = (rows["own_points"] >= rows["own_grid_size"]).fillna(False).astype(bool)
+        verdict = HOLDS if (whole & searched & (surely >= decades)).all() else UNDECIDED
         if (whole & (possibly < decades)).any():
             verdict = FAILS
         text = "; ".join(
@@ -213,7 +215,10 @@ def wide_guesses(method: str, decades: float) -> Judge:
             f"decades [{row['own_learning_rate_decades_surely']:.1f}, "
             f"{row['own_learning_rate_decades_possibly']:.1f}]"
             + ("" if all_ran else f", of {row['guesses']} guesses only")
-            for row, all_ran in zip(rows.to_dict("records"), whole, strict=True)
+            + ("" if all_searched else f", beside {row['own_points']:.0f} searched points only")
+            for row, all_ran, all_searched in zip(
+                rows.to_dict("records"), whole, searched, strict=True
+            )
         )
         numbers = {"low": float(surely.min()), "high": float(possibly.max()), "margin": decades}
         return Finding(verdict, text, {**numbers, "grids": len(rows)})

@@ -29,7 +29,7 @@ def verdict(study: Study, claims: pd.DataFrame) -> str:
     words = cells.loc[cells["paper_mean"].notna(), "verdict"]
     decided = {
         word: int((words == word).sum())
-        for word in (verdicts.CONSISTENT, verdicts.BETTER, verdicts.WORSE)
+        for word in (verdicts.CONSISTENT, verdicts.BETTER, verdicts.WORSE, verdicts.DIVERGED)
     }
     ran = int((words != verdicts.NOT_RUN).sum())
     if not any(decided.values()):
@@ -85,7 +85,9 @@ def scope(study: Study) -> str:
     text = f"{_count(len(runs), 'run')} of {_count(len(study.methods), 'method')} on {where}: "
     text += f"{len(runs) - diverged:,} finished, {diverged:,} diverged. "
     seeds = study.best.loc[study.best["seeds"] > 0, "seeds"]  # without a cell that has no value
-    fewest, most = (seeds.min(), seeds.max()) if len(seeds) else (0, 0)
+    if seeds.empty:  # no grid was searched
+        seeds = study.values.groupby("point")["seed"].nunique()
+    fewest, most = seeds.min(), seeds.max()
     if most <= 1:
         return text + "Every value is one seed, so none says how much chance matters."
     span = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -98,19 +100,29 @@ def best_method(cells: pd.DataFrame) -> str | None:
     if ran.empty:
         return None
     where = f"{labels.dataset_short(ran['dataset'].iloc[0])}, k = {ran['k'].iloc[0]}"
-    parts = [_winner(rows) for _, rows in ran.groupby("epsilon")]
+    diverged = set(cells.loc[cells["status"] == verdicts.DIVERGED, "epsilon"])
+    parts = [_winner(rows, epsilon in diverged) for epsilon, rows in ran.groupby("epsilon")]
     return f"{where}: {'; '.join(parts)}."
 
 
-def _winner(rows: pd.DataFrame) -> str:
+def _winner(rows: pd.DataFrame, others_diverged: bool) -> str:
+    """The best of these, and the next; who ran in part is named, since the best of more points is
+    larger by their number alone."""
     higher = is_higher_better(rows["metric"].iloc[0])
     ranked = rows.sort_values(["mean", "method"], ascending=[not higher, True])
     first = ranked.iloc[0]
     value = f"{labels.spread(first['mean'], first['std'])} {first['unit']}"
     at = f"at ε = {first['epsilon']:g} "
     if len(ranked) == 1:
-        return f"{at}only {labels.method_label(first['method'])} was run, {value}"
+        alone = "has a value" if others_diverged else "was run"
+        return f"{at}only {labels.method_label(first['method'])} {alone}, {value}"
     second = ranked.iloc[1]
+    part = [
+        f"of {labels.method_label(one['method'])} {one['grid_points']} of {one['grid_size']} points"
+        for one in (first, second)
+        if pd.notna(one["grid_size"]) and one["grid_points"] < one["grid_size"]
+    ]
+    at += f"({', '.join(part)}) " if part else ""
     lead = abs(first["mean"] - second["mean"])
     text = f"{at}{labels.method_label(first['method'])} is best with {value}, "
     text += f"{lead:.2f} ahead of {labels.method_label(second['method'])}"
