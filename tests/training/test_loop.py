@@ -288,10 +288,27 @@ def test_a_diverged_run_ends_and_leaves_the_others_alone(rho, arrays, make_task,
 
 def test_time_is_shared_by_the_runs_that_still_train(arrays, make_task, make_run) -> None:
     training = study_training(make_task("online"), [make_run(name) for name in "abc"], arrays)
-    training.add_seconds(6.0)
+    training.add_seconds(6.0, training.alive)
     training._drop_diverged(torch.tensor([True, False, True]))
-    training.add_seconds(6.0)
+    training.add_seconds(6.0, training.alive)
     assert [one.wall_seconds for one in training.outcomes] == [5.0, 2.0, 5.0]
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_who_diverges_is_charged_to_the_end(arrays, make_task, make_run, others) -> None:
+    """Also before the first evaluation, and where nobody is left; each step takes a second."""
+    now = [0.0]
+    task = make_task("fixed_threshold")
+    runs = [make_run("gone", 0, math.inf), *(make_run(f"{n}", 1) for n in range(others))]
+
+    def watch(state, answers) -> None:
+        now[0] += 1.0
+
+    outcomes = train(task, runs, arrays, watch=watch, clock=lambda: now[0])
+    gone = outcomes[0]
+    assert gone.status == "diverged"
+    assert gone.wall_seconds == pytest.approx(gone.diverged_at / (1 + others))
+    assert sum(one.wall_seconds for one in outcomes) == pytest.approx(now[0])
 
 
 def test_all_runs_may_diverge(arrays, make_task, make_run) -> None:

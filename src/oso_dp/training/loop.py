@@ -1,4 +1,4 @@
-"""The training loop: R runs of one cohort, side by side, until each has finished or diverged.
+"""The training loop: R runs of a cohort, side by side, until each has finished or diverged.
 
 What the loop sees of the training data, it sees through the mechanism; divergence is judged by the
 parameters and the test loss, never by the training loss, which is private.
@@ -79,7 +79,7 @@ def advance(
     on_progress: Callable[[int], None] = lambda step: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Outcome]:
-    """To its last step; see `train`."""
+    """See `train`."""
     task = training.task
     if checkpoint is not None:
         if not fingerprint:
@@ -90,11 +90,15 @@ def advance(
 
     kept, took = -math.inf, 0.0  # when the last checkpoint was done, and its seconds
 
-    def keep(always: bool) -> None:
-        nonlocal began, kept, took
+    def charge(runs: Sequence[int]) -> None:
+        nonlocal began
         now = clock()
-        training.add_seconds(now - began)
+        training.add_seconds(now - began, runs)
         began = now
+
+    def keep(always: bool) -> None:
+        nonlocal kept, took
+        charge(training.alive)
         started = time.perf_counter()
         if checkpoint is not None and (always or took <= KEEPING * (started - kept)):
             save_checkpoint(checkpoint, fingerprint, training.content())
@@ -102,16 +106,21 @@ def advance(
             took = kept - started
 
     while training.alive and training.state.step < task.steps:
+        there = list(training.alive)
         training.take_step()
-        if training.state.step % task.evaluate_every == 0 or training.state.step == task.steps:
+        step = training.state.step
+        if due := step % task.evaluate_every == 0 or step == task.steps:
             training.evaluate()
+        if len(training.alive) < len(there):
+            charge(there)  # who diverged has had its part
+        if due:
             keep(always=False)
         try:
-            on_progress(training.state.step)
+            on_progress(step)
         except Interrupted:
             keep(always=True)
             raise
-    training.add_seconds(clock() - began)
+    charge(training.alive)
     training.end(range(len(training.alive)), "finished")
     return training.outcomes
 
@@ -247,10 +256,10 @@ class Training:
             return self.mechanism.ledgers[self.alive.index(position)]
         return Ledger.from_json(self.outcomes[position].ledger)
 
-    def add_seconds(self, seconds: float) -> None:
-        """The runs share the device: each is charged its part of the time."""
-        for position in self.alive:
-            self.outcomes[position].wall_seconds += seconds / len(self.alive)
+    def add_seconds(self, seconds: float, runs: Sequence[int]) -> None:
+        """These shared the device: each is charged its part."""
+        for position in runs:
+            self.outcomes[position].wall_seconds += seconds / len(runs)
 
     def content(self) -> dict[str, Any]:
         return {
