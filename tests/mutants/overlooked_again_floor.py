@@ -125,7 +125,7 @@ _TRAINED = [
     Fault(
         "a run is charged the time of runs that have ended, too, but not all of its own",
         "training/loop.py",
-        "seconds / len(self.alive)",
+        "seconds / len(runs)",
         "seconds / len(self.outcomes)",
         LOOP,
     ).of("reported"),

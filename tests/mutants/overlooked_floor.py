@@ -144,8 +144,8 @@ _OWN = [
     Fault(
         "search: validation examples leave their trace in the released model",
         "private/scoring.py",
-        "        model = copy.deepcopy(model).to(self.place).eval()\n        values = []",
-        "        model = copy.copy(model).to(self.place).eval()\n        values = []",
+        "copy.deepcopy(model).to(self.place).float()",
+        "copy.copy(model).to(self.place).float()",
         _SCORES,
     ),
     Fault(

@@ -27,8 +27,8 @@ _GUESSED = [
     Fault(
         "a decade of guesses is not at least a decade",
         "analysis/guesses.py",
-        "(whole & (surely >= decades)).all()",
-        "(whole & (surely > decades)).all()",
+        "searched & (surely >= decades)).all()",
+        "searched & (surely > decades)).all()",
         _GUESSES,
     ),
     Fault(

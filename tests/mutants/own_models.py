@@ -277,8 +277,8 @@ OWN_MODELS = [
     ),
     in_train(
         "own model: the first training's state is changed by the second",
-        "State(**copy.deepcopy(after.state))",
-        "State(**after.state)",
+        "on_device(copy.deepcopy(after.state), torch",
+        "on_device(after.state, torch",
     ),
     Fault(
         "own model: a saved ledger need not agree with its statement",
