@@ -16,7 +16,7 @@ from oso_dp.analysis.trajectories import trajectories
 from oso_dp.reporting.figures import every_plan, looks
 from oso_dp.reporting.figures.beyond import beyond_plan
 from oso_dp.reporting.figures.dot_plot import draw_dots
-from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
+from oso_dp.reporting.figures.figures_03_to_11 import draw_metric, metric_plan
 from oso_dp.reporting.figures.noise_multipliers import draw_noise
 from oso_dp.reporting.figures.over_steps import draw_adapted, draw_curves
 from oso_dp.reporting.tables.noise_multipliers import noise_table
@@ -201,6 +201,9 @@ def test_a_grid_that_ran_in_part_is_named_below_its_figure(store, study):
     assert part.endswith(
         "Only a part of these grids ran: FixedQuantile, linear (ε = 9), Online (ε = 9)."
     )
+    metric = metric_plan(study(store), "glyphs", 2, ours=True).caption
+    assert metric.endswith("Only a part of these grids ran: Online (ε = 9).")
+    assert "Only a part" not in metric_plan(study(store), "glyphs", 1, ours=True).caption
 
 
 def bars_in(axes, axis=1):

@@ -42,7 +42,7 @@ def test_the_last_step_is_paid_for_however_few_it_was_for(
 
     monkeypatch.setattr(Search, "noise_multiplier", noise)
     monkeypatch.setattr(Search, "epsilon", cost)
-    # No other test asks about this delta: what a search costs is kept, and trials are such searches.
+    # No other test asks about this delta: what a search costs is kept, and trials are searches.
     delta = 1.2346e-5 + 1e-9 * WAYS.index(way)
     more = {"selection": way, "batch_size": batch_size, "epochs": epochs, "delta": delta}
     config = parse_config({**STUDY, **more}, "x")

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
-import pandas as pd
-
 from oso_dp import labels
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import DATASETS
+from oso_dp.reporting.figures.captions import part_note
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.figures.picture import PicturePlan
 
@@ -42,19 +41,9 @@ def beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
                 None,
                 (
                     labels.epochs_note(cells["epochs"]) if dataset in DATASETS else "",
-                    _part_note(cells),
+                    part_note(cells),
                 ),
             )
         ),
         lambda: draw_metric(cells, f"{where}: beyond the paper's methods", study.methods),
     )
-
-
-def _part_note(cells: pd.DataFrame) -> str:
-    """A sentence where a grid ran in part: its best is over fewer points, and may be far off."""
-    part = cells[(cells["status"] == "run") & (cells["grid_points"] < cells["grid_size"])]
-    names = [
-        f"{labels.method_label(method)} (ε = {', '.join(f'{e:g}' for e in rows['epsilon'])})"
-        for method, rows in part.dropna(subset="epsilon").groupby("method")
-    ]
-    return f"Only a part of these grids ran: {', '.join(names)}." if names else ""

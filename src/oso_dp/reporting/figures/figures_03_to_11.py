@@ -18,6 +18,7 @@ from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import DATASETS, find_table, paper_tables
 from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures.captions import part_note
 from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.picture import PicturePlan
 
@@ -61,6 +62,8 @@ def metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
         )
     elif table:
         caption += "The paper plots this figure but prints no values for it."
+    if ours and (part := part_note(cells)):
+        caption = f"{caption.strip()} {part}"
     return PicturePlan(
         name,
         dataset,

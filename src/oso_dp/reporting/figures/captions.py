@@ -1,0 +1,15 @@
+"""What captions of several figures say."""
+
+import pandas as pd
+
+from oso_dp import labels
+
+
+def part_note(cells: pd.DataFrame) -> str:
+    """A sentence where a grid ran in part: its best is over fewer points, and may be far off."""
+    part = cells[(cells["status"] == "run") & (cells["grid_points"] < cells["grid_size"])]
+    names = [
+        f"{labels.method_label(method)} (ε = {', '.join(f'{e:g}' for e in rows['epsilon'])})"
+        for method, rows in part.dropna(subset="epsilon").groupby("method")
+    ]
+    return f"Only a part of these grids ran: {', '.join(names)}." if names else ""
