@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,10 @@ from oso_dp.training.problem import Task
 torch.set_num_threads(1)
 
 REPO = Path(__file__).resolve().parents[1]
+
+# Tests press Ctrl-C, also where they run in a shell's background, whose jobs ignore it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No window is ever opened.
 os.environ.setdefault("MPLBACKEND", "Agg")

@@ -49,11 +49,16 @@ class Interrupts:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """A second signal acts at once. In a thread that gets no signals nothing changes."""
+        """A second signal acts at once. In a thread that gets no signals nothing changes.
+
+        One that somebody ignores stays ignored, as Ctrl-C does by a shell's script of what it
+        starts in the background.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._note) for number in self.numbers}
+        heard = [one for one in self.numbers if signal.getsignal(one) not in (signal.SIG_IGN, None)]
+        before = {number: signal.signal(number, self._note) for number in heard}
         try:
             yield
         finally:

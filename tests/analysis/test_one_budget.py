@@ -228,6 +228,21 @@ def test_the_linear_scaling_rule_is_one_of_the_ways(store, study):
     assert row["gain"] == pytest.approx(20 - 85)
 
 
+def test_of_other_searches_over_several_grids_the_smallest_counts(store, study):
+    """Two rows of one name would be read as one; the tables of these searches have both."""
+    searched(store, SEARCH)
+    default(store, [0.90, 0.91, 0.92])
+    whole_grid(store, [[0.7], [0.8]], k=2, shape="geometric")
+    whole_grid(store, [[0.5], [0.6], [0.6]], k=3, shape="geometric")
+    scaled(store, [0.1, 0.1])
+    for seed in range(2):
+        scaled(store, [0.01, 0.01], seed=seed, laid={"trial_shares": [0.1, 0.3]})
+    rows = ways(study(store))
+    assert of(rows, "random_stopping", "online")["k"] == 2
+    row = of(rows, "linear_scaling", "online")
+    assert (row["seeds"], row["trial_shares"], row["mean"]) == (2, "0.1, 0.3", pytest.approx(10))
+
+
 def test_shorter_runs_and_single_points_are_no_search(store, study):
     """One run of one epoch, the whole grid of k = 1, beside the real search."""
     searched(store, [[0.50]], k=1, epochs=1, noise_multiplier=700.0)

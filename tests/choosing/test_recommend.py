@@ -102,7 +102,7 @@ def test_the_nearest_budget_that_was_measured_counts() -> None:
         (180_001, 20_000, 3.0, "not measured: 180,001 examples"),
         (60_000, 1_999, 3.0, "not measured: 60,000 examples and a model of 1,999 parameters"),
         (60_000, 200_001, 3.0, "not measured: .*; measured are Digits: 60,000 examples, 20,000"),
-        (60_000, 20_000, 2.99, "not measured: epsilon 2.99; on data like these 3 to 9 are"),
+        (60_000, 20_000, 2.99, "not measured: epsilon 2.99 on .*; measured are Digits: 3 to 9"),
         (60_000, 20_000, 9.01, "not measured: epsilon 9.01"),
     ],
 )
@@ -110,6 +110,23 @@ def test_outside_of_what_was_measured_nothing_is_said(examples, parameters, epsi
     lines = [SEARCH, ONE, replace(SEARCH, epsilon=9.0)]
     with pytest.raises(OsoError, match=says):
         recommend(lines, examples, parameters, epsilon)
+
+
+def test_between_the_budgets_of_two_data_sets_nothing_was_measured() -> None:
+    of_letters = others(SEARCH, ONE, dataset="Letters", epsilon=9.0)
+    lines = [SEARCH, ONE, replace(SEARCH, epsilon=4.0), *of_letters]
+    with pytest.raises(OsoError, match="measured are Digits: 3 to 4; Letters: 9 to 9$"):
+        recommend(lines, 60_000, 20_000, 6.0)
+
+
+@pytest.mark.parametrize("what", [{"runs": 25}, {"trial_shares": "0.3,0.4"}])
+def test_one_way_with_another_noise_on_each_of_two_data_sets_is_two_ways(what) -> None:
+    """The command prices what it advises: the noise of one of them is not the other's."""
+    free = replace(ONE, runs=5, trial_shares="0.1,0.2")
+    lines = [SEARCH, free, *others(SEARCH, free, dataset="Letters")]
+    assert recommend(lines, 60_000, 20_000, 3.0).way == free
+    lines[-1] = replace(lines[-1], **what)
+    assert recommend(lines, 60_000, 20_000, 3.0).way == SEARCH
 
 
 @pytest.mark.parametrize(("examples", "parameters"), [(20_000, 2_000), (180_000, 200_000)])

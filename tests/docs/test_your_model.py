@@ -6,6 +6,8 @@ import re
 import pytest
 
 import oso_dp
+from oso_dp.private.choices import Choices
+from oso_dp.training.schedule import CONSTANT
 
 
 @pytest.fixture
@@ -42,6 +44,7 @@ def test_every_argument_is_there_with_its_default(page) -> None:
     besides = {"model", "settings", "training", "seed"}
     assert named == parameters.keys() - besides
     simple = ("selection", "shape", "method", "accountant", "randomness", "learning_rate")
-    for name in (*simple, "momentum", "progress"):
+    usual = {name: parameters[name].default for name in (*simple, "progress")}
+    for name, default in {**usual, "momentum": Choices.momentum, "schedule": CONSTANT}.items():
         (row,) = re.findall(rf"^\| `{name}` .*\| `?(.*?)`? \|$", page, re.M)
-        assert row == str(parameters[name].default)
+        assert row == str(default)

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from oso_dp import load_private
+
 SEEDED = {"randomness": "seeded", "seed": 3}
 
 
@@ -35,3 +37,40 @@ def test_an_earlier_training_is_what_it_was_however_often_another_goes_on(train,
         assert one.history.score_step == [2, 4, 6, 8]
         assert one.ledger.step_count == 8
     assert kept(later[0]) == kept(later[1])
+
+
+HOW = {"momentum": 0.3, "schedule": "linear", "averaging": 0.5, "query_noise_ratio": 5.0}
+MORE = {"epochs": 4, "batch_size": 400, **SEEDED}
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("method", ["online", None])
+def test_what_is_not_said_again_stays(train, model, tmp_path, saved, method) -> None:
+    first = train(method="online", learning_rate=0.5, **HOW, **MORE)
+    if saved:
+        first.save(tmp_path / "first.oso")
+        first = load_private(tmp_path / "first.oso", model)
+    again = train(method="online", learning_rate=0.5, **HOW, **MORE, after=first, epsilon=9.0)
+    unsaid = train(method=method, **MORE, after=first, epsilon=9.0)
+    assert kept(unsaid) == kept(again)
+    for name, other in (("momentum", 0.8), ("schedule", "constant"), ("query_noise_ratio", 9.0)):
+        said = train(method="online", **MORE, after=first, epsilon=9.0, **{name: other})
+        assert kept(said)["weights"] != kept(again)["weights"], name
+
+
+def test_a_threshold_need_not_be_said_again(train) -> None:
+    first = train(method="fixed_threshold", threshold=0.2, momentum=0.0, **MORE)
+    unsaid = train(method=None, **MORE, after=first, epsilon=9.0)
+    assert unsaid.history.threshold == pytest.approx([0.2] * 8)
+
+
+def test_what_goes_on_from_a_search_is_trained_as_its_best(search, train) -> None:
+    """Not as the first point of the grid was, nor as is usual."""
+    scores = iter([0.1, 0.9, 0.5])
+    more = {"method": "online", "epochs": 3, "schedule": "linear", **SEEDED}
+    grid = {"momentum": [0.9, 0.2, 0.5], "threshold_rate": [0.01]}
+    best = search(grid, score=lambda model: next(scores), **more).best
+    on = {"epochs": 3, "batch_size": 400, **SEEDED, "after": best, "epsilon": 9.0}
+    unsaid = train(method="online", **on)
+    said = {"momentum": 0.2, "schedule": "linear", "threshold_rate": 0.01}
+    assert kept(unsaid) == kept(train(method="online", **said, **on))

@@ -67,6 +67,36 @@ def test_ctrl_c_in_the_step_that_diverges_is_no_interruption(train, monkeypatch)
         train(after=made, epsilon=4.0, **breaks, **WHOLE)
 
 
+def test_a_second_ctrl_c_ends_it_at_once_and_says_what_was_released(train, monkeypatch) -> None:
+    step = Training.take_step
+
+    def interrupted(training: Training) -> None:
+        step(training)
+        if training.state.step == 2:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Training, "take_step", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(**WHOLE | {"epochs": 7})
+    (note,) = caught.value.__notes__
+    assert note.startswith(
+        "2 steps were released before; whoever saw anything of them has to count"
+    )
+    assert "all 7 that were planned" in note
+
+
+def test_ctrl_c_that_somebody_ignores_stays_ignored(train) -> None:
+    """As a shell's script does for what it starts in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        made = train(evaluate=lambda model: signal.raise_signal(signal.SIGINT) or 0.0, **WHOLE)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert made.status == "finished"
+
+
 def test_the_rate_of_a_step_that_diverged_is_not_that_of_before(train) -> None:
     made = train(method="auto_dog", scale=1e38, first_distance=1e30, **WHOLE)
     assert made.status == "diverged"

@@ -154,6 +154,36 @@ def test_another_model_and_no_file_are_refused(saved, tmp_path) -> None:
         load_private(tmp_path / "b", other)
 
 
+class Tuned(nn.Module):
+    """A frozen layer before one that trains, buffers that are in its state and one that is not."""
+
+    def __init__(self, scale: float = 1.0, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.features = nn.Linear(6, 6).requires_grad_(False)
+            self.head = nn.Linear(6, 2)
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.bfloat16))
+        self.register_buffer("made_anew", torch.rand(3), persistent=False)
+
+    def forward(self, x):
+        return self.head(self.features(x)) * self.scale.float()
+
+
+def test_what_is_not_trained_must_be_what_it_was(train, tmp_path) -> None:
+    """Another feature extractor under the same weights is another model, which nobody trained."""
+    path = tmp_path / "model"
+    made = train(model=Tuned(), batch_size=400)
+    made.save(path)
+    back = load_private(path, Tuned())
+    inputs = torch.ones(2, 6)
+    assert torch.equal(back.model(inputs), made.model(inputs))
+    with pytest.raises(OsoError, match=r"'features\.bias' of this Tuned, which is not trained"):
+        load_private(path, Tuned(seed=1))
+    with pytest.raises(OsoError, match="'scale' of this Tuned, which is not trained, is not what"):
+        load_private(path, Tuned(scale=2.0))
+
+
 def test_saving_writes_over_nothing_but_the_same_training(saved, train, tmp_path) -> None:
     made, path = saved
     made.save(path)

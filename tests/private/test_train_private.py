@@ -177,7 +177,7 @@ def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> N
         signal.raise_signal(signal.SIGINT)
         return 0.0
 
-    before = signal.getsignal(signal.SIGINT)  # ignored, where the tests run in the background
+    before = signal.getsignal(signal.SIGINT)
     whole = train(**SEEDED)
     begun = train(evaluate=interrupt, evaluate_every=5, progress=True, **SEEDED)
     assert begun.status == "interrupted"

@@ -46,8 +46,8 @@ def test_a_search_trains_as_one_training_does_where_nothing_is_said() -> None:
     """Two places hold what is usual; a search reads one of them, a single training the other."""
     said = inspect.signature(train_private).parameters
     usual = {one.name: one.default for one in fields(Choices) if one.name in said}
-    left_open = {"method", "schedule", "averaging", "settings"}  # `way` decides of the first three
-    assert usual.keys() >= left_open | {"epochs", "momentum", "randomness", "precision"}
+    left_open = {"method", "momentum", "schedule", "averaging", "settings"}  # `way` decides
+    assert usual.keys() >= left_open | {"epochs", "randomness", "precision"}
     for name in usual.keys() - left_open:
         assert usual[name] == said[name].default, name
 
@@ -110,11 +110,11 @@ def test_the_average_is_what_is_returned_saved_and_gone_on_from(train, model, tm
         saved = load_private(tmp_path / "m.oso", model)
         torch.testing.assert_close(flat(saved.model), average, rtol=1e-5, atol=1e-6)
         further = SEEDED | {"seed": 2, "epochs": 1}
-        on = train(after=saved, epsilon=8.0, averaging=0.3, **further)
+        on = train(after=saved, epsilon=8.0, **further)
         average = average + (1 - min(0.3, 8 / 17)) * (weights[-1] - average)
         torch.testing.assert_close(flat(on.model), average, rtol=1e-5, atol=1e-6)
     with pytest.raises(OsoError, match="after: was trained with averaging, which must stay so"):
-        train(after=saved, epsilon=8.0, **further)
+        train(after=saved, epsilon=8.0, averaging=0.0, **further)
 
 
 def test_neither_costs_anything(train) -> None:

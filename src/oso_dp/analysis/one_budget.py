@@ -59,8 +59,9 @@ def ways(study: Study) -> pd.DataFrame:
     Data sets without a run from a default are left out: there is nothing to be compared. Of a
     default that was run as a guess at several k, the one with the most seeds stands there. Of the
     paper's methods, and those of the defaults, the grid of the smallest k that was run whole, if
-    any was; else a part that has the paper's own best point. Runs that are shorter than the paper's
-    are no way to spend a budget.
+    any was; else a part that has the paper's own best point. Of random stopping and linear scaling
+    over several grids, the smallest; over one with several shares for the trials, the one with the
+    most seeds. Runs that are shorter than the paper's are no way to spend a budget.
     """
     return study.once("ways", lambda: _ways(study))
 
@@ -69,8 +70,10 @@ def _ways(study: Study) -> pd.DataFrame:
     alone = pd.DataFrame(_from_defaults(study), columns=COLUMNS)
     if alone.empty:
         return alone
-    rows = [*_searched(study), *_stopped(study), *_scaled(study)]
-    every = pd.concat([pd.DataFrame(rows, columns=COLUMNS), alone], ignore_index=True)
+    rows = pd.DataFrame([*_searched(study), *_stopped(study), *_scaled(study)], columns=COLUMNS)
+    rows = rows.sort_values(["k", "seeds"], ascending=[True, False], kind="stable")
+    rows = rows.drop_duplicates(_NAMED).sort_index()
+    every = pd.concat([rows, alone], ignore_index=True)
     here = set(zip(alone["dataset"], alone["epsilon"], strict=True))
     kept = [pair in here for pair in zip(every["dataset"], every["epsilon"], strict=True)]
     every = every[kept].reset_index(drop=True)
@@ -150,6 +153,7 @@ def _searched(study: Study) -> Iterator[dict[str, Any]]:
         }
 
 
+_NAMED = ["dataset", "epsilon", "way", "method", "laid", "distribution"]  # two alike read as one
 _POINT = ["dataset", "k", "epsilon", "method"]
 
 

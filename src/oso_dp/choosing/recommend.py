@@ -55,17 +55,20 @@ def recommend(
         )
     here = [one for one in near if _between(near, one.dataset, epsilon)]
     if not here:
-        epsilons = sorted({one.epsilon for one in near})
+        budgets: dict[str, list[float]] = {}
+        for one in near:
+            budgets.setdefault(one.dataset, []).append(one.epsilon)
+        there = "; ".join(f"{name}: {min(of):g} to {max(of):g}" for name, of in budgets.items())
         raise OsoError(
-            f"not measured: epsilon {epsilon:g}; on data like these {epsilons[0]:g} to "
-            f"{epsilons[-1]:g} are"
+            f"not measured: epsilon {epsilon:g} on data like these; measured are {there}"
         )
     here = [one for one in here if one.epsilon == _nearest(here, one.dataset, epsilon)]
     datasets = {one.dataset for one in here}
-    ways: dict[tuple[str, str], list[Measured]] = {}
+    ways: dict[tuple, list[Measured]] = {}
     for one in here:
         if one.seeds >= SEEDS and not math.isnan(_surely(one)):
-            ways.setdefault((one.way, one.name), []).append(one)
+            noise = one.runs, one.trial_shares  # by which the same words have another noise
+            ways.setdefault((one.way, one.name, *noise), []).append(one)
     whole = [
         Recommendation(tuple(lines))
         for lines in ways.values()

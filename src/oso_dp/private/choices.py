@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ from oso_dp.private.given_values import check_named, hint, plain
 from oso_dp.study.cohort import Run
 from oso_dp.training.schedule import CONSTANT, SCHEDULES
 
+STARTS = ("learning_rate", "threshold", "quantile")
 _USUAL = {"learning_rate": 1.0}  # where nothing is said
 
 
@@ -68,6 +70,11 @@ class Choices:
             raise OsoError(f"evaluate: must be callable, not {type(self.evaluate).__name__}")
         self.run("checked")
 
+    def goes_on_with(self) -> dict[str, Any]:
+        """What a later training keeps of these, unless it is told otherwise."""
+        names = ("method", *STARTS, "momentum", "schedule", "averaging")
+        return {**{name: getattr(self, name) for name in names}, "settings": dict(self.settings)}
+
     def trained_by(self) -> Method:
         """The method with its constants."""
         kind = find_method(self.method)
@@ -107,8 +114,7 @@ class Choices:
 
     def _given(self) -> dict[str, float]:
         """Starting values that were said; a method may have one of these names as a constant."""
-        names = ("learning_rate", "threshold", "quantile")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in STARTS if getattr(self, name) is not None}
 
     def place(self) -> torch.device:
         """Where the model trains; OsoError where there is no such device."""

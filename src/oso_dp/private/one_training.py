@@ -48,6 +48,7 @@ class Ended:
     status: str
     run_id: str
     state: dict[str, Any]
+    trained_with: dict[str, Any]  # `Choices.goes_on_with`
     stopped: bool  # whether Ctrl-C came, also in the last step, which it cannot interrupt
     not_made: Ledger | None = None  # the steps that were planned besides, had it not ended early
 
@@ -133,7 +134,8 @@ class OneTraining:
         ledger = training.ledger(0)
         missing = steps_not_made(ledger, self.last_step - ledger.step_count, noise_multiplier)
         name = self.run.run_id
-        return Ended(model, ledger, history, status, name, state, stopped, missing)
+        kept = choices.goes_on_with()
+        return Ended(model, ledger, history, status, name, state, kept, stopped, missing)
 
     def described(
         self, ended: Ended, budget: Budget, paid: Paid, scored: str = "", validation: int = 0
@@ -165,7 +167,14 @@ class OneTraining:
             versions=f"oso {oso_dp.__version__}, torch {torch.__version__}",
         )
         return PrivateModel(
-            ended.model, paid, statement, ended.history, ended.status, ended.run_id, ended.state
+            ended.model,
+            paid,
+            statement,
+            ended.history,
+            ended.status,
+            ended.run_id,
+            ended.state,
+            ended.trained_with,
         )
 
     def _went_on(self) -> bool:
@@ -261,7 +270,7 @@ def _train(training: Training, history: History, bar: ProgressBar | None) -> tup
         return status, interrupts.came is not None
     except Interrupted:
         return "interrupted", True
-    except Exception as error:  # of the user's model, loss, data or `evaluate`
+    except (Exception, KeyboardInterrupt) as error:  # of the user's code, or a second Ctrl-C
         error.add_note(
             f"{training.ledger(0).step_count} steps were released before; whoever saw anything of "
             f"them has to count all {training.task.steps} that were planned as spent, since the "

@@ -38,7 +38,7 @@ def train_private(
     learning_rate: float | None = None,
     threshold: float | None = None,
     quantile: float | None = None,
-    momentum: float = 0.9,
+    momentum: float | None = None,
     schedule: str | None = None,
     averaging: float | None = None,
     accountant: str = "rdp",
@@ -67,7 +67,7 @@ def train_private(
     learning_rate: rho_0 (1 where the method begins with one).
     threshold: C, where the method does not choose its own.
     quantile: gamma, where the method follows one.
-    momentum: of the descent, from 0, below 1.
+    momentum: of the descent, from 0, below 1 (0.9).
     schedule: of the learning rate, constant or linear: it falls to zero over all steps, those of
     `after` counted (constant, where a method is said).
     averaging: decay of an exponential average of the weights, which the model then has; 0 is none,
@@ -81,7 +81,8 @@ def train_private(
     evaluate: called with a copy of the model every `evaluate_every` steps and at the end, on data
     that need no protection; its numbers stand in the history.
     after: what an earlier call gave on the same data; its ledger counts, and training goes on from
-    it with the noise that what is left of epsilon asks for. C, rho and the momentum go on, too.
+    it with the noise that what is left of epsilon asks for. C and rho go on, too, and so does how
+    it was trained: momentum, schedule, averaging and constants stay where none are said.
     progress: whether a bar shows how far it is.
 
     Ctrl-C ends it after a step: what was released is returned, and paid for with all steps that
@@ -98,13 +99,11 @@ def train_private(
         "threshold": plain(threshold),
         "quantile": plain(quantile),
     }
-    laid = {"schedule": schedule, "averaging": averaging}
-    goes_on_by = None if after is None else after.statement.method
+    laid = {"momentum": momentum, "schedule": schedule, "averaging": averaging}
     choices = Choices(
         epochs=epochs,
         batch_size=batch_size,
-        **way(method, laid, start, settings, goes_on_by),
-        momentum=momentum,
+        **way(method, laid, start, settings, None if after is None else after.trained_with),
         randomness=randomness,
         seed=seed,
         device=device,
@@ -112,7 +111,6 @@ def train_private(
         piece=piece,
         evaluate=evaluate,
         evaluate_every=evaluate_every,
-        settings=settings,
     )
     examples = examples_of(data, choices.place())
     own = OwnModel(model)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.extras import needed_by
@@ -23,7 +24,7 @@ from oso_dp.training.own_model import OwnModel
 if TYPE_CHECKING:
     import pandas as pd
 
-_FORMAT = "oso private model 2"
+_FORMAT = "oso private model 3"
 
 
 def on_device(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
@@ -92,6 +93,7 @@ class PrivateModel:
     status: str
     run_id: str = field(repr=False)
     state: dict[str, Any] = field(repr=False)  # of the training, from which it goes on
+    trained_with: dict[str, Any] = field(repr=False)  # what stays in training that goes on
 
     @property
     def ledger(self) -> Ledger:
@@ -128,6 +130,8 @@ class PrivateModel:
             "paid": self.paid.to_json(),
             "run_id": self.run_id,
             "state": self.state,
+            "trained_with": self.trained_with,
+            "untrained": _untrained(self.model),
             "weights": own.weights(torch.device("cpu")),
         }
         save_checkpoint(place, _FORMAT, content)
@@ -153,10 +157,24 @@ def _check_writable(path: Path, run_id: str) -> None:
         raise OsoError(f"{path}: exists and is another training's model; name another file")
 
 
+def _untrained(model: nn.Module) -> dict[str, str]:
+    """A digest of each parameter that is frozen and each buffer that a model's state has."""
+    state = model.state_dict(keep_vars=True).items()
+    fixed = {name: one for name, one in state if torch.is_tensor(one) and not one.requires_grad}
+    return {name: _digest(one.detach().cpu()) for name, one in fixed.items()}
+
+
+def _digest(values: Tensor) -> str:
+    data = values.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return sha256(f"{values.dtype} {list(values.shape)} ".encode() + data).hexdigest()
+
+
 def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
     """What `save` wrote, its weights in a copy of `model`, which must have the same parameters.
 
-    Epsilon is computed again from the ledger. OsoError for a file that is damaged or was changed.
+    What it does not train must have the same values: frozen parameters and buffers are not in the
+    file. Epsilon is computed again from the ledger. OsoError for a file that is damaged or was
+    changed.
     """
     place = _path(path)
     if not place.is_file():
@@ -169,6 +187,8 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
         statement = Statement.from_json(content["statement"])
         history = History(**content["history"])
         state, status, run_id = content["state"], str(content["status"]), str(content["run_id"])
+        kept = {**content["trained_with"]}
+        untrained = {str(name): str(digest) for name, digest in content["untrained"].items()}
         paid = Paid.from_json(content["paid"])
         weights = torch.as_tensor(content["weights"])
         shapes = [(str(name), list(shape)) for name, shape in content["shapes"]]
@@ -181,7 +201,14 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
         raise OsoError(f"{path}: no model that oso saved, or damaged ({line})") from error
     if shapes != own.shapes:
         raise OsoError(f"{path}: its parameters are not those of this {type(model).__name__}")
+    here = _untrained(model)
+    for name in sorted({*untrained, *here}):
+        if untrained.get(name) != here.get(name):
+            raise OsoError(
+                f"{path}: {name!r} of this {type(model).__name__}, which is not trained, is not "
+                "what it was when the model was saved"
+            )
     if not agree:
         raise OsoError(f"{path}: its ledger says another thing than its statement")
     made = own.with_weights(weights)
-    return PrivateModel(made, paid, statement, history, status, run_id, state)
+    return PrivateModel(made, paid, statement, history, status, run_id, state, kept)

@@ -16,14 +16,14 @@ def way(
     laid: Mapping[str, Any],
     start: Mapping[str, float | None],
     settings: Mapping[str, float],
-    after: str | None,
+    kept: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Method, what is laid over its steps, and starting values, as `Choices` takes them.
+    """Method, what is laid over its steps, starting values and constants, as `Choices` takes them.
 
-    laid: schedule and averaging, start: starting values, by name, None where they were not said.
-    settings: the method's constants. after: the method of what training goes on from, which stays
-    unless another is said. OsoError for values of a method that was not said: another method's mean
-    something else.
+    laid: momentum, schedule and averaging, start: starting values, by name, None where they were
+    not said. settings: the method's constants. kept: how what training goes on from was trained,
+    which stays unless another is said. OsoError for values of a method that was not said: another
+    method's mean something else.
     """
     if method is None:
         known = [
@@ -35,19 +35,20 @@ def way(
                 raise OsoError(
                     f"train_private: unknown argument {name!r}{hint(name, [*arguments, *known])}"
                 )
-    if method is None and after is None:
-        for name in (*(name for name, value in start.items() if value is not None), *settings):
-            raise OsoError(
-                f"{name}: say of which method, as method='online'; without one, train_private "
-                f"takes {RECOMMENDED.method} with values of its own"
-            )
-    if method is None and after in (None, RECOMMENDED.method):
-        kind = find_method(RECOMMENDED.method)
-        sayable = {*kind.search, *(one.name for one in fields(kind.Settings))}
-        point = {name: value for name, value in RECOMMENDED.point.items() if name in sayable}
-        usual = {**point, **RECOMMENDED.laid}
-        return {**usual, **_said(start), **_said(laid), "method": RECOMMENDED.method}
-    return {**start, **_said(laid), "method": after if method is None else method}
+    said = {**_said(start), **_said(laid)}
+    if kept is not None and method in (None, kept["method"]):
+        return {**kept, **said, "settings": {**kept["settings"], **settings}}
+    if method is not None:
+        return {**said, "method": method, "settings": settings}
+    for name in (*_said(start), *settings):
+        raise OsoError(
+            f"{name}: say of which method, as method='online'; without one, train_private "
+            f"takes {RECOMMENDED.method} with values of its own"
+        )
+    kind = find_method(RECOMMENDED.method)
+    sayable = {*kind.search, *(one.name for one in fields(kind.Settings))}
+    point = {name: value for name, value in RECOMMENDED.point.items() if name in sayable}
+    return {**point, **RECOMMENDED.laid, **said, "method": RECOMMENDED.method}
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:
