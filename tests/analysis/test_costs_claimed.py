@@ -170,3 +170,12 @@ def test_the_dearest_second_query_counts(ratios, store, study) -> None:
     found = gradient_noise("online", at_most=0.01)(evidence, "mnist")
     assert found.verdict == FAILS
     assert found.numbers["advantage"] == pytest.approx((1 - min(ratios) ** -2) ** -0.5 - 1)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_device_that_denies_it_speaks_for_all(turned: bool) -> None:
+    """Also beside another whose interval reaches further."""
+    rows = [times(1.3, 1.0, 1.6), times(1.4, 1.3, 1.5, device="another")]
+    evidence = Evidence(cells(), step_times=pd.DataFrame(rows[:: -1 if turned else 1]))
+    found = step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
+    assert (found.verdict, found.numbers["low"]) == (FAILS, 1.3)

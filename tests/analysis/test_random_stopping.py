@@ -213,6 +213,16 @@ def test_claims_read_one_distribution_and_rather_one_with_a_value(store, study):
     assert row["distribution"] == "poisson"
 
 
+@pytest.mark.parametrize("shared", SHAPES)
+def test_methods_are_compared_under_one_distribution(shared: str, store, study) -> None:
+    """Online ran under each, another under one of them; a third's is its own affair."""
+    three_searches(store)
+    more = {"shape": shared, "settings": json.dumps({"stopping_shape": shared})}
+    whole_grid(store, [[0.5], [0.6], [0.7]], method="auto_s", epsilon=3.0, **more)
+    rows = usual(outcomes(study(store))).set_index("method")
+    assert rows["distribution"].to_dict() == {"online": shared, "auto_s": shared}
+
+
 @pytest.mark.parametrize("epsilons", [(3.0,), (3.0, 9.0)])
 def test_the_figure_keeps_the_distributions_apart(store, study, epsilons):
     s = study(three_searches(store, epsilons))

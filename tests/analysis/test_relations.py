@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from tests.analysis.claimed import both, cells
@@ -241,3 +242,29 @@ def test_each_claim_is_about_the_grids_that_it_names(claim, dataset: str) -> Non
     counts = [(int(ran), int(of)) for ran, of in re.findall(r"(\d+) of (\d+) grids", said)]
     expected = GRIDS.get(claim.name, [PAPERS[dataset]])
     assert counts == [(grids, grids) for grids in expected]
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        ({"precision": "tf32"}, {"precision": "float32"}),
+        ({"epochs": 10}, {"epochs": 20}),
+        ({"epochs": 2}, {"epochs": 2}),
+        ({"distribution": "geometric"}, {"distribution": "poisson"}),
+    ],
+)
+def test_runs_of_two_kinds_are_evidence_for_no_claim(kind: dict, other: dict) -> None:
+    """Two epochs, or tf32's products, move a value by as much as methods differ."""
+    evidence = both(95.0, 90.0).cells
+    online = evidence["method"] == "online"
+    for spoilt in (0, 4, 12):  # of twelve grids
+        unlike = evidence.assign(precision="float32", epochs=10, distribution="geometric")
+        for method, kinds in ((online, kind), (~online, other)):
+            chosen = np.flatnonzero(method.to_numpy())[:spoilt]
+            for name, value in kinds.items():
+                unlike.iloc[chosen, unlike.columns.get_loc(name)] = value
+        found = relation("online", "better than", "fixed_threshold")(Evidence(unlike), "mnist")
+        assert found.verdict == (UNDECIDED if spoilt == 12 else HOLDS)
+        said = f"{spoilt} whose runs are not alike in precision and length, or too short"
+        assert (said in found.text) == (spoilt > 0)
+        assert found.numbers.get("grids", 0) == 12 - spoilt

@@ -94,10 +94,12 @@ def test_that_all_runs_diverge_is_known_where_no_point_lacks(lacking: int) -> No
     lost = ("fixed_quantile", 1, float("nan"), float("nan"), 0)
     frames = [cells(lost, dataset="fashion_mnist", k=k) for k in (5, 7, 9)]
     rows = pd.concat(frames, ignore_index=True).assign(grid_size=[25, 35, 45])
+    rows = rows.assign(runs=rows["grid_size"], diverged=rows["grid_size"])
     rows = rows.assign(grid_points=rows["grid_size"] - [0, lacking, 0])
     runs = rows[["dataset", "method", "k", "epsilon"]].assign(status="diverged")
-    found = diverges("fixed_quantile", 1.0)(Evidence(rows, runs), "fashion_mnist")
-    assert found.verdict == (UNDECIDED if lacking else HOLDS)
+    for evidence in (Evidence(rows, runs), Evidence(rows)):  # ours, and ours by cross-selection
+        found = diverges("fixed_quantile", 1.0)(evidence, "fashion_mnist")
+        assert found.verdict == (UNDECIDED if lacking else HOLDS)
 
 
 @pytest.mark.parametrize("dataset", [*DATASETS, "glyphs", "patients"])

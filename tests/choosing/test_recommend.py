@@ -115,7 +115,7 @@ def test_outside_of_what_was_measured_nothing_is_said(examples, parameters, epsi
 def test_between_the_budgets_of_two_data_sets_nothing_was_measured() -> None:
     of_letters = others(SEARCH, ONE, dataset="Letters", epsilon=9.0)
     lines = [SEARCH, ONE, replace(SEARCH, epsilon=4.0), *of_letters]
-    with pytest.raises(OsoError, match="measured are Digits: 3 to 4; Letters: 9 to 9$"):
+    with pytest.raises(OsoError, match=r"measured are Digits: 3 to 4; Letters: 9 to 9$"):
         recommend(lines, 60_000, 20_000, 6.0)
 
 

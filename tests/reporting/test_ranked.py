@@ -30,6 +30,23 @@ def test_runs_of_the_papers_length_are_ranked_against_none_but_such(online, othe
     assert row["ours"] == "90.10 ± 0.10"
 
 
+@pytest.mark.parametrize(("lead", "verdict"), [(0.05, "better"), (-0.05, "worse")])
+@pytest.mark.parametrize("online", [2, 1])
+@pytest.mark.parametrize("other", [2, 1])
+def test_what_was_not_run_of_a_grid_may_undo_a_verdict(online, other, lead, verdict, store, study):
+    """A part that is worse may have a better point, and one that is beaten, too; of two each."""
+    for seed in range(3):
+        for method, points, value in (("online", online, 0.8), ("auto_s", other, 0.8 + lead)):
+            for rho in (0.1, 1.0)[:points]:
+                more = {"learning_rate": rho, "values": (value + 0.001 * seed,)}
+                store.add(method=method, k=2, seed=seed, **more)
+    (table,) = beyond_table(study(store))
+    row = table.printed.set_index("method").loc["AUTO-S"]
+    whole = (other if verdict == "worse" else online) == 2
+    assert row[""] == (verdict if whole else "–")
+    assert row["against Online"].startswith("+5.00" if lead > 0 else "−5.00")
+
+
 @pytest.mark.parametrize("online", ["float32", "bfloat16"])
 @pytest.mark.parametrize("other", ["float32", "bfloat16"])
 def test_runs_of_another_precision_are_not_ranked(online, other, store, study):

@@ -238,7 +238,7 @@ def _papers_cells() -> pd.DataFrame:
 
 
 def _stopped_cells(study: Study) -> pd.DataFrame:
-    """The expected outcome of random stopping, as cells."""
+    """The expected outcome of random stopping, as cells; under one distribution for all methods."""
     cells = usual(outcomes(study)).rename(columns={"value": "mean"})
     return cells.assign(status=cells["mean"].notna().map({True: "run", False: "not run"}))
 

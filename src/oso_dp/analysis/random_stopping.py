@@ -41,6 +41,7 @@ COLUMNS = [
     "distribution",  # under random stopping: of K; null where the noise is that of none
 ]
 
+_COMPARED = ["dataset", "k", "epsilon", "distribution"]
 _ORDER = [*SHAPES, None]  # of the distributions
 
 
@@ -107,10 +108,17 @@ def distributions(data: pd.DataFrame) -> str:
 
 
 def usual(data: pd.DataFrame) -> pd.DataFrame:
-    """Of `outcomes` under random stopping one row per cell: the first distribution with a value."""
+    """Of `outcomes` under random stopping one row per cell, to be compared with other methods'.
+
+    That of the distribution with which most methods have a value at the same data set, k and
+    epsilon; of a method that has none there the first with a value.
+    """
     stopped = data[data["selection"] == RANDOM_STOPPING]
-    first = stopped.assign(without=stopped["value"].isna()).sort_values("without", kind="stable")
-    return stopped.loc[first.drop_duplicates(CELL).index.sort_values()]
+    valued = stopped["value"].notna()
+    together = valued.groupby([stopped[name] for name in _COMPARED], dropna=False).transform("sum")
+    ranked = stopped.assign(valued=valued, together=together)
+    ranked = ranked.sort_values(["valued", "together"], ascending=False, kind="stable")
+    return stopped.loc[ranked.drop_duplicates(CELL).index.sort_values()]
 
 
 def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:

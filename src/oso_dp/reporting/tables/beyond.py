@@ -24,7 +24,8 @@ _BEYOND_NOTES = (
     "Same budgets, same grid ranges, none of the paper's numbers: it has no such cells. "
     "“Against Online” is the difference to our own Online at the same data set, k and ε, ± half of "
     "its 95 % interval, judged by the rule of the verdicts, all cells of this table together. Runs "
-    "of one epoch, or whose products have another precision than Online's, are not judged.",
+    "of one epoch, or whose products have another precision than Online's, are not judged; no part "
+    "of a grid is called worse, and none of Online's beaten: what was not run may be better.",
     "The noise multiplier says what the method's own grid leaves to each run: a method that "
     "searches fewer hyperparameters trains with less noise.",
 )
@@ -62,7 +63,10 @@ def beyond_table(study: Study) -> list[Table]:
     data["against_online_half"] = [
         math.nan if pair is None or (gap := _gap(pair)) is None else gap.half for pair in compared
     ]
-    data["verdict"] = _against_online(compared)
+    data["verdict"] = [
+        labels.NOTHING if _of_a_part(verdict, row) else verdict
+        for verdict, row in zip(_against_online(compared), data.to_dict("records"), strict=True)
+    ]
     rows = [
         {"data set": labels.dataset_short(row["dataset"]), "k": str(row["k"])}
         | {"epochs": labels.number(row["epochs"])}
@@ -84,7 +88,16 @@ def beyond_table(study: Study) -> list[Table]:
     return [Table("beyond", title, data[keep], printed, _BEYOND_NOTES, hovers=hovers)]
 
 
-_ONLINE = ["mean", "std", "seeds", "epochs", "precision"]
+_ONLINE = ["mean", "std", "seeds", "epochs", "precision", "grid_points", "grid_size"]
+
+
+def _of_a_part(verdict: str, row: dict) -> bool:
+    """Whether points that were not run could undo it: of the worse one, or of the one beaten."""
+    end = {verdicts.WORSE: "", verdicts.BETTER: "_online"}.get(verdict)
+    if end is None:
+        return False
+    size = row[f"grid_size{end}"]  # missing where no plan says how many there are
+    return not labels.missing(size) and row[f"grid_points{end}"] < size
 
 
 def _compared(data: pd.DataFrame) -> list[Comparison | None]:
