@@ -99,3 +99,35 @@ def test_beside_a_part_of_a_search_no_width_is_wide_enough(points: int) -> None:
         searched = points == 9
         assert finding.verdict == (whole if searched or whole == FAILS else UNDECIDED)
         assert ("searched points only" in finding.text) == (not searched)
+
+
+@pytest.mark.parametrize("other", [{"precision": "bfloat16"}, {"epochs": 20, "steps": 20}])
+@pytest.mark.parametrize("of_the_search", [True, False])
+def test_a_search_of_other_runs_stands_beside_no_guess(other, of_the_search, store, study) -> None:
+    """Whichever of the two is longer, or has coarser products."""
+    fill(store, [[0.9, 0.91]] * 4, [], **({} if of_the_search else other))
+    fill(store, [], [[0.8, 0.81]] * 4, **(other if of_the_search else {}))
+    (row,) = ranges(study(store)).to_dict("records")
+    assert math.isnan(row["own_mean"])
+    assert math.isnan(row["own_beat"])
+
+
+@pytest.mark.parametrize(
+    ("won", "decades"),
+    [
+        ([0.01], 1.0),
+        ([0.1], 1.5),
+        ([10.0], 1.15051),
+        ([20.0], 0.30103),
+        ([0.01, 0.1, 10.0, 20.0], 3.95154),
+    ],
+)
+def test_of_an_uneven_grid_each_value_covers_what_lies_nearest(won, decades, store, study) -> None:
+    rates = (0.01, 0.1, 10.0, 20.0)
+    for rho in rates:
+        known = {"k": 4, "learning_rate": rho}
+        value = 0.9 if rho in won else 0.5
+        store.add(**known, selection="single", noise_multiplier=500.0, values=(value,))
+        store.add(**known, noise_multiplier=900.0, values=(0.7,))
+    (row,) = ranges(study(store)).to_dict("records")
+    assert row["own_learning_rate_decades_beat"] == pytest.approx(decades, abs=1e-3)

@@ -17,7 +17,7 @@ from oso_dp.reporting.figures import canvas, every_plan, looks
 from oso_dp.reporting.figures.beyond import beyond_plan
 from oso_dp.reporting.figures.figures_03_to_11 import metric_plan
 from oso_dp.reporting.figures.grid import draw_grid, grid_plan
-from oso_dp.reporting.figures.metric_over_noise import draw_against_noise
+from oso_dp.reporting.figures.metric_over_noise import draw_against_noise, noise_plan
 from oso_dp.reporting.figures.search_outcome import draw_outcomes
 from oso_dp.reporting.tables.figures import figures_table
 
@@ -55,6 +55,23 @@ def test_a_heat_map_has_each_point_at_its_place(grid_store, study):
     said = [text.get_text() for text in figure.legends[0].get_texts()]
     assert said == ["our best", "diverged without a value", "not run"]
     assert len(plan.data) == 8
+
+
+@pytest.mark.parametrize(
+    ("rate", "threshold", "place"),
+    [(1.0, 1.0, [1.5, 1.5]), (0.1, 99.0, [0.5, 2.5]), (10.1, 0.0099, [2.5, 0.5]),
+     (11.0, 1.0, None), (0.05, 1.0, None), (1.0, 0.005, None), (1.0, 200.0, None)],
+)  # fmt: skip
+def test_the_papers_point_stands_in_its_own_cell_or_in_none(
+    rate, threshold, place, grid_store, study
+) -> None:
+    points = study(grid_store).points
+    theirs = {"method": "fixed_threshold", "epsilon": 9.0, "quantile": np.nan}
+    best = pd.DataFrame([{**theirs, "learning_rate": rate, "threshold": threshold}])
+    (panel, *_) = draw_grid(points, best, "accuracy", "").axes
+    squares = [line for line in panel.lines if line.get_marker() == "s"]
+    drawn = [[*line.get_xdata(), *line.get_ydata()] for line in squares]
+    assert drawn == ([] if place is None else [pytest.approx(place, abs=0.02)])
 
 
 def test_panels_share_their_scales_even_if_one_lacks_a_row(store, study):
@@ -122,8 +139,10 @@ def test_runs_of_another_length_are_not_held_against_their_noise(store, study, e
     store.add(values=(0.9,), epochs=10, steps=10)  # as long as the paper's
     for epsilon in (3.0, 9.0):
         store.add(k=1, epsilon=epsilon, values=(0.5,), epochs=epochs, steps=epochs)
-    cells = against_noise(study(store), "mnist")
+    one = study(store)
+    cells = against_noise(one, "mnist")
     assert set(cells.loc[cells["source"] == "ours", "k"]) == {9}
+    assert noise_plan(one, "mnist").caption.count("Runs of 10 epochs alone.") == 1
 
 
 def test_the_last_bit_of_a_grid_value_makes_no_column_of_its_own(grid_store, study):

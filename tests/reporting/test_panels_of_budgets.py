@@ -7,7 +7,7 @@ from tests.analysis.test_guesses import RHO
 from tests.reporting.test_figures import lines_in
 
 from oso_dp.analysis.guesses import guesses
-from oso_dp.reporting.figures import looks
+from oso_dp.reporting.figures import looks, no_search
 from oso_dp.reporting.figures.no_search import draw_guesses
 from oso_dp.reporting.figures.over_steps import draw_curves
 
@@ -59,3 +59,19 @@ def test_nodps_curve_stands_in_each_panel_and_no_others_do(budgets: int) -> None
         assert plain.get_linestyle() == "--"
         (private,) = lines_in(panel, colours["online"])
         assert private.get_ydata()[-1] == pytest.approx(100 * (0.5 + epsilon / 20))
+
+
+@pytest.mark.parametrize("more", [0, 1, 3])
+def test_methods_that_have_no_panel_are_named(more: int, store, study) -> None:
+    """Eight fit beside each other."""
+    names = [f"method {place:02d}" for place in range(8 + more)]
+    for method in names:
+        for rho in RHO[:2]:
+            known = {"selection": "single", "noise_multiplier": 500.0, "values": (0.9,)}
+            store.add(k=4, method=method, learning_rate=rho, **known)
+    (plan,) = no_search.plans(study(store))
+    drawn = [axes.get_title() for axes in plan.draw().axes]
+    assert len(drawn) == 8
+    left = [name for name in names if name not in drawn]
+    end = f" Not drawn: {', '.join(left)}." if left else "what is far below is cut off."
+    assert plan.caption.endswith(end)

@@ -133,11 +133,16 @@ def laid_over(settings: str | Mapping[str, Any] | None) -> str:
 
 
 def _beside(study: Study, row: dict, best: pd.DataFrame, method: str) -> dict[str, float]:
-    """What `GUESSES` says of this method's search; nothing where the cell was not run."""
+    """What `GUESSES` says of this method's search; nothing where no such runs were searched.
+
+    Runs of another precision or length are others: either moves a value by as much as a guess does.
+    """
     dataset, k, epsilon = (row[name] for name in CELL[:-1])
     if (dataset, k, epsilon, method) not in best.index:
         return {}
     search = best.loc[(dataset, k, epsilon, method)]
+    if any(row[name] != search[name] for name in ("precision", "epochs")):
+        return {}
     factor = labels.scale(row["metric"])
     mean, std = search["mean"] * factor, search["std"] * factor
     beside = {name: search[name] for name in ("seeds", "points", "noise_multiplier")}
@@ -176,14 +181,17 @@ def _range(cell: pd.DataFrame) -> dict:
 def _decades(cell: pd.DataFrame, won: pd.Series, axis: str) -> float:
     """How many decades of this axis the guesses cover that won, at the best of the other axes.
 
-    NaN where the grid has one value on it only.
+    A value covers half of the steps to its neighbours; at an end of the axis, of the one step twice
+    that. NaN where the grid has one value on it only.
     """
-    values = np.log10(np.sort(cell[axis].dropna().unique()))
+    values = np.sort(cell[axis].dropna().unique())
     if len(values) < 2:
         return math.nan
-    step = (values[-1] - values[0]) / (len(values) - 1)
+    steps = np.diff(np.log10(values))
+    covered = (np.append(steps[0], steps) + np.append(steps, steps[-1])) / 2
+    decades = won * cell[axis].map(dict(zip(values, covered, strict=True)))
     others = [name for name in POINT if name != axis]
-    return float(won.groupby([cell[name] for name in others], dropna=False).sum().max() * step)
+    return float(decades.groupby([cell[name] for name in others], dropna=False).sum().max())
 
 
 def wide_guesses(method: str, decades: float) -> Judge:

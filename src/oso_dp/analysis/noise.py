@@ -65,11 +65,8 @@ def against_noise(study: Study, dataset: str) -> pd.DataFrame:
     more.
     """
     columns = [*CELL, "selection", "metric", "noise_multiplier", "mean", "std", "source"]
-    points = grid_points(study.values[study.values["selection"].isin(SEARCHES)])
-    points = points[(points["dataset"] == dataset) & points["epsilon"].notna()]
-    lengths = set(points["epochs"])
-    length = PAPER_EPOCHS if PAPER_EPOCHS in lengths else max(lengths, default=0)
-    points = points[points["epochs"] == length]
+    points = _searched(study, dataset)
+    points = points[points["epochs"] == shown_epochs(study, dataset)[0]]
     frames = [best_of_grid(mine) for _, mine in points.groupby("selection") if len(mine)]
     rows = []
     for row in pd.concat(frames).to_dict("records") if frames else []:
@@ -86,6 +83,17 @@ def against_noise(study: Study, dataset: str) -> pd.DataFrame:
             more = {"noise_multiplier": paid[cell], "source": "paper", "selection": COMPOSITION}
             rows.append({name: row.get(name) for name in columns} | more)
     return pd.DataFrame(rows, columns=columns)
+
+
+def shown_epochs(study: Study, dataset: str) -> list[float]:
+    """The lengths of searched runs, that of which `against_noise` has the values first."""
+    lengths = set(_searched(study, dataset)["epochs"])
+    return sorted(lengths, key=lambda epochs: (epochs != PAPER_EPOCHS, -epochs)) or [0.0]
+
+
+def _searched(study: Study, dataset: str) -> pd.DataFrame:
+    points = grid_points(study.values[study.values["selection"].isin(SEARCHES)])
+    return points[(points["dataset"] == dataset) & points["epsilon"].notna()]
 
 
 def online_grids(study: Study) -> pd.DataFrame:

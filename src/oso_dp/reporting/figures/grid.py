@@ -1,5 +1,6 @@
 """The metric over a whole grid: rho x C of FixedThreshold, rho x gamma of FixedQuantile."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from oso_dp import labels
-from oso_dp.analysis.cells import settings
+from oso_dp.analysis.cells import SAME_POINT, settings
 from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.points import main_variants
 from oso_dp.analysis.study import Study
@@ -172,7 +173,9 @@ def _panel(
         up, right = np.unravel_index(flat, cells.shape)
         panel.plot(right + 0.5, up + 0.5, **_OURS)
     for point in theirs.dropna(subset=["learning_rate", upward]).to_dict("records"):
-        panel.plot(_place(x, point["learning_rate"]), _place(y, point[upward]), **_PAPERS)
+        place = _place(x, point["learning_rate"]), _place(y, point[upward])
+        if np.isfinite(place).all():
+            panel.plot(*place, **_PAPERS)
 
 
 def _tick(value: float) -> str:
@@ -180,9 +183,10 @@ def _tick(value: float) -> str:
 
 
 def _place(values: list[float], value: float) -> float:
-    """Where a value stands among the ticks: the paper prints three or four digits."""
-    logs = np.log(values)
-    return float(np.interp(np.log(value), logs, _middles(values)))
+    """Where a value stands among the ticks, NaN beyond them: the paper prints three digits."""
+    if not (1 - SAME_POINT) * values[0] <= value <= (1 + SAME_POINT) * values[-1]:
+        return math.nan
+    return float(np.interp(np.log(value), np.log(values), _middles(values)))
 
 
 def _middles(values: list[float]) -> list[float]:

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION
-from oso_dp.analysis.noise import against_noise, noise_multipliers
+from oso_dp.analysis.noise import against_noise, noise_multipliers, shown_epochs
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
@@ -34,6 +34,7 @@ def noise_plan(study: Study, dataset: str) -> PicturePlan:
     drawn = cells[cells["method"].isin(labels.METHODS) & (cells["selection"] == COMPOSITION)]
     metric = cells["metric"].dropna().iloc[0] if cells["metric"].notna().any() else ""
     short = labels.dataset_short(dataset)
+    shown, *others = shown_epochs(study, dataset)
     paper = (
         " Hollow markers are the paper's values, at the noise that its budgets buy by our "
         "accounting: the paper does not print its noise."
@@ -47,6 +48,7 @@ def noise_plan(study: Study, dataset: str) -> PicturePlan:
         "ε of the paper's methods, searches that pay for all their runs. Read from top to bottom, "
         "at one ν, methods differ by what they make of the noise; lines join a method's values, in "
         "the order of the noise. What is left of a difference at equal ε is the price of the grid."
+        + (f" Runs of {shown:g} epochs alone." if others else "")
         + (paper if (cells["source"] == "paper").any() else ""),
         lambda: draw_against_noise(
             drawn, metric, f"{short}: the metric over the noise", study.methods

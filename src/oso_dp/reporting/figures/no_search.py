@@ -38,7 +38,8 @@ def plans(study: Study) -> Iterator[PicturePlan]:
             "guesses that have it in common; hollow markers have laid over their steps what the "
             "legend names. Dashed is the best of the method's own grid where the "
             "budget pays for all of its runs, with its standard deviation, and dotted grey that of "
-            "Online's. Markers above the dashed line win; what is far below is cut off.",
+            "Online's. Markers above the dashed line win; what is far below is cut off."
+            + _left_out(rows),
             lambda rows=rows, where=where: draw_guesses(  # type: ignore[misc]
                 rows, f"{where}: guess or search", study.methods
             ),
@@ -53,7 +54,7 @@ def draw_guesses(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure |
     colours. None where no guess has a value.
     """
     rows = rows.dropna(subset="mean")
-    drawn = labels.method_order(rows["method"].unique())[:_ABREAST]
+    drawn = _methods(rows)[:_ABREAST]
     if rows.empty:
         return None
     epsilons = sorted(rows["epsilon"].unique())
@@ -85,6 +86,16 @@ def draw_guesses(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure |
         ],
     )
     return figure
+
+
+def _methods(rows: pd.DataFrame) -> list[str]:
+    return labels.method_order(rows.dropna(subset="mean")["method"].unique())
+
+
+def _left_out(rows: pd.DataFrame) -> str:
+    """Of methods that no panel is left for; their numbers are beside the picture."""
+    others = [labels.method_label(method) for method in _methods(rows)[_ABREAST:]]
+    return f" Not drawn: {', '.join(others)}." if others else ""
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
