@@ -137,14 +137,20 @@ def test_shorter_runs_than_the_paper_s_are_shown_and_not_ranked(store, study):
 
 
 def test_where_one_method_ran_shorter_none_is_called_the_best(store, study):
-    """Neither in its section, nor in the findings, of a k that the paper does not have."""
+    """Neither in its section, nor in the findings, of a k that the paper does not have: the others
+    are ranked without it."""
     for k in (1, 9):
         store.add(method="online", k=k, epochs=10, values=(0.8,))
         store.add(method="adam_wosm", k=k, epochs=1, values=(0.9,))
     s = study(store)
     found = sections_of(s, defaultdict(lambda: None), [])
-    assert [(section.whole, section.best) for section in found] == [(False, None)] * 2
-    assert ours_alone(s) == []
+    said = "at ε = 9 only Online was run for 10 epochs, 80.00 %."
+    assert [section.whole for section in found] == [True, True]
+    assert [section.best for section in found] == [f"MNIST, k = {k}: {said}" for k in (9, 1)]
+    assert ours_alone(s) == [f"MNIST, k = 1: {said}"]
+    store.add(method="auto_s", k=1, epochs=10, values=(0.7,))
+    (sentence,) = ours_alone(study(store))
+    assert "Online is best with 80.00 %, 10.00 ahead of AUTO-S" in sentence
 
 
 @pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])

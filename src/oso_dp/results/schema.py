@@ -58,7 +58,7 @@ EVALUATIONS = pa.schema(
         ("value", pa.float64()),
         ("loss", pa.float64()),
         ("threshold", pa.float64()),  # C_t
-        ("learning_rate", pa.float64()),  # rho_t
+        ("learning_rate", pa.float64()),  # rho_t, before the factor of a schedule
         ("fraction_clipped", pa.float64()),  # as sanitized; null where the method does not ask
     ],
     metadata=_METADATA,

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 
 from oso_dp import labels
@@ -11,7 +12,7 @@ from oso_dp.analysis.cells import is_whole, settings
 from oso_dp.analysis.noise import noise_multipliers
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
-from oso_dp.paper.tables import DATASETS, SEEDS, paper_results, paper_tables
+from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS, SEEDS, paper_results, paper_tables
 from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
 from oso_dp.reporting.tables.claims import claims_count, claims_sentence
 
@@ -66,15 +67,8 @@ def findings(study: Study, claims: pd.DataFrame) -> list[str]:
 def ours_alone(study: Study) -> list[str]:
     """Who is best where the paper has no such table."""
     frames = [judged_cells(study, dataset, k) for dataset, k in settings(study)]
-    sentences = [best_method(frame) for frame in frames if _is_ours_alone(frame)]
+    sentences = [best_method(frame) for frame in frames if not frame["in_paper"].any()]
     return [sentence for sentence in sentences if sentence]
-
-
-def _is_ours_alone(cells: pd.DataFrame) -> bool:
-    """Whether the paper has no such table, and the runs are whole, so that they can be ranked."""
-    ran = cells[cells["status"] != "not run"]
-    whole = all(is_whole(row.dataset, row.epochs) for row in ran.itertuples())
-    return whole and not cells["in_paper"].any()
 
 
 def scope(study: Study) -> str:
@@ -95,26 +89,34 @@ def scope(study: Study) -> str:
 
 
 def best_method(cells: pd.DataFrame) -> str | None:
-    """The best private method at each epsilon of one data set at one k; None if none was run."""
+    """The best private method at each epsilon of one data set at one k; None if none was run.
+
+    Runs that are shorter than the paper's are not ranked.
+    """
     ran = cells[(cells["status"] == "run") & cells["epsilon"].notna()]
+    whole = [is_whole(row["dataset"], row["epochs"]) for row in ran.to_dict("records")]
+    shorter = dict.fromkeys(ran["epsilon"][np.invert(whole)], f"was run for {PAPER_EPOCHS} epochs")
+    ran = ran[np.array(whole, dtype=bool)]
     if ran.empty:
         return None
     where = f"{labels.dataset_short(ran['dataset'].iloc[0])}, k = {ran['k'].iloc[0]}"
-    diverged = set(cells.loc[cells["status"] == verdicts.DIVERGED, "epsilon"])
-    parts = [_winner(rows, epsilon in diverged) for epsilon, rows in ran.groupby("epsilon")]
+    diverged = cells.loc[cells["status"] == verdicts.DIVERGED, "epsilon"]
+    alone = shorter | dict.fromkeys(diverged, "has a value")
+    parts = [
+        _winner(rows, alone.get(epsilon, "was run")) for epsilon, rows in ran.groupby("epsilon")
+    ]
     return f"{where}: {'; '.join(parts)}."
 
 
-def _winner(rows: pd.DataFrame, others_diverged: bool) -> str:
+def _winner(rows: pd.DataFrame, alone: str) -> str:
     """The best of these, and the next; who ran in part is named, since the best of more points is
-    larger by their number alone."""
+    larger by their number alone. alone: what is to be said of one that has no next."""
     higher = is_higher_better(rows["metric"].iloc[0])
     ranked = rows.sort_values(["mean", "method"], ascending=[not higher, True])
     first = ranked.iloc[0]
     value = f"{labels.spread(first['mean'], first['std'])} {first['unit']}"
     at = f"at ε = {first['epsilon']:g} "
     if len(ranked) == 1:
-        alone = "has a value" if others_diverged else "was run"
         return f"{at}only {labels.method_label(first['method'])} {alone}, {value}"
     second = ranked.iloc[1]
     part = [
