@@ -17,6 +17,7 @@ from tests.analysis.conftest import (
     rows_of,
 )
 
+from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.analysis.accounts import (
     account,
@@ -133,11 +134,30 @@ def test_what_settings_say_of_the_grid_is_covered_by_the_identity(repo) -> None:
         account(rows.assign(settings=fewer))
 
 
-def test_a_larger_grid_spread_over_seeds_is_charged_whole() -> None:
-    rows = pd.concat([grid(), grid(rows=18, seeds=(1,)).iloc[9:]], ignore_index=True)
-    (found,) = account(rows)
+@pytest.mark.parametrize("axis", ["learning_rate", "threshold", "quantile"])
+@pytest.mark.parametrize("selection", ["composition", "random_stopping"])
+def test_a_larger_grid_spread_over_seeds_is_charged_whole(axis, selection) -> None:
+    """Whichever hyperparameter it searches: AdamWOSM has no learning rate among them."""
+    whole = grid if selection == "composition" else stopping_grid
+    rows = pd.concat([whole(), whole(rows=18, seeds=(1,)).iloc[9:]], ignore_index=True)
+    places = rows["learning_rate"] / 10  # a quantile is below 1
+    (found,) = account(rows.assign(learning_rate=1.0, threshold=1.0).assign(**{axis: places}))
     assert found.runs == 18
     assert not found.within
+
+
+@pytest.mark.parametrize("selection", ["composition", "random_stopping", "single"])
+@pytest.mark.parametrize("delta", [1e-4, 1e-6])
+def test_an_account_is_at_the_delta_of_its_rows(selection, delta) -> None:
+    """PLD is asked at it, and the table says it."""
+    found = account(grid(rows=1, selection=selection, delta=delta, epsilon=1e3))
+    assert [one.delta for one in found] == [delta]
+    table = accounts_table(found)
+    assert table["delta"].tolist() == [delta]
+    if selection != "random_stopping":
+        assert table["pld"].item() == pytest.approx(
+            epsilon_of(found[0].ledgers, delta, "pld"), rel=1e-6
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Rows against their plans; searches that differ in any choice are grids of their own."""
 
+import json
+
 import pandas as pd
 import pytest
 from tests.analysis.conftest import (
@@ -12,6 +14,8 @@ from tests.analysis.conftest import (
     smallest_plan,
     two_plans,
 )
+from tests.analysis.test_scaled_accounts import plan as scaled_plan
+from tests.planned_rows import rows_of as planned_rows
 
 from oso_dp.analysis.accounts import account, require_within
 from oso_dp.errors import OsoError
@@ -125,4 +129,18 @@ def test_a_row_is_as_long_and_of_such_batches_as_was_planned(doubled: str, plan_
     rate = rows.loc[0, "batch_size"] / rows.loc[0, "examples"]
     rows.loc[0, "ledger"] = ledger(rows.loc[0, "noise_multiplier"], steps, rate)
     with pytest.raises(OsoError, match=rf"run .*: {doubled} is {other}, in the plan"):
+        account(rows, plan)
+
+
+@pytest.mark.parametrize("column", ["settings", "momentum", "precision"])
+def test_a_row_was_trained_as_was_planned(column: str) -> None:
+    """A plan that is named stands for its identity: nothing else would say so."""
+    plan = scaled_plan(selection="composition")
+    rows = pd.DataFrame(planned_rows(plan)["runs"])
+    account(rows, plan)
+    settings = rows["settings"].iloc[0]
+    others = {"momentum": 0.5, "precision": "tf32"}
+    others["settings"] = json.dumps(json.loads(settings) | {"evaluate_every": 77}, sort_keys=True)
+    rows.loc[0, column] = others[column]
+    with pytest.raises(OsoError, match=f"run .*: {column} is .*, in the plan"):
         account(rows, plan)

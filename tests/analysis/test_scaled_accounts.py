@@ -161,6 +161,10 @@ def plan_of_shares():
         {"batch_size": 60},
         {"delta": 1e-6},
         {"methods": {"fixed_threshold_preset": {}}},
+        {"methods": {"online": {"threshold_rate": 0.1}}},
+        {"randomness": "system"},
+        {"evaluate_every": 7},
+        {"schedule": "linear"},
     ],
     ids=lambda other: next(iter(other)),
 )
@@ -186,6 +190,25 @@ def test_a_larger_grid_may_be_spread_over_the_seeds() -> None:
     both = pd.concat([one[one["seed"] == 0], more[more["seed"] == 1]], ignore_index=True)
     (found,) = account(both)
     assert found.runs > 2 * N + 1
+    assert found.verdict == "exceeded"
+
+
+@pytest.mark.parametrize(
+    ("method", "grid"),
+    [("fixed_threshold", {"log10_threshold": [-1, 1]}), ("fixed_quantile", {"quantiles": [0.2]})],
+)
+def test_a_larger_grid_may_be_larger_on_the_other_axis(method, grid) -> None:
+    """Of as many learning rates, and as many points: the noise of both is the same."""
+    known = {"methods": {method: {}}, "granularities": [2]}
+    first = {"fixed_quantile": {"grid": {"quantiles": [0.7]}}}.get(method, {})
+    one, more = (
+        pd.DataFrame(rows_of(make_plan(parse_config({**STUDY, **known, **part}, "x")))["runs"])
+        for part in (first, {"grid": grid})
+    )
+    size = one.loc[one["seed"] == 0, ["learning_rate", "threshold", "quantile"]].drop_duplicates()
+    both = pd.concat([one[one["seed"] == 0], more[more["seed"] == 1]], ignore_index=True)
+    (found,) = account(both)
+    assert found.runs > 2 * len(size) + 1
     assert found.verdict == "exceeded"
 
 

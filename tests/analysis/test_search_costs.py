@@ -301,3 +301,19 @@ def test_no_data_set_that_is_not_public_has_a_price_of_a_search(store, tmp_path,
     path.write_text(json.dumps(entries[::order]))
     prices = search_costs(Study(*store.frames(), read_budget(path)))
     assert set(prices["dataset"]) == {"mnist"}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_data_set_has_the_setting_of_its_own_rows(store, study, order):
+    """Another's may be smaller, longer, and more numerous."""
+    each = [("mnist", 9.0, 30_000, 4), ("fashion_mnist", 4.0, 15_000, 8)][::order]
+    for dataset, epsilon, size, epochs in each:
+        for seed in range(1 + 3 * (dataset == each[0][0])):
+            more = {"batch_size": size, "epochs": epochs, "delta": 1e-5 / epochs, "seed": seed}
+            more |= {"steps": epochs * 60_000 // size}
+            store.add(dataset=dataset, epsilon=epsilon, **more)
+    one = study(store)
+    for dataset, epsilon, size, epochs in each:
+        at = setting(one, dataset)
+        assert (at.sampling.rate, at.epsilon, at.delta) == (size / 60_000, epsilon, 1e-5 / epochs)
+        assert at.steps == epochs * 60_000 // size

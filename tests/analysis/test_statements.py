@@ -142,3 +142,17 @@ def test_a_total_is_the_same_in_whatever_order_its_rows_stand(offer, place: int)
     runs = runs.drop([1, 7])
     costs = [account(rows)[0].spent for rows in (runs, runs[::-1])]
     assert costs[0] == pytest.approx(costs[1], rel=1e-12)
+
+
+def test_a_plan_of_two_protected_data_sets_promises_each_its_own(offer) -> None:
+    """Of one version, and of one number of examples."""
+    offer()
+    patients = by_hand()
+    offer("visits")
+    section = deepcopy(STUDY["datasets"]["patients"])
+    visits = by_hand((5.0, 5.0), datasets={"visits": section})
+    found = planned_statements([*patients.cohorts, *visits.cohorts])
+    assert [one.dataset for one in found] == ["patients", "visits"]
+    alone = [planned_statements(plan.cohorts) for plan in (patients, visits)]
+    assert found == [one for statements in alone for one in statements]
+    assert found[0].epsilon < found[1].epsilon

@@ -1,6 +1,7 @@
 """Stored runs on data that are not public: one account for all, whoever leaves something out."""
 
 import json
+import math
 from collections import defaultdict
 from copy import deepcopy
 
@@ -14,7 +15,7 @@ from oso_dp.accounting.said import epsilon_text
 from oso_dp.analysis.accounts import account, require_within
 from oso_dp.analysis.data_statement import stored_statements
 from oso_dp.errors import OsoError
-from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.results.collect import collect
 from oso_dp.results.row_claims import complaint
 from oso_dp.results.spent import refuse_spent
@@ -132,6 +133,38 @@ def test_settings_cannot_be_turned(plan, change, message) -> None:
         account(runs)
 
 
+@pytest.mark.parametrize("change", [{}, {"budget_runs": 1}, {"public": True, "budget_runs": None}])
+def test_settings_that_no_identity_covers_are_not_believed(plan, change) -> None:
+    """It covers them where the size of the grid is among them."""
+    runs = table(plan)
+    said = [json.loads(text) | change for text in runs["settings"]]
+    runs["settings"] = [json.dumps({k: one[k] for k in one if k != "grid_runs"}) for one in said]
+    with pytest.raises(OsoError, match="not what one trains by"):
+        account(runs)
+
+
+@pytest.mark.parametrize("settings", [None, "{}", '{"evaluate_every": 7}'])
+def test_rows_that_do_not_say_whose_they_are_do_not_leave_the_total(plan, settings) -> None:
+    runs = table(plan, planned(epochs=3))
+    turned = runs["epochs"] == 3
+    runs.loc[turned, "settings"] = settings
+    (total,) = account(runs)
+    assert (total.stored, total.within) == (2 * RUNS, False)
+
+
+def test_a_row_without_noise_that_says_nothing_makes_the_total_infinite(plan) -> None:
+    runs = table(plan)
+    row = runs.iloc[0].to_dict()
+    ledger = Ledger.from_json(row["ledger"])
+    plain = Ledger(ledger.sampling, [((SumQuery("gradient", 0.0),), ledger.step_count)])
+    none = dict.fromkeys(("epsilon", "delta", "noise_multiplier", "threshold", "settings"))
+    more = {**row, **none, "run_id": "x", "method": "no_dp", "ledger": plain.to_json()}
+    (total,) = account(pd.concat([runs, pd.DataFrame([more])], ignore_index=True))
+    assert total.spent == math.inf
+    with pytest.raises(OsoError, match=r"patients\.total\.eps8: its ledgers cost epsilon inf"):
+        require_within([total])
+
+
 def test_a_row_without_privacy_is_refused(plan) -> None:
     runs = table(plan)
     runs.loc[0, ["method", "epsilon", "delta", "noise_multiplier"]] = ["no_dp", None, None, None]
@@ -166,6 +199,18 @@ def test_a_collection_looks_at_all_that_the_store_has_of_the_data_set(plan, tmp_
     collect([part(tmp_path / "a", plan, plan.cohorts[0])], tmp_path / "store", check=check)
     with pytest.raises(OsoError, match=r"patients\.total"):
         collect([part(tmp_path / "b", other, other.cohorts[1])], tmp_path / "store", check=check)
+
+
+def test_a_collection_holds_rows_that_say_nothing_against_the_total(plan, tmp_path) -> None:
+    """Of another cohort, too: as a grid of their own they would keep a budget."""
+    other = planned(epochs=3)
+    collect([part(tmp_path / "a", plan, plan.cohorts[0])], tmp_path / "store")
+    added = part(tmp_path / "b", other, other.cohorts[1])
+    runs = pd.read_parquet(added / "runs.parquet").assign(settings=None, k=3)
+    write_table(added / "runs.parquet", "runs", runs)
+    seen = []
+    collect([added], tmp_path / "store", check=seen.append)
+    assert len(seen[0]) == len(runs) + len(plan.cohorts[0].runs)
 
 
 def test_the_statement_of_stored_runs_is_computed_from_them(plan) -> None:

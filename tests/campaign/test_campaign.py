@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.planned_rows import run_row
+from tests.planned_rows import run_row, score_rows
 
 from oso_dp.campaign import campaign as module
 from oso_dp.campaign import parts as parts_module
@@ -124,6 +124,21 @@ def test_what_another_folder_holds_is_not_trained(campaign, machine, tmp_path) -
     assert len(machine.trained) == len(set(machine.trained)) == RUNS
     both = complete(tmp_path / "out") + complete(tmp_path / "other")
     assert sorted(both) == sorted(machine.trained)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_any_of_several_folders_holds_is_not_trained(order, plan, tmp_path) -> None:
+    """Under the system's entropy it would be trained with other noise, and paid for twice."""
+    kept = []
+    for place, cohort in enumerate(plan.cohorts[:3]):
+        folder = Parts(tmp_path / f"out{place}")
+        run = cohort.runs[0]
+        scores = score_rows(run, [cohort.steps])
+        folder.write(cohort, [run], Rows([run_row(cohort, run)], scores))
+        kept.append(run.run_id)
+    folders = [tmp_path / f"out{place}" for place in range(3)][::order]
+    assert len(set(kept)) == 3
+    assert Parts(tmp_path / "other", have=folders).done == set(kept)
 
 
 def test_speeds_are_those_of_whole_runs_on_this_device(plan, tmp_path) -> None:

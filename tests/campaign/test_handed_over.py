@@ -17,24 +17,36 @@ SECTIONS = {
 }
 
 
-@pytest.fixture
-def prepared(tmp_path, monkeypatch):
-    """Prepare a campaign of two plans and two stores: what it is given, and what was checked."""
+@pytest.fixture(params=["named", "beside the plans"])
+def prepared(tmp_path, monkeypatch, request):
+    """Prepare a campaign of two plans and two stores: what it is given, and what was checked.
+
+    The stores are named, or those in which the plans lie; its own folder has a part from before.
+    """
     paths = []
     for name, section in SECTIONS.items():
         more = {"name": name, "datasets": {name: section}, "granularities": [5]}
         paths.append(tmp_path / name / "plan.json")
         write_study({**STUDY, **more, "batch_size": 512, "epochs": 10}, paths[-1])
-    seen = SimpleNamespace(given=None, searches=[], spent=[], budgets=[])
+    seen = SimpleNamespace(given=None, searches=[], spent=[], budgets=[], have=[])
 
     def campaign(everything, best, *others, **named):
         seen.given = SimpleNamespace(everything=everything, best=best, **named)
         raise OsoError("enough")
 
-    stores = [tmp_path / "kept", tmp_path / "other"]
+    named = request.param == "named"
+    stores = [tmp_path / "kept", tmp_path / "other"] if named else [tmp_path / n for n in SECTIONS]
+    stores, own = sorted(stores), tmp_path / "out"
+    below = {own: [own / "a part"], **{store: [store] for store in stores}}
+
+    def parts(folder, have):
+        seen.have += have
+        return SimpleNamespace(progress=tmp_path)
+
     monkeypatch.setattr(module, "Campaign", campaign)
-    monkeypatch.setattr(module, "Parts", lambda *_: SimpleNamespace(progress=tmp_path))
+    monkeypatch.setattr(module, "Parts", parts)
     monkeypatch.setattr(module, "is_store", lambda folder: folder in stores)
+    monkeypatch.setattr(module, "stores_in", below.__getitem__)
     for name, kept in (
         ("refuse_other_search", seen.searches),
         ("refuse_spent", seen.spent),
@@ -44,9 +56,9 @@ def prepared(tmp_path, monkeypatch):
     clock = SimpleNamespace(clock=lambda: 1000.0, look=lambda: None)
     monkeypatch.setattr(module, "Control", lambda _: clock)
     options = Namespace(
-        plan=paths, device="cpu", threads=1, processes=1, only=[], data=tmp_path, have=stores,
-        skip_missing=False, priorities=None, results=tmp_path, minutes=3.0, runs_at_once=None,
-        worker=False,
+        plan=paths, device="cpu", threads=1, processes=1, only=[], data=tmp_path,
+        have=stores if named else None, skip_missing=False, priorities=None, results=own,
+        minutes=3.0, runs_at_once=None, worker=False,
     )  # fmt: skip
     with pytest.raises(OsoError, match="enough"):
         module.prepare(options, lambda line: None)
@@ -66,14 +78,17 @@ def test_it_ends_after_its_minutes(prepared) -> None:
 
 
 def test_every_store_is_held_against_every_plan(prepared) -> None:
-    """Before anything is trained: another search of a cohort, and data that are spent."""
+    """Before anything is trained: another search of a cohort, and data that are spent; of these its
+    own parts of before tell, too."""
     seen, plans, stores = prepared
+    assert seen.have == stores  # whose runs are not trained again
+    own = stores[0].parent / "out" / "a part"
     cohorts = [cohort.name for plan in plans for cohort in plan.cohorts]
     assert [(store, [one.name for one in every]) for store, every in seen.searches] == [
         (store, cohorts) for store in stores
     ]
     assert sorted((store, [one.name for one in every]) for store, every in seen.spent) == sorted(
-        (store, [one.name for one in plan.cohorts]) for store in stores for plan in plans
+        (store, [one.name for one in plan.cohorts]) for store in [own, *stores] for plan in plans
     )
 
 

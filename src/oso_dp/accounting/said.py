@@ -17,9 +17,18 @@ def epsilon_text(epsilon: float) -> str:
 
 def noise_text(noise_multiplier: float) -> str:
     """Rounded up to four decimals: whoever trains with what stands there keeps the epsilon."""
-    if not math.isfinite(noise_multiplier):
-        return f"{noise_multiplier:g}"
-    exact = Decimal(noise_multiplier * (1 - _ARITHMETIC))
+    return _upward(noise_multiplier)
+
+
+def spent_text(epsilon: float) -> str:
+    """Rounded up to four decimals, as a column of them is: no less than was spent."""
+    return _upward(epsilon)
+
+
+def _upward(number: float) -> str:
+    if not math.isfinite(number):
+        return f"{number:g}"
+    exact = Decimal(number * (1 - _ARITHMETIC))
     return str(exact.quantize(Decimal("0.0001"), rounding=ROUND_CEILING))
 
 

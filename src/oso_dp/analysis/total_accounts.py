@@ -28,11 +28,14 @@ _STUDY = [
 def of_totals(runs: pd.DataFrame) -> pd.Series:
     """Of each row of the table `runs` whether it counts towards its data set's total.
 
-    Rows of which nobody knows more are charged to the total, if their data set has one.
+    Rows of which nobody knows more, or whose identity does not cover what they say, are charged to
+    the total, if their data set has one.
     """
     own = protected(runs)
-    unknown = runs["settings"].isna() & runs["dataset"].isin(set(runs.loc[own, "dataset"]))
-    return own | unknown
+    texts = runs["settings"]
+    says = {text: "grid_runs" in parse_json(text) for text in texts.dropna().unique()}
+    unknown = ~texts.map(says).astype(object).fillna(False).astype(bool)
+    return own | (unknown & runs["dataset"].isin(set(runs.loc[own, "dataset"])))
 
 
 def total_accounts(runs: pd.DataFrame) -> list[GridAccount]:

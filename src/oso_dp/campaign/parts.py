@@ -30,10 +30,15 @@ _LONGEST = 1 << 20  # bytes; a group of 64 runs takes 2 kB
 _TIMES = ["run_id", "dataset", "method", "device", "steps", "status", "wall_seconds"]
 
 
+def stores_in(folder: Path) -> list[Path]:
+    """A results store itself, or the parts of a campaign; none where there is neither."""
+    parts = [path.parent for path in sorted(folder.glob("[!.]*/runs.parquet"))]
+    return [folder] if is_store(folder) else parts
+
+
 def stored_runs(folder: Path) -> set[str]:
     """Identities of the runs in a results store, or in the parts of a campaign."""
-    parts = [path.parent for path in sorted(folder.glob("[!.]*/runs.parquet"))]
-    stores = [folder] if is_store(folder) else parts
+    stores = stores_in(folder)
     if not stores:
         raise OsoError(f"{folder}: holds no results, neither a store nor parts of a campaign")
     return {run_id for store in stores for run_id in run_ids(store)}

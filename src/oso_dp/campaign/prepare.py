@@ -12,7 +12,7 @@ import oso_dp
 from oso_dp.campaign.campaign import Campaign
 from oso_dp.campaign.control import Control
 from oso_dp.campaign.order import Work, all_work
-from oso_dp.campaign.parts import Parts
+from oso_dp.campaign.parts import Parts, stores_in
 from oso_dp.campaign.priorities import read_priorities
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.prepared import load_prepared
@@ -59,6 +59,7 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     have = default if options.have is None else options.have
     for store in filter(is_store, have):
         refuse_other_search(store, [work.cohort for work in everything])
+    for store in (store for folder in (options.results, *have) for store in stores_in(folder)):
         for plan in plans:
             refuse_spent(store, plan.cohorts)
     parts = Parts(options.results, have)

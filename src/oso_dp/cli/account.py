@@ -28,6 +28,7 @@ def account(
 
     Data that are not public have one budget for all their runs.
     """
+    from oso_dp.accounting.said import spent_text
     from oso_dp.analysis.accounts import account as account_runs
     from oso_dp.analysis.accounts import accounts_table, require_clear, require_within
     from oso_dp.analysis.data_statement import stored_statements
@@ -47,7 +48,10 @@ def account(
     runs = read_results(results).runs
     grids = account_runs(runs, *plans)
     table = accounts_table(grids, cross_check_all)
-    print_table(table.columns, table.itertuples(index=False))
+    shown = table.copy()
+    for name in ("rdp", "pld", "prv"):
+        shown[name] = [spent_text(one) if one == one else "" for one in table[name]]
+    print_table(shown.columns, shown.itertuples(index=False))
     count = sum(not grid.total for grid in grids)
     if count or not grids:
         print(

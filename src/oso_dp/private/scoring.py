@@ -112,7 +112,8 @@ class NoisyScores:
         values = []
         with torch.no_grad():
             for start in range(0, self.examples, self.piece):
-                places = torch.arange(start, min(start + self.piece, self.examples))
+                end = min(start + self.piece, self.examples)
+                places = torch.arange(start, end, device=self.place)
                 inputs, targets = (part[0] for part in self.tested.batch(places[None]))
                 for at in range(len(targets)):
                     values.append(self._value(model, inputs[at : at + 1], targets[at : at + 1]))

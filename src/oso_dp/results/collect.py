@@ -145,7 +145,8 @@ def _change(
         return
     names = files.str.rsplit(".", n=2).str[0]  # without the hash, the cohort's
     touched = names.isin(set(names[files.isin(changed)]))
-    of_one_budget = set(merged.runs.loc[touched & protected(merged.runs), "dataset"])
+    own = protected(merged.runs)  # new rows of theirs may say nothing of themselves
+    of_one_budget = {*merged.runs.loc[touched, "dataset"]} & {*merged.runs.loc[own, "dataset"]}
     try:
         check(merged.runs[touched | merged.runs["dataset"].isin(of_one_budget)])
     except OsoError as error:

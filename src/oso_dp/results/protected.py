@@ -39,7 +39,8 @@ def are_sound(said: Mapping[str, Any]) -> bool:
     number = said.get("budget_runs")
     counted = type(number) is int and number > 0
     alike = said.get("public") is (number is None) and isinstance(said.get("data_version"), str)
-    return alike and (counted or number is None)
+    covered = "grid_runs" in said  # without it, no identity covers what they say
+    return alike and covered and (counted or number is None)
 
 
 def complaints(row: Mapping[str, Any]) -> Iterator[str]:

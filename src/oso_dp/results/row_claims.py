@@ -61,7 +61,7 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
     """OsoError unless the row is what the plan says of the run with its identity."""
     planned = {
         **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon", "delta")},
-        "selection": cohort.selection,
+        **{name: getattr(cohort, name) for name in ("selection", "momentum", "precision")},
         **({} if pd.isna(row["settings"]) else {"settings": cohort.settings}),
         **{name: getattr(cohort, name) for name in ("examples", "batch_size", "epochs", "steps")},
         **{name: getattr(run, name) for name in ("seed", "learning_rate", "threshold", "quantile")},

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from oso_dp import labels
+from oso_dp.accounting.said import spent_text
 from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.analysis.accounts import GridAccount, accounts_table
 from oso_dp.analysis.row_order import ordered
@@ -62,10 +63,14 @@ def _shown(row: pd.Series, way: str) -> dict[str, str]:
         str(row["runs"]),
         str(row["stored"]),
         str(row["seeds"]),
-        *(labels.number(row[name], ".4f") for name in ("rdp", "pld", "prv")),
+        *(_spent(row[name]) for name in ("rdp", "pld", "prv")),
         row["verdict"],
     )
     return dict(zip(_shown_headings(), cells, strict=True))
+
+
+def _spent(epsilon: float) -> str:
+    return labels.NOTHING if labels.missing(epsilon) else spent_text(epsilon)
 
 
 def _method(name: str, way: str) -> str:
@@ -87,7 +92,7 @@ def _total_sentence(account: GridAccount) -> str:
     verdict = "within its budget" if account.within else "ABOVE its budget: do not rely on it"
     return (
         f"All {account.runs} runs on {account.dataset} together, of every method, grid point and "
-        f"seed, cost ε = {account.spent:.4f} of {account.epsilon:g} by RDP, {verdict}."
+        f"seed, cost ε = {spent_text(account.spent)} of {account.epsilon:g} by RDP, {verdict}."
     )
 
 
