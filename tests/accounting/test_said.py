@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso_dp.accounting.said import epsilon_text, large_delta_text, noise_text
+from oso_dp.accounting.said import epsilon_text, large_delta_text, noise_text, spent_text
 
 
 @given(epsilon=st.floats(1e-12, 1e12))
@@ -46,6 +46,7 @@ def test_a_noise_is_never_said_to_be_less_and_at_most_a_last_decimal_more(noise:
     said = float(noise_text(noise))
     assert noise * (1 - 2e-9) <= said < noise + 1.0001e-4
     assert len(noise_text(noise).partition(".")[2]) == 4
+    assert spent_text(noise) == noise_text(noise)  # in a column, with as many decimals
 
 
 @given(decimals=st.integers(500, 10**8), off=st.floats(-5e-10, 5e-10))

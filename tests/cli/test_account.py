@@ -45,6 +45,35 @@ def test_every_plan_that_is_named_counts(store, oso) -> None:
         assert "seed is 3, in the plan" in error
 
 
+@pytest.mark.parametrize(("spent", "said"), [(2.99996, "3.0000"), (3.00001, "3.0001")])
+def test_what_was_spent_is_never_said_to_be_less(spent, said, store, oso, monkeypatch) -> None:
+    monkeypatch.setattr("oso_dp.analysis.accounts.epsilon_of", lambda *_: spent)
+    monkeypatch.setattr("oso_dp.analysis.charges.epsilon_of", lambda *_: spent)
+    status, output, _ = oso("account", store, "--plan", "plan.json")
+    assert (status == 0) == (spent < 3)
+    assert output.count(f" {said} ") == (3 if spent < 3 else 1)  # rdp, pld, prv
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_collected_is_held_against_its_plan(named, collected, oso) -> None:
+    """That which is named, beside another one's in the store; or the store's own."""
+    path, store = Path("part/runs.parquet"), Path("new")
+    write_table(path, "runs", pd.read_parquet(path).assign(settings=None, seed=3))
+    plan = read_plan(Path("plan.json"))
+    online = [cohort for cohort in plan.cohorts if cohort.method == "online"]
+    write_plan(replace(plan, cohorts=tuple(online)), Path("online.json"))
+    if named:
+        points = [run.point for run in plan.cohorts[0].runs]
+        plan = replace(plan, cohorts=tuple(one.with_runs(points, [7]) for one in plan.cohorts))
+    store.mkdir()
+    write_plan(plan, store / "plan.json")
+    options = ["--plan", "online.json"] if named else []
+    status, _, error = oso("collect", "part", "--store", store, *options)
+    assert status != 0
+    assert "seed is 3, in the plan" in error
+    assert not (store / "runs.parquet").exists()
+
+
 def spoil(store, change) -> None:
     (path,) = (store / "runs.parquet").glob("*.parquet")
     runs = pd.read_parquet(path)
