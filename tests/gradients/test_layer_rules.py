@@ -13,6 +13,7 @@ from oso_dp.gradients.embedding import EmbeddingGradients
 from oso_dp.gradients.functional import FunctionalGradients
 from oso_dp.gradients.normalisation import GroupNormGradients, LayerNormGradients
 from oso_dp.gradients.registry import rule_for
+from oso_dp.gradients.rules import CHUNK_BYTES
 from oso_dp.gradients.sequence_linear import SequenceFactors, SequenceKernels
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
@@ -43,9 +44,16 @@ def test_each_layer_has_its_rule(layer, shape, rule) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(("runs", "length"), [(1, 1), (1, 7), (3, 7)])
+@pytest.mark.parametrize(
+    ("runs", "length", "chunk"), [(1, 1, None), (1, 7, None), (3, 7, None), (3, 7, 1)]
+)
 @pytest.mark.parametrize("name", CASES)
-def test_norms_and_sums_are_those_of_each_example_alone(name, runs, length, dtype) -> None:
+def test_norms_and_sums_are_those_of_each_example_alone(
+    name, runs, length, chunk, dtype, monkeypatch
+) -> None:
+    """Also one example after the other, as where they are too large to be laid out together."""
+    if chunk is not None:
+        monkeypatch.setitem(CHUNK_BYTES, "cpu", chunk)
     given = prepare(name, dtype, runs, length=length)
     mine = given.code(*given[1:])
     norms, layer_norms = mine.norms(), mine.layer_norms()

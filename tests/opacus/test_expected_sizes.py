@@ -27,3 +27,9 @@ def test_it_is_not_rounded_twice(examples: int, batch: int) -> None:
     assert optimizer.batch_size == examples // len(loader) >= 1
     assert optimizer.expected_batch_size == optimizer.batch_size
     assert len(private) == len(loader)
+    # Loader, ledger and accountant agree: and examples are drawn at that rate, not a little above.
+    rate = 1 / len(loader)
+    assert optimizer.ledger.sampling.rate == rate
+    assert private.batch_sampler.sample_rate == pytest.approx(rate, rel=1e-12)
+    share = private.batch_sampler.drawn(4_000_000).double().mean().item()
+    assert share == pytest.approx(rate, abs=5 * (rate / 4_000_000) ** 0.5)

@@ -7,15 +7,27 @@ from tests.opacus.made import MODES, QUIET, Recorded, loader_of, make
 from torch import nn
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.rules import CHUNK_BYTES
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 
 COUNT = 6
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", CASES)
-def test_the_sums_are_those_of_each_example_alone(name, mode) -> None:
+CONVOLUTIONS = [name for name in CASES if name.startswith("conv")]
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "chunk"),
+    [
+        *((name, mode, None) for name in CASES for mode in MODES),
+        *((name, "ghost", chunk) for name in CONVOLUTIONS for chunk in (1, 10_000)),
+    ],
+)
+def test_the_sums_are_those_of_each_example_alone(name, mode, chunk, monkeypatch) -> None:
+    """chunk: bytes of kernels that are formed together, fewer than for the whole batch."""
+    if chunk is not None:
+        monkeypatch.setitem(CHUNK_BYTES, "cpu", chunk)
     case = CASES[name]
     inputs, targets = case.examples(COUNT)
     gradients = alone(case.model(), inputs, targets)

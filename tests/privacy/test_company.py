@@ -60,20 +60,25 @@ def answers_of(mechanism: Mechanism, runs: slice, step: int, problem, direction:
     return answers | dict(mechanism.release_losses(runs, step, points, losses))
 
 
-@pytest.mark.parametrize("direction", [True, False])
-@pytest.mark.parametrize("piece", [None, 200])
-def test_a_runs_answers_do_not_depend_on_its_company(problem, direction, piece) -> None:
-    """Over steps in which the batches need different widths: the last bits of products show it."""
+@pytest.mark.parametrize(
+    ("direction", "piece", "first"),
+    [(True, None, 0), (True, None, 2), (True, 200, 0), (False, None, 0), (False, 200, 1)],
+)
+def test_a_runs_answers_do_not_depend_on_its_company(problem, direction, piece, first) -> None:
+    """Over steps in which the batches need different widths: the last bits of products show it.
+
+    first: of the runs that are asked for together, as where they go in groups.
+    """
     together, alone = (Mechanism(RUNS, EXAMPLES, EXPECTED, piece=piece) for _ in "ab")
     widths = []
     for step in STEPS:
-        batches = together.random_numbers.batches_by_width(RUNS, step)
+        batches = together.random_numbers.batches_by_width(RUNS[first:], step)
         widths.append(len(batches))
-        several = answers_of(together, slice(0, len(RUNS)), step, problem, direction)
-        for run in range(len(RUNS)):
+        several = answers_of(together, slice(first, len(RUNS)), step, problem, direction)
+        for run in range(first, len(RUNS)):
             own = answers_of(alone, slice(run, run + 1), step, problem, direction)
             for key, answer in own.items():
-                assert torch.equal(several[key][run], answer[0])
+                assert torch.equal(several[key][run - first], answer[0])
     assert max(widths) > 1  # or nothing was tested
 
 

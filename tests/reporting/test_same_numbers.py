@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from oso_dp.analysis.accounts import account
 from oso_dp.analysis.budgets import read_study_plans
 from oso_dp.analysis.claims import judged
 from oso_dp.analysis.load import read_study
-from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.figures import canvas, every_plan
 from oso_dp.reporting.figures.picture import Picture, PicturePlan
 from oso_dp.reporting.page.render import render
 from oso_dp.reporting.sources import Sources
@@ -90,6 +91,27 @@ def test_the_numbers_beside_a_figure_are_the_reports(repo: Path, made: Made) -> 
             rtol=1e-5,
             err_msg=plan.name,
         )
+
+
+# Of these there are many that are drawn alike, and drawing takes its time.
+_OF_MANY = ("curves", "threshold", "learning_rate")
+
+
+def test_every_figure_is_the_reports(repo: Path, made: Made) -> None:
+    """To the last dot: what is drawn where, in which colour, and what legends and axes say."""
+    wanted = re.search(r"^matplotlib==(\S+)", (repo / "requirements.lock").read_text(), re.M)
+    if version("matplotlib") != wanted[1]:
+        pytest.skip(f"matplotlib {version('matplotlib')} draws otherwise than {wanted[1]} does")
+    several = {kind: [p for p in made.plans if p.kind == kind] for kind in _OF_MANY}
+    drawn = [plan for plan in made.plans if plan.kind not in _OF_MANY]
+    drawn += [plan for plans in several.values() for plan in (plans[0], plans[-1])]
+    other = []
+    for plan in drawn:
+        with canvas.theme():
+            png = canvas.to_png(plan.draw())
+        if png != (repo / f"reports/figures/{plan.name}.png").read_bytes():
+            other.append(plan.name)
+    assert other == []
 
 
 def _as_drawn(plan: PicturePlan, folder: Path) -> Picture:

@@ -172,6 +172,7 @@ def way_title(row: dict[str, Any]) -> str:
 def _stopped(study: Study) -> Iterator[dict[str, Any]]:
     stopped = random_stopping.outcomes(study)
     stopped = stopped[(stopped["selection"] == RANDOM_STOPPING) & stopped["value"].notna()]
+    stopped = stopped[_long_enough(stopped)]
     for row in stopped.to_dict("records"):
         yield {
             **{name: row[name] for name in (*CELL, "metric", "std", "seeds", "precision")},

@@ -37,7 +37,7 @@ COLUMNS = [
     "std",  # of that over seeds
     "luck",  # under random stopping: standard deviation over K and the draws
     "nothing",  # under random stopping: probability that no draw has a value
-    *("seeds", "points", "grid_size", "precision", "noise_multiplier"),
+    *("seeds", "points", "grid_size", "precision", "epochs", "noise_multiplier"),
     "distribution",  # under random stopping: of K; null where the noise is that of none
 ]
 
@@ -126,7 +126,7 @@ def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
     factor = labels.scale(best["metric"]) if size == best["points"] else math.nan
     return {
         **{name: best[name] for name in (*CELL, "metric", "seeds", "points")},
-        **{name: best[name] for name in ("precision", "noise_multiplier")},
+        **{name: best[name] for name in ("precision", "epochs", "noise_multiplier")},
         "selection": COMPOSITION,
         "value": best["mean"] * factor,
         "std": best["std"] * factor,
@@ -138,7 +138,8 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
     first = cell.iloc[0]
     size = study.grid_size(first["dataset"], first["method"], first["k"])
     row = {
-        **{name: first[name] for name in (*CELL, "metric", "precision", "noise_multiplier")},
+        **{name: first[name] for name in (*CELL, "metric", "precision", "epochs")},
+        "noise_multiplier": first["noise_multiplier"],
         "selection": RANDOM_STOPPING,
         "seeds": int(cell["seeds"].max()),
         "points": len(cell),

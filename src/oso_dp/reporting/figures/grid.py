@@ -169,8 +169,9 @@ def _panel(
     )
     panel.invert_yaxis()  # upward, as all axes
     if np.isfinite(cells).any():
-        flat = np.nanargmin(cells) if looks.endswith("_r") else np.nanargmax(cells)
-        up, right = np.unravel_index(flat, cells.shape)
+        by_rate = cells.T  # of equals the first, in the order in which the tables have points
+        flat = np.nanargmin(by_rate) if looks.endswith("_r") else np.nanargmax(by_rate)
+        right, up = np.unravel_index(flat, by_rate.shape)
         panel.plot(right + 0.5, up + 0.5, **_OURS)
     for point in theirs.dropna(subset=["learning_rate", upward]).to_dict("records"):
         place = _place(x, point["learning_rate"]), _place(y, point[upward])
