@@ -99,15 +99,15 @@ ALONE = [
         Fault(
             "guesses cover a step more than they do",
             _GUESSES,
-            "(values[-1] - values[0]) / (len(values) - 1)",
-            "(values[-1] - values[0]) / (len(values) - 2)",
+            "np.append(steps, steps[-1])) / 2",
+            "np.append(steps, steps[-1]))",
             GUESSES,
         ),
         Fault(
             "the guesses that won at any value of the others are added up",
             _GUESSES,
-            "dropna=False).sum().max() * step",
-            "dropna=False).sum().sum() * step",
+            "dropna=False).sum().max())",
+            "dropna=False).sum().sum())",
             GUESSES,
         ),
         Fault(

@@ -168,8 +168,8 @@ PRICE = [
     Fault(
         "a row may claim another selection than was planned",
         "results/row_claims.py",
-        '        "selection": cohort.selection,\n',
-        "",
+        '("selection", "momentum", "precision")',
+        '("momentum", "precision")',
         ACCOUNTS,
     ),
     Fault(

@@ -16,11 +16,14 @@ from other_plans import OTHER_PLANS
 from overlooked_again_floor import OVERLOOKED_AGAIN_FLOOR
 from overlooked_again_upper import OVERLOOKED_AGAIN_UPPER
 from overlooked_books import OVERLOOKED_BOOKS
+from overlooked_drawn import OVERLOOKED_DRAWN
 from overlooked_extremes import OVERLOOKED_EXTREMES
 from overlooked_figures import OVERLOOKED_FIGURES
 from overlooked_floor import OVERLOOKED_FLOOR
 from overlooked_guarantee import OVERLOOKED_GUARANTEE
 from overlooked_guarantee_anew import OVERLOOKED_GUARANTEE_ANEW
+from overlooked_late_books import OVERLOOKED_LATE_BOOKS
+from overlooked_late_guarantee import OVERLOOKED_LATE_GUARANTEE
 from overlooked_models import OVERLOOKED_MODELS
 from overlooked_numbers_anew import OVERLOOKED_NUMBERS_ANEW
 from overlooked_once_more_accounts import OVERLOOKED_ONCE_MORE_ACCOUNTS
@@ -68,4 +71,5 @@ FAULTS = [
     *OVERLOOKED_STORE_FURTHER,
     *OVERLOOKED_STUDY_FURTHER,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
+    *(*OVERLOOKED_LATE_GUARANTEE, *OVERLOOKED_LATE_BOOKS, *OVERLOOKED_DRAWN),
 ]

@@ -59,7 +59,7 @@ FROM_DEFAULTS = of_kind(
     Fault(
         "starting values count for a method that nobody said",
         "private/unsaid.py",
-        "for name in (*(name for name, value in start.items() if value is not None), *settings):",
+        "for name in (*_said(start), *settings):",
         "for name in settings:",
         "tests/private/test_refused.py",
     ),

@@ -50,17 +50,17 @@ OVERLOOKED_AGAIN_UPPER = [
             _TABLES,
         ),
         Fault(
-            "a section of shorter and whole runs names the best method",
+            "a section of shorter and whole runs stands among the shorter ones",
             "reporting/page/sections.py",
-            "whole = all(is_whole",
             "whole = any(is_whole",
+            "whole = all(is_whole",
             _PAGE,
         ),
         Fault(
             "a finding ranks shorter runs beside whole ones",
             "reporting/page/headline.py",
-            "whole = all(is_whole",
-            "whole = any(is_whole",
+            "    ran = ran[np.array(whole, dtype=bool)]\n",
+            "",
             _PAGE,
         ),
         Fault(

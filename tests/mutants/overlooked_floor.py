@@ -137,8 +137,8 @@ _OWN = [
     Fault(
         "search: beyond 256 validation examples the first ones are scored again",
         "private/scoring.py",
-        "places = torch.arange(start, min(start + self.piece, self.examples))",
-        "places = torch.arange(start, min(start + self.piece, self.examples)) % _AT_A_TIME",
+        "places = torch.arange(start, end, device=self.place)",
+        "places = torch.arange(start, end, device=self.place) % _AT_A_TIME",
         _SCORES,
     ),
     Fault(

@@ -73,8 +73,8 @@ OVERLOOKED_PAGES = [
         Fault(
             "own data: the page prints the budget as what was spent",
             "reporting/tables/accounting.py",
-            "{account.spent:.4f} of {account.epsilon:g}",
-            "{account.epsilon:.4f} of {account.epsilon:g}",
+            "{spent_text(account.spent)} of {account.epsilon:g}",
+            "{spent_text(account.epsilon)} of {account.epsilon:g}",
             "tests/reporting/test_accounts.py",
         ),
         Fault(

@@ -222,7 +222,7 @@ OVERLOOKED_UPPER = [
             "a campaign adds to another search's grids",
             "campaign/prepare.py",
             "        refuse_other_search(store, [work.cohort for work in everything])\n",
-            "",
+            "        pass\n",
             _HANDED_OVER,
         ),
         Fault(

@@ -35,7 +35,8 @@ def of_totals(runs: pd.DataFrame) -> pd.Series:
     texts = runs["settings"]
     says = {text: "grid_runs" in parse_json(text) for text in texts.dropna().unique()}
     unknown = ~texts.map(says).astype(object).fillna(False).astype(bool)
-    return own | (unknown & runs["dataset"].isin(set(runs.loc[own, "dataset"])))
+    unknown &= runs["dataset"].isin(set(runs.loc[own, "dataset"]))
+    return own | unknown
 
 
 def total_accounts(runs: pd.DataFrame) -> list[GridAccount]:

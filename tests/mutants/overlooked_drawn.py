@@ -1,0 +1,187 @@
+"""Of figures: what is drawn where, in which colour, and what that is called; of claims."""
+
+from fault import Fault, of_kind
+
+_SAME = "tests/reporting/test_same_numbers.py"
+_PLACES = "tests/reporting/test_drawn_places.py"
+_RANKED = "tests/reporting/test_ranked.py"
+_GRIDS = "tests/reporting/test_grid_figures.py"
+
+OVERLOOKED_DRAWN = of_kind(
+    "reported",
+    Fault(
+        "C is drawn as rho and rho as C",
+        "reporting/figures/steering.py",
+        'here[here["value"] == value].groupby("run_id")',
+        'here[here["value"] != value].groupby("run_id")',
+        _PLACES,
+    ),
+    Fault(
+        "dark signs are minus",
+        "reporting/figures/signs.py",
+        "ListedColormap([_MINUS, looks.STEERED[value]])",
+        "ListedColormap([looks.STEERED[value], _MINUS])",
+        _SAME,
+    ),
+    Fault(
+        "signs of C stand in the lanes of rho",
+        "reporting/figures/signs.py",
+        "        for value, product in reversed(PRODUCTS.items())",
+        "        for value, product in zip(reversed(PRODUCTS), PRODUCTS.values(), strict=True)",
+        _SAME,
+    ),
+    Fault(
+        "shares of signs are over twice as many steps",
+        "reporting/figures/signs.py",
+        "sign_windows(rows, _STRETCH)",
+        "sign_windows(rows)",
+        _SAME,
+    ),
+    Fault(
+        "where a way was not run the others move up",
+        "reporting/figures/one_budget.py",
+        "_draw(axes, here, lines, methods)",
+        '_draw(axes, here, list(here["label"]), methods)',
+        _PLACES,
+    ),
+    Fault(
+        "what diverged is grey in another cell",
+        "reporting/figures/grid.py",
+        "Rectangle((column, row), 1, 1",
+        "Rectangle((row, column), 1, 1",
+        _PLACES,
+    ),
+    Fault(
+        "ticks of a heat map have one digit",
+        "reporting/figures/grid.py",
+        "f'{value:.2g}'",
+        "f'{value:.1g}'",
+        _PLACES,
+    ),
+    Fault(
+        "the paper's point is drawn in the nearest cell",
+        "reporting/figures/grid.py",
+        "        return math.nan\n",
+        "        value = min(max(value, values[0]), values[-1])\n",
+        _GRIDS,
+    ),
+    Fault(
+        "a value that diverged is no verdict",
+        "reporting/page/headline.py",
+        "(verdicts.CONSISTENT, verdicts.BETTER, verdicts.WORSE, verdicts.DIVERGED)",
+        "(verdicts.CONSISTENT, verdicts.BETTER, verdicts.WORSE)",
+        _PLACES,
+    ),
+    Fault(
+        "values that diverged are not counted",
+        "reporting/page/headline.py",
+        "    words += [verdicts.DIVERGED]\n",
+        "",
+        _PLACES,
+    ),
+    Fault(
+        "the two truths of Figure 1 change their headings",
+        "reporting/figures/figure_01.py",
+        '"batch": "true gradient: of the same batch"',
+        '"batch": "true gradient: of all training examples"',
+        _SAME,
+    ),
+    Fault(
+        "a legend's fillings are those of the next source",
+        "reporting/figures/dot_plot.py",
+        "for place, source in enumerate(sources)",
+        "for place, source in enumerate(sources, 1)",
+        _PLACES,
+    ),
+    Fault(
+        "a line over the noise has other methods' values",
+        "reporting/figures/metric_over_noise.py",
+        'cells["method"] == method)',
+        'cells["method"] >= method)',
+        _PLACES,
+    ),
+    Fault(
+        "budgets are rounded on the axis",
+        "reporting/figures/figures_03_to_11.py",
+        '[f"{e:g}" for e in places]',
+        '[f"{e:.0f}" for e in places]',
+        _PLACES,
+    ),
+    Fault(
+        "the noise of gradient and query change their names",
+        "reporting/figures/figure_02.py",
+        'NU_G, NU_Q = r"',
+        'NU_Q, NU_G = r"',
+        _SAME,
+    ),
+    Fault(
+        "numbers beside a figure have three digits",
+        "reporting/figures/__init__.py",
+        'float_format="%.6g"',
+        'float_format="%.3g"',
+        _PLACES,
+    ),
+    Fault(
+        "a part of a grid is called worse",
+        "reporting/tables/beyond.py",
+        'end = {verdicts.WORSE: "", verdicts.BETTER: "_online"}.get(verdict)',
+        'end = {verdicts.BETTER: "_online"}.get(verdict)',
+        _RANKED,
+    ),
+    Fault(
+        "claims mix precisions",
+        "analysis/evidence.py",
+        '_KIND = ["precision", "epochs", "distribution"]',
+        '_KIND = ["epochs", "distribution"]',
+        "tests/analysis/test_relations.py",
+    ),
+    Fault(
+        "short runs are evidence",
+        "analysis/evidence.py",
+        'is_whole(row["dataset"], row["epochs"]))',
+        "True)",
+        "tests/analysis/test_relations.py",
+    ),
+    Fault(
+        "claims about random stopping mix distributions",
+        "analysis/random_stopping.py",
+        '["valued", "together"], ascending=False',
+        '["valued"], ascending=False',
+        "tests/analysis/test_random_stopping.py",
+    ),
+    Fault(
+        "one device that denies a price is not heard",
+        "analysis/evidence.py",
+        'denied = rows[rows["low"] > at_most]',
+        "denied = rows[:0]",
+        "tests/analysis/test_costs_claimed.py",
+    ),
+    Fault(
+        "guesses are held against searches of another precision",
+        "analysis/guesses.py",
+        'for name in ("precision", "epochs")):',
+        'for name in ("epochs",)):',
+        "tests/analysis/test_guesses_at_edges.py",
+    ),
+    Fault(
+        "an uneven grid's values cover equal stretches",
+        "analysis/guesses.py",
+        "steps = np.diff(np.log10(values))",
+        "steps = np.full(len(values) - 1, np.log10(values[-1] / values[0]) / (len(values) - 1))",
+        "tests/analysis/test_guesses_at_edges.py",
+    ),
+    Fault(
+        "two searches of one name stand in one comparison",
+        "analysis/one_budget.py",
+        "    rows = rows.drop_duplicates(_NAMED).sort_index()\n",
+        "",
+        "tests/analysis/test_one_budget.py",
+    ),
+    Fault(
+        "a way is priced by another data set's number of runs",
+        "choosing/recommend.py",
+        "noise = one.runs, one.trial_shares",
+        "noise = (one.trial_shares,)",
+        "tests/choosing/test_recommend.py",
+    ),
+)
