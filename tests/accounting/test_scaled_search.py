@@ -55,14 +55,17 @@ def test_the_whole_costs_the_budget_and_no_more(epsilon, runs, shares) -> None:
     assert one.cost(noise, DELTA) == pytest.approx(spent, rel=1e-12)
 
 
-@pytest.mark.parametrize(("epsilon", "runs", "shares"), CASES)
-def test_each_trial_alone_costs_its_share(epsilon, runs, shares) -> None:
-    noise = search(runs, shares).noise_multipliers(epsilon, DELTA)
+@pytest.mark.parametrize(
+    ("epsilon", "runs", "shares", "delta"),
+    [*((*case, DELTA) for case in CASES), (*CASES[2], 1e-9), (*CASES[2], 1e-3)],
+)
+def test_each_trial_alone_costs_its_share(epsilon, runs, shares, delta) -> None:
+    noise = search(runs, shares).noise_multipliers(epsilon, delta)
     for share, nu in zip(shares, noise, strict=False):
         alone = RdpAccountant()
         step = PoissonSampledDpEvent(RATE, GaussianDpEvent(nu))
         alone.compose(SelfComposedDpEvent(step, STEPS * runs))
-        assert share * epsilon * (1 - 1e-6) <= alone.get_epsilon(DELTA) <= share * epsilon
+        assert share * epsilon * (1 - 1e-6) <= alone.get_epsilon(delta) <= share * epsilon
 
 
 def test_the_final_run_has_less_noise_than_a_searched_one_and_more_than_a_guess() -> None:
@@ -88,10 +91,11 @@ def test_by_losses_it_needs_less_noise() -> None:
     assert one.cost(noise, DELTA, "pld") == pytest.approx(1, rel=1e-3)
 
 
-def test_the_way_back() -> None:
+@pytest.mark.parametrize("delta", [DELTA, 1e-9, 1e-3])
+def test_the_way_back(delta: float) -> None:
     one = search(2, steps=20)
-    nu = one.noise_multiplier(9.0, DELTA)
-    assert one.epsilon(nu, DELTA) == pytest.approx(9.0, rel=1e-6)
+    nu = one.noise_multiplier(9.0, delta)
+    assert one.epsilon(nu, delta) == pytest.approx(9.0, rel=1e-6)
 
 
 def test_trials_that_use_up_the_budget_are_refused_in_one_line() -> None:

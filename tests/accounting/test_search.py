@@ -218,16 +218,17 @@ def test_random_stopping_has_no_pld() -> None:
         search(9, "random_stopping").noise_multiplier(3.0, DELTA, "pld")
 
 
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-8])
 @pytest.mark.parametrize(
     ("budget", "name"), [(0.5, "logarithmic"), (1.0, "geometric"), (9.0, "poisson")]
 )
-def test_the_shape_that_was_paid_for_is_found_again(budget: float, name: str) -> None:
+def test_the_shape_that_was_paid_for_is_found_again(budget, name, delta) -> None:
     """By the noise alone, rounded up as in a plan; with less noise it is that of none."""
     search = Search(PoissonSampling(512 / 60_000), 200, 25, "random_stopping", SHAPES[name])
-    nu = math.ceil(search.noise_multiplier(budget, 1e-5) * 1e5) / 1e5
-    assert shape_paid_for(search, nu, budget, 1e-5) == name
-    assert shape_paid_for(search, nu * 0.999, budget, 1e-5) is None
-    assert shape_paid_for(search, nu * 1.004, budget, 1e-5) is None  # nor with more
+    nu = math.ceil(search.noise_multiplier(budget, delta) * 1e5) / 1e5
+    assert shape_paid_for(search, nu, budget, delta) == name
+    assert shape_paid_for(search, nu * 0.999, budget, delta) is None
+    assert shape_paid_for(search, nu * 1.004, budget, delta) is None  # nor with more
 
 
 @pytest.mark.parametrize("delta", [1e-2, 0.3])

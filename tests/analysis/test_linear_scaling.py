@@ -146,6 +146,28 @@ def test_the_other_axes_are_those_of_the_last_trials_best_point(store, study):
     assert (row["learning_rate"], row["threshold"]) == (0.1, 3.0)
 
 
+def test_the_final_run_has_the_quantile_of_the_last_trials_best_point(store, study):
+    """At each quantile a final run of its own value, at the same rates."""
+    known = {"method": "fixed_quantile"}
+    for part, noise in NOISE.items():
+        for place, rho in enumerate(RHO):
+            for quantile in (0.1, 0.9):
+                wanted = part != "final" and (rho, quantile) == (0.1, 0.9)
+                value = 0.9 if wanted else 0.5 if part != "final" else 0.1 * place + quantile / 10
+                said = {"part": part, "trial_shares": [0.1, 0.2], "grid_runs": 2 * len(RHO)}
+                point = {"learning_rate": rho, "quantile": quantile, "values": (value,)}
+                more = {"selection": "linear_scaling", "k": 4, "noise_multiplier": noise}
+                store.add(**known, **point, **more, settings=json.dumps(said))
+    (row,) = searches(study(store)).to_dict("records")
+    assert (row["learning_rate"], row["quantile"]) == (0.1, 0.9)
+    assert row["value"] == pytest.approx(100 * (0.1 * RHO.index(0.1) + 0.09))
+
+
+def test_a_method_with_a_momentum_of_its_own_takes_part(store, study):
+    (row,) = searches(study(fill(store, [0.1, 0.1], momentum=None))).to_dict("records")
+    assert (row["learning_rate"], row["lacks"]) == (0.1, "")
+
+
 def test_where_lower_is_better_the_lowest_is_best(store, study):
     fill(store, [0.1, 0.1], dataset="fashion_mnist", metric="mse")
     (row,) = searches(study(store)).to_dict("records")

@@ -98,3 +98,16 @@ def test_what_a_larger_grid_costs_is_said_of_grids_that_have_a_budget(store, stu
     (line,) = noise_cost(study(store))
     assert line.startswith("What a larger grid costs (Glyphs, k = 2, ε = 9): FixedThreshold's grid")
     assert "of 4 runs needs 2.00 times the noise of Online's grid of 2" in line
+
+
+@pytest.mark.parametrize(
+    ("kept", "shared"),
+    [({"patients", "glyphs"}, False), ({"patients"}, True), ({"glyphs"}, False)],
+)
+def test_beside_public_data_a_protected_budget_is_not_everybodys(kept, shared, store, study):
+    """The page says of all budgets what they pay for."""
+    own_data(store, 12)
+    store.runs[:] = [run for run in store.runs if run["dataset"] in kept]
+    there = {run["run_id"] for run in store.runs}
+    store.evaluations[:] = [row for row in store.evaluations if row["run_id"] in there]
+    assert study(store).only_shared == shared

@@ -250,7 +250,11 @@ def test_shorter_runs_and_single_points_are_no_search(store, study):
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92])
     default(store, [0.10] * 5, k=7, epochs=1, steps=1)
+    whole_grid(store, [[0.5], [0.6], [0.6]], k=3, shape="geometric", epochs=1)
+    for seed in range(2):
+        scaled(store, [0.1, 0.1], seed=seed, epochs=1)
     rows = ways(study(store))
+    assert set(rows["way"]) == {"composition", "default"}
     assert of(rows, "composition", "online")["mean"] == pytest.approx(85)
     assert of(rows, "default")["gain"] == pytest.approx(6)
 

@@ -19,6 +19,7 @@ from oso_dp.analysis.accounts import account, accounts_table, require_within
 from oso_dp.errors import OsoError
 from oso_dp.results.row_claims import complaint
 from oso_dp.study.config import parse_config
+from oso_dp.study.identity import run_id
 from oso_dp.study.plan import make_plan
 
 PARTS = ["trial 1", "trial 2", "final"]
@@ -84,9 +85,11 @@ def test_other_accountants_can_do_it_too() -> None:
 @pytest.mark.parametrize(
     "there", [["trial 1"], ["trial 2"], ["final"], ["trial 1", "trial 2"], ["trial 2", "final"]]
 )
-def test_parts_that_are_missing_are_charged(there) -> None:
+@pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-3])
+def test_parts_that_are_missing_are_charged(there, delta) -> None:
     """With what the budget asks for, so that the whole search costs what it will."""
-    runs = rows()
+    runs = pd.DataFrame(rows_of(plan(delta=delta))["runs"])
+    runs = runs.assign(part=[json.loads(text)["part"] for text in runs["settings"]])
     (found,) = account(runs[runs["part"].isin(there)])
     assert found.runs == 2 * N + 1
     assert found.stored == sum(1 if part == "final" else N for part in there)
@@ -247,3 +250,12 @@ def test_a_search_at_another_delta_is_priced_at_it() -> None:
     (found,) = account(pd.DataFrame(rows_of(plan(delta=1e-9))["runs"]))
     assert found.delta == 1e-9
     assert 3.0 * (1 - 1e-4) < found.spent <= 3.0
+
+
+def test_a_search_of_a_method_with_a_momentum_of_its_own_is_charged() -> None:
+    """Its rows have none."""
+    runs = rows().drop(columns="part").assign(momentum=None)
+    known = runs.astype(object).where(runs.notna(), None).to_dict("records")
+    runs["run_id"] = [run_id(row, json.loads(row["settings"])) for row in known]
+    (found,) = account(runs)
+    assert (found.runs, found.stored, found.verdict) == (7, 7, "within")

@@ -150,6 +150,8 @@ def test_rows_that_do_not_say_whose_they_are_do_not_leave_the_total(plan, settin
     runs.loc[turned, "settings"] = settings
     (total,) = account(runs)
     assert (total.stored, total.within) == (2 * RUNS, False)
+    (statement,) = stored_statements(runs, [total])
+    assert (statement.version, statement.stored) == ("1", 2 * RUNS)
 
 
 def test_a_row_without_noise_that_says_nothing_makes_the_total_infinite(plan) -> None:

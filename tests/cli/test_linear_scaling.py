@@ -7,6 +7,9 @@ import shutil
 import pandas as pd
 import pytest
 
+from oso_dp.accounting.scaled_search import ScaledSearch
+from oso_dp.privacy.sampling import PoissonSampling
+
 STUDY = """\
 name: scaled
 results: store
@@ -150,3 +153,18 @@ def test_shares_are_of_a_study_of_that_selection_only(place, oso) -> None:
     status, _, error = oso("calibrate", "--config", "study.yaml", "--shape", "poisson")
     assert status == 2
     assert "--shape: needs --selection random-stopping" in error
+
+
+@pytest.mark.parametrize(("delta", "accountant"), [(1e-8, "rdp"), (1e-3, "rdp"), (1e-5, "pld")])
+def test_trials_and_final_run_are_priced_alike(delta, accountant, oso) -> None:
+    """At the delta, and by the accountant, that are asked for."""
+    asked = ("--epsilon", 3, "--delta", delta, "--accountant", accountant, "--json")
+    small = ("--examples", 6000, "--batch-size", 600, "--epochs", 1, "--runs", 2)
+    status, output, error = oso("calibrate", *small, *SCALED, *asked)
+    assert status == 0, error
+    said = json.loads(output)
+    whole = ScaledSearch(PoissonSampling(0.1), 10, 2, (0.1, 0.2))
+    *trials, final = whole.noise_multipliers(3.0, delta, accountant)
+    (entry,) = said if isinstance(said, list) else [said]
+    assert [one["noise_multiplier"] for one in entry["trials"]] == pytest.approx(trials, rel=1e-4)
+    assert entry["noise_multiplier"] == pytest.approx(final, rel=1e-4)

@@ -32,3 +32,23 @@ def test_every_example_has_one_worker_in_every_epoch(workers: int, monkeypatch) 
         dealt.append(mine)
     for of_workers in zip(*dealt, strict=True):
         assert sorted(chain(*of_workers)) == list(range(EXAMPLES))
+
+
+@pytest.mark.parametrize("distributed", [True, False])
+def test_each_loop_is_announced_and_has_batches_of_its_own(distributed, monkeypatch) -> None:
+    """What a loop that was left early had taken would count twice; batches that come again are no
+    samples."""
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 1)
+    plain = DataLoader(TensorDataset(torch.zeros(200, 1)), batch_size=25)
+    batches = announce_batches(DPDataLoader.from_data_loader(plain, distributed=distributed), 8)
+    begun: list[int] = []
+    batches.begin = lambda: begun.append(1)
+    assert not batches.begun
+    loops = [[tuple(batch) for batch in batches] for _ in range(3)]
+    if distributed:
+        batches.set_epoch(1)
+    loops.append([tuple(batch) for batch in batches])
+    assert (len(begun), batches.begun) == (4, True)
+    drawn = [batch for loop in loops for batch in loop]
+    assert len(set(drawn)) == len(drawn) == 32

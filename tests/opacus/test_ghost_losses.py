@@ -92,3 +92,35 @@ def test_a_criterion_that_was_refused_is_refused_again() -> None:
             made.criterion(made.model(examples(count=4)[0]), examples(count=4)[1])
         made.optimizer.start_over()
     assert made.optimizer.ledger.step_count == 0
+
+
+class ByThoseBeside(nn.Module):
+    """Leans an example's loss on its neighbours on one side, by their outputs, detached or not."""
+
+    reduction = "mean"
+
+    def __init__(self, before: bool, detached: bool) -> None:
+        super().__init__()
+        self.before, self.detached = before, detached
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        beside = losses.detach() if self.detached else losses
+        beside = beside if self.before else beside.flip(0)
+        added = (beside.cumsum(0) - beside) * 0.1  # of the first one in this order nothing
+        losses = losses + (added if self.before else added.flip(0))
+        return losses if self.reduction == "none" else losses.mean()
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("detached", [True, False])
+@pytest.mark.parametrize("first", [0, 1, 4])
+def test_a_loss_may_lean_on_no_side(before, detached, first) -> None:
+    """Whichever example stands first has nobody before it; nor has one that is alone, so that the
+    first batch of two or more is tried."""
+    made = make(mode="ghost", criterion=ByThoseBeside(before, detached))
+    if first < 2:
+        made.step(*examples(count=first))
+    with pytest.raises(OsoError, match="an example's loss depends on the other examples"):
+        made.step(*examples(count=4))
+    assert made.optimizer.ledger.step_count == (first < 2)

@@ -101,3 +101,16 @@ def test_norms_and_sums_have_float32s_digits_at_least(of, taken) -> None:
         return
     made = make(model=network().to(of))
     assert made.optimizer.dtype == made.optimizer.driver.state.threshold.dtype == taken
+
+
+@pytest.mark.parametrize("place", range(GROUPS))
+def test_what_is_frozen_stays_in_whichever_group_it_is(place) -> None:
+    """An earlier pass left it a gradient that nobody sanitized."""
+    model = Branches(-1)
+    model(examples(count=3)[0]).sum().backward()
+    model.layers[place].requires_grad_(False)
+    before = model.layers[place].weight.clone()
+    made = make(model=model, optimizer=sgd(model, list(model.layers)))
+    made.backward(*examples(count=3))
+    made.optimizer.step()  # without zero_grad, which would clear it
+    assert torch.equal(model.layers[place].weight, before)

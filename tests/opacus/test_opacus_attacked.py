@@ -202,6 +202,33 @@ def test_parts_of_a_model_are_not_called_without_it() -> None:
     refused(made, made.optimizer.step, "call the model itself")
 
 
+def test_nor_after_the_model_was_called_for_an_earlier_step() -> None:
+    """Their places would pass for examples, with nothing to be compared with."""
+    made = make()
+    inputs, targets = examples(count=4)
+    made.step(inputs, targets)
+    made.model._module[0](inputs).sum().backward()
+    with pytest.raises(OsoError, match="call the model itself"):
+        made.optimizer.step()
+    assert made.optimizer.ledger.step_count == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("frozen", [0, 2])
+def test_calls_are_told_apart_whichever_layer_is_frozen(mode, frozen) -> None:
+    model = network()
+    model[frozen].requires_grad_(False)
+    made = make(mode=mode, model=model, optimizer=torch.optim.SGD(
+        [p for p in model.parameters() if p.requires_grad], lr=0.1))  # fmt: skip
+    inputs, targets = examples(count=4)
+
+    def add_up() -> None:
+        loss = made.criterion(made.model(inputs[:2]), targets[:2])
+        (loss + made.criterion(made.model(inputs[2:]), targets[2:])).backward()
+
+    refused(made, add_up, "left without its backward pass; take a batch in one call")
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_loop_that_is_left_early_leaves_nothing_behind(mode) -> None:
     """Everybody is in each batch, so that an example that counts twice is one too many."""

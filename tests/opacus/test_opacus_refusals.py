@@ -22,7 +22,7 @@ from torch.utils.data import (
 )
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus import OnlinePrivacyEngine, private_engine
+from oso_dp.opacus import OnlinePrivacyEngine, private_engine, refusals
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 
@@ -381,3 +381,15 @@ def test_a_criterion_that_is_no_loss_per_example_is_refused(criterion, message) 
     made = make(mode="ghost", criterion=criterion)
     refused(lambda: made.step(*examples(count=4)), message)
     assert made.optimizer.ledger.step_count == 0
+
+
+@pytest.mark.parametrize("kind", ["FSDPModule", "FullyShardedDataParallel"])
+def test_a_fully_sharded_model_is_refused(kind, monkeypatch) -> None:
+    """Of either of torch's ways: an example's norm would be that of a shard."""
+
+    class Sharded(nn.Sequential):
+        pass
+
+    monkeypatch.setattr(refusals, kind, Sharded)
+    with pytest.raises(OsoError, match="fully sharded"):
+        make(model=Sharded(nn.Linear(6, 3)))

@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 import torch
 
+from oso_dp.private.examples import DatasetExamples
+
 SEEDED = {"randomness": "seeded", "seed": 1}
 
 
@@ -64,3 +66,19 @@ def test_a_row_that_is_not_finite_adds_nothing_and_nobody_is_told(train, data) -
     spoilt = train(data=pairs, batch_size=400, **SEEDED)
     assert spoilt.status == "finished"
     assert weights(spoilt).isfinite().all()
+
+
+def test_a_batch_of_nobody_of_a_data_set_is_a_step_like_any_other(train, data) -> None:
+    """An error would tell that it was empty."""
+
+    class Pairs:
+        def __len__(self) -> int:
+            return len(data[0])
+
+        def __getitem__(self, index: int):
+            return data[0][index], data[1][index]
+
+    inputs, targets = DatasetExamples(Pairs(), torch.device("cpu")).batch(torch.zeros(1, 0).long())
+    assert (inputs.shape, targets.shape) == ((1, 0, 6), (1, 0))
+    made = train(data=Pairs(), batch_size=1, epochs=0.05, randomness="seeded", seed=3)
+    assert made.ledger.step_count == 20  # of which a third has nobody

@@ -12,7 +12,7 @@ from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.tuning import RANDOM_STOPPING
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.private import private_search
+from oso_dp.private import private_search, progress_bar
 from oso_dp.private.one_training import OneTraining
 
 RANDOM = {"selection": RANDOM_STOPPING}
@@ -162,6 +162,17 @@ def test_random_stopping_draws_anew_and_says_nothing_but_the_best(
     assert set(began) == {0.1, 0.5, 1.0}
     assert size[2] == size[40]
     assert left[0] == left[1]
+    assert "".join(capsys.readouterr()) == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_random_stopping_shows_no_training_however_long_it_is(
+    terminal, search, monkeypatch, capsys
+) -> None:
+    """How many there were is the secret that its price rests on."""
+    monkeypatch.setattr(progress_bar.sys.stderr, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(progress_bar, "_IN_LOG", 0.0)
+    search(**RANDOM, **SEEDED, progress=True)
     assert "".join(capsys.readouterr()) == ""
 
 

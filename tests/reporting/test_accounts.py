@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +13,7 @@ from oso_dp.analysis.accounts import account
 from oso_dp.analysis.budgets import read_study_plans
 from oso_dp.analysis.charges import GridAccount
 from oso_dp.analysis.load import read_study
+from oso_dp.cli.report import report
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -197,5 +199,17 @@ def test_a_total_is_said_with_what_was_charged_and_spent(spent, said):
     text = statement([total])
     assert text.startswith("All 12 runs on patients together")
     assert f"cost ε = {said}" in text
+    assert "recomputed" not in text  # seeds are charged, and there is no grid
+    grid = replace(total, total=False, method="online", k=9)
+    assert "The one grid was recomputed" in statement([total, grid])
     (row,) = accounting_table([total]).printed.to_dict("records")
     assert row["ε spent, RDP"] == said.split()[0]
+
+
+def test_the_command_names_every_plan(tmp_path, monkeypatch):
+    """As the workflow does: the store's and the study's."""
+    seen = []
+    monkeypatch.setattr(build, "build_report", lambda *given: seen.append(given) or "done")
+    named = [tmp_path / "a.json", tmp_path / "b.json"]
+    report(tmp_path, output=tmp_path / "out", plan=named)
+    assert seen == [(tmp_path, tmp_path / "out", named)]

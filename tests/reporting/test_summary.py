@@ -5,9 +5,14 @@ import re
 
 import pytest
 from rich.console import Console
+from tests.planned_rows import rows_of
 
 from oso_dp.errors import OsoError
+from oso_dp.labels import method_label
 from oso_dp.reporting.summary import summary_table
+from oso_dp.results.write import write_table
+from oso_dp.study.config import load_config
+from oso_dp.study.plan import make_plan, write_plan
 
 
 def printed(results, width=80):
@@ -24,6 +29,29 @@ def test_a_terminal_of_80_columns_shows_every_value_whole(glyphs_store, tmp_path
     assert len(lines) == 2
     assert all("ρ 0.003162, C 10" in line and "±" in line for line in lines)
     assert "not MNIST" in text
+
+
+@pytest.mark.parametrize("best", ["online", "adam_wosm"])
+def test_of_accuracies_the_highest_is_bold(best, store, tmp_path):
+    for method in ("online", "adam_wosm", "no_dp"):
+        value = 0.9 if method == best else 0.99 if method == "no_dp" else 0.8
+        store.add(dataset="glyphs", method=method, values=(value,))
+    bold = [line for line in printed(store.write(tmp_path)).splitlines() if "\x1b[1m" in line]
+    names = [name for name in ("Online", "AdamWOSM", "NoDP") if any(name in one for one in bold)]
+    assert names == [method_label(best)]
+
+
+def test_a_summary_is_held_against_its_stores_plan(repo, tmp_path):
+    plan = make_plan(load_config(repo / "config/smoke.yaml"))
+    for kind, rows in rows_of(plan).items():
+        rows = [
+            {**row, **({"settings": None, "seed": 3} if kind == "runs" else {})} for row in rows
+        ]
+        write_table(tmp_path / f"{kind}.parquet", kind, rows)
+    summary_table(tmp_path)
+    write_plan(plan, tmp_path / "plan.json")
+    with pytest.raises(OsoError, match="seed is 3, in the plan"):
+        summary_table(tmp_path)
 
 
 def test_the_best_private_method_is_bold(store, tmp_path):

@@ -111,7 +111,8 @@ def stored_statements(runs: pd.DataFrame, accounts: Iterable[GridAccount]) -> li
 
 
 def _stored(rows: pd.DataFrame, account: GridAccount) -> DataStatement:
-    versions = {parse_json(text)["data_version"] for text in rows["settings"].dropna().unique()}
+    texts = rows["settings"].dropna().unique()  # some may say nothing of their data
+    versions = {parse_json(text).get("data_version") for text in texts} - {None}
     methods = rows["method"].value_counts()
     rate = rows["batch_size"] / rows["examples"]
     return DataStatement(

@@ -36,7 +36,7 @@ from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling
 
 PER_SEED = [
-    *(*CELL, "laid", "seed", "metric"),
+    *(*CELL, "laid", "seed", "metric", "epochs"),
     *("precision", "trial_shares"),  # of epsilon, that the trials had; numbers with commas
     "trial_epsilons",  # that one run of each has to itself; these two as numbers with commas
     "trial_learning_rates",  # of their best points
@@ -49,7 +49,7 @@ PER_SEED = [
     "lacks",  # the first part of which rows are missing; empty where the search is whole
 ]
 OUTCOMES = [
-    *(*CELL, "laid", "precision", "trial_shares", "metric", "mean", "std", "seeds"),
+    *(*CELL, "laid", "precision", "epochs", "trial_shares", "metric", "mean", "std", "seeds"),
     *("searches", "finals", "noise_multiplier"),  # finals: searches whose final run was made
     "learning_rates",  # of the final runs, and how many seeds took each
     "beyond",  # of how many of `finals` the line left the range of the grid
@@ -106,7 +106,8 @@ def outcomes(study: Study) -> pd.DataFrame:
         taken = seeds[seeds["lacks"] == ""]
         counts = taken["learning_rate"].value_counts().sort_index()
         row |= {
-            **{name: seeds[name].iloc[0] for name in ("precision", "trial_shares", "metric")},
+            **{name: seeds[name].iloc[0] for name in ("precision", "epochs", "trial_shares")},
+            "metric": seeds["metric"].iloc[0],
             "mean": taken["value"].mean(),
             "std": taken["value"].std(),
             "seeds": int(taken["value"].count()),
@@ -156,7 +157,7 @@ def _searches(study: Study) -> pd.DataFrame:
 def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     """What one search of one seed came to."""
     first = rows.iloc[0]
-    row = {name: first[name] for name in (*CELL, "laid", "seed", "metric", "precision")}
+    row = {name: first[name] for name in (*CELL, "laid", "seed", "metric", "precision", "epochs")}
     shares = ", ".join(map(str, first["shares"]))
     row |= {"trial_shares": shares, "lacks": "", "beyond": False}
     *trials, final = parts_of(first["shares"])

@@ -190,6 +190,7 @@ def _stopped(study: Study) -> Iterator[dict[str, Any]]:
 
 def _scaled(study: Study) -> Iterator[dict[str, Any]]:
     scaled = linear_scaling.outcomes(study)
+    scaled = scaled[_long_enough(scaled)]
     for row in scaled[scaled["mean"].notna()].to_dict("records"):
         of_trial = study.grid_size(row["dataset"], row["method"], row["k"])
         trials = len(row["trial_shares"].split(","))

@@ -114,6 +114,11 @@ class Study:
     def _grid_sizes(self) -> dict[tuple[str, str, int], int]:
         return grid_sizes(self.budget)
 
+    @property
+    def only_shared(self) -> bool:
+        """Whether on every data set one budget pays for all of its runs."""
+        return {*self.datasets} <= {*self.shared_budgets}
+
     def paid_for(self, dataset: str) -> str:
         """What an epsilon of this data set is the budget of."""
         return "whole study" if dataset in self.shared_budgets else "whole grid"

@@ -6,6 +6,7 @@ the first pass left all that the weighted sums need (`model_hooks.GhostLayers`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -79,9 +80,10 @@ class GhostCriterion(DPLossFastGradientClipping):
         return GhostLoss(self.module, self.optimizer, losses, self.loss_reduction)
 
     def _try(self, args: Any, shape: Any, kwargs: Any, size: int) -> None:
-        """OsoError if, of made-up outputs, a loss depends on another example.
+        """OsoError if, of made-up outputs, the first or last loss depends on another example.
 
-        Row i of each tensor must be example i's, as many rows as losses or a multiple of them.
+        The last one, too: a loss may lean on the examples before it. Row i of each tensor must be
+        example i's, as many rows as losses or a multiple of them.
         """
         devices = [a.device for a in tree_leaves(args) if torch.is_tensor(a) and a.is_cuda]
 
@@ -97,25 +99,39 @@ class GhostCriterion(DPLossFastGradientClipping):
                 return value
             return torch.randn_like(value).requires_grad_()
 
-        def alike(value: Any) -> Any:
-            """The first example's rows for all; a scalar or a table stays."""
+        def alike(value: Any, place: int) -> Any:
+            """This example's rows for all; a scalar or a table stays."""
             if not torch.is_tensor(value) or value.dim() == 0 or len(value) % size:
                 return value
-            first = value.detach()[: len(value) // size]
-            return torch.cat([first] * size)
+            return torch.cat([value.detach()[_rows(value, place, size)]] * size)
 
         with torch.random.fork_rng(devices=devices), torch.enable_grad():
             torch.manual_seed(0)
             of = tree_map(made_up, (args, kwargs))
             outputs = [v for v in tree_leaves(of) if torch.is_tensor(v) and v.requires_grad]
-            first = losses(of)[0]
-            parts = torch.autograd.grad(first, outputs, allow_unused=True)
-            reaches = any(
-                part[len(part) // size :].count_nonzero() > 0 for part in parts if part is not None
-            )
-            other = losses(tree_map(alike, of))[0]
-        if reaches or not torch.allclose(first, other, rtol=1e-3, atol=1e-6, equal_nan=True):
-            raise OsoError(
-                "criterion: an example's loss depends on the other examples of its batch; ghost "
-                "mode needs one loss of each example alone"
-            )
+            whole = losses(of)
+            for place in (0, size - 1):
+                parts = torch.autograd.grad(
+                    whole[place], outputs, allow_unused=True, retain_graph=True
+                )
+                moved = [_others(part, place, size) for part in parts if part is not None]
+                other = losses(tree_map(partial(alike, place=place), of))[place]
+                same = torch.allclose(whole[place], other, rtol=1e-3, atol=1e-6, equal_nan=True)
+                if not same or any(one.any() for one in moved):
+                    raise OsoError(
+                        "criterion: an example's loss depends on the other examples of its batch; "
+                        "ghost mode needs one loss of each example alone"
+                    )
+
+
+def _rows(values: torch.Tensor, place: int, size: int) -> slice:
+    """Those of the example at this place, of as many rows as examples or a multiple of them."""
+    each = len(values) // size
+    return slice(each * place, each * (place + 1))
+
+
+def _others(part: torch.Tensor, place: int, size: int) -> torch.Tensor:
+    """Where a gradient is not zero but in the rows of the example at this place."""
+    moved = part != 0  # NaN is not, either
+    moved[_rows(part, place, size)] = False
+    return moved

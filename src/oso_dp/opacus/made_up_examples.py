@@ -104,26 +104,31 @@ def _refuse_memory(model: nn.Module, before: list[Tensor]) -> None:
 
 
 def _refuse_company(model: nn.Module, inputs: Tensor, dim: int) -> None:
-    """OsoError if the first example's outputs, of equal draws, depend on the other examples."""
+    """OsoError if the first or last example's outputs, of equal draws, depend on the others.
 
-    def first(of: Tensor) -> Tensor:
+    The last one's, too: they may lean on the examples before it.
+    """
+
+    def outputs(of: Tensor) -> Tensor:
         torch.manual_seed(1)
-        outputs: Tensor = model(of)
-        return outputs.narrow(dim, 0, 1)
+        made: Tensor = model(of)
+        return made
 
-    alone = inputs.narrow(dim, 0, 1)
-    once, again = first(inputs), first(inputs)
-    others = first(torch.cat([alone] * EXAMPLES, dim=dim))
+    once, again = outputs(inputs), outputs(inputs)
     if not torch.equal(once, again):
         raise OsoError(
             "module: equal inputs give other outputs, also after torch.manual_seed; draw random "
             "numbers by torch alone, so that the model can be tried"
         )
-    if not torch.allclose(once, others, rtol=TOLERANCE, atol=TOLERANCE * float(once.abs().max())):
-        raise OsoError(
-            "module: an example's outputs depend on the other examples of its batch; the model "
-            "mixes examples"
-        )
+    for place in (0, EXAMPLES - 1):
+        mine, alone = once.narrow(dim, place, 1), inputs.narrow(dim, place, 1)
+        alike = outputs(torch.cat([alone] * EXAMPLES, dim=dim)).narrow(dim, place, 1)
+        within = {"rtol": TOLERANCE, "atol": TOLERANCE * float(mine.abs().max())}
+        if not torch.allclose(mine, alike, **within):
+            raise OsoError(
+                "module: an example's outputs depend on the other examples of its batch; the model "
+                "mixes examples"
+            )
 
 
 def _inputs(module: nn.Module, loader: DataLoader, dim: int) -> Tensor | None:

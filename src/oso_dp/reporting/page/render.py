@@ -90,7 +90,7 @@ def render(
                 str(promise).splitlines()
                 for promise in stored_statements(study.runs, sources.accounts)
             ],
-            only_shared={*study.datasets} <= {*study.shared_budgets},
+            only_shared=study.only_shared,
             rules_sentence=rules_sentence(study),
             datasets=[labels.dataset_label(d) for d in study.datasets],
             noise_pictures=[p for p in pictures if p.kind == "noise"],
