@@ -7,6 +7,7 @@ from tests.analysis.claimed import cells, times
 from oso_dp.accounting.tuning import RANDOM_STOPPING
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.claims import judged
+from oso_dp.analysis.costs_claimed import gradient_noise, step_time
 from oso_dp.analysis.evidence import (
     FAILS,
     HOLDS,
@@ -14,8 +15,6 @@ from oso_dp.analysis.evidence import (
     UNDECIDED,
     Evidence,
     diverges,
-    gradient_noise,
-    step_time,
 )
 from oso_dp.analysis.measured import STEP_TIME_COLUMNS, read_step_times
 from oso_dp.errors import OsoError

@@ -8,15 +8,14 @@ import pytest
 from tests.analysis.claimed import both, cells, times
 
 from oso_dp.analysis.claims import CLAIMS
+from oso_dp.analysis.costs_claimed import gradient_noise, step_time
 from oso_dp.analysis.evidence import (
     FAILS,
     HOLDS,
     NOT_RUN,
     UNDECIDED,
     Evidence,
-    gradient_noise,
     relation,
-    step_time,
 )
 
 NONE = pd.DataFrame(columns=["dataset"])

@@ -9,7 +9,8 @@ import pytest
 from tests.analysis.values import run_values
 
 from oso_dp.analysis.checkpoint_rules import checkpoints, choose
-from oso_dp.analysis.evidence import Evidence, relation, step_time
+from oso_dp.analysis.costs_claimed import step_time
+from oso_dp.analysis.evidence import Evidence, relation
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
 from oso_dp.analysis.verdicts import Comparison, Sample, difference, judge, over_grids, p_value

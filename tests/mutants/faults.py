@@ -34,6 +34,7 @@ from overlooked_pages import OVERLOOKED_PAGES
 from overlooked_store_further import OVERLOOKED_STORE_FURTHER
 from overlooked_study_anew import OVERLOOKED_STUDY_ANEW
 from overlooked_study_further import OVERLOOKED_STUDY_FURTHER
+from overlooked_twins import OVERLOOKED_TWINS
 from overlooked_upper import OVERLOOKED_UPPER
 from overlooked_values import OVERLOOKED_VALUES
 from own_data import OWN_DATA
@@ -71,5 +72,5 @@ FAULTS = [
     *OVERLOOKED_STORE_FURTHER,
     *OVERLOOKED_STUDY_FURTHER,
     *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
-    *(*OVERLOOKED_LATE_GUARANTEE, *OVERLOOKED_LATE_BOOKS, *OVERLOOKED_DRAWN),
+    *(*OVERLOOKED_LATE_GUARANTEE, *OVERLOOKED_LATE_BOOKS, *OVERLOOKED_DRAWN, *OVERLOOKED_TWINS),
 ]

@@ -151,7 +151,7 @@ OVERLOOKED_DRAWN = of_kind(
     ),
     Fault(
         "one device that denies a price is not heard",
-        "analysis/evidence.py",
+        "analysis/costs_claimed.py",
         'denied = rows[rows["low"] > at_most]',
         "denied = rows[:0]",
         "tests/analysis/test_costs_claimed.py",

@@ -43,14 +43,14 @@ _GUESSED = [
 _JUDGED = [
     Fault(
         "a step's time is held against any rival's",
-        "analysis/evidence.py",
+        "analysis/costs_claimed.py",
         '        rows = rows[rows["rival"] == baseline]\n',
         "",
         _EVIDENCE,
     ),
     Fault(
         "a second query's price is that of every method's runs",
-        "analysis/evidence.py",
+        "analysis/costs_claimed.py",
         'runs = runs[(runs["dataset"] == dataset) & (runs["method"] == method)]\n'
         "        runs = runs.dropna",
         'runs = runs[runs["dataset"] == dataset]\n        runs = runs.dropna',

@@ -93,14 +93,14 @@ OVERLOOKED_VALUES = [
         ),
         Fault(
             "the device with the highest ratio speaks, however sure it is",
-            "analysis/evidence.py",
+            "analysis/costs_claimed.py",
             'rows.loc[rows["high"].idxmax()]',
             'rows.loc[rows["ratio"].idxmax()]',
             "tests/analysis/test_costs_claimed.py",
         ),
         Fault(
             "the cheapest second query counts",
-            "analysis/evidence.py",
+            "analysis/costs_claimed.py",
             "(1 / np.sqrt(1 - share**2) - 1).max()",
             "(1 / np.sqrt(1 - share**2) - 1).min()",
             "tests/analysis/test_costs_claimed.py",

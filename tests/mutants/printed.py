@@ -83,7 +83,7 @@ REPORTED = of_kind(
     ),
     Fault(
         "two per cent more noise pass for one",
-        "analysis/evidence.py",
+        "analysis/costs_claimed.py",
         "more <= at_most + 1e-4",
         "more <= at_most + 1e-2",
         CLAIMS,

@@ -8,6 +8,7 @@ import pandas as pd
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
+from oso_dp.analysis.costs_claimed import gradient_noise, step_time
 from oso_dp.analysis.evidence import (
     AT_PAPER,
     CELLS,
@@ -19,9 +20,7 @@ from oso_dp.analysis.evidence import (
     Judge,
     diverges,
     every,
-    gradient_noise,
     relation,
-    step_time,
 )
 from oso_dp.analysis.guesses import ranges, wide_guesses
 from oso_dp.analysis.optimal_threshold import prominent_optimum

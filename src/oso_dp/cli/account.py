@@ -48,10 +48,10 @@ def account(
     runs = read_results(results).runs
     grids = account_runs(runs, *plans)
     table = accounts_table(grids, cross_check_all)
-    shown = table.copy()
+    printed = table.copy()
     for name in ("rdp", "pld", "prv"):
-        shown[name] = [spent_text(one) if one == one else "" for one in table[name]]
-    print_table(shown.columns, shown.itertuples(index=False))
+        printed[name] = [spent_text(one) if one == one else "" for one in table[name]]
+    print_table(printed.columns, printed.itertuples(index=False))
     count = sum(not grid.total for grid in grids)
     if count or not grids:
         print(

@@ -126,8 +126,8 @@ class GhostCriterion(DPLossFastGradientClipping):
 
 def _rows(values: torch.Tensor, place: int, size: int) -> slice:
     """Those of the example at this place, of as many rows as examples or a multiple of them."""
-    each = len(values) // size
-    return slice(each * place, each * (place + 1))
+    count = len(values) // size
+    return slice(count * place, count * (place + 1))
 
 
 def _others(part: torch.Tensor, place: int, size: int) -> torch.Tensor:

@@ -34,7 +34,7 @@ def noise_plan(study: Study, dataset: str) -> PicturePlan:
     drawn = cells[cells["method"].isin(labels.METHODS) & (cells["selection"] == COMPOSITION)]
     metric = cells["metric"].dropna().iloc[0] if cells["metric"].notna().any() else ""
     short = labels.dataset_short(dataset)
-    shown, *others = shown_epochs(study, dataset)
+    length, *others = shown_epochs(study, dataset)
     paper = (
         " Hollow markers are the paper's values, at the noise that its budgets buy by our "
         "accounting: the paper does not print its noise."
@@ -48,7 +48,7 @@ def noise_plan(study: Study, dataset: str) -> PicturePlan:
         "ε of the paper's methods, searches that pay for all their runs. Read from top to bottom, "
         "at one ν, methods differ by what they make of the noise; lines join a method's values, in "
         "the order of the noise. What is left of a difference at equal ε is the price of the grid."
-        + (f" Runs of {shown:g} epochs alone." if others else "")
+        + (f" Runs of {length:g} epochs alone." if others else "")
         + (paper if (cells["source"] == "paper").any() else ""),
         lambda: draw_against_noise(
             drawn, metric, f"{short}: the metric over the noise", study.methods
