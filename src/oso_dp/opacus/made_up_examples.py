@@ -123,8 +123,8 @@ def _refuse_company(model: nn.Module, inputs: Tensor, dim: int) -> None:
     for place in (0, EXAMPLES - 1):
         mine, alone = once.narrow(dim, place, 1), inputs.narrow(dim, place, 1)
         alike = outputs(torch.cat([alone] * EXAMPLES, dim=dim)).narrow(dim, place, 1)
-        within = {"rtol": TOLERANCE, "atol": TOLERANCE * float(mine.abs().max())}
-        if not torch.allclose(mine, alike, **within):
+        size = float(mine.abs().max())
+        if not torch.allclose(mine, alike, rtol=TOLERANCE, atol=TOLERANCE * size):
             raise OsoError(
                 "module: an example's outputs depend on the other examples of its batch; the model "
                 "mixes examples"
