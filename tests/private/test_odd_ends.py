@@ -90,7 +90,8 @@ def test_ctrl_c_that_somebody_ignores_stays_ignored(train) -> None:
     """As a shell's script does for what it starts in the background."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        made = train(evaluate=lambda model: signal.raise_signal(signal.SIGINT) or 0.0, **WHOLE)
+        pressed = {"evaluate": lambda model: signal.raise_signal(signal.SIGINT) or 0.0}
+        made = train(**pressed, evaluate_every=2, **WHOLE)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
