@@ -6,6 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from oso_dp.analysis.verdicts import Sample, difference
+
 EXPERIMENTS = {"mnist": ("08", "3, 5, 7, 9", 1), "fashion_mnist": ("09", "1, 2, 3, 4", 2)}
 METHODS = {
     "Online": "online",
@@ -108,6 +110,32 @@ def test_grids_of_one_hyperparameter_stand_with_each_size(page, table) -> None:
                 cells = table(f"tables/ag_news_partial_k{k}")
                 mean = of(cells, epsilon=epsilon, method=METHODS[title])["mean"]
                 assert value.rstrip(".") == f"{mean:.2f}", (title, epsilon, k)
+
+
+@pytest.mark.parametrize("title", ["FixedThreshold", "FixedQuantile"])
+def test_grids_of_two_hyperparameters_stand_with_their_intervals(title: str, page, table) -> None:
+    """Values of each size, at each epsilon; and the distances to Online's grid of the same k."""
+    text = page("news-part")
+    part = text.split(f"{title}'s grids of 25, ", 1)[1].split(" - ", 1)[0]
+    cells = {k: table(f"tables/ag_news_partial_k{k}") for k in (5, 7, 9)}
+    said = re.findall(r"(\d\d\.\d\d), (\d\d\.\d\d) and (\d\d\.\d\d) at (?:epsilon = )?(\d)", part)
+    assert [epsilon for *_, epsilon in said] == ["3", "5", "7", "9"]
+    for *values, epsilon in said:
+        for k, value in zip(cells, values, strict=True):
+            cell = of(cells[k], epsilon=float(epsilon), method=METHODS[title])
+            assert value == f"{cell['mean']:.2f}", (k, epsilon)
+            assert cell["grid_points"] == cell["grid_size"]
+    distances = re.findall(r"(-?\d\.\d\d) \[(-?\d\.\d\d), (-?\d\.\d\d)\]", part)[-4:]
+    for epsilon, numbers in zip((3.0, 5.0, 7.0, 9.0), distances, strict=True):
+        one, other = (
+            of(cells[9], epsilon=epsilon, method=method) for method in ("online", METHODS[title])
+        )
+        gap = difference(
+            [tuple(Sample(row["mean"], row["std"], int(row["seeds"])) for row in (one, other))]
+        )
+        assert [float(number) for number in numbers] == pytest.approx(
+            [gap.mean, gap.low, gap.high], abs=0.0051
+        ), epsilon
 
 
 def test_guesses_on_mnist_are_those_of_the_figure(repo: Path, table) -> None:

@@ -59,7 +59,7 @@ OVERLOOKED_AGAIN_UPPER = [
         Fault(
             "a finding ranks shorter runs beside whole ones",
             "reporting/page/headline.py",
-            "    ran = ran[np.array(whole, dtype=bool)]\n",
+            "    ran = ran[whole]\n",
             "",
             _PAGE,
         ),

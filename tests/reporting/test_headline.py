@@ -43,6 +43,11 @@ def test_a_single_method_is_not_called_best(store, study):
     assert text == "MNIST, k = 9: at ε = 9 only Online was run, 90.00 %."
 
 
+def test_without_a_private_run_nobody_is_best(store, study):
+    store.add(method="no_dp", values=(0.99,))
+    assert best_method(judged_cells(study(store), "mnist", 9)) is None
+
+
 def test_coverage_counts_the_grids_that_are_incomplete(store, study):
     for i in range(9):
         store.add(learning_rate=10.0 ** (i / 2 - 2.5))

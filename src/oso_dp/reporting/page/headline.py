@@ -94,9 +94,10 @@ def best_method(cells: pd.DataFrame) -> str | None:
     Runs that are shorter than the paper's are not ranked.
     """
     ran = cells[(cells["status"] == "run") & cells["epsilon"].notna()]
-    whole = [is_whole(row["dataset"], row["epochs"]) for row in ran.to_dict("records")]
-    shorter = dict.fromkeys(ran["epsilon"][np.invert(whole)], f"was run for {PAPER_EPOCHS} epochs")
-    ran = ran[np.array(whole, dtype=bool)]
+    lengths = [is_whole(row["dataset"], row["epochs"]) for row in ran.to_dict("records")]
+    whole = np.array(lengths, dtype=bool)
+    shorter = dict.fromkeys(ran.loc[~whole, "epsilon"], f"was run for {PAPER_EPOCHS} epochs")
+    ran = ran[whole]
     if ran.empty:
         return None
     where = f"{labels.dataset_short(ran['dataset'].iloc[0])}, k = {ran['k'].iloc[0]}"
