@@ -75,7 +75,7 @@ SAID = {
     "grid_runs": lambda number: {"grid_runs": number},
     "budget_runs": lambda number: {
         **{"budget_runs": number, "public": False, "data_version": "1"},
-        "randomness": "system",
+        **{"grid_runs": 1, "randomness": "system"},
     },
 }
 
@@ -99,6 +99,7 @@ def test_an_average_forgets_a_part_of_what_was(decay: float) -> None:
 
 # What the settings of a row on data that are not public say, and what no such row may be.
 OWN = {"public": False, "budget_runs": 12, "data_version": "1", "randomness": "system"}
+OWN |= {"grid_runs": 2}  # which says that an identity covers them
 UNFIT = {
     "method": {"method": "no_dp", "epsilon": None, "delta": None},
     "selection": {"selection": "random_stopping"},
