@@ -127,3 +127,12 @@ def test_a_folder_without_results_is_named(oso, tmp_path) -> None:
     status, _, error = oso("account", tmp_path / "nothing")
     assert status == 2
     assert "nothing/runs.parquet: no such results" in error
+
+
+def test_the_facts_of_every_prepared_text_are_kept(collected, oso, monkeypatch) -> None:
+    kept = []
+    monkeypatch.setattr("oso_dp.results.facts.keep_facts", lambda *given: kept.append(given))
+    names = ["a.npz", "b.npz"]
+    options = [word for name in names for word in ("--data", name)]
+    assert oso("collect", "part", "--store", "new", *options)[0] == 0
+    assert kept == [(Path("new"), [Path(name) for name in names])]

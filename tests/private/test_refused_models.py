@@ -163,3 +163,20 @@ def test_what_each_place_may_hold_is_another_matter_and_no_example_is_made_up_to
     own.check_inputs(TensorExamples(torch.tensor([[3, 4], [1, 29]]), torch.tensor([0, 1])))
     with pytest.raises(OsoError, match="inputs hold whole numbers from 1 to 29"):
         own.check_inputs(TensorExamples(torch.tensor([[4, 4], [1, 29]]), torch.tensor([0, 1])))
+
+
+class Adding(nn.Linear):
+    """Keeps the sum of its inputs, which of zeros stays what it was."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 2)
+        self.register_buffer("total", torch.zeros(6))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.total += inputs.detach().reshape(-1, 6).sum(dim=0)
+        return super().forward(inputs)
+
+
+def test_a_model_that_sums_its_inputs_is_refused(train) -> None:
+    with pytest.raises(OsoError, match="model: changes a buffer of its own while it computes"):
+        train(model=Adding())
