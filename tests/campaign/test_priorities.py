@@ -95,6 +95,41 @@ def test_a_run_of_two_plans_is_selected_by_the_name_of_either(mnist, tmp_path) -
         assert taken == {run for cohort in cohorts for run in cohort.runs}
 
 
+def test_a_part_and_a_learning_rate_select_runs(mnist, tmp_path) -> None:
+    """The final run that the trials ask for, of all that a plan holds."""
+    online = next(cohort for cohort in mnist.cohorts if cohort.method == "online")
+    scaled = replace(online, selection="linear_scaling", trial_shares=(0.1, 0.2), part="final")
+    parts = [replace(scaled, part="trial 1"), scaled, online]
+    runs = [
+        tuple(replace(run, run_id=f"{run.run_id}.{number}") for run in cohort.runs)
+        for number, cohort in enumerate(parts)
+    ]
+    cohorts = tuple(replace(cohort, runs=own) for cohort, own in zip(parts, runs, strict=True))
+    works = all_work([replace(mnist, cohorts=cohorts)])
+    path = tmp_path / "priorities.toml"
+
+    def taken(text: str) -> list[tuple[str | None, float, int]]:
+        path.write_text(f"[[first]]\n{text}\n")
+        (entry,) = read_priorities(path, works)
+        return [
+            (work.cohort.part, run.learning_rate, run.seed)
+            for work in works
+            for run in work.cohort.runs
+            if entry.takes(work, run)
+        ]
+
+    rates = sorted({run.learning_rate for run in online.runs})
+    rate = rates[1]
+    for written in (f"{rate:.3g}", f"{rate:.6g}", repr(rate)):
+        found = taken(f'part = "final"\nlearning_rate = {written}\nseed = [0, 2]')
+        assert found == [("final", rate, 0), ("final", rate, 2)]
+    assert {part for part, _, _ in taken('part = ["trial 1", "final"]')} == {"trial 1", "final"}
+    assert {part for part, _, _ in taken(f"learning_rate = {rates[0]:.3g}")} == {
+        *("trial 1", "final"),
+        None,
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -106,6 +141,9 @@ def test_a_run_of_two_plans_is_selected_by_the_name_of_either(mnist, tmp_path) -
         ('[[first]]\nk = "9"', "entry 1: k = '9': must be a number"),
         ("[[first]]\nk = true", "entry 1: k = True: must be a number"),
         ("[[first]]\nk = []", r"entry 1: k = \[\]: must be a number"),
+        ("[[first]]\npart = 1", "entry 1: part = 1: must be text"),
+        ('[[first]]\npart = "final"', r"entry 1 \(part = final\) selects no run of mnist"),
+        ("[[first]]\nlearning_rate = 0.3", r"entry 1 \(learning_rate = 0.3\) selects no run"),
         ("[[first]]\nmethod = 3", "entry 1: method = 3: must be text"),
         ("[[first]]\nk = 6", r"entry 1 \(k = 6\) selects no run of mnist"),
         ('[[first]]\nmethod = "onlin"', r"entry 1 \(method = onlin\) selects no run of mnist"),

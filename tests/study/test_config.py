@@ -31,6 +31,7 @@ SHIPPED += [
     "defaults_falling",
     "defaults_averaged",
     "linear_scaling",
+    "linear_scaling_mnist",
     "mnist_stopping_poisson",
 ]
 

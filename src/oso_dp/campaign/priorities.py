@@ -1,10 +1,12 @@
 """What a campaign takes first, as a file says: config/priorities.toml.
 
 Entries, each a table [[first]], in the order of their value. An entry selects runs by plan (a
-study's name; a run that several plans hold is each one's), dataset, method, k, epsilon and seed,
-each one value or a list; what it does not name is free.
+study's name; a run that several plans hold is each one's), dataset, method, k, epsilon, seed, part
+(of a search by the linear scaling rule) and learning_rate (the starting one, to three digits), each
+one value or a list; what it does not name is free.
 """
 
+import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +25,10 @@ KEYS = {
     "k": (int,),
     "epsilon": (int, float),
     "seed": (int,),
+    "part": (str,),
+    "learning_rate": (int, float),
 }
+_THREE_DIGITS = 5e-3  # values of a grid lie much farther apart
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,12 @@ class Priority:
             "k": {cohort.k},
             "epsilon": {cohort.epsilon},
             "seed": {run.seed},
+            "part": {cohort.part},
+            "learning_rate": {
+                value
+                for value in self.allowed.get("learning_rate", ())
+                if math.isclose(value, run.learning_rate, rel_tol=_THREE_DIGITS)
+            },
         }
         return all(not facts[key].isdisjoint(values) for key, values in self.allowed.items())
 
