@@ -157,9 +157,18 @@ def test_pld_is_refused_where_it_would_take_all_memory() -> None:
             ask(*((0.3,) if ask == found.epsilon else (1000.0,)), DELTA, "pld")
 
 
-@pytest.mark.parametrize(("steps", "runs"), [(2_000_001, 1), (1000, 2001), (3, 700_000)])
-def test_pld_is_refused_where_all_runs_together_are_too_long(steps: int, runs: int) -> None:
-    found = Search(PoissonSampling(0.01), steps, runs)
+@pytest.mark.parametrize(
+    ("steps", "runs", "before"),
+    [
+        (2_000_001, 1, ()),
+        *((1000, 2001, ()), (3, 700_000, ())),
+        (1, 1, ((1000.0, 2_000_000),)),
+        (1000, 2, ((900.0, 1_000_000), (1000.0, 999_000))),
+    ],
+)
+def test_pld_is_refused_where_all_runs_together_are_too_long(steps, runs, before) -> None:
+    """Those that were released earlier out of the same budget are among them."""
+    found = Search(PoissonSampling(0.01), steps, runs, before=before)
     for ask in (found.epsilon, found.noise_multiplier):
         with pytest.raises(OsoError, match=r"accountant pld: .* are more than 2,000,000"):
             ask(1000.0 if ask == found.epsilon else 1.0, DELTA, "pld")

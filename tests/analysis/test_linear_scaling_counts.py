@@ -48,6 +48,22 @@ def test_it_stands_beside_values_with_their_own_deviations_and_seeds(seeds, stor
     assert math.isnan(row["std"])  # one search
 
 
+@pytest.mark.parametrize("other", [{"precision": "bfloat16"}, {"epochs": 3}])
+@pytest.mark.parametrize("side", ["own", "guess"])
+def test_it_stands_beside_no_runs_of_another_precision_or_length(other, side, store, study) -> None:
+    """The other side, whose runs are alike, stays."""
+    fill(store, [0.1, 0.1])
+    for selection, name in (("composition", "own"), ("single", "guess")):
+        for place, rho in enumerate(RHO):
+            known = {"k": 4, "learning_rate": rho, "noise_multiplier": 800.0}
+            more = other if name == side else {}
+            store.add(values=(0.6 + 0.05 * place,), selection=selection, **known, **more)
+    (row,) = outcomes(study(store)).to_dict("records")
+    for name in ("own", "guess"):
+        said = [row[f"{name}_{what}"] for what in ("mean", "seeds", "noise_multiplier")]
+        assert [math.isnan(value) for value in said] == [name == side] * 3
+
+
 @pytest.mark.parametrize("shares", [2, 3])
 def test_a_budget_pays_for_the_grid_of_each_trial_and_one_final_run(shares, store, study) -> None:
     """Two trials of four runs and a final one are nine; three are thirteen."""

@@ -142,8 +142,15 @@ OVERLOOKED_LATE_BOOKS = of_kind(
     Fault(
         "long searches of many short runs are given to PLD",
         "accounting/search.py",
+        "if self.runs * self.steps + earlier > _MOST_STEPS_FOR_PLD:",
+        "if self.steps + earlier > _MOST_STEPS_FOR_PLD:",
+        A + "test_search.py",
+    ),
+    Fault(
+        "long searches after others out of the same budget are given to PLD",
+        "accounting/search.py",
+        "if self.runs * self.steps + earlier > _MOST_STEPS_FOR_PLD:",
         "if self.runs * self.steps > _MOST_STEPS_FOR_PLD:",
-        "if self.steps > _MOST_STEPS_FOR_PLD:",
         A + "test_search.py",
     ),
 ) + of_kind(

@@ -28,10 +28,9 @@ def test_what_the_paper_s_rule_adds_is_counted_for_it(store, study):
 
 def test_contests_that_another_method_would_win_are_counted(store, study):
     for epsilon, online in ((9.0, 0.80), (7.0, 0.95)):
-        store.add(epsilon=epsilon, values=(0.95,), halves=((online, online),))
-        store.add(
-            method="adam_wosm", epsilon=epsilon, threshold=1.0, values=(0.9,), halves=((0.9, 0.9),)
-        )
+        one = {"epsilon": epsilon, "k": 1}
+        store.add(values=(0.95,), halves=((online, online),), **one)
+        store.add(method="adam_wosm", threshold=1.0, values=(0.9,), halves=((0.9, 0.9),), **one)
     store.add(method="no_dp", values=(0.99,))  # no contest: it pays no budget
     assert "another private method would be best in 1 of 2 comparisons" in rules_sentence(
         study(store)
@@ -51,8 +50,22 @@ def test_the_winner_of_an_error_is_the_lowest(store, study):
         ("adam_wosm", 0.012, 0.012),
         ("fixed_threshold", 0.030, 0.030),
     ):
-        known = {"dataset": "fashion_mnist", "metric": "mse", "method": method}
+        known = {"dataset": "fashion_mnist", "metric": "mse", "method": method, "k": 1}
         store.add(**known, values=(best,), halves=((other, other),))
     assert "another private method would be best in 1 of 1 comparison" in rules_sentence(
         study(store)
     )
+
+
+def test_a_part_of_a_grid_contests_nothing(store, study):
+    """Here one point of two: its second one might be the best by either rule."""
+    for k in (1, 2):
+        store.add(k=k, values=(0.95,), halves=((0.8, 0.8),))
+        store.add(k=k, method="adam_wosm", values=(0.9,), halves=((0.9, 0.9),))
+    said = "another private method would be best in {} of {} comparison"
+    assert said.format(1, 1) in rules_sentence(study(store))
+    store.add(k=2, learning_rate=2.0, values=(0.7,), halves=((0.7, 0.7),))
+    assert said.format(1, 1) in rules_sentence(study(store))
+    store.add(k=2, method="adam_wosm", learning_rate=2.0, values=(0.7,), halves=((0.7, 0.7),))
+    assert said.format(2, 2) in rules_sentence(study(store))
+    assert rules_table(study(store)).data["whole"].all()

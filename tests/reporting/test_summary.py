@@ -35,10 +35,23 @@ def test_a_terminal_of_80_columns_shows_every_value_whole(glyphs_store, tmp_path
 def test_of_accuracies_the_highest_is_bold(best, store, tmp_path):
     for method in ("online", "adam_wosm", "no_dp"):
         value = 0.9 if method == best else 0.99 if method == "no_dp" else 0.8
-        store.add(dataset="glyphs", method=method, values=(value,))
+        store.add(dataset="glyphs", k=1, method=method, values=(value,))
     bold = [line for line in printed(store.write(tmp_path)).splitlines() if "\x1b[1m" in line]
     names = [name for name in ("Online", "AdamWOSM", "NoDP") if any(name in one for one in bold)]
     assert names == [method_label(best)]
+
+
+def test_where_a_part_of_a_grid_ran_it_says_so_and_none_is_bold(store, tmp_path):
+    for epsilon, k_points in ((3.0, (1, 2)), (9.0, (2, 2))):
+        for method, points in zip(("online", "adam_wosm"), k_points, strict=True):
+            for rate in (0.1, 1.0)[:points]:
+                known = {"k": 2, "epsilon": epsilon, "method": method, "learning_rate": rate}
+                store.add(dataset="glyphs", values=(0.7 + 0.1 * (method == "online"),), **known)
+    text = printed(store.write(tmp_path))
+    lines = [line for line in text.splitlines() if "%" in line]
+    assert ["\x1b[1m" in line for line in lines] == [False, False, True, False]
+    assert ["*" in line for line in lines] == [True, False, False, False]
+    assert "* a part of its grid" in text
 
 
 def test_a_summary_is_held_against_its_stores_plan(repo, tmp_path):
@@ -56,7 +69,7 @@ def test_a_summary_is_held_against_its_stores_plan(repo, tmp_path):
 
 def test_the_best_private_method_is_bold(store, tmp_path):
     for method, value in (("online", 0.02), ("adam_wosm", 0.01), ("no_dp", 0.001)):
-        store.add(dataset="fashion_mnist", method=method, metric="mse", values=(value,))
+        store.add(dataset="fashion_mnist", k=1, method=method, metric="mse", values=(value,))
     bold = [line for line in printed(store.write(tmp_path)).splitlines() if "\x1b[1m" in line]
     rows = [line for line in bold if "× 100" in line]
     assert len(rows) == 1
@@ -120,8 +133,8 @@ def test_what_ran_without_privacy_has_a_line_of_its_own(store, tmp_path, epsilon
     """Which no budget stands in, and which is the best of nothing."""
     for epsilon in epsilons:
         for method in ("online", "adam_wosm"):
-            store.add(dataset="glyphs", epsilon=epsilon, method=method, values=(0.8,))
-    store.add(dataset="glyphs", method="no_dp", values=(0.99,))
+            store.add(dataset="glyphs", k=1, epsilon=epsilon, method=method, values=(0.8,))
+    store.add(dataset="glyphs", k=1, method="no_dp", values=(0.99,))
     text = printed(store.write(tmp_path))
     lines = [re.sub(r"\x1b\[[\d;]*m", "", line).split() for line in text.splitlines()]
     rows = [line for line in lines if "%" in line]

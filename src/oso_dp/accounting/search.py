@@ -173,9 +173,11 @@ class Search:
                 f"accountant pld: epsilon {epsilon:.4g} is above {_MOST_FOR_PLD:g}, where it takes "
                 "minutes and gigabytes; rdp does not"
             )
-        if self.runs * self.steps > _MOST_STEPS_FOR_PLD:
+        earlier = sum(count for _, count in self.before)
+        if self.runs * self.steps + earlier > _MOST_STEPS_FOR_PLD:
+            after = f" after {earlier} earlier ones" if earlier else ""
             raise OsoError(
-                f"accountant pld: {self.runs} runs x {self.steps} steps are more than "
+                f"accountant pld: {self.runs} runs x {self.steps} steps{after} are more than "
                 f"{_MOST_STEPS_FOR_PLD:,}, where it takes minutes and rounds coarsely; rdp does not"
             )
 

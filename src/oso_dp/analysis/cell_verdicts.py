@@ -56,7 +56,7 @@ def says_how_good(row: Mapping) -> bool:
 
     What was not run of a part could be as good as the paper's: its own point above all.
     """
-    return _whole_grid(row) or bool(pd.notna(row["at_paper_seeds"]))
+    return is_whole_grid(row) or bool(pd.notna(row["at_paper_seeds"]))
 
 
 def _comparison(row: Mapping) -> Comparison:
@@ -73,7 +73,7 @@ def _verdicts(row: Mapping) -> tuple[str, str]:
     if row["status"] == "not run":
         return verdicts.NOT_RUN, verdicts.NOT_RUN
     if row["paper_diverged"]:
-        lost = verdicts.CONSISTENT if _whole_grid(row) else verdicts.PART
+        lost = verdicts.CONSISTENT if is_whole_grid(row) else verdicts.PART
         return (verdicts.TRAINS if row["diverged"] < row["runs"] else lost,) * 2
     if row["status"] == "diverged":
         return verdicts.DIVERGED, verdicts.DIVERGED
@@ -83,7 +83,7 @@ def _verdicts(row: Mapping) -> tuple[str, str]:
 
 
 def _point_verdict(row: Mapping) -> str:
-    if not _whole_grid(row):
+    if not is_whole_grid(row):
         return verdicts.PART
     names = labels.tuned(row["method"])
     if all(np.isclose(row[n], row[f"paper_{n}"], rtol=SAME_POINT, atol=0) for n in names):
@@ -97,5 +97,6 @@ def _point_verdict(row: Mapping) -> str:
     return verdicts.AS_GOOD if gap.low <= 0 <= gap.high else verdicts.OTHER
 
 
-def _whole_grid(row: Mapping) -> bool:
+def is_whole_grid(row: Mapping) -> bool:
+    """Whether all points of this cell's grid have a run."""
     return bool(pd.notna(row["grid_size"]) and row["grid_points"] >= row["grid_size"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cell_verdicts import is_whole_grid, judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.study import Study
@@ -15,9 +15,10 @@ VALUES = ["mean", "last_mean", "cross_mean"]
 def rule_gains(study: Study) -> pd.DataFrame:
     """One row per grid: its value by each rule, and what the paper's adds over the two others.
 
-    Printed unit. adds_*: positive where the paper's rule makes a grid look better.
+    Printed unit. adds_*: positive where the paper's rule makes a grid look better. whole: whether
+    all points of the grid were run.
     """
-    keep = [*CELL, "metric", "unit", "seeds", *VALUES, "adds_over_last", "adds_over_cross"]
+    keep = [*CELL, "metric", "unit", "seeds", *VALUES, "adds_over_last", "adds_over_cross", "whole"]
     frames = [judged_cells(study, dataset, k) for dataset, k in settings(study)]
     if not frames:  # nothing was searched by composition
         return pd.DataFrame(columns=keep)
@@ -26,4 +27,5 @@ def rule_gains(study: Study) -> pd.DataFrame:
     sign = np.where([is_higher_better(metric) for metric in cells["metric"]], 1.0, -1.0)
     for rule in ("last", "cross"):
         cells[f"adds_over_{rule}"] = (cells["mean"] - cells[f"{rule}_mean"]) * sign
+    cells["whole"] = [is_whole_grid(row) for row in cells.to_dict("records")]
     return cells[keep]

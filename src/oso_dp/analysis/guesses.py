@@ -44,7 +44,7 @@ _SEARCH = ("mean", "std", "seeds", "points", "grid_size", "noise_multiplier")
 GUESSES = [
     *CELL,
     "laid",  # over the method's steps: words, empty where nothing is
-    *("metric", *POINT),
+    *("metric", "precision", "epochs", *POINT),
     *("mean", "std", "seeds", "diverged", "noise_multiplier"),  # printed unit
     *(
         f"{searched}_{name}"
@@ -56,7 +56,8 @@ GUESSES = [
 ]
 RANGES = [
     *(*CELL, "laid"),
-    *("metric", "guesses", "noise_multiplier", "best_mean", "best_std", "best_seeds"),
+    *("metric", "precision", "epochs"),
+    *("guesses", "noise_multiplier", "best_mean", "best_std", "best_seeds"),
     *(f"best_{name}" for name in POINT),
     *(f"{searched}_{name}" for searched in SEARCHED for name in _SEARCH),
     # How many guesses beat the search: in the mean, surely (the interval lies above 0), possibly
@@ -160,7 +161,8 @@ def _beside(study: Study, row: dict, best: pd.DataFrame, method: str) -> dict[st
 def _range(cell: pd.DataFrame) -> dict:
     first = cell.iloc[0]
     sign = 1 if is_higher_better(first["metric"]) else -1
-    row = {name: first[name] for name in (*CELL, "laid", "metric", "noise_multiplier")}
+    alike = (*CELL, "laid", "metric", "precision", "epochs", "noise_multiplier")
+    row = {name: first[name] for name in alike}
     row |= {"guesses": len(cell)}
     if cell["mean"].notna().any():
         best = cell.loc[(sign * cell["mean"]).idxmax()]

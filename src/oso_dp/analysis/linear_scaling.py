@@ -96,7 +96,8 @@ def searches(study: Study) -> pd.DataFrame:
 def outcomes(study: Study) -> pd.DataFrame:
     """One row per cell and what is laid over its steps, columns `OUTCOMES`; printed unit.
 
-    mean, std: over the seeds whose final run has a value.
+    mean, std: over the seeds whose final run has a value. Beside them stand the method's search and
+    its best guess where these have the same precision and length.
     """
     guessed = ranges(study).set_index([*CELL, "laid"]).sort_index()
     best = study.best.set_index(CELL).sort_index()
@@ -120,14 +121,21 @@ def outcomes(study: Study) -> pd.DataFrame:
         factor = labels.scale(row["metric"])
         if cell[:-1] in best.index:
             own = best.loc[cell[:-1]]
-            row |= {"own_mean": own["mean"] * factor, "own_std": own["std"] * factor}
-            row |= {f"own_{name}": own[name] for name in ("seeds", "noise_multiplier")}
+            if _alike(row, own):
+                row |= {"own_mean": own["mean"] * factor, "own_std": own["std"] * factor}
+                row |= {f"own_{name}": own[name] for name in ("seeds", "noise_multiplier")}
         if cell in guessed.index:
             guess = guessed.loc[cell]
-            row |= {f"guess_{name}": guess[f"best_{name}"] for name in ("mean", "std", "seeds")}
-            row["guess_noise_multiplier"] = guess["noise_multiplier"]
+            if _alike(row, guess):
+                row |= {f"guess_{name}": guess[f"best_{name}"] for name in ("mean", "std", "seeds")}
+                row["guess_noise_multiplier"] = guess["noise_multiplier"]
         rows.append(row)
     return ordered(pd.DataFrame(rows, columns=OUTCOMES))
+
+
+def _alike(row: dict[str, Any], other: pd.Series) -> bool:
+    """Either moves a value by as much as a way to search does."""
+    return all(row[name] == other[name] for name in ("precision", "epochs"))
 
 
 def _searches(study: Study) -> pd.DataFrame:

@@ -9,17 +9,21 @@ from rich.table import Table
 
 from oso_dp import labels
 from oso_dp.analysis.accounts import account, require_within
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cell_verdicts import is_whole_grid, judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.load import read_study
 from oso_dp.metrics import is_higher_better
 from oso_dp.study.plan import plans_of, read_plan
 
+_PART = "*"  # behind the name of a method
+
 
 def summary_table(results: Path) -> Table:
-    """Best on test per data set, k, epsilon and method; the best private method is bold.
+    """Best on test per data set, k, epsilon and method; the best method is bold.
 
-    Raises OsoError for results that are missing, empty or of another schema, or above a budget.
+    Where a part of a grid is among them, its method has a mark, and none is: the best of more
+    points is better by their number alone. Raises OsoError for results that are missing, empty or
+    of another schema, or above a budget.
     """
     plans = plans_of(results)
     study = read_study(results, plans)
@@ -42,12 +46,15 @@ def summary_table(results: Path) -> Table:
         cells = cells[cells["status"] != "not run"]
         where = [f"{labels.dataset_short(dataset)}, {k}"] if len(ran) > 1 else []
         for _, rows in cells.groupby("epsilon", dropna=False):
-            best = _best(rows)
+            whole = {row["method"]: is_whole_grid(row) for row in rows.to_dict("records")}
+            best = _best(rows) if all(whole.values()) else None
+            if not all(whole.values()):
+                table.caption = f"{_PART} a part of its grid: none is best where one is"
             for row in rows.itertuples():
                 table.add_row(
                     *where,
                     labels.epsilon_text(row.epsilon),
-                    labels.method_label(row.method),
+                    labels.method_label(row.method) + ("" if whole[row.method] else _PART),
                     _value(row),
                     str(row.seeds),
                     labels.number(row.noise_multiplier, ".3f"),

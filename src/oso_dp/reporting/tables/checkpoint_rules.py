@@ -52,7 +52,10 @@ def rules_table(study: Study) -> Table:
 
 
 def rules_sentence(study: Study) -> str:
-    """How much the paper's rule adds, per unit, and in how many contests it decides the winner."""
+    """How much the paper's rule adds, per unit, and in how many contests it decides the winner.
+
+    A contest is one of whole grids: the best of more points is better by their number alone.
+    """
     data = rule_gains(study)
     if data.empty:
         return "No grid has a value by every checkpoint rule."
@@ -63,13 +66,14 @@ def rules_sentence(study: Study) -> str:
         for unit, rows in data.groupby("unit", sort=False)
     ]
     text = f"The paper's checkpoint rule adds {'; '.join(parts)}."
-    contests = [rows for _, rows in data.groupby(["dataset", "k", "epsilon"]) if len(rows) > 1]
+    whole = data[data["whole"]]
+    contests = [rows for _, rows in whole.groupby(["dataset", "k", "epsilon"]) if len(rows) > 1]
     if not contests:
         return text
     moved = sum(_winner(rows, "mean") != _winner(rows, "cross_mean") for rows in contests)
     return text + (
         f" By cross-selection another private method would be best in {moved} of {len(contests)} "
-        f"comparison{'s' if len(contests) > 1 else ''} at equal budgets."
+        f"comparison{'s' if len(contests) > 1 else ''} of whole grids at equal budgets."
     )
 
 
