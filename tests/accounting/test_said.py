@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso_dp.accounting.said import epsilon_text, large_delta_text, noise_text, spent_text
+from oso_dp.accounting.said import (
+    epsilon_text,
+    large_delta_text,
+    noise_text,
+    spent_text,
+    used_noise_text,
+)
 
 
 @given(epsilon=st.floats(1e-12, 1e12))
@@ -49,8 +55,17 @@ def test_a_noise_is_never_said_to_be_less_and_at_most_a_last_decimal_more(noise:
     assert spent_text(noise) == noise_text(noise)  # in a column, with as many decimals
 
 
+@given(noise=st.floats(0.05, 1e4))
+def test_noise_that_was_used_is_never_said_to_be_more(noise: float) -> None:
+    """Whoever computes epsilon from it finds no less than was spent."""
+    said = float(used_noise_text(noise))
+    assert noise - 1.0001e-4 < said <= noise * (1 + 2e-9)
+    assert len(used_noise_text(noise).partition(".")[2]) == 4
+
+
 @given(decimals=st.integers(500, 10**8), off=st.floats(-5e-10, 5e-10))
 def test_a_round_noise_stays_what_it_is(decimals: int, off: float) -> None:
     """What two machines may differ by is no reason for another last decimal."""
     noise = decimals / 10_000
-    assert noise_text(noise * (1 + off)) == f"{noise:.4f}"
+    for text in (noise_text, used_noise_text):
+        assert text(noise * (1 + off)) == f"{noise:.4f}"

@@ -4,6 +4,7 @@ import json
 import math
 from itertools import permutations
 
+import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
@@ -11,6 +12,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.advanced_composition import gaussian_epsilon
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -148,6 +150,22 @@ def test_a_stopped_search_of_one_run_on_average_is_refused() -> None:
     ledger = Ledger(PoissonSampling(0.01), [((SumQuery("g", 1.0),), 10)])
     with pytest.raises(OsoError, match="runs 1: random stopping needs a mean of more than one"):
         epsilon_of_stopped(ledger, 1, 1.0, DELTA)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-8])
+def test_plds_noise_is_that_of_this_very_delta(delta: float) -> None:
+    """On everybody's examples, where steps are one sum with less noise, and there is a formula."""
+    nu = Search(PoissonSampling(1.0), 10, 2).noise_multiplier(1.0, delta, "pld")
+    (exact,) = gaussian_epsilon(nu / 20**0.5, np.array([delta]))
+    assert exact == pytest.approx(1.0, rel=2e-3)
+
+
+@pytest.mark.parametrize("accountant", ["gdp", "prv"])
+def test_noise_by_an_accountant_that_gives_none_is_refused(accountant: str) -> None:
+    search = Search(PoissonSampling(0.1), 10, 2)
+    for ask in (search.noise_multiplier, search.epsilon):
+        with pytest.raises(OsoError, match=rf"accountant '{accountant}': not known; allowed are"):
+            ask(1.0, DELTA, accountant)
 
 
 def test_pld_is_refused_where_it_would_take_all_memory() -> None:

@@ -124,6 +124,16 @@ def test_a_study_with_a_grid_of_its_own_needs_no_plan(repo) -> None:
     assert found.spent == pytest.approx(3.0, rel=1e-4)
 
 
+def test_a_grid_larger_than_the_papers_is_charged_whole(repo) -> None:
+    """Of which a part is stored: six quantiles and two values of k, the paper's has ten runs."""
+    rows = own_grid(repo, grid={"quantiles": [0.1, 0.2, 0.3, 0.5, 0.7, 0.9]})
+    assert len(rows) == 12
+    for stored in (1, 5, 12):
+        (found,) = account(rows[:stored])
+        assert (found.runs, found.stored) == (12, stored)
+        assert found.spent == pytest.approx(3.0, rel=1e-4)
+
+
 def test_what_settings_say_of_the_grid_is_covered_by_the_identity(repo) -> None:
     """Else a text that was edited would make a large search a small one."""
     rows = own_grid(repo, grid={"quantiles": [0.1, 0.5]})

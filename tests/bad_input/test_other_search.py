@@ -49,6 +49,49 @@ def test_another_grid_is_refused_before_it_is_planned_or_trained(place, oso) -> 
     assert content(place) == before
 
 
+@pytest.mark.parametrize("way", ["random_stopping", "linear_scaling"])
+def test_another_grid_is_refused_however_the_search_is_paid_for(way: str, place) -> None:
+    texts = [text.replace("  no_dp: {}\n", "") for text in (STUDY, OTHER)]
+    mine, other = (study(f"{text}selection: {way}\n") for text in texts)
+    for kind, rows in rows_of(make_plan(mine)).items():
+        write(place / way, kind, rows)
+    refuse_other_search(place / way, cohorts(mine))
+    named = f"holds 2 points of another search of {COHORT}.{way}"
+    with pytest.raises(OsoError, match=named):
+        refuse_other_search(place / way, [one for one in cohorts(other) if one.private])
+
+
+def test_a_grid_that_shares_an_end_is_another_one(place) -> None:
+    """Three points of a search of two are one too many."""
+    with pytest.raises(OsoError, match="2 points of another search"):
+        refuse_other_search(
+            place / "store", cohorts(study(STUDY + "grid: {log10_learning_rate: [-2.5, 1]}\n"))
+        )
+
+
+def test_of_a_studys_cohorts_the_later_ones_are_looked_at_too(place, oso) -> None:
+    """Here the first has another budget, of which the store holds nothing."""
+    text = OTHER.replace("epsilons: [3]", "epsilons: [1, 3]")
+    (place / "other.yaml").write_text(text)
+    plan = make_plan(study(text))
+    assert [one.epsilon for one in plan.cohorts if one.private] == [1, 3]
+    write_plan(plan, place / "other.json")
+    said = f"store: holds 2 points of another search of {COHORT}"
+    refused(oso("plan", "--config", "other.yaml", "--output", "new.json"), said)
+    refused(oso(*TRAIN, "--plan", "other.json"), said)
+    assert not (place / "new.json").exists()
+
+
+def test_a_file_of_another_name_is_read_too(place) -> None:
+    """As somebody copied it into a store's folder, where every reader takes it."""
+    (only,) = [path for path in (place / "store/runs.parquet").iterdir() if COHORT in path.name]
+    only.rename(only.with_name("a.parquet"))
+    assert len(read_results(place / "store").runs) == 4
+    refuse_other_search(place / "store", cohorts(study(STUDY)))
+    with pytest.raises(OsoError, match="2 points of another search"):
+        refuse_other_search(place / "store", cohorts(study(OTHER)))
+
+
 def test_the_same_grid_is_not(place, oso) -> None:
     """Nor other seeds, of which a search may have any number."""
     (place / "more.yaml").write_text(STUDY.replace("seeds: [0]", "seeds: [0, 1, 2]"))

@@ -11,7 +11,7 @@ import pytest
 from oso_dp.errors import OsoError
 from oso_dp.study.affordable import check_affordable
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import plan_of, read_plan, write_plan
+from oso_dp.study.plan import make_plan, plan_of, read_plan, write_plan
 from oso_dp.study.yaml_file import read_yaml
 
 from .conftest import COHORT, STUDY, content, refused
@@ -97,6 +97,25 @@ def test_too_little_noise_is_not_trained_with_whoever_planned_it(share, place, o
     write_plan(planned(share), place / "bad.json")
     refused(oso(*READERS["train"]), f"{COHORT}: noise_multiplier", "its budget is 3")
     assert not (place / "new").exists()
+
+
+def test_of_a_plans_cohorts_it_is_the_one_to_be_trained_that_has_to_keep_its_budget(
+    place, oso
+) -> None:
+    """Not the first: here the one at epsilon = 9 alone has too little noise."""
+    text = STUDY.replace("epsilons: [3]", "epsilons: [3, 9]")
+    plan = make_plan(parse_config(read_yaml(text, "x"), "x"))
+    cohorts = [
+        replace(one, noise_multiplier=0.9 * one.noise_multiplier) if one.epsilon == 9 else one
+        for one in plan.cohorts
+    ]
+    write_plan(replace(plan, cohorts=tuple(cohorts)), place / "bad.json")
+    train = [
+        word if word != COHORT else COHORT.replace("eps3", "eps9") for word in READERS["train"]
+    ]
+    refused(oso(*train), "glyphs.online.k2.eps9: noise_multiplier", "its budget is 9")
+    assert not (place / "new").exists()
+    refused(oso(*READERS["train"]), "x: ")  # it came as far as the data
 
 
 def test_where_nobody_can_compute_it_the_plan_is_believed(place, monkeypatch) -> None:

@@ -46,7 +46,7 @@ def prepared(tmp_path, monkeypatch, request):
     monkeypatch.setattr(module, "Campaign", campaign)
     monkeypatch.setattr(module, "Parts", parts)
     monkeypatch.setattr(module, "is_store", lambda folder: folder in stores)
-    monkeypatch.setattr(module, "stores_in", below.__getitem__)
+    monkeypatch.setattr(module, "stores_in", lambda folder, cohort=None: below[folder])
     for name, kept in (
         ("refuse_other_search", seen.searches),
         ("refuse_spent", seen.spent),
@@ -78,15 +78,15 @@ def test_it_ends_after_its_minutes(prepared) -> None:
 
 
 def test_every_store_is_held_against_every_plan(prepared) -> None:
-    """Before anything is trained: another search of a cohort, and data that are spent; of these its
+    """Before anything is trained: another search of a cohort, and data that are spent. Of both its
     own parts of before tell, too."""
     seen, plans, stores = prepared
     assert seen.have == stores  # whose runs are not trained again
     own = stores[0].parent / "out" / "a part"
     cohorts = [cohort.name for plan in plans for cohort in plan.cohorts]
-    assert [(store, [one.name for one in every]) for store, every in seen.searches] == [
-        (store, cohorts) for store in stores
-    ]
+    assert sorted((store, one.name) for store, every in seen.searches for one in every) == sorted(
+        (store, name) for store in [own, *stores] for name in cohorts
+    )
     assert sorted((store, [one.name for one in every]) for store, every in seen.spent) == sorted(
         (store, [one.name for one in plan.cohorts]) for store in [own, *stores] for plan in plans
     )

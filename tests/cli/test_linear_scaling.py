@@ -84,7 +84,7 @@ def test_the_noise_of_the_final_run_and_of_the_trials(oso) -> None:
     assert status == 0, error
     assert output.splitlines() == [
         "noise multiplier 0.8463 for one final run, after 2 trials of 9 runs, of 1172 steps at "
-        "sampling rate 0.00853: epsilon 3, delta 1e-05 (rdp)",
+        "sampling rate 0.0085333: epsilon 3, delta 1e-05 (rdp)",
         "trial 1: noise multiplier 10.8245, epsilon 0.3",
         "trial 2: noise multiplier 5.7397, epsilon 0.6",
     ]

@@ -97,6 +97,35 @@ def test_from_ten_lines_to_the_report(oso, place) -> None:
     refused(again, "holds 12 runs on patients that are not of this study")
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_of_two_data_sets_has_its_statement_and_is_looked_for_in_the_store(
+    oso, offer, tmp_path, monkeypatch, order: int
+) -> None:
+    """Another study has trained on the second one alone."""
+    (known,) = offer().glob("*.dist-info/entry_points.txt")
+    text = known.read_text()
+    known.write_text(text + text.splitlines()[1].replace("patients", "visitors") + "\n")
+    monkeypatch.chdir(tmp_path)
+    names = ["patients", "visitors"][::order]
+    own = "model: own, epsilons: [8], seconds_per_step: 0.01"
+    line = next(line for line in STUDY.splitlines() if "patients" in line)
+    sections = "\n".join(f"  {name}: {{{own}}}" for name in names)
+    (tmp_path / "study.yaml").write_text(STUDY.replace(line, sections))
+    said = planned(oso)
+    for name in names:
+        assert f"{name}, version 1: (8, 1e-05)-differential privacy" in said
+    for name in names:
+        other = STUDY.replace("patients", name).replace("[0, 1]", "[0, 1, 2]")
+        (tmp_path / "other.yaml").write_text(other)
+        assert oso("plan", "--config", "other.yaml", "--output", "other.json")[0] == 0
+        for kind, rows in rows_of(read_plan(tmp_path / "other.json")).items():
+            write_table(tmp_path / name / f"{kind}.parquet", kind, rows)
+        text = (tmp_path / "study.yaml").read_text().replace("results: store", f"results: {name}")
+        (tmp_path / "here.yaml").write_text(text)
+        again = oso("plan", "--config", "here.yaml", "--output", "plan.json")
+        refused(again, f"{name}: holds 18 runs on {name} that are not of this study")
+
+
 @pytest.mark.parametrize(
     ("declared", "message"),
     [

@@ -118,6 +118,20 @@ def test_a_sentence_has_the_numbers_of_its_json(capsys, more, accountant: str) -
     ]
 
 
+def test_a_sentence_says_no_promise_smaller_and_no_noise_less(capsys) -> None:
+    """Rounded up all; of sampling rates as many digits as tell them, however small they are."""
+    trials = [{"epsilon": 0.12301, "noise_multiplier": 9.75001}]
+    entry = {"noise_multiplier": 1.75001, "epsilon": 1.23401, "delta": 1.4e-5, "runs": 7}
+    entry |= {"steps": 50, "sampling_rate": 512 / 60_000_000, "accountant": "rdp"}
+    entry |= {"selection": "linear_scaling", "trials": trials}
+    search_options.say(dict(entry), 7.0, as_json=False)
+    first, trial, split = capsys.readouterr().out.splitlines()
+    for part in ("noise multiplier 1.7501 for", "epsilon 1.235,", "delta 1.4e-05", "8.5333e-06"):
+        assert part in first
+    assert trial == "trial 1: noise multiplier 9.7501, epsilon 0.1231"
+    assert split.endswith("second query 12.2501")  # 12.25007
+
+
 def _text(value: object) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
@@ -149,6 +163,35 @@ def test_a_studys_table_has_each_grid_in_its_own_line(capsys) -> None:
     assert shown == [{key: _text(entry[key]) for key in keys} for entry in entries]
     assert {"dataset", "method", "k", "epsilon", "runs"} <= {*keys}
     assert last == "delta 3e-07, pld, composition"
+
+
+def test_a_studys_table_rounds_all_noise_up(capsys) -> None:
+    noise = dict.fromkeys(("noise_multiplier", *search_options.SPLIT), 1.50001)
+    entry = {"dataset": "x", "method": "y", "k": 1, "epsilon": 3.0, "delta": 1e-5, "runs": 9}
+    entry |= {"steps": 5, "sampling_rate": 0.5, **noise, "accountant": "rdp"}
+    calibrate_module._print_study([entry | {"selection": "composition"}])
+    assert capsys.readouterr().out.count(" 1.5001") == 3
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_data_set_of_a_study_whose_delta_is_too_large_is_named(
+    oso, asked, repo, tmp_path, order: int
+) -> None:
+    """Not the first alone: here the smaller one, before or behind it."""
+    sections = {
+        "mnist": "{model: cnn, epsilons: [3], seconds_per_step: 0.1}",
+        "glyphs": "{model: small_cnn, epsilons: [3], seconds_per_step: 0.1}",
+    }
+    lines = ["name: x", "results: r", "report: p", "methods: {online: {}}", "granularities: [2]"]
+    lines += ["seeds: [0]", "delta: 0.00005", "datasets:"]
+    lines += [f"  {name}: {sections[name]}" for name in [*sections][::order]]
+    for delta, named in (("0.00005", ["mnist"]), ("0.0005", ["mnist", "glyphs"])):
+        text = "\n".join(lines).replace("0.00005", delta)
+        (tmp_path / "study.yaml").write_text(text)
+        status, _, beside = oso("calibrate", "--config", tmp_path / "study.yaml")
+        assert status == 0, beside
+        said = re.findall(r"^oso: (\w+): Delta is not below", beside, re.MULTILINE)
+        assert sorted(said) == sorted(named)
 
 
 def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatch) -> None:

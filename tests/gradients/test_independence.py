@@ -120,6 +120,25 @@ def test_outputs_that_depend_on_the_batch_are_seen_at_any_scale(scale: float) ->
         check(Scaled(scale, 1e-8), (6,), squared_error, torch.zeros(0, 3))
 
 
+class Saturating(nn.Module):
+    """Leans on the largest example of its batch, where that is far larger than usual ones."""
+
+    def __init__(self, usual: float) -> None:
+        super().__init__()
+        self.layer, self.usual = nn.Linear(6, 3), usual
+
+    def forward(self, x: Tensor) -> Tensor:
+        largest = x.detach().abs().max() if x.numel() else x.new_tensor(0.0)
+        return self.layer(x * self.usual / largest.clamp(min=self.usual))
+
+
+@pytest.mark.parametrize("usual", [50.0, 500.0])
+def test_one_example_that_is_far_larger_may_move_no_other_output(usual: float) -> None:
+    """No example that is like the others shows it."""
+    with pytest.raises(OsoError, match="its output for an example"):
+        check(Saturating(usual), (6,), squared_error, torch.zeros(0, 3))
+
+
 class Seldom(nn.Module):
     """Adds a random number to all outputs in one pass of two."""
 

@@ -36,6 +36,16 @@ def test_each_block_of_a_long_sum_has_noise_of_its_own() -> None:
     assert torch.equal(noised[0].long(), torch.arange(size) // NOISE_BLOCK)
 
 
+@pytest.mark.parametrize("size", [2**14, 8 * 2**17 - 3])
+def test_no_number_of_a_block_comes_twice(size: int, monkeypatch) -> None:
+    """Of a network of two billion parameters, whose blocks are made smaller here: 2^17 of them."""
+    monkeypatch.setattr("oso_dp.privacy.streams.BLOCK", 8)
+    draws = RandomNumbers(Numbered(), PoissonSampling(0.5), 10, CPU)
+    noise = SumNoise("noise/x", torch.ones(1))
+    (noised,) = draws.noised(["a"], 7, [torch.zeros(1, size)], [noise])
+    assert torch.equal(noised[0].long(), torch.arange(size) // 8)
+
+
 def test_each_pair_of_a_long_sum_on_an_accelerator_has_a_place_of_its_own(monkeypatch) -> None:
     """Of 33 million parameters, beyond what a float32 counts to."""
     counters = []

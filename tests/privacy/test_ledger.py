@@ -22,6 +22,14 @@ def test_equal_steps_are_counted() -> None:
     assert ledger.steps == [(ONE, 3), (TWO, 1)]
 
 
+@pytest.mark.parametrize("count", [1, 1023, 4095, 10_000, 65_535, 10**6, 10**8, 10**9 - 1])
+def test_however_many_steps_there_were_one_more_is_one_more(count: int) -> None:
+    ledger = Ledger(PoissonSampling(0.01), [(TWO, 5), (ONE, count)])
+    ledger.record(ONE)
+    assert ledger.steps == [(TWO, 5), (ONE, count + 1)]
+    assert ledger.step_count == count + 6
+
+
 def test_reading_gives_back_what_was_written() -> None:
     ledger = Ledger(PoissonSampling(512 / 60000), [(ONE, 1172), (TWO, 3)])
     assert Ledger.from_json(ledger.to_json()) == ledger

@@ -33,6 +33,31 @@ def test_its_noise_is_half_of_nu_and_fresh_for_every_model(source) -> None:
     assert abs(sum(errors) / 3000) < 5 * share.std / math.sqrt(3000)
 
 
+@pytest.mark.parametrize(("examples", "nu"), [(1, 0.5), (7, 3.25), (500, 8.0), (60_000, 123.456)])
+def test_its_noise_is_this_one_to_the_last_bit(examples: int, nu: float) -> None:
+    """Nothing a few hundredths smaller, which no sample of it would tell."""
+    values = torch.rand(examples, dtype=torch.float64)
+    (noise,) = Seeded().normals(["a"], f"noise/score/{nu:.7g}", 1, (1,))[0]
+    total = (values - 0.5).sum() + float(noise) * nu * 0.5
+    found = NoisyShare(examples, nu, Seeded()).release("a", lambda: values)
+    assert found == float(total.float()) / examples + 0.5
+
+
+def test_a_score_that_fails_is_paid_for_and_not_taken_again() -> None:
+    """Whoever sees the error may have seen values."""
+
+    def values():
+        raise KeyError("mistake")
+
+    share = NoisyShare(50, 2.0, Seeded())
+    with pytest.raises(KeyError):
+        share.release("a", values)
+    assert share.ledger.steps == [((SumQuery("score", 2.0),), 1)]
+    with pytest.raises(ValueError, match="scored before"):
+        share.release("a", lambda: torch.ones(50))
+    assert share.ledger.step_count == 1
+
+
 def test_every_answer_is_in_the_ledger_and_none_is_given_twice() -> None:
     share = NoisyShare(50, 2.0, Seeded())
     for run in range(7):

@@ -78,7 +78,9 @@ def test_a_batch_of_nobody_of_a_data_set_is_a_step_like_any_other(train, data) -
         def __getitem__(self, index: int):
             return data[0][index], data[1][index]
 
-    inputs, targets = DatasetExamples(Pairs(), torch.device("cpu")).batch(torch.zeros(1, 0).long())
+    fetched = DatasetExamples(Pairs(), torch.device("cpu")).batch(torch.zeros(1, 0).long())
+    inputs, targets, absent = fetched
+    assert absent is None
     assert (inputs.shape, targets.shape) == ((1, 0, 6), (1, 0))
     made = train(data=Pairs(), batch_size=1, epochs=0.05, randomness="seeded", seed=3)
     assert made.ledger.step_count == 20  # of which a third has nobody

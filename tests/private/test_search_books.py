@@ -44,6 +44,24 @@ def test_an_error_says_what_all_trainings_released_before(search, mistake, steps
     assert [int(note.split()[0]) for note in error.value.__notes__] == steps
 
 
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_an_error_in_a_noisy_score_says_how_many_there_were(search, data, place: int) -> None:
+    """It is in the last of these, which counts: it was begun."""
+    calls = []
+
+    def right(outputs, target) -> float:
+        calls.append(target)
+        if len(calls) > 1 + (place - 1) * len(data[0]):  # the first is a made-up example
+            raise KeyError("mistake")
+        return 0.5
+
+    with pytest.raises(KeyError) as error:
+        search(validation=data, right=right)
+    (note,) = error.value.__notes__
+    assert note.startswith(f"{2 * place} steps of {place} trainings of this search")
+    assert f", and {place} noisy scores, were released before" in note
+
+
 @pytest.mark.parametrize("place", [1, 5])
 def test_an_error_under_random_stopping_does_not_say_how_many_there_were(
     search, monkeypatch, place

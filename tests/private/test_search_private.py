@@ -140,6 +140,22 @@ def spied(monkeypatch) -> list[float]:
     return began
 
 
+def test_however_many_trainings_are_drawn_each_has_batches_and_noise_of_its_own(
+    search, monkeypatch
+) -> None:
+    """Of one point, too: equal draws of one seed are other trainings."""
+    names, train = [], OneTraining.__call__
+
+    def spy(self, *given):
+        names.append(self.run.run_id)
+        return train(self, *given)
+
+    monkeypatch.setattr(OneTraining, "__call__", spy)
+    monkeypatch.setattr(private_search, "number_of_runs", lambda *asked: 70)
+    search({"learning_rate": [0.5, 1.0]}, **RANDOM, **SEEDED, epochs=1)
+    assert len(names) == len(set(names)) == 70
+
+
 def test_random_stopping_draws_anew_and_says_nothing_but_the_best(
     search, monkeypatch, capsys, tmp_path
 ) -> None:

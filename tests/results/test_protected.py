@@ -5,7 +5,13 @@ import json
 import pandas as pd
 import pytest
 
+from oso_dp.errors import OsoError
+from oso_dp.results.collect import collect
 from oso_dp.results.protected import shared_budgets
+from oso_dp.results.write import write_table
+from oso_dp.study.identity import run_id
+
+from .conftest import evaluation_row, run_row
 
 
 @pytest.mark.parametrize("sizes", [(12, 5), (5, 12)])
@@ -21,3 +27,25 @@ def test_two_data_sets_of_which_the_rows_say_the_same_share_no_budget() -> None:
     text = json.dumps({"budget_runs": 12, "public": False, "data_version": "1"})
     rows = pd.DataFrame({"dataset": ["patients", "pupils", "patients"], "settings": [text] * 3})
     assert shared_budgets(rows) == {"patients": 12, "pupils": 12}
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize("differ", ["ledger", "value"])
+def test_of_two_trainings_of_one_run_none_is_thrown_away(differ, public, tmp_path) -> None:
+    """Where the data are not public, both were released; to keep one takes nothing back."""
+    said = {"data_version": "1", "public": public, "grid_runs": 2, "randomness": "system"}
+    said |= {"budget_runs": None if public else 4}
+    parts = []
+    for place in range(2):
+        row = run_row("one", dataset="patients", settings=json.dumps(said))
+        if differ == "ledger" and place:
+            row = {**row, "status": "diverged", "diverged_at": row["steps"]}
+        row["run_id"] = run_id(row, said)
+        value = 0.5 + 0.1 * place if differ == "value" else 0.5
+        parts.append(tmp_path / f"{place}")
+        scores = [evaluation_row(row["run_id"], value=value)]
+        write_table(parts[-1] / "evaluations.parquet", "evaluations", scores)
+        write_table(parts[-1] / "runs.parquet", "runs", [row])
+    said_of_it = "measured twice" if public else "trained twice on data that are not public; both"
+    with pytest.raises(OsoError, match=said_of_it):
+        collect(parts, tmp_path / "store")

@@ -29,6 +29,17 @@ def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
     refuse_spent(store, [planned("pupils", "new", public=True), cohorts[0]])
 
 
+def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
+    """As `read_results` does: what somebody put there is spent as well."""
+    store = tmp_path / "store"
+    collect([part(tmp_path / "part", "run", dataset="patients")], store)
+    (only,) = (store / "runs.parquet").iterdir()
+    only.rename(only.with_name("a.parquet"))
+    refuse_spent(store, [planned("patients", "run")])
+    with pytest.raises(OsoError, match="holds 1 runs on patients"):
+        refuse_spent(store, [planned("patients", "another")])
+
+
 def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
     """A store has one for each cohort: wherever another study's run stands, it was made."""
     sizes = (2, 5, 7, 9)

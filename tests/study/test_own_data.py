@@ -200,7 +200,23 @@ def test_the_statement_says_what_the_plan_does(offer) -> None:
     text = str(statement)
     for part in ("patients, version 1", "budget is epsilon 8", "12 runs", "of 60 examples"):
         assert part in text
+    assert (statement.steps, statement.sampling_rate) == (STEPS, pytest.approx(1 / 3))
+    assert f"after each of {STEPS} steps of every run" in text
     assert "Not protected: the test data" in text
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(2.5, 1.4e-5), (0.75, 2.6e-7)])
+def test_a_statement_says_its_budget_and_its_delta_as_they_are(offer, epsilon, delta) -> None:
+    """And its noise rounded down: who computes epsilon from it finds no less."""
+    offer()
+    section = {**STUDY["datasets"]["patients"], "epsilons": [epsilon]}
+    plan = planned(datasets={"patients": section}, delta=delta)
+    (statement,) = planned_statements(plan.cohorts)
+    text = str(statement)
+    assert f"the total budget is epsilon {epsilon:g}." in text
+    assert f", {delta:g})-differential privacy of all" in text
+    said = float(text.split("noise multiplier ")[1].split()[0].rstrip("."))
+    assert said <= statement.noise_multiplier < said + 2e-4
 
 
 def test_two_data_sets_have_a_budget_each(offer) -> None:

@@ -45,7 +45,7 @@ def own(make_task, make_run, rows):
 def test_a_users_model_is_scored_on_the_test_set_alone(own, rows) -> None:
     """Scores of training examples would be exact answers about them, in no ledger."""
     problem = own()
-    inputs, targets = problem.examples.batch(torch.arange(40)[None])
+    inputs, targets, _ = problem.examples.batch(torch.arange(40)[None])
     assert torch.equal(inputs[0], torch.from_numpy(rows.train_inputs))
     assert torch.equal(targets[0], torch.from_numpy(rows.train_targets))
     for weights in (problem.first[0], torch.randn(problem.code.size)):

@@ -1,6 +1,7 @@
 """A data set of a user's own through Snakemake, whose jobs each find the package by themselves."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,10 @@ def test_each_job_finds_the_package_and_the_runs_share_one_epsilon(
     assert (account["stored"], account["verdict"]) == (4, "within")
     (tmp_path / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0]"))
     assert "holds 4 runs on patients that are not of this study" in study()
+    # The same of parts, which nobody has collected.
+    (part,) = (tmp_path / "build/own/parts").glob("*/shard*/runs.parquet")
+    before = part.read_bytes()
+    shutil.rmtree(tmp_path / "store")
+    said = study()
+    assert f"{part.parent.relative_to(tmp_path)}: holds 4 runs on patients that are not" in said
+    assert part.read_bytes() == before

@@ -17,6 +17,7 @@ from oso_dp.outputs import check_folder
 from oso_dp.reporting.folder import check_place
 from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.collect import finished_runs
+from oso_dp.results.spent import refuse_spent
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
 from oso_dp.study.leader import LEADER
@@ -66,6 +67,10 @@ if workflow.is_main_process:
         LEADS = begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv, page)
         if LEADS is not None:
             check_place(PUBLISHED, STORE)  # a folder that refuses is better found out now
+            # What an earlier study of data that are not public has trained and nobody collected is
+            # spent; its jobs' outputs would be removed before they ran again.
+            for part in sorted(BUILD.glob("parts/*/shard*/runs.parquet")):
+                refuse_spent(part.parent, COHORTS.values())
     except OsoError as error:
         sys.exit(error_line(error))
     AHEAD = workload(STUDY, COHORTS.values(), STORED)

@@ -1,7 +1,7 @@
 """How a promise is said: no number of it is rounded to the side that nobody paid for."""
 
 import math
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 _DIGITS = 4
 _ARITHMETIC = 1e-9  # of a number: what two machines may differ by is no reason for a digit more
@@ -18,6 +18,17 @@ def epsilon_text(epsilon: float) -> str:
 def noise_text(noise_multiplier: float) -> str:
     """Rounded up to four decimals: whoever trains with what stands there keeps the epsilon."""
     return _upward(noise_multiplier)
+
+
+def used_noise_text(noise_multiplier: float) -> str:
+    """Rounded down to four decimals: whoever computes epsilon from it finds no less than was spent.
+
+    Of noise that was drawn; `noise_text` says noise that is to be.
+    """
+    if not math.isfinite(noise_multiplier):
+        return f"{noise_multiplier:g}"
+    exact = Decimal(noise_multiplier * (1 + _ARITHMETIC))
+    return str(exact.quantize(Decimal("0.0001"), rounding=ROUND_FLOOR))
 
 
 def spent_text(epsilon: float) -> str:

@@ -98,6 +98,9 @@ class Search:
         check_delta(delta)
         if not 0 < epsilon < math.inf:
             raise OsoError(f"epsilon {epsilon:g}: must be above 0 and finite")
+        if accountant not in _TOLERANCE:
+            known = ", ".join(_TOLERANCE)
+            raise OsoError(f"accountant {accountant!r}: not known; allowed are {known}")
         if accountant == "pld":
             self._check_pld(epsilon)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.said import epsilon_text, large_delta_text
+from oso_dp.accounting.said import epsilon_text, large_delta_text, used_noise_text
 from oso_dp.accounting.search import Search
 from oso_dp.analysis.charges import GridAccount
 from oso_dp.analysis.total_accounts import of_totals
@@ -52,7 +52,7 @@ class DataStatement:
                 f"Released: the weights, thresholds and learning rates after each of {self.steps} "
                 f"steps of every run. Each step: a Poisson batch at sampling rate "
                 f"{self.sampling_rate:.6g} of {self.examples} examples, noise multiplier "
-                f"{self.noise_multiplier:.4g}.",
+                f"{used_noise_text(self.noise_multiplier)}.",
                 *([large_delta] if large_delta else []),
                 "Not protected: the test data. Scores on them are stored and shown without noise, "
                 "and the best run is chosen by them: they must be public, or their people agree.",

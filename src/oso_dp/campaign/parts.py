@@ -30,9 +30,13 @@ _LONGEST = 1 << 20  # bytes; a group of 64 runs takes 2 kB
 _TIMES = ["run_id", "dataset", "method", "device", "steps", "status", "wall_seconds"]
 
 
-def stores_in(folder: Path) -> list[Path]:
-    """A results store itself, or the parts of a campaign; none where there is neither."""
-    parts = [path.parent for path in sorted(folder.glob("[!.]*/runs.parquet"))]
+def stores_in(folder: Path, cohort: str | None = None) -> list[Path]:
+    """A results store itself, or the parts of a campaign; none where there is neither.
+
+    cohort: its name; of a campaign, its parts only.
+    """
+    names = f"{cohort}.*" if cohort else "[!.]*"
+    parts = [path.parent for path in sorted(folder.glob(f"{names}/runs.parquet"))]
     return [folder] if is_store(folder) else parts
 
 

@@ -57,11 +57,13 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     stores = {path.parent for path in options.plan}
     default = sorted(store for store in stores if is_store(store))
     have = default if options.have is None else options.have
-    for store in filter(is_store, have):
-        refuse_other_search(store, [work.cohort for work in everything])
-    for store in (store for folder in (options.results, *have) for store in stores_in(folder)):
-        for plan in plans:
-            refuse_spent(store, plan.cohorts)
+    for folder in (options.results, *have):
+        for cohort in (work.cohort for work in everything):
+            for store in stores_in(folder, cohort.name):
+                refuse_other_search(store, [cohort])
+        for store in stores_in(folder):
+            for plan in plans:
+                refuse_spent(store, plan.cohorts)
     parts = Parts(options.results, have)
     control = Control(parts.progress)
 

@@ -248,7 +248,7 @@ def say(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:
         runs = f"one final run, after {len(entry['trials'])} trials of {runs},"
     print(
         f"noise multiplier {noise_text(entry['noise_multiplier'])} for {runs} of {steps} "
-        f"at sampling rate {entry['sampling_rate']:.5f}: "
+        f"at sampling rate {entry['sampling_rate']:.5g}: "
         f"epsilon {epsilon_text(entry['epsilon'])}, "
         f"delta {entry['delta']!r} ({entry['accountant']})"
     )

@@ -32,11 +32,20 @@ class ModelCode(Protocol):
 class BatchGradients:
     """flat [R, P], inputs [R, B, ...], targets [R, B, ...]: each run has parameters and a batch.
 
-    Empty batches have norms [R, 0] and sums of zero.
+    Empty batches have norms [R, 0] and sums of zero. absent: bool [R, B], of examples that count as
+    if their gradients were not finite, whatever stands in their places.
     """
 
-    def __init__(self, code: ModelCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> None:
+    def __init__(
+        self,
+        code: ModelCode,
+        flat: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        absent: Tensor | None = None,
+    ) -> None:
         self.code, self.flat, self.inputs, self.targets = code, flat, inputs, targets
+        self.absent = absent
         self.empty = inputs.shape[1] == 0
         self._layers: Mapping[str, LayerGradients] = {}
         self._norms: Tensor | None = None
@@ -96,6 +105,8 @@ class BatchGradients:
         shape = self.inputs.shape[:2]
         norms = torch.linalg.vector_norm(by_layer, dim=0)
         bad = ~(norms < LARGEST_NORM)
+        if self.absent is not None:
+            bad |= self.absent.flatten()
         if waits(bad) or bad.any():
             norms = norms.masked_fill(bad, torch.inf)
             by_layer = by_layer.masked_fill(bad, torch.inf)

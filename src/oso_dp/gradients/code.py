@@ -88,12 +88,22 @@ class GradientCode:
             outputs = torch.func.functional_call(self.model, views, (inputs,))
         return outputs.to(flat.dtype) if self.precision.low else outputs
 
-    def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> BatchGradients:
-        """Of R runs at their parameters, flat [R, P]; inputs [R, B, ...], targets [R, B, ...]."""
-        return BatchGradients(self, flat, inputs, targets)
+    def __call__(
+        self, flat: Tensor, inputs: Tensor, targets: Tensor, absent: Tensor | None = None
+    ) -> BatchGradients:
+        """Of R runs at their parameters, flat [R, P]; inputs [R, B, ...], targets [R, B, ...].
 
-    def losses(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Of R runs at their parameters, [R, B]: flat [R, P], inputs and targets [R, B, ...]."""
+        absent: bool [R, B], of examples that have no part in any sum.
+        """
+        return BatchGradients(self, flat, inputs, targets, absent)
+
+    def losses(
+        self, flat: Tensor, inputs: Tensor, targets: Tensor, absent: Tensor | None = None
+    ) -> Tensor:
+        """Of R runs at their parameters, [R, B]: flat [R, P], inputs and targets [R, B, ...].
+
+        Infinite for those that are `absent`, bool [R, B].
+        """
         if inputs.shape[1] == 0:
             return flat.new_zeros(inputs.shape[:2])
         parts = []
@@ -101,7 +111,8 @@ class GradientCode:
             for xs, ys in self._portions(inputs, targets):
                 runs = zip(flat, xs, ys, strict=True)
                 parts.append(torch.stack([self.loss(self.outputs(p, x), y) for p, x, y in runs]))
-        return torch.cat(parts, dim=1)[:, : inputs.shape[1]]
+        losses = torch.cat(parts, dim=1)[:, : inputs.shape[1]]
+        return losses if absent is None else losses.masked_fill(absent, torch.inf)
 
     def layer_gradients(
         self, flat: Tensor, inputs: Tensor, targets: Tensor

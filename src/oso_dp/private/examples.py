@@ -66,14 +66,16 @@ _NAMES = ("inputs", "targets")
 class DatasetExamples:
     """Examples that are fetched when a batch has them; each a pair of an input and a target.
 
-    One that is not finite passes, and adds nothing to any sum: to stop there would tell of it.
+    Their types are those of the first one, so that none decides for others. One that has no numbers
+    of these types, or some that are not finite, counts as absent: to stop there would tell of it.
+    Another shape ends the training; shapes are public.
     """
 
     def __init__(self, dataset: Dataset[Any], device: torch.device, argument: str = "data") -> None:
         self.dataset: Any = dataset
         self.device, self.argument = device, argument
         try:
-            self.empty = tuple(part[:0] for part in self._fetch([0]))
+            self.empty = tuple(part[None][:0].to(device) for part in self._pair(0))
         except OsoError:
             raise
         except Exception as error:  # whatever a data set may do, or what only looks like one
@@ -84,31 +86,47 @@ class DatasetExamples:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         runs, size = indices.shape
         if size == 0:
             inputs, targets = (part.new_empty(runs, 0, *part.shape[1:]) for part in self.empty)
-        else:
-            flat = self._fetch(indices.flatten().tolist())
-            inputs, targets = (part.unflatten(0, (runs, size)) for part in flat)
-        return inputs, targets
+            return inputs, targets, None
+        flat = self._fetch(indices.flatten().tolist())
+        inputs, targets, absent = (part.unflatten(0, (runs, size)) for part in flat)
+        return inputs, targets, absent
 
     def none(self) -> tuple[Tensor, Tensor]:
         inputs, targets = self.empty
         return inputs, targets
 
-    def _fetch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        known: dict[int, tuple[Tensor, Tensor]] = {}  # what pads a batch is fetched once
+    def _fetch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs, targets and which are absent, one of each per index."""
+        known: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # what pads a batch is fetched once
         for index in indices:
             if index not in known:
-                known[index] = self._pair(index)
-        inputs, targets = zip(*(known[index] for index in indices), strict=True)
+                known[index] = self._usable(index)
+        inputs, targets, absent = (
+            torch.stack(parts).to(self.device)
+            for parts in zip(*(known[index] for index in indices), strict=True)
+        )
+        return inputs, targets, absent
+
+    def _usable(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Zeros for an example that is absent, so that no model or loss gets what it has."""
+        first, second = (part.new_zeros(part.shape[1:], device="cpu") for part in self.empty)
+        nothing = first, second, torch.tensor(True)
         try:
-            return torch.stack(inputs).to(self.device), torch.stack(targets).to(self.device)
-        except RuntimeError as error:
+            one, other = self._pair(index)
+        except OsoError:  # of what it is, such as a text; what the data set itself raises goes on
+            return nothing
+        if one.shape != first.shape or other.shape != second.shape:
             raise OsoError(
                 f"{self.argument}: examples of different shapes; all must have one shape"
-            ) from error
+            )
+        inputs, targets = _as(one, first.dtype), _as(other, second.dtype)
+        if inputs is None or targets is None:
+            return nothing
+        return inputs, targets, torch.tensor(False)
 
     def _pair(self, index: int) -> tuple[Tensor, Tensor]:
         example = self.dataset[index]
@@ -118,6 +136,18 @@ class DatasetExamples:
             _number(self.argument, name, value) for name, value in zip(_NAMES, example, strict=True)
         )
         return one, other
+
+
+def _as(part: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """A copy of this type: a data set may fill one buffer again and again. None where it has none:
+    of what is not finite, or of whole numbers those with decimals or too large for a double."""
+    if part.is_floating_point() and not part.isfinite().all():
+        return None
+    if part.is_floating_point() and not dtype.is_floating_point:
+        whole = (part == part.round()) & (part.abs() < 2**53)
+        if not whole.all():
+            return None
+    return part.to("cpu", dtype, copy=True)
 
 
 def _numbers(argument: str, name: str, values: Any) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -114,8 +115,11 @@ class NoisyScores:
             for start in range(0, self.examples, self.piece):
                 end = min(start + self.piece, self.examples)
                 places = torch.arange(start, end, device=self.place)
-                inputs, targets = (part[0] for part in self.tested.batch(places[None]))
+                (inputs,), (targets,), absent = self.tested.batch(places[None])
                 for at in range(len(targets)):
+                    if absent is not None and absent[0, at]:
+                        values.append(inputs.new_tensor(math.nan, dtype=torch.float64))
+                        continue
                     values.append(self._value(model, inputs[at : at + 1], targets[at : at + 1]))
         return torch.stack(values)
 

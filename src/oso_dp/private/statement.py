@@ -5,7 +5,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oso_dp.accounting.said import epsilon_text, large_delta_text
+from oso_dp.accounting.said import epsilon_text, large_delta_text, used_noise_text
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
@@ -38,7 +38,9 @@ class Statement:
     neighbouring: str = NEIGHBOURING
 
     def __str__(self) -> str:
-        sums = ", ".join(f"{name} with noise multiplier {nu:.4g}" for name, nu in self.releases)
+        sums = ", ".join(
+            f"{name} with noise multiplier {used_noise_text(nu)}" for name, nu in self.releases
+        )
         lines = [
             f"({epsilon_text(self.epsilon)}, {self.delta:g})-differential privacy, by "
             f"{self.accountant} accounting; the budget was epsilon {self.budget:g}.",
@@ -51,6 +53,7 @@ class Statement:
             f"{self.examples} examples. Sums: {sums}.",
             f"Tuning: {self.tuning}{self.scored and f' Scored on {self.scored}.'}",
             *self._validation(),
+            _OTHERS,
             "Public: the number of examples, the model and its first weights, all settings.",
             f"Randomness: {RANDOMNESS[self.randomness]}",
             self.versions,
@@ -152,6 +155,10 @@ def _alike(one: float | None, other: float | None) -> bool:
     return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
 
 
+_OTHERS = (
+    "Not included: any other training or search with these examples, also another one that goes on "
+    "from this model: their epsilons and deltas add up."
+)
 _NOT_TUNED = (
     "not included. Whatever was chosen by looking at these data (learning rate, model, number of "
     "epochs) costs more."

@@ -91,8 +91,10 @@ class RememberingCode(GradientCode):
         super().__init__(code.model, code.loss, code.precision)
         self.last: RememberingGradients
 
-    def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> BatchGradients:
-        self.last = RememberingGradients(self, flat, inputs, targets)
+    def __call__(
+        self, flat: Tensor, inputs: Tensor, targets: Tensor, absent: Tensor | None = None
+    ) -> BatchGradients:
+        self.last = RememberingGradients(self, flat, inputs, targets, absent)
         return self.last
 
 

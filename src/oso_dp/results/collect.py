@@ -103,7 +103,7 @@ def _merged(store: Path, results: list[Results], expected: Iterable[str]) -> Res
     evaluations = evaluations.drop_duplicates(ignore_index=True)
     repeated = evaluations.duplicated(KEYS["evaluations"])
     if repeated.any():
-        raise _contradiction(store, evaluations.loc[repeated, "run_id"].iloc[0])
+        raise _contradiction(store, evaluations.loc[repeated, "run_id"].iloc[0], runs)
     return Results(runs, evaluations)
 
 
@@ -112,10 +112,16 @@ def _refuse_contradictions(store: Path, runs: pd.DataFrame) -> None:
     different = runs.drop(columns=_WHERE_IT_RAN).drop_duplicates()
     repeated = different.duplicated("run_id")
     if repeated.any():
-        raise _contradiction(store, different.loc[repeated, "run_id"].iloc[0])
+        raise _contradiction(store, different.loc[repeated, "run_id"].iloc[0], runs)
 
 
-def _contradiction(store: Path, run: str) -> OsoError:
+def _contradiction(store: Path, run: str, runs: pd.DataFrame) -> OsoError:
+    if protected(runs[runs["run_id"] == run]).any():
+        return OsoError(
+            f"{store}: run {run} was trained twice on data that are not public; both trainings "
+            "were released, and both count: add up their epsilons and deltas, as of two studies, and "
+            "keep the second in a store of its own"
+        )
     return OsoError(
         f"{store}: run {run} was measured twice with different outcomes; move the rows of one "
         "of them away first"

@@ -1,6 +1,7 @@
 """Reading results, with their schema and their completeness checked."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ _A_MOMENT = 0.05  # seconds
 
 # In one file. The paper's whole study has some million; in a few bytes there may be billions.
 MOST_ROWS = 20_000_000
+
+# A file of a store, by its cohort's name and identity (see oso_dp.results.collect).
+_OF_A_COHORT = re.compile(r"\.[0-9a-f]{12}\.parquet$")
 
 # Files are called after these.
 _NAMES = {"dataset", "method", "selection", "metric", "split"}
@@ -171,11 +175,18 @@ def run_ids(folder: Path) -> set[str]:
 
 
 def runs_of(folder: Path, cohort: str) -> pd.DataFrame:
-    """Rows of the runs in a store's files that are named by this cohort, or in its one file."""
+    """Rows of the runs in a store's files that are named by this cohort, or by nothing.
+
+    That is a store's one file, and what somebody has put beside the files that `collect` names.
+    """
 
     def read() -> pd.DataFrame:
         table = folder / "runs.parquet"
-        files = [f for f in _files(table) if f.name.startswith(f"{cohort}.") or f == table]
+        files = [
+            file
+            for file in _files(table)
+            if file.name.startswith(f"{cohort}.") or not _OF_A_COHORT.search(file.name)
+        ]
         frames = [read_table(file, "runs") for file in files]
         return pd.concat(frames or [RUNS.empty_table().to_pandas()], ignore_index=True)
 

@@ -197,8 +197,7 @@ class Training:
         return 8 if all(type(layer) is nn.Linear for layer in self.code.layers.values()) else 1
 
     def _gradients(self, runs: "Runs", batches: Tensor) -> BatchGradients:
-        inputs, targets = self.problem.examples.batch(batches)
-        return self.code(self.state.parameters[runs], inputs, targets)
+        return self.code(self.state.parameters[runs], *self.problem.examples.batch(batches))
 
     def _losses(self, points: Tensor) -> "Answers":
         """At points [R, J, P], over the batches of this step."""

@@ -63,8 +63,11 @@ class Examples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """indices int64 [R, B] to inputs and targets, each [R, B, ...]."""
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """indices int64 [R, B] to inputs and targets, each [R, B, ...].
+
+        And bool [R, B], of those that have no part in anything; None where all have.
+        """
 
     def none(self) -> tuple[Tensor, Tensor]:
         """Inputs and targets of no example, [0, ...]: their shapes and types, which are public."""
@@ -80,8 +83,8 @@ class TensorExamples:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        return _rows(self.inputs, indices), _rows(self.targets, indices)
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, None]:
+        return _rows(self.inputs, indices), _rows(self.targets, indices), None
 
     def none(self) -> tuple[Tensor, Tensor]:
         return self.inputs[:0], self.targets[:0]

@@ -87,7 +87,7 @@ def verify(
 
 def _again(one: Stored, evaluations: pd.DataFrame, arrays: Arrays) -> Verdict:
     """On as many threads as the first time, where its row says so."""
-    said = _THREADS.search(one.row["device"])
+    said = _THREADS.search(str(one.row["device"]))
     before = torch.get_num_threads()
     torch.set_num_threads(int(said[1]) if said else 1)
     try:

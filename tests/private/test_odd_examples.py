@@ -1,0 +1,207 @@
+"""Examples of a data set that are not like the others: they count as absent, and nothing tells."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from oso_dp.gradients import GradientCode
+from oso_dp.models.losses import cross_entropy
+from oso_dp.privacy.streams import Seeded
+from oso_dp.private.examples import DatasetExamples
+from oso_dp.private.scoring import NoisyScores
+
+CPU = torch.device("cpu")
+LARGE = 16_777_217  # float32 has no such number
+
+
+def pairs_of(data):
+    return [(one, int(other)) for one, other in zip(*data, strict=True)]
+
+
+class Buffered:
+    """As readers of files do it: one buffer, filled again for each example."""
+
+    def __init__(self, rows, buffer) -> None:
+        self.rows, self.buffer = rows, buffer
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int):
+        self.buffer[:] = self.rows[index]
+        return self.buffer, self.buffer[:1]
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32"])
+def test_an_example_is_what_its_own_index_gave(kind: str, dtype: str) -> None:
+    """Else every row were the last one's, which moved the sum by all of theirs."""
+    rows = torch.arange(12).reshape(4, 3).to(getattr(torch, dtype))
+    buffer = torch.zeros(3, dtype=rows.dtype) if kind == "torch" else np.zeros(3, dtype)
+    inputs, targets, absent = DatasetExamples(
+        Buffered(rows if kind == "torch" else rows.numpy(), buffer), CPU
+    ).batch(torch.tensor([[0, 2, 1], [3, 0, 3]]))
+    wanted = rows[torch.tensor([[0, 2, 1], [3, 0, 3]])]
+    assert torch.equal(inputs, wanted.float() if wanted.is_floating_point() else wanted.long())
+    assert torch.equal(targets, inputs[..., :1])
+    assert not absent.any()
+
+
+ODD_TARGETS = {
+    "no number": float("nan"),
+    "infinite": float("inf"),
+    "between two classes": 0.5,
+    "a word": "cat",
+    "nothing": None,
+    "complex": 1j,
+    "beyond all whole numbers": 1e300,
+}
+
+
+@pytest.mark.parametrize("odd", ODD_TARGETS.values(), ids=ODD_TARGETS)
+@pytest.mark.parametrize("at", [1, 7, 399])
+def test_an_odd_target_adds_nothing_and_nobody_is_told(odd, at: int, train, data) -> None:
+    """The training is the one of its zeros with no weight, to the bit whatever stands there."""
+    pairs = pairs_of(data)
+    pairs[at] = pairs[at][0], odd
+    made = train(data=pairs, batch_size=400, epochs=1, randomness="seeded", seed=1)
+    pairs[at] = pairs[at][0] * torch.nan, 1
+    other = train(data=pairs, batch_size=400, epochs=1, randomness="seeded", seed=1)
+    assert made.status == "finished"
+    for one, two in zip(made.model.parameters(), other.model.parameters(), strict=True):
+        assert one.isfinite().all()
+        assert torch.equal(one, two)
+
+
+def test_a_whole_target_may_be_written_as_a_decimal_number(train, data) -> None:
+    """And moves nobody else's type."""
+    pairs = pairs_of(data)
+    usual = {"batch_size": 400, "epochs": 1, "randomness": "seeded", "seed": 1}
+    first = train(data=pairs, **usual)
+    pairs[7] = pairs[7][0], float(pairs[7][1])
+    other = train(data=pairs, **usual)
+    for one, two in zip(first.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_no_loss_gets_a_number_that_it_refuses(train, data) -> None:
+    """Binary cross entropy ends with an error at what is no number."""
+
+    def loss(outputs, targets):
+        chance = outputs.softmax(dim=1)[:, 1]
+        return F.binary_cross_entropy(chance, targets.float(), reduction="none")
+
+    pairs = pairs_of(data)
+    pairs[3] = pairs[3][0] * torch.inf, 1
+    assert train(data=pairs, loss=loss, batch_size=400, epochs=2).status == "finished"
+
+
+@pytest.mark.parametrize("odd", [0.5, LARGE - 1.0, float("nan"), 2.0**60])
+def test_an_inputs_type_is_that_of_the_first_example(odd: float) -> None:
+    """One decimal number made decimal ones of everybody's large whole numbers."""
+    ids = [(torch.tensor([LARGE + place, place]), place % 2) for place in range(5)]
+    plain, _, _ = DatasetExamples(ids, CPU).batch(torch.arange(5)[None])
+    ids[3] = torch.tensor([odd, odd], dtype=torch.float64), 1
+    inputs, _, absent = DatasetExamples(ids, CPU).batch(torch.arange(5)[None])
+    assert inputs.dtype == torch.int64
+    others = [0, 1, 2, 4]
+    assert torch.equal(inputs[0, others], plain[0, others])
+    assert absent[0].tolist() == [False, False, False, odd != LARGE - 1, False]
+    assert inputs[0, 3].tolist() == ([LARGE - 1] * 2 if odd == LARGE - 1 else [0, 0])
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_who_is_absent_has_no_part_in_any_sum_of_any_run(runs: int) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(runs)
+        model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+        inputs, targets = torch.randn(runs, 6, 4), torch.randint(0, 3, (runs, 6))
+        absent = torch.rand(runs, 6) < 0.4
+        weights = torch.rand(runs, 2, 6)
+    absent[0, 2] = True
+    code = GradientCode(model, cross_entropy)
+    flat = torch.cat([p.detach().flatten() for p in model.parameters()]).repeat(runs, 1)
+    made, whole = code(flat, inputs, targets, absent), code(flat, inputs, targets)
+    assert torch.equal(made.norms().isinf(), absent)
+    assert torch.equal(made.norms()[~absent], whole.norms()[~absent])
+    for name, norms in made.layer_norms().items():
+        assert torch.equal(norms.isinf(), absent)
+        assert torch.equal(norms[~absent], whole.layer_norms()[name][~absent])
+    without = whole.weighted_sums(weights * ~absent[:, None])
+    torch.testing.assert_close(made.weighted_sums(weights), without)
+    losses = code.losses(flat, inputs, targets, absent)
+    assert torch.equal(losses.isinf(), absent)
+    assert torch.equal(losses[~absent], code.losses(flat, inputs, targets)[~absent])
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("online", {}),
+        *(("auto_s", {}), ("hyfreedp", {})),
+        ("fixed_quantile", {"quantile": 0.5}),
+        ("adam_wosm", {"threshold": 1.0}),
+    ],
+)
+def test_a_method_learns_nothing_of_who_is_absent(method: str, given, train, data) -> None:
+    """Whatever was to be there: two of them leave one model."""
+    usual = {
+        "method": method,
+        **given,
+        "batch_size": 400,
+        "epochs": 1,
+        "randomness": "seeded",
+        "seed": 2,
+    }
+    made = []
+    for odd in (float("nan"), 0.25):
+        pairs = pairs_of(data)
+        pairs[5] = pairs[5][0], odd
+        made.append(train(data=pairs, **usual))
+    for one, two in zip(*(one.model.parameters() for one in made), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_validation_example_that_is_absent_counts_as_wrong() -> None:
+    pairs = [(torch.zeros(2), place) for place in range(6)]
+    pairs[4] = torch.zeros(2) * torch.nan, 4
+    noted: list[int] = []
+
+    def right(outputs, targets) -> float:
+        noted.append(int(targets))
+        return 1.0
+
+    scores = NoisyScores(DatasetExamples(pairs, CPU), right, 1e-3, Seeded(), CPU, 4)
+
+    class Made:
+        run_id, model = "a", nn.Linear(2, 2)
+
+    assert scores(Made()) == pytest.approx(5 / 6, abs=8 * scores.std + 1e-6)
+    assert noted == [0, 1, 2, 3, 5]
+
+
+class Refusing:
+    """Validation data that nobody may look at."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def none(self):
+        return torch.zeros(0, 2), torch.zeros(0, dtype=torch.long)
+
+    def batch(self, indices):
+        raise AssertionError("somebody looked")
+
+
+def test_before_a_search_no_validation_example_is_looked_at() -> None:
+    """Whether it begins would tell of the example, without any noise."""
+    noted: list[int] = []
+
+    def right(outputs, targets) -> float:
+        noted.append(int(targets))
+        return 1.0
+
+    NoisyScores(Refusing(), right, 1e-3, Seeded(), CPU, None).check(nn.Linear(2, 2))
+    assert noted == [0]
