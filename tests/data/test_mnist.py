@@ -14,6 +14,8 @@ def test_tiny_source_is_read_exactly(tiny, tmp_path):
     arrays, provenance = mnist.build(folder, tmp_path / "cache", tiny.source)
     raw = np.frombuffer(tiny.content["train_images"][16:], np.uint8).reshape(5, 1, 4, 3)
     np.testing.assert_array_equal(np.rint(arrays.train_inputs * 255), raw)
+    raw = np.frombuffer(tiny.content["t10k_images"][16:], np.uint8).reshape(-1, 1, 4, 3)
+    np.testing.assert_array_equal(np.rint(arrays.test_inputs * 255), raw)
     assert arrays.train_inputs.shape == (5, 1, 4, 3)
     assert arrays.train_inputs.min() >= 0
     assert arrays.train_inputs.max() <= 1
@@ -49,6 +51,8 @@ def test_the_official_files_give_the_known_arrays(official_mnist, tmp_path, open
     # Figures that everyone who normalises MNIST knows.
     assert arrays.train_inputs.mean(dtype=np.float64) == pytest.approx(0.1307, abs=5e-5)
     assert arrays.train_inputs.std(dtype=np.float64) == pytest.approx(0.3081, abs=5e-5)
+    # Of every number of them, as the stored runs had them.
+    assert arrays.digest.startswith("7b6a4d015e185c20c8424808482f258b")
     assert arrays.train_targets[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     assert np.bincount(arrays.test_targets).tolist() == [
         *(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009)

@@ -26,6 +26,12 @@ def test_words_are_runs_of_letters_and_digits_in_small_letters():
     ]
 
 
+def test_a_word_may_have_letters_and_digits_and_nothing_else():
+    assert words_of("MP3s: don't, 1st-rate &lt;b&gt; #39;s q3_x") == [
+        *("mp3s", "don", "t", "1st", "rate", "lt", "b", "gt", "39", "s", "q3", "x")
+    ]
+
+
 @given(rows=st.lists(st.tuples(st.sampled_from("1234"), TEXTS, TEXTS.map(lambda t: t + "a"))))
 def test_what_was_written_is_read(rows):
     written = io.StringIO(newline="")

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from oso_dp import data
-from oso_dp.data import DATASETS, dataset_info, mnist, prepare
+from oso_dp.data import DATASETS, ag_news, dataset_info, mnist, prepare, vectors
 from oso_dp.data.arrays import load_arrays
 from oso_dp.errors import OsoError
 
@@ -113,3 +113,36 @@ def test_a_closed_output_folder_is_named_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda *args: False)  # root may write anywhere
     with pytest.raises(OsoError, match=f"^{tmp_path}: no permission to write"):
         prepare("glyphs", tmp_path / "x.npz")
+
+
+# What was published, and which of it cannot be had here: name, bytes, sha256.
+PUBLISHED = {
+    "train.csv": (29_470_338, "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e"),
+    "test.csv": (1_857_427, "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699"),
+    "glove.6B.zip": (
+        *(862_182_613, "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"),
+    ),
+    "glove.6B.50d.txt": (
+        *(171_350_079, "d8f717f8dd4b545cb7f418ef9f3d0c3e6e68a6f48b97d32f8b7aae40cb31f96f"),
+    ),
+}
+
+
+def test_files_that_nobody_has_here_are_those_that_were_published():
+    files = [*ag_news.SOURCE.files, *vectors.ARCHIVE.files, vectors.OFFICIAL]
+    assert {file.name: (file.size, file.sha256) for file in files} == PUBLISHED
+    assert ag_news.SOURCE.mirrors == (
+        "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",
+    )
+    assert vectors.ARCHIVE.mirrors == (
+        "https://nlp.stanford.edu/data",
+        "https://downloads.cs.stanford.edu/nlp/data",
+    )
+    sizes = {name: (info.examples, info.test_examples) for name, info in DATASETS.items()}
+    assert sizes == {
+        "mnist": (60_000, 10_000),
+        "fashion_mnist": (60_000, 10_000),
+        "ag_news": (120_000, 7_600),
+        "ag_news_partial": (66_994, 7_600),
+        "glyphs": (6_000, 1_000),
+    }

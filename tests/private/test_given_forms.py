@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
+from oso_dp import OsoError
 from oso_dp.private.examples import DatasetExamples
 
 SEEDED = {"randomness": "seeded", "seed": 1}
@@ -39,6 +40,11 @@ def test_a_list_of_pairs_is_a_data_set(train, data) -> None:
     pairs = [(one, int(other)) for one, other in zip(*data, strict=True)]
     first, other = (train(data=form, batch_size=400, **SEEDED) for form in (data, pairs))
     torch.testing.assert_close(weights(other), weights(first), rtol=1e-5, atol=1e-6)
+
+
+def test_a_method_whose_rule_knows_its_own_steps_takes_no_schedule(train) -> None:
+    with pytest.raises(OsoError, match="schedule 'linear': auto_dog takes none"):
+        train(method="auto_dog", schedule="linear")
 
 
 def test_inputs_that_ask_for_gradients_are_data(train, data) -> None:

@@ -13,6 +13,7 @@ from oso_dp import OsoError
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import Search
+from oso_dp.gradients import GradientCode
 from oso_dp.methods import find_method
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.sampling import PoissonSampling
@@ -148,6 +149,20 @@ def test_pieces_change_memory_only(train) -> None:
     torch.testing.assert_close(
         flat(train(piece=7, **SEEDED).model), flat(train(**SEEDED).model), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("piece", [7, 40])
+def test_no_more_than_a_piece_goes_through_the_model_at_once(train, monkeypatch, piece) -> None:
+    """Else memory would grow with the batch."""
+    longest, call = [], GradientCode.__call__
+
+    def spy(self, flat, inputs, *others):
+        longest.append(inputs.shape[1])
+        return call(self, flat, inputs, *others)
+
+    monkeypatch.setattr(GradientCode, "__call__", spy)
+    train(piece=piece, **SEEDED)
+    assert 0 < max(longest) <= piece
 
 
 def test_frozen_layers_stay_and_cost_no_noise(train, model, data) -> None:

@@ -187,6 +187,49 @@ def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
     assert torch.equal(at[1][1], states[3])
 
 
+def test_a_falling_rate_falls_over_all_of_the_runs_steps(arrays, monkeypatch):
+    """Not over those up to the last one that is probed: the row names the study's run."""
+    at, compare = [], Probe.compare
+    monkeypatch.setattr(
+        Probe,
+        "compare",
+        lambda self, step, parameters, *more: (
+            at.append(parameters) or compare(self, step, parameters, *more)
+        ),
+    )
+    falling = task(schedule="linear")
+    similarities(falling, start(), arrays, (3,), (1.0,), realisations=1)
+    states = {}
+    train(
+        falling,
+        [start()],
+        arrays,
+        watch=lambda state, _: states.setdefault(state.step, state.parameters[0].clone()),
+    )
+    assert torch.equal(at[0], states[3])
+
+
+def test_a_model_of_ones_own_is_probed(arrays):
+    """Which a study of public data may have."""
+
+    def network():
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(196, 10))
+
+    own = task(model="own", network=network)
+    (found,) = similarities(own, start(), arrays, (2,), (1.0,), realisations=2)
+    assert 0.99 < found.batch_mean <= 1 + 1e-6  # without noise, hardly clipped
+
+
+def test_what_is_probed_unless_it_is_said_is_what_figure_1_shows():
+    assert module.STEPS == (100, 250, 500, 750, 950)
+    assert module.REALISATIONS == 20
+    assert (module.THRESHOLDS[0], module.THRESHOLDS[-1]) == (0.01, 100.0)
+    ratios = np.diff(np.log(module.THRESHOLDS))
+    assert len(ratios) == 12
+    assert ratios == pytest.approx([math.log(1e4) / 12] * 12, rel=1e-4)
+    assert module.HARDLY_ANY == 0.01
+
+
 def test_a_run_that_diverges_is_named(arrays):
     with pytest.raises(OsoError, match="run r: diverged at step 1 of 2"):
         similarities(task(1.0), start(math.inf), arrays, (2,), (1.0,), realisations=1)

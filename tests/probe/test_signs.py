@@ -1,6 +1,7 @@
 """The signs that move C and rho: those that the run took, beside those without noise."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -60,16 +61,27 @@ def test_what_is_written_down_is_what_moved_c_and_rho(arrays) -> None:
         assert up == pytest.approx(math.copysign(1, row.gradient), abs=1e-3)
 
 
-def test_looking_changes_nothing(arrays) -> None:
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_looking_changes_nothing(precision: str, arrays) -> None:
     seen = []
+    told = replace(task(), precision=precision)
     train(
-        task(),
+        told,
         [start()],
         arrays,
         watch=lambda state, _: seen.append((float(state.threshold), float(state.learning_rate))),
     )
-    rows = list(signs(task(), start(), arrays, 9))
+    rows = list(signs(told, start(), arrays, 9))
     assert [(row.threshold, row.learning_rate) for row in rows] == seen[1:]
+
+
+def test_the_true_gradients_are_those_of_the_runs_precision(arrays) -> None:
+    """Signs alone may agree."""
+    true = [
+        [row.true_gradient for row in signs(replace(task(), precision=name), start(), arrays, 4)]
+        for name in ("float32", "float32", "bfloat16")
+    ]
+    assert true[0] == true[1] != true[2]
 
 
 def test_with_hardly_any_noise_both_are_the_same(arrays) -> None:

@@ -256,3 +256,15 @@ def test_what_stands_twice_is_refused(base, key, values) -> None:
     """The same run would be planned, and be paid for, twice."""
     with pytest.raises(OsoError, match=rf"^x: {key}.*: each value may stand there once"):
         parse_config({**base, key: values}, "x")
+
+
+def test_a_method_whose_rule_knows_its_own_steps_takes_no_schedule(repo) -> None:
+    values = load_config(repo / "config/defaults_averaged.yaml").model_dump()
+    assert "auto_dog" in values["methods"]
+    parse_config(values, "x")
+    with pytest.raises(
+        OsoError, match=r"methods\.auto_dog: takes no schedule; allowed is constant"
+    ):
+        parse_config({**values, "schedule": "linear"}, "x")
+    others = {name: given for name, given in values["methods"].items() if name != "auto_dog"}
+    parse_config({**values, "schedule": "linear", "methods": others}, "x")

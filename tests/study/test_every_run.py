@@ -59,6 +59,16 @@ def test_a_momentum_arrives_in_the_training(momentum: float) -> None:
         assert task_of(cohort).method.momentum == momentum
 
 
+@pytest.mark.parametrize("momentum", [0.25, 0.9])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_without_privacy_sgd_has_the_studys_momentum_and_adam_its_own(optimizer, momentum) -> None:
+    plan = plan_with(methods={"no_dp": {"optimizer": optimizer}}, momentum=momentum)
+    for cohort in plan.cohorts:
+        assert cohort.momentum == (momentum if optimizer == "sgd" else None)
+        if optimizer == "sgd":
+            assert task_of(cohort).method.momentum == momentum
+
+
 @pytest.mark.parametrize("batch_size", [100, 512, 6000])
 def test_the_noise_of_a_count_is_that_of_the_studys_own_batches(batch_size: int) -> None:
     """In parts of the expected batch, of a count to which nobody adds more than a half."""

@@ -44,6 +44,37 @@ def test_scores_are_means_over_all_examples_and_each_half(metric: str, size: int
         assert found[split].loss == pytest.approx(loss[part].mean(), rel=1e-5)
 
 
+def convolutional() -> torch.nn.Module:
+    conv = torch.nn.Conv2d(1, 2, 3)
+    return torch.nn.Sequential(conv, torch.nn.Flatten(), torch.nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("elsewhere", [None, 7, 40])
+@pytest.mark.parametrize("size", [2, 124, 125, 126, 251, 501])
+def test_each_example_counts_once_for_a_network_with_convolutions(
+    size: int, elsewhere: int | None
+) -> None:
+    """It has batches of its own, and so has an accelerator, whatever that is."""
+    torch.manual_seed(size)
+    model = convolutional()
+    code = GradientCode(model, cross_entropy)
+    assert code.portion(torch.zeros(1, 1, 4, 4))
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    inputs, targets = torch.randn(size, 1, 4, 4), torch.randint(0, 3, (size,))
+    inputs *= torch.linspace(0.5, 2, size)[:, None, None, None]
+    evaluator = Evaluator(code, inputs, targets, "accuracy")
+    if elsewhere is not None:
+        evaluator.batch = elsewhere
+    with torch.no_grad():
+        outputs = torch.cat([model(one[None]) for one in inputs])
+    losses = torch.nn.functional.cross_entropy(outputs, targets, reduction="none").numpy()
+    hits = (outputs.argmax(dim=1) == targets).double().numpy()
+    parts = {"test": slice(None), "test_even": slice(0, None, 2), "test_odd": slice(1, None, 2)}
+    for score in evaluator(flat):
+        assert score.value == pytest.approx(hits[parts[score.split]].mean(), rel=1e-6)
+        assert score.loss == pytest.approx(losses[parts[score.split]].mean(), rel=1e-5)
+
+
 @pytest.mark.parametrize("batch", [1, 7, 61, 1000])
 def test_scores_do_not_depend_on_the_batch(batch: int, monkeypatch) -> None:
     whole = scores("accuracy", 61)[0]

@@ -31,6 +31,33 @@ def test_a_run_that_is_interrupted_after_each_step_ends_the_same(
         assert one.ledger == other.ledger
 
 
+@pytest.mark.parametrize("interrupted", [(), (3,), (3, 7), (1, 2, 11)])
+def test_a_runs_time_is_that_of_all_its_steps_however_often_it_was_interrupted(
+    interrupted, arrays, make_task, make_run, tmp_path
+) -> None:
+    """A second for each step, shared by the two runs; nothing for the time between."""
+    now = [0.0]
+    task, starts = (
+        make_task("online", steps=12, evaluate_every=4),
+        [make_run("a"), make_run("b", 1)],
+    )
+    kept = {"checkpoint": tmp_path / "state.pt", "fingerprint": "f", "clock": lambda: now[0]}
+
+    def progress(step: int) -> None:
+        now[0] += 1.0
+        if step in left:
+            left.remove(step)
+            raise Interrupted
+
+    left = list(interrupted)
+    for _ in interrupted:
+        with pytest.raises(Interrupted):
+            train(task, starts, arrays, on_progress=progress, **kept)
+        now[0] += 1000.0
+    outcomes = train(task, starts, arrays, on_progress=progress, **kept)
+    assert [one.wall_seconds for one in outcomes] == [pytest.approx(6.0)] * 2
+
+
 def test_checkpoints_take_a_hundredth_of_the_time_at_most(
     arrays, make_task, make_run, tmp_path, monkeypatch
 ) -> None:

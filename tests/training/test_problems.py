@@ -7,7 +7,9 @@ from torch import nn
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
+from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import squared_error, summed_squared_error
+from oso_dp.training.loop import study_training
 from oso_dp.training.own_problem import problem_of
 from oso_dp.training.problem import Problem, Task
 
@@ -40,6 +42,41 @@ def own(make_task, make_run, rows):
         return problem_of(task, [make_run(f"r{seed}", seed) for seed in seeds], rows)
 
     return make
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_studys_products_and_scores_have_the_precision_of_its_rows(
+    precision, arrays, make_task, make_run
+) -> None:
+    task = make_task("online", precision=precision)
+    training = study_training(task, [make_run()], arrays)
+    problem = training.problem
+    assert problem.code.precision == problem.scores.code.precision == task.products
+    other = make_task("online", precision={"float32": "bfloat16"}.get(precision, "float32"))
+    moved = []
+    for each_task in (task, task, other):
+        one = study_training(each_task, [make_run()], arrays)
+        one.take_step()
+        moved.append(one.state.parameters)
+    assert torch.equal(moved[0], moved[1])
+    assert not torch.equal(moved[0], moved[2])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_stand_in_the_order_of_their_parameters(name, make_task, make_run) -> None:
+    """A method that treats each by itself cuts the vector so; "10" is not before "2"."""
+    shape = {"bag_of_words": (750,), "bag_of_words_25": (1250,), "small_cnn": (1, 14, 14)}
+    shape |= {"linear": (4096,)}
+    inputs = np.zeros((40, *shape.get(name, (1, 28, 28))), np.float32)
+    own = Arrays(inputs, np.zeros(40, np.int64), inputs[:4], np.zeros(4, np.int64))
+    metric = "mse" if "auto" in name else "accuracy"
+    task = make_task("online", model=name, metric=metric)
+    layers = study_training(task, [make_run()], own).state.layers
+    sizes = [
+        (layer, sum(p.numel() for p in module.parameters(recurse=False)))
+        for layer, module in build_model(name).named_modules()
+    ]
+    assert [*layers.items()] == [pair for pair in sizes if pair[1]]
 
 
 def test_a_users_model_is_scored_on_the_test_set_alone(own, rows) -> None:

@@ -87,3 +87,11 @@ def test_whatever_is_chosen_arrives_in_the_training(name: str) -> None:
         assert getattr(task, fact) == getattr(cohort, fact), fact
     assert task.method.momentum == (cohort.momentum or 0.0)
     assert vars(task.method.settings) == cohort.method_settings
+
+
+@pytest.mark.parametrize("local", ["", "+cpu", "+cu130"])
+def test_a_row_says_the_version_of_torch_without_its_build(made, monkeypatch, local: str) -> None:
+    """`oso verify` compares it with others' rows."""
+    monkeypatch.setattr("torch.__version__", f"9.8.7{local}")
+    _, rows = made()
+    assert {row["torch_version"] for row in rows} == {"9.8.7"}

@@ -43,6 +43,7 @@ class AutoDog(Method):
     title = "AUTO-DoG"
     search = ()
     sets_rate_first = True
+    takes_schedule = False
     Settings = AutoDogSettings
 
     @property

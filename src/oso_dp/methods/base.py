@@ -73,6 +73,8 @@ class Method(ABC):
     private: ClassVar[bool] = True
     # Whether `update` moves theta with the rate that it has just set, not with that of before.
     sets_rate_first: ClassVar[bool] = False
+    # Whether a schedule may shorten its steps: not where its rule counts on those that it takes.
+    takes_schedule: ClassVar[bool] = True
     Settings: ClassVar[type[Settings]] = Settings
 
     def __init__(self, settings: Any, momentum: float) -> None:

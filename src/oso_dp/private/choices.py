@@ -56,6 +56,10 @@ class Choices:
             check_named(name, getattr(self, name))
         if self.schedule not in SCHEDULES:
             raise OsoError(f"schedule {self.schedule!r}: allowed are {', '.join(SCHEDULES)}")
+        if self.schedule != CONSTANT and not find_method(self.method).takes_schedule:
+            raise OsoError(
+                f"schedule {self.schedule!r}: {self.method} takes none; allowed is {CONSTANT}"
+            )
         for name in ("batch_size", "piece", "evaluate_every"):
             number = getattr(self, name)
             if number is not None and (type(number) is not int or number < 1):

@@ -24,15 +24,14 @@ from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
-from oso_dp.gradients import BatchGradients, GradientCode
+from oso_dp.gradients import BatchGradients
 from oso_dp.methods import State
-from oso_dp.models import build_model
-from oso_dp.models.losses import training_loss
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.study.cohort import Run
-from oso_dp.training.loop import train
-from oso_dp.training.problem import Task, examples_on_device
+from oso_dp.training.loop import study_training
+from oso_dp.training.own_problem import problem_of
+from oso_dp.training.problem import Task
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Runs
@@ -82,11 +81,14 @@ def similarities(
             seen[state.step] = (state.parameters[0].clone(), known)
 
     last = max(steps)
-    (outcome,) = train(replace(task, steps=last, evaluate_every=last), [run], arrays, watch=watch)
-    if outcome.status != "finished":
-        raise OsoError(f"run {run.run_id}: diverged at step {outcome.diverged_at} of {last}")
     levels = [task.noise_multiplier] if noise_multipliers is None else noise_multipliers
-    probe = Probe(task, run, arrays, realisations)
+    probe = Probe(task, run, arrays, realisations)  # before the training: it refuses what it cannot
+    training = study_training(task, [run], arrays, watch)  # whose schedule is that of all its steps
+    while training.alive and training.state.step < last:
+        training.take_step()
+    if not training.alive:
+        (outcome,) = training.outcomes
+        raise OsoError(f"run {run.run_id}: diverged at step {outcome.diverged_at} of {last}")
     return [
         probe.compare(step, *seen[step], threshold, noise)
         for step in steps
@@ -99,12 +101,11 @@ class Probe:
     """Releases gradients at given parameters, and remembers the true ones."""
 
     def __init__(self, task: Task, run: Run, arrays: Arrays, realisations: int) -> None:
-        device = torch.device(task.device)
-        model = build_model(task.model, task.last_layer_nonlinearity)
-        self.code = GradientCode(model, training_loss(task.metric, task.loss))
-        self.inputs, self.targets = examples_on_device(
-            arrays.train_inputs, arrays.train_targets, task.metric, device
-        )
+        # In float32, whatever the run has: what is looked at is what clip and noise do.
+        problem = problem_of(replace(task, precision="float32"), [run], arrays)
+        everybody = torch.arange(len(problem.examples), device=problem.first.device)
+        self.code = problem.code
+        (self.inputs,), (self.targets,), _ = problem.examples.batch(everybody[None])
         self.run, self.batch_size, self.realisations = run, task.batch_size, realisations
         self.mechanisms: dict[float, Mechanism] = {}  # by noise multiplier
         self.released = 0  # releases so far: each has a step of its own

@@ -119,8 +119,8 @@ def _contradiction(store: Path, run: str, runs: pd.DataFrame) -> OsoError:
     if protected(runs[runs["run_id"] == run]).any():
         return OsoError(
             f"{store}: run {run} was trained twice on data that are not public; both trainings "
-            "were released, and both count: add up their epsilons and deltas, as of two studies, and "
-            "keep the second in a store of its own"
+            "were released, and both count: add up their epsilons and deltas, as of two studies, "
+            "and keep the second in a store of its own"
         )
     return OsoError(
         f"{store}: run {run} was measured twice with different outcomes; move the rows of one "

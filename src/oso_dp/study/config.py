@@ -229,6 +229,9 @@ class StudyConfig(_Section):
                 f"stopping_shape {self.stopping_shape}: only where selection is random_stopping"
             )
         check_scaled(self.tuning_accounting, self.trial_shares, self.methods, self.points)
+        for name in self.methods if self.schedule != "constant" else ():
+            if not find_method(name).takes_schedule:
+                raise ValueError(f"methods.{name}: takes no schedule; allowed is constant")
         return self
 
     def info(self, dataset: str) -> DatasetInfo:
