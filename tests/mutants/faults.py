@@ -17,6 +17,7 @@ from overlooked_again_floor import OVERLOOKED_AGAIN_FLOOR
 from overlooked_again_upper import OVERLOOKED_AGAIN_UPPER
 from overlooked_books import OVERLOOKED_BOOKS
 from overlooked_drawn import OVERLOOKED_DRAWN
+from overlooked_drop_in import OVERLOOKED_DROP_IN
 from overlooked_extremes import OVERLOOKED_EXTREMES
 from overlooked_figures import OVERLOOKED_FIGURES
 from overlooked_floor import OVERLOOKED_FLOOR
@@ -24,8 +25,10 @@ from overlooked_guarantee import OVERLOOKED_GUARANTEE
 from overlooked_guarantee_anew import OVERLOOKED_GUARANTEE_ANEW
 from overlooked_late_books import OVERLOOKED_LATE_BOOKS
 from overlooked_late_guarantee import OVERLOOKED_LATE_GUARANTEE
+from overlooked_later_ones import OVERLOOKED_LATER_ONES
 from overlooked_models import OVERLOOKED_MODELS
 from overlooked_numbers_anew import OVERLOOKED_NUMBERS_ANEW
+from overlooked_odd_examples import OVERLOOKED_ODD_EXAMPLES
 from overlooked_once_more_accounts import OVERLOOKED_ONCE_MORE_ACCOUNTS
 from overlooked_once_more_books import OVERLOOKED_ONCE_MORE_BOOKS
 from overlooked_once_more_guarantee import OVERLOOKED_ONCE_MORE_GUARANTEE
@@ -71,6 +74,7 @@ FAULTS = [
     *OVERLOOKED_STUDY_ANEW,
     *OVERLOOKED_STORE_FURTHER,
     *OVERLOOKED_STUDY_FURTHER,
-    *(*DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
+    *(*DROP_IN, *OVERLOOKED_DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
+    *(*OVERLOOKED_LATER_ONES, *OVERLOOKED_ODD_EXAMPLES),
     *(*OVERLOOKED_LATE_GUARANTEE, *OVERLOOKED_LATE_BOOKS, *OVERLOOKED_DRAWN, *OVERLOOKED_TWINS),
 ]

@@ -212,8 +212,8 @@ OVERLOOKED_AGAIN_UPPER = [
         Fault(
             "a store in one file holds no other search, and nothing that is spent",
             "results/read.py",
-            " or f == table]",
-            "]",
+            "or not _OF_A_COHORT.search(file.name)",
+            "or not (file == table or _OF_A_COHORT.search(file.name))",
             "tests/bad_input/test_other_search.py",
         ),
         Fault(

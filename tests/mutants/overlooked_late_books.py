@@ -165,8 +165,8 @@ OVERLOOKED_LATE_BOOKS = of_kind(
     Fault(
         "a campaign does not know what its own folder has spent",
         "campaign/prepare.py",
-        "for folder in (options.results, *have) for",
-        "for folder in have for",
+        "for folder in (options.results, *have):",
+        "for folder in have:",
         _CAMPAIGN,
     ),
     Fault(

@@ -36,8 +36,8 @@ OVERLOOKED_STUDY_ANEW = [
     Fault(
         "what is probed has no nonlinearity on its logits",
         "probe/cosine.py",
-        "build_model(task.model, task.last_layer_nonlinearity)",
-        "build_model(task.model)",
+        'problem_of(replace(task, precision="float32"), ',
+        'problem_of(replace(task, precision="float32", last_layer_nonlinearity=False), ',
         "tests/probe/test_inputs.py",
     ),
     Fault(

@@ -221,15 +221,15 @@ OVERLOOKED_UPPER = [
         Fault(
             "a campaign adds to another search's grids",
             "campaign/prepare.py",
-            "        refuse_other_search(store, [work.cohort for work in everything])\n",
-            "        pass\n",
+            "                refuse_other_search(store, [cohort])\n",
+            "                pass\n",
             _HANDED_OVER,
         ),
         Fault(
             "a campaign spends again what the second plan's data have spent",
             "campaign/prepare.py",
-            "for plan in plans:\n            refuse_spent",
-            "for plan in plans[:1]:\n            refuse_spent",
+            "for plan in plans:\n                refuse_spent",
+            "for plan in plans[:1]:\n                refuse_spent",
             _HANDED_OVER,
         ),
         Fault(

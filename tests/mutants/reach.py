@@ -95,8 +95,8 @@ COMPANY = of_kind(
     Fault(
         "gradients are taken at the first runs' parameters",
         "training/loop.py",
-        "return self.code(self.state.parameters[runs], inputs, targets)",
-        "return self.code(self.state.parameters[: len(inputs)], inputs, targets)",
+        "return self.code(self.state.parameters[runs], *",
+        "return self.code(self.state.parameters[: len(batches)], *",
         T + "test_loop.py",
     ),
 )
