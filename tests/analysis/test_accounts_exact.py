@@ -33,6 +33,17 @@ def test_a_budget_is_exceeded_by_however_little(share: float) -> None:
     assert said >= spent > budget  # rounded up: never as if it were within
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.01, 1.02, 1.03, 1.04, 1.05])
+def test_what_was_spent_is_never_said_to_be_less(factor: float) -> None:
+    nu = factor * grid()["noise_multiplier"].iloc[0]
+    rows = grid(noise_multiplier=nu, ledger=ledger(nu=nu), epsilon=1.0)
+    with pytest.raises(OsoError) as error:
+        require_within(account(rows))
+    said = float(str(error.value).split("cost epsilon ")[1].split()[0])
+    spent = account(rows)[0].spent
+    assert spent <= said < spent * 1.001
+
+
 @pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_ledger_of_a_slightly_other_rate_is_refused(share: float, sign: int) -> None:

@@ -33,6 +33,7 @@ from overlooked_once_more_accounts import OVERLOOKED_ONCE_MORE_ACCOUNTS
 from overlooked_once_more_books import OVERLOOKED_ONCE_MORE_BOOKS
 from overlooked_once_more_guarantee import OVERLOOKED_ONCE_MORE_GUARANTEE
 from overlooked_once_more_numbers import OVERLOOKED_ONCE_MORE_NUMBERS
+from overlooked_other_stores import OVERLOOKED_OTHER_STORES
 from overlooked_pages import OVERLOOKED_PAGES
 from overlooked_store_further import OVERLOOKED_STORE_FURTHER
 from overlooked_study_anew import OVERLOOKED_STUDY_ANEW
@@ -74,6 +75,7 @@ FAULTS = [
     *OVERLOOKED_STUDY_ANEW,
     *OVERLOOKED_STORE_FURTHER,
     *OVERLOOKED_STUDY_FURTHER,
+    *OVERLOOKED_OTHER_STORES,
     *(*DROP_IN, *OVERLOOKED_DROP_IN, *OWN_MODELS, *OWN_DATA, *LAYER_RULES),
     *(*OVERLOOKED_LATER_ONES, *OVERLOOKED_ODD_EXAMPLES),
     *(*OVERLOOKED_LATE_GUARANTEE, *OVERLOOKED_LATE_BOOKS, *OVERLOOKED_DRAWN, *OVERLOOKED_TWINS),

@@ -120,8 +120,8 @@ OVERLOOKED_GUARANTEE = [
         Fault(
             "drop-in: trainings of one script share their noise",
             "opacus/sanitize.py",
-            "seed = int(torch.randint(0, 2**63 - 1, ()))",
-            "seed = torch.initial_seed()",
+            "manual_seed(secrets.randbits(63))",
+            "manual_seed(torch.initial_seed())",
             _ATTACKED,
         ),
         Fault(

@@ -86,8 +86,10 @@ def examples(double: bool = False, count: int = EXAMPLES, seed: int = 1) -> tupl
     return (inputs if double else inputs.float()), targets
 
 
-def loader_of(*tensors: Tensor, batch_size: int = BATCH) -> DataLoader:
-    return DataLoader(TensorDataset(*tensors), batch_size=batch_size)
+def loader_of(*tensors: Tensor, batch_size: int = BATCH, seed: int | None = None) -> DataLoader:
+    """`seed`: with which its batches come again."""
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    return DataLoader(TensorDataset(*tensors), batch_size=batch_size, generator=generator)
 
 
 def make(

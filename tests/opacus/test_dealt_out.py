@@ -5,11 +5,13 @@ from itertools import chain
 import pytest
 import torch
 from opacus.data_loader import DPDataLoader
+from tests.opacus.made import QUIET, examples, make
 from torch.utils.data import DataLoader, TensorDataset
 
 from oso_dp.opacus.poisson_batches import announce_batches
 
 EXAMPLES = 23
+pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
@@ -32,6 +34,25 @@ def test_every_example_has_one_worker_in_every_epoch(workers: int, monkeypatch) 
         dealt.append(mine)
     for of_workers in zip(*dealt, strict=True):
         assert sorted(chain(*of_workers)) == list(range(EXAMPLES))
+
+
+@pytest.mark.parametrize("method", ["online", "fixed_quantile"])
+def test_each_worker_takes_the_first_ones_threshold_and_factor(method: str, monkeypatch) -> None:
+    """Where they differ by a rounding, the workers would clip at two thresholds."""
+    sent = []
+
+    def broadcast(value: torch.Tensor, source: int) -> None:
+        sent.append(source)
+        value.fill_(0.125 * len(sent))
+
+    made = make(method, **({"count_noise": 0.3} if method == "fixed_quantile" else {}))
+    made.optimizer.distributed = True
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 1)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda value: None)
+    monkeypatch.setattr(torch.distributed, "broadcast", broadcast)
+    made.step(*examples(count=4))
+    assert sent == [0, 0]
+    assert {made.optimizer.max_grad_norm, made.optimizer.learning_rate_factor} == {0.125, 0.25}
 
 
 @pytest.mark.parametrize("distributed", [True, False])

@@ -44,8 +44,7 @@ def test_pieces_of_a_batch_are_one_step(method, mode) -> None:
     """BatchMemoryManager's pieces of Poisson batches, against the same batches in one piece."""
     outcomes = []
     for pieces in (False, True):
-        made = double(method, mode)
-        torch.manual_seed(4)  # the loader's batches
+        made = double(method, mode, loader=loader_of(*examples(double=True), seed=4))
         if pieces:
             manager = BatchMemoryManager(
                 data_loader=made.loader, max_physical_batch_size=5, optimizer=made.optimizer
@@ -262,6 +261,7 @@ def test_a_checkpoint_brings_everything_back(method, mode) -> None:
     assert torch.equal(state_of(first), state_of(second))
     train(second, range(4, 10))
     assert torch.equal(state_of(straight), state_of(second))
+    assert second.optimizer.driver.state.step == 10
     assert second.optimizer.ledger == straight.optimizer.ledger
     assert second.engine.accountant.history == straight.engine.accountant.history
 
@@ -349,11 +349,9 @@ def test_the_noise_for_an_epsilon_keeps_it() -> None:
         )
 
 
-def test_the_global_seed_before_make_private_gives_the_noise() -> None:
+def test_the_generator_that_was_given_gives_the_noise() -> None:
     def moved(seed: int) -> Tensor:
-        model = network()
-        torch.manual_seed(seed)
-        made = make(model=model)
+        made = make(noise_generator=torch.Generator().manual_seed(seed))
         made.step(*examples(count=3))
         return parameters_of(made.optimizer)
 

@@ -9,7 +9,8 @@ from torch import nn
 from oso_dp.errors import OsoError
 from oso_dp.gradients.rules import CHUNK_BYTES
 
-pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
+NOT_TRIED = "ignore:module. nobody could try"
+pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
 
 COUNT = 6
 
@@ -56,6 +57,78 @@ def test_the_sums_are_those_of_each_example_alone(name, mode, chunk, monkeypatch
     torch.testing.assert_close(memory["gradient"][0] * size, expected, rtol=1e-9, atol=1e-9 * scale)
     torch.testing.assert_close(memory["direction"][0] * size, directions, rtol=1e-9, atol=1e-9)
     assert sum(norms > threshold) > 0
+
+
+@pytest.mark.parametrize("wrap_model", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["attention", "lstm"])
+def test_nobody_takes_a_step_wrapped_or_not(name, mode, wrap_model) -> None:
+    """Opacus's attention fails on a batch of no examples."""
+    case = CASES[name]
+    inputs, targets = case.examples(COUNT)
+    outcomes = []
+    for counts in ((0, COUNT, 0), (COUNT,)):
+        made = make(
+            mode=mode, model=case.model(), loader=loader_of(inputs, targets, batch_size=2),
+            noise=Recorded(), wrap_model=wrap_model, threshold_rate=0.0,
+        )  # fmt: skip
+        for count in counts:
+            assert len(made.model(inputs[:count])) == count
+            made.optimizer.start_over()
+            made.step(inputs[:count], targets[:count])
+            made.model.eval()
+            assert len(made.model(inputs[:count])) == count
+            made.model.train()
+        assert made.optimizer.ledger.step_count == len(counts)
+        outcomes.append(torch.cat([p.detach().flatten() for p in made.optimizer.params]))
+    torch.testing.assert_close(*outcomes, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("places", "count"), [(5, 5), (7, 4)])
+def test_with_the_batch_second_the_sums_are_those_of_each_example_alone(
+    places, count, mode
+) -> None:
+    class Second(nn.Module):
+        """Of [T, N, 6]: a layer over the places, and their mean."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.last = nn.Linear(6, 4), nn.Linear(4, 2)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.last(self.layer(inputs).tanh()).mean(0)
+
+    torch.manual_seed(0)
+    model = Second().double()
+    inputs = torch.randn(places, count, 6, dtype=torch.double)
+    targets = torch.arange(count) % 2
+    gradients = torch.stack(
+        [
+            torch.cat(
+                [
+                    part.flatten()
+                    for part in torch.autograd.grad(
+                        nn.functional.cross_entropy(
+                            model(inputs[:, row : row + 1]), targets[row : row + 1]
+                        ),
+                        [*model.parameters()],
+                    )
+                ]
+            )
+            for row in range(count)
+        ]
+    )
+    norms = gradients.norm(dim=1)
+    threshold = float(norms.median()) * 1.01
+    made = make(
+        mode=mode, model=model, loader=loader_of(inputs.transpose(0, 1), targets, batch_size=2),
+        batch_first=False, max_grad_norm=threshold, noise=Recorded(),
+    )  # fmt: skip
+    made.step(inputs, targets)
+    expected = (gradients * (threshold / norms).clamp(max=1.0)[:, None]).sum(dim=0)
+    mean = made.optimizer.driver.state.memory["gradient"][0]
+    torch.testing.assert_close(mean * made.optimizer.batch_size, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("mode", MODES)

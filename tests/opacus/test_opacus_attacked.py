@@ -80,6 +80,21 @@ class Drawing(nn.Module):
         return self.linear(kept - kept.mean(dim=0) if self.mixes else kept)
 
 
+class Leaning(nn.Module):
+    """Drops numbers out, and adds to an example half of those before it, or of those after it."""
+
+    def __init__(self, backwards: bool) -> None:
+        super().__init__()
+        self.linear, self.backwards = nn.Linear(6, 3), backwards
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        kept = nn.functional.dropout(inputs, 0.1)
+        if self.backwards:
+            kept = kept.flip(0)
+        mixed = self.linear(kept + 0.5 * (kept.cumsum(0) - kept))
+        return mixed.flip(0) if self.backwards else mixed
+
+
 class InBatch(nn.Module):
     """Other examples of the batch are what an example is not."""
 
@@ -159,6 +174,8 @@ def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -
     [
         (Remembering, "changes the buffer 'seen'"),
         (lambda: Drawing(mixes=True), "outputs depend on the other examples"),
+        (lambda: Leaning(False), "outputs depend on the other examples"),
+        (lambda: Leaning(True), "outputs depend on the other examples"),
         (lambda: Drawing(own=True), "also after torch.manual_seed"),
         (Drawing, None),
     ],
@@ -273,16 +290,6 @@ def test_a_piece_that_was_fetched_and_not_taken_leaves_nothing_behind(mode) -> N
         torch.testing.assert_close(outcome, outcomes[0], rtol=1e-12, atol=1e-12)
 
 
-def test_a_step_over_two_batches_of_the_loader_is_not_noticed() -> None:
-    """docs/opacus.md says so: whoever makes it noticed must change the page, too."""
-    made = make()
-    inputs, targets = examples(count=1)
-    for skip in (True, False):
-        made.optimizer.signal_skip_step(skip)
-        made.step(inputs, targets)
-    assert made.optimizer.ledger.step_count == 1
-
-
 def test_a_seed_within_the_loop_repeats_neither_noise_nor_batches() -> None:
     made = make()
     noises, batches = [], []
@@ -314,14 +321,24 @@ def test_trainings_that_begin_in_one_script_share_neither_noise_nor_batches() ->
     assert batches[0] != batches[1] != batches[2] != batches[0]
 
 
-def test_batches_follow_from_the_scripts_seed_and_are_not_the_same_in_every_script() -> None:
-    """Batches that everybody knows are no samples: the price of a step would be too low."""
-    (one,), (again,), (other,) = (begun(seed, 1) for seed in (5, 5, 6))
-    first = drawn_by(one)
-    assert first == drawn_by(again)
-    second = drawn_by(other)
-    assert first[0] != second[0]
-    assert first[1] != second[1]
+def test_no_seed_of_a_script_tells_noise_or_batches() -> None:
+    """Batches that everybody knows are no samples: the price of a step would be too low. And of two
+    runs that share their noise, with another C each, the difference would have none."""
+    noises, batches = zip(*(drawn_by(*begun(seed, 1)) for seed in (5, 5, 6)), strict=True)
+    assert len({number for noise in noises for number in noise}) == 27
+    assert batches[0] != batches[1] != batches[2] != batches[0]
+
+
+def test_generators_that_are_given_repeat_noise_and_batches() -> None:
+    def run(seed: int) -> tuple[list[float], list[list[int]]]:
+        generator = torch.Generator().manual_seed(seed)
+        loader = loader_of(*examples(), seed=seed)
+        return drawn_by(make(noise_generator=generator, loader=loader))
+
+    first, again, other = (run(seed) for seed in (5, 5, 6))
+    assert first == again
+    assert first[0] != other[0]
+    assert first[1] != other[1]
 
 
 def test_noise_and_batches_have_seeds_of_their_own_and_wide_ones() -> None:

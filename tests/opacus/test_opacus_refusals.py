@@ -23,6 +23,7 @@ from torch.utils.data import (
 
 from oso_dp.errors import OsoError
 from oso_dp.opacus import OnlinePrivacyEngine, private_engine, refusals
+from oso_dp.opacus.held_gradients import OuterProducts, Samples
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 
@@ -148,12 +149,13 @@ class Folded(nn.Module):
 class Reordered(nn.Module):
     """Its layer sees the examples in another order than the batch's."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: nn.Module | None = None) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(6, 3), nn.Linear(3, 2)
+        self.dropout = nn.Identity() if dropout is None else dropout
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.second(self.first(inputs.flip(0)).flip(0))
+        return self.second(self.dropout(self.first(inputs.flip(0)).flip(0)))
 
 
 def images(model: nn.Module) -> dict[str, Any]:
@@ -223,6 +225,27 @@ def test_a_model_is_refused(name, mode) -> None:
         refused(lambda: make(mode=mode, optimizer=optimizer, **arguments), message)
         return
     refused(lambda: make(mode=mode, **build()), message)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [nn.Dropout, nn.Dropout1d, nn.AlphaDropout])
+def test_a_model_with_dropout_is_tried_without_it(kind, mode) -> None:
+    """As one that draws random numbers, only its outputs would be looked at."""
+    model = Reordered(kind(0.5))
+    refused(lambda: make(mode=mode, model=model), "an example's gradient in a batch is another")
+    assert model.dropout.training
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [OuterProducts, Samples])
+def test_a_norm_that_is_too_short_is_refused(kind, mode, monkeypatch) -> None:
+    """Though each sum is right: its clip would let an example through."""
+    real = kind.norms
+    monkeypatch.setattr(kind, "norms", lambda held: 0.9 * real(held))
+    if kind is OuterProducts and mode != "ghost":
+        make(mode=mode)  # holds none of these
+        return
+    refused(lambda: make(mode=mode), "an example's gradient in a batch is another")
 
 
 def test_an_optimizer_is_refused() -> None:

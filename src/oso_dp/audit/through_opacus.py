@@ -1,6 +1,6 @@
 """The experiments' training as a script with `oso_dp.opacus` does it: Opacus's loader and hooks.
 
-Which batches and which noise a run has follows from its identity, by torch's global generator.
+Which batches and which noise a run has follows from its identity, by generators of its own.
 """
 
 from __future__ import annotations
@@ -93,14 +93,18 @@ class ThroughOpacus:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Opacus, on noise that is not cryptographic
             torch.manual_seed(zlib.crc32(run_id.encode()))
+            batches, noise = (
+                torch.Generator().manual_seed(seed) for seed in torch.randint(2**62, (2,)).tolist()
+            )
             module = build_model("linear")
             made = engine(accountant="rdp").make_private(
                 module=module,
                 optimizer=torch.optim.SGD(module.parameters(), lr=rate, momentum=0.9),
                 criterion=nn.CrossEntropyLoss(),
-                data_loader=DataLoader(data, batch_size=batch_size),
+                data_loader=DataLoader(data, batch_size=batch_size, generator=batches),
                 noise_multiplier=noise_multiplier,
                 max_grad_norm=THRESHOLD,
+                noise_generator=noise,
                 grad_sample_mode=self.mode,
             )
             model, optimizer, loader = made[0], made[1], made[-1]

@@ -18,18 +18,15 @@ import warnings
 from typing import Any
 
 import torch
-from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, default_collate
 
 from oso_dp.errors import OsoError
 from oso_dp.opacus.held_gradients import HeldGradients
-from oso_dp.opacus.model_hooks import held_by, wrapped
+from oso_dp.opacus.model_hooks import WRAPPERS, held_by, wrapped
 
 EXAMPLES, TOLERANCE, LARGEST = 3, 1e-6, 20_000_000
-WRAPPERS = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
 
 
 def try_model(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
+from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
 from opacus.grad_sample import (
     GradSampleHooks,
     GradSampleHooksFastGradientClipping,
@@ -23,6 +24,7 @@ from opacus.grad_sample import (
 from opacus.grad_sample.conv import compute_conv_grad_sample
 from opacus.utils.module_utils import trainable_parameters
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -31,6 +33,7 @@ from oso_dp.opacus.held_gradients import Held, Kernels, OuterProducts, Samples, 
 
 HOOKS, FUNCTORCH, GHOST = "hooks", "functorch", "ghost"
 MODES = (HOOKS, FUNCTORCH, GHOST)
+WRAPPERS = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
 Parts = Iterator[tuple[Any, Held]]  # by parameter
 
 
@@ -41,25 +44,39 @@ class PerExampleHooks:
     batch_first: bool
     hooks_enabled: bool
     empty = False  # the batch has no example, and one of zeros stands in for its shapes
+    stands_in = False  # the same of a call that may be none of training
     # A wrapped model shows the user's own attributes, which names here must not hide.
     _module: nn.Module
     was_called = False  # in training mode, since the last step
     example_count: int | None = None  # of that call, if an input tells
 
     def watch_calls(self) -> None:
-        handle = self._module.register_forward_pre_hook(self.before_forward, with_kwargs=True)
         hooks: Any = self._module.autograd_grad_sample_hooks  # which cleanup removes
-        hooks.append(handle)
+        hooks.append(self._module.register_forward_pre_hook(self.before_forward, with_kwargs=True))
+        hooks.append(self._module.register_forward_hook(self.after_forward))
 
-    def before_forward(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        """OsoError if two batches would run into one: row i would be of two examples."""
+    def before_forward(self, model: nn.Module, args: Any, kwargs: Any) -> Any:
+        """OsoError if two batches would run into one: row i would be of two examples.
+
+        Of a batch of nobody that the model does not take, made-up inputs.
+        """
+        dim = 0 if self.batch_first else 1
         training = torch.is_grad_enabled() and any(layer.training for layer in model.modules())
-        if not training or not self.hooks_enabled:
-            return
-        if any(getattr(parameter, "_forward_counter", 0) for parameter in model.parameters()):
-            raise OsoError(OPEN)
-        self.was_called = True
-        self.example_count = _size((args, kwargs), 0 if self.batch_first else 1)
+        training = training and self.hooks_enabled
+        self.stands_in = _is_empty((args, kwargs), dim) and not _takes(model, args, kwargs)
+        if training:
+            if any(getattr(parameter, "_forward_counter", 0) for parameter in model.parameters()):
+                raise OsoError(OPEN)
+            self.was_called, self.empty = True, self.stands_in
+            self.example_count = 0 if self.empty else _size((args, kwargs), dim)
+        return _stand_in((args, kwargs), dim) if self.stands_in else None
+
+    def after_forward(self, model: nn.Module, args: Any, outputs: Any) -> Any:
+        """Of a stand-in nothing is left but the shapes."""
+        if not self.stands_in:
+            return None
+        dim = 0 if self.batch_first else 1
+        return tree_map(lambda v: v.narrow(dim, 0, 0) if torch.is_tensor(v) else v, outputs)
 
     def check_count(self, size: int) -> None:
         """OsoError unless so many per-example gradients are those of the last call's examples."""
@@ -132,35 +149,7 @@ class PerExampleHooks:
         _close(module)
 
 
-class WrappedForward(PerExampleHooks):
-    """A wrapped model, which layers cannot stop that fail on a batch of no examples."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        model = self._module
-        dim = 0 if self.batch_first else 1
-        self.empty = False
-        try:
-            return model(*args, **kwargs)
-        except RuntimeError:
-            if not _is_empty((args, kwargs), dim):
-                raise
-        forget(model)
-        self.empty = True
-
-        def stand_in(value: Any) -> Any:
-            if not torch.is_tensor(value) or value.dim() <= dim or value.shape[dim] > 0:
-                return value
-            shape = list(value.shape)
-            shape[dim] = 1
-            return value.new_zeros(shape)
-
-        args, kwargs = tree_map(stand_in, (args, kwargs))
-        outputs = model(*args, **kwargs)
-        self.example_count = 0
-        return tree_map(lambda v: v.narrow(dim, 0, 0) if torch.is_tensor(v) else v, outputs)
-
-
-class SanitizingModule(WrappedForward, GradSampleModule):
+class SanitizingModule(PerExampleHooks, GradSampleModule):
     """A model whose parameters get `grad_sample`."""
 
 
@@ -168,7 +157,7 @@ class SanitizingHooks(PerExampleHooks, GradSampleHooks):
     """The same, beside a model that is not wrapped."""
 
 
-class GhostModule(WrappedForward, GradSampleModuleFastGradientClipping):
+class GhostModule(PerExampleHooks, GradSampleModuleFastGradientClipping):
     """A model whose parameters get `held`, or `grad_sample` where no factors are known."""
 
 
@@ -244,6 +233,30 @@ OPEN = (
 def _is_empty(arguments: Any, dim: int) -> bool:
     tensors = [value for value in tree_leaves(arguments) if torch.is_tensor(value)]
     return any(value.dim() > dim and value.shape[dim] == 0 for value in tensors)
+
+
+def _takes(model: nn.Module, args: Any, kwargs: Any) -> bool:
+    """Whether the model runs on a batch of no examples; some of Opacus's layers do not."""
+    inner: Any = model.module if isinstance(model, WRAPPERS) else model  # workers must not wait
+    try:
+        with torch.no_grad():
+            inner.forward(*args, **kwargs)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _stand_in(arguments: Any, dim: int) -> Any:
+    """One example of zeros in the place of none."""
+
+    def of(value: Any) -> Any:
+        if not torch.is_tensor(value) or value.dim() <= dim or value.shape[dim] > 0:
+            return value
+        shape = list(value.shape)
+        shape[dim] = 1
+        return value.new_zeros(shape)
+
+    return tree_map(of, arguments)
 
 
 def _size(arguments: Any, dim: int) -> int | None:

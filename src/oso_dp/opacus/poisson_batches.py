@@ -1,9 +1,10 @@
-"""Opacus's Poisson batches, with five things mended.
+"""Opacus's Poisson batches, with six things mended.
 
 Whoever leaves a loop over them early leaves half a batch behind: each new loop says that it begins.
 A worker's empty batch is a batch, where Opacus leaves it out, and the workers would wait for ever.
-The draws come from a generator of their own, which a seed in the training loop does not reset, and
-each worker from another one: with equal draws, two examples would always be in the same batches.
+The draws come from a generator of their own, which no seed of the script's sets, and each worker's
+from another one: with equal draws, two examples would always be in the same batches.
+The largest batch is known, so that a step of more rows than examples stands out.
 And the uniform numbers are float64: there are 2^24 float32 ones, of which a small rate takes more
 than its share.
 """
@@ -25,10 +26,15 @@ from oso_dp.opacus.sanitize import seeded_generator
 
 
 class Announced:
-    """`begin` is called before the first batch of each loop; `begun`: whether there was a loop."""
+    """`begin` is called before the first batch of each loop; `begun`: whether there was a loop.
+
+    `most`: examples of the largest batch drawn so far, those that workers fetch ahead among them.
+    Of all loops, since a loop may begin while batches of another one wait to be taken.
+    """
 
     begin: Callable[[], None] | None = None
     begun = False
+    most = 0
     generator: torch.Generator | None
     sample_rate: float
 
@@ -42,6 +48,11 @@ class Announced:
         if self.begin is not None:
             self.begin()
 
+    def noted(self, batch: list[int]) -> list[int]:
+        """The same batch, after `most` has heard of it."""
+        self.most = max(self.most, len(batch))
+        return batch
+
     def drawn(self, count: int) -> Tensor:
         """Which of so many examples are in a batch, bool."""
         uniform = torch.rand(count, generator=self.generator, dtype=torch.float64)
@@ -54,7 +65,7 @@ class PoissonBatches(Announced, UniformWithReplacementSampler):
     def __iter__(self) -> Iterator[list[int]]:
         self.announce()
         for _ in range(self.steps):
-            yield self.drawn(self.num_samples).nonzero().flatten().tolist()
+            yield self.noted(self.drawn(self.num_samples).nonzero().flatten().tolist())
 
 
 class SharedPoissonBatches(Announced, DistributedUniformWithReplacementSampler):
@@ -68,7 +79,7 @@ class SharedPoissonBatches(Announced, DistributedUniformWithReplacementSampler):
             places = torch.randperm(self.total_size, generator=shared)
         own = places[self.rank :: self.num_replicas]
         for _ in range(self.num_batches):
-            yield own[self.drawn(len(own))].tolist()
+            yield self.noted(own[self.drawn(len(own))].tolist())
 
 
 def announce_batches(

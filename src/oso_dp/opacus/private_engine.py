@@ -25,6 +25,7 @@ from oso_dp.opacus.poisson_batches import announce_batches
 from oso_dp.opacus.refusals import (
     check_criterion,
     check_engine,
+    check_examples,
     check_loader,
     check_modes,
     check_module,
@@ -92,6 +93,7 @@ class SanitizingEngine(PrivacyEngine):
         check_module(module, mode)
         check_optimizer(optimizer, module)
         check_loader(data_loader)
+        check_examples(data_loader.dataset)
         check_criterion(criterion, mode, reduction)
         method, quantile = self._method(own, optimizer)
         # OsoError where the second sum alone would cost more than a step may.
@@ -180,6 +182,31 @@ class SanitizingEngine(PrivacyEngine):
             )
         epsilon: float = super().get_epsilon(delta)
         return epsilon
+
+    def load_checkpoint(
+        self,
+        *,
+        path: Any,
+        module: nn.Module,
+        optimizer: Any = None,
+        torch_load_kwargs: dict[str, Any] | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Opacus's; a state that the optimizer may not go on from changes nothing, either."""
+        if isinstance(optimizer, SanitizingOptimizer):
+            start = path.tell() if hasattr(path, "tell") else None
+            kept = torch.load(path, **(torch_load_kwargs or {}), weights_only=False)
+            if start is not None:
+                path.seek(start)
+            if state := kept.get("optimizer_state_dict"):
+                optimizer.ledger_of(state)
+        return super().load_checkpoint(
+            path=path,
+            module=module,
+            optimizer=optimizer,
+            torch_load_kwargs=torch_load_kwargs,
+            **arguments,
+        )
 
     def _method(
         self, own: dict[str, Any], optimizer: torch.optim.Optimizer

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import torch
 from opacus.grad_sample import AbstractGradSampleModule, GradSampleHooks
 from opacus.optimizers import DPOptimizer
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from opacus.validators.module_validator import ModuleValidator
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import (
@@ -28,6 +29,8 @@ from oso_dp.methods.given import check_number
 from oso_dp.opacus.model_hooks import FUNCTORCH, GHOST, MODES
 
 ACCOUNTANTS = ("prv", "rdp")
+LOOKED_AT = 3  # examples
+Array = Tensor | np.ndarray
 
 
 def check_engine(accountant: Any, secure_mode: bool) -> None:
@@ -144,6 +147,65 @@ def check_loader(loader: Any) -> None:
             f"data_loader: {type(sampler).__name__} would be replaced by Poisson sampling, which "
             "draws every example with the same probability"
         )
+
+
+def check_examples(data: Any) -> None:
+    """OsoError if fetching an example writes over those that were fetched before it.
+
+    Each row of a batch would then be the last one's, and a sum would move by as many C as it has
+    rows. Whether an example changed after it was fetched is all that is looked at.
+    """
+    with torch.random.fork_rng(devices=[]):
+        try:
+            overwritten = _overwritten(data)
+        except Exception:  # of whatever kind a data set's own are: the loader will meet it, too
+            return
+    if overwritten:
+        raise OsoError(
+            "data_loader: its data set fills one tensor or array with every example, so that all "
+            "rows of a batch would be the last one's; return a copy of it (clone)"
+        )
+
+
+def _overwritten(data: Any) -> bool:
+    """Whether one of the first examples changes, or is written again, as others are fetched."""
+    kept: list[list[tuple[Array, bytes, int]]] = []
+    for place in range(min(LOOKED_AT, len(data))):
+        arrays = _arrays(data[place])
+        for past in kept:
+            for array, (before, _, writes) in zip(arrays, past, strict=False):
+                if _address(array) == _address(before) and _writes(array) > writes:
+                    return True  # also with what stood there before
+        kept.append([(array, _bytes(array), _writes(array)) for array in arrays])
+    return any(_bytes(array) != value for past in kept for array, value, _ in past)
+
+
+def _arrays(example: Any) -> list[Array]:
+    """An example's tensors and numpy arrays, not copies of them."""
+    if torch.is_tensor(example):
+        return [example.detach()] if example.numel() else []
+    if isinstance(example, np.ndarray):
+        return [] if example.dtype.hasobject else [example]
+    if isinstance(example, Mapping):
+        example = list(example.values())
+    if not isinstance(example, list | tuple):
+        return []
+    return [array for part in example for array in _arrays(part)]
+
+
+def _address(array: Array) -> int:
+    return array.data_ptr() if torch.is_tensor(array) else array.ctypes.data
+
+
+def _writes(array: Array) -> int:
+    """How often torch wrote to its memory; numpy does not count."""
+    return 0 if not torch.is_tensor(array) or array.is_inference() else array._version
+
+
+def _bytes(array: Array) -> bytes:
+    if torch.is_tensor(array):
+        array = array.cpu().contiguous().flatten().view(torch.uint8).numpy()
+    return array.tobytes()
 
 
 def check_criterion(criterion: Any, mode: str, loss_reduction: str) -> None:

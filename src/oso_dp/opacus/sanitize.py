@@ -1,12 +1,13 @@
 """From exact sums of one logical batch to answers: ledger, noise, division by the expected size.
 
 The counterpart of `oso_dp.privacy.mechanism` for batches that Opacus's loader drew. Noise comes
-from the generator that the user gave, from one that the global generator seeds once, or, under
-secure_mode, from the system.
+from the generator that the user gave, from one that the system seeds, or, under secure_mode, from
+the system.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -47,9 +48,9 @@ class Noise:
 
 
 def seeded_generator(device: torch.device) -> torch.Generator:
-    """One of its own: whoever sets torch's global seed again later repeats nothing of it."""
-    seed = int(torch.randint(0, 2**63 - 1, ()))
-    return torch.Generator(device).manual_seed(seed)
+    """With a seed of the system's: runs under one global seed of torch's would share their noise,
+    and the difference of what two of them release would have none."""
+    return torch.Generator(device).manual_seed(secrets.randbits(63))
 
 
 def sanitize(

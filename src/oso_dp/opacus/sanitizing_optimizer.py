@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,7 @@ class SanitizingOptimizer(DPOptimizer):
         self.batches: Announced | None = None
         self.account: Callable[[DPOptimizer], None] | None = None
         self._totals: list[Tensor] | None = None
+        self._rows = 0  # of the logical batch, so far
         self._answers: Answers = {}
         self.driver = MethodDriver(
             method,
@@ -111,7 +112,7 @@ class SanitizingOptimizer(DPOptimizer):
 
     def start_over(self) -> None:
         """Drop what was left of a logical batch: with the next one, examples could count twice."""
-        self._totals = None
+        self._totals, self._rows = None, 0
         self._step_skip_queue.clear()
         self._is_last_step_skipped = False
         if self.hooks is not None:
@@ -176,11 +177,14 @@ class SanitizingOptimizer(DPOptimizer):
             gradients = HeldGradients(held, self.sizes, self.dtype, self.device)
             if self.hooks is not None:
                 self.hooks.check_count(gradients.size)
+            rows = self._rows + gradients.size
+            self._check_rows(rows)
             queries = self.driver.queries(self.noise_multiplier)
             present = torch.ones(1, gradients.size, dtype=torch.bool, device=self.device)
             sums = exact_sums(queries, ONE_RUN, gradients, present)
         past = self._totals
         self._totals = sums if past is None else [a + b for a, b in zip(past, sums, strict=True)]
+        self._rows = rows
         if self.hooks is not None:
             self.hooks.forget_batch()
 
@@ -190,7 +194,7 @@ class SanitizingOptimizer(DPOptimizer):
         self._is_last_step_skipped = self._check_skip_next_step()
         if self._is_last_step_skipped:
             return False
-        totals, self._totals = self._totals, None
+        totals, self._totals, self._rows = self._totals, None, 0
         assert totals is not None
         queries = self.driver.queries(self.noise_multiplier)
         with torch.no_grad():
@@ -241,17 +245,29 @@ class SanitizingOptimizer(DPOptimizer):
         content = {**self.driver.content(), "ledger": self.ledger.to_json()}
         return {**self.original_optimizer.state_dict(), KEY: content}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a `state_dict`, with fresh noise; OsoError if it is of something else."""
+    def ledger_of(self, state_dict: Mapping[str, Any]) -> Ledger:
+        """A state's ledger; OsoError if this optimizer may not go on from it."""
         if KEY not in state_dict:
             raise OsoError(f"state_dict: has no key {KEY!r}; it is of another optimizer")
-        content = state_dict[KEY]
-        ledger = Ledger.from_json(str(content.get("ledger")))
+        ledger = Ledger.from_json(str(state_dict[KEY].get("ledger")))
         if ledger.sampling != self.ledger.sampling:
             raise OsoError(
                 f"state_dict: was trained at sampling rate {ledger.sampling.rate:g}, not "
                 f"{self.ledger.sampling.rate:g}"
             )
+        if self.ledger.step_count > ledger.step_count:
+            raise OsoError(
+                f"state_dict: this optimizer has released {self.ledger.step_count} steps, the "
+                f"state has {ledger.step_count}; what was released counts: load it into a new "
+                "engine, and add both epsilons"
+            )
+        return ledger
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a `state_dict`, with fresh noise; OsoError if it is of something else, or of
+        fewer steps than were released since this optimizer was made."""
+        ledger = self.ledger_of(state_dict)
+        content = state_dict[KEY]
         rest = {name: value for name, value in state_dict.items() if name != KEY}
         before = copy.deepcopy(self.original_optimizer.state_dict())
         try:
@@ -265,9 +281,19 @@ class SanitizingOptimizer(DPOptimizer):
             raise
         self.ledger = ledger
         self._totals = None
+        self._rows = 0
         self.noise.renew(self.device)
         if self.batches is not None and not self.secure_mode:
             self.batches.renew()
+
+    def _check_rows(self, rows: int) -> None:
+        """OsoError if the step has more rows than any batch of the loader has had examples."""
+        if self.batches is not None and self.batches.begun and rows > self.batches.most:
+            raise OsoError(
+                f"optimizer.step: a step has {rows} rows; its largest batch drawn had "
+                f"{self.batches.most} examples: one example may have one row, and a step one "
+                "batch"
+            )
 
     def _record(self) -> None:
         if self.account is not None:

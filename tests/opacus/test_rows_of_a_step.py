@@ -1,0 +1,136 @@
+"""One example has one row of a step: with two, it would move a sum by twice the sensitivity."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from tests.opacus.made import MODES, QUIET, Made, examples, loader_of, make
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+from oso_dp.errors import OsoError
+
+NOT_TRIED = "ignore:module. nobody could try"
+pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
+Batch = tuple[Tensor, Tensor]
+ROWS = r"optimizer.step: a step has \d+ rows; its largest batch drawn had \d+ examples: one example"
+
+
+def twice(inputs: Tensor, targets: Tensor) -> Batch:
+    """Two views of each example."""
+    return torch.cat([inputs, -inputs]), torch.cat([targets, targets])
+
+
+def two_views(rows: list[Batch]) -> Batch:
+    return twice(*default_collate(rows))
+
+
+def as_they_are(inputs: Tensor, targets: Tensor) -> Batch:
+    return inputs, targets
+
+
+def train(made: Made, loader: DataLoader, view: Callable[[Tensor, Tensor], Batch]) -> None:
+    for inputs, targets in loader:
+        made.step(*view(inputs, targets))
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+@pytest.mark.parametrize("by", ["collate", "script"])
+@pytest.mark.parametrize("mode", MODES)
+def test_two_rows_of_one_example_are_refused(mode: str, by: str, pieces: bool) -> None:
+    collate = two_views if by == "collate" else None
+    data = TensorDataset(*examples())
+    made = make(mode=mode, loader=DataLoader(data, batch_size=40, collate_fn=collate))
+    view = twice if by == "script" else as_they_are
+
+    def run() -> None:
+        if not pieces:
+            train(made, made.loader, view)
+            return
+        with BatchMemoryManager(
+            data_loader=made.loader, max_physical_batch_size=7, optimizer=made.optimizer
+        ) as loader:
+            train(made, loader, view)
+
+    with pytest.raises(OsoError, match=ROWS) as raised:
+        run()
+    assert "\n" not in str(raised.value)
+    assert made.optimizer.ledger.step_count == 0
+    assert made.engine.accountant.history == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_over_two_batches_of_the_loader_is_refused(mode: str) -> None:
+    """An example that is in both would count twice."""
+    made = make(mode=mode, loader=loader_of(*examples(), batch_size=40))
+
+    def in_pairs() -> None:
+        for place, batch in enumerate(made.loader):
+            made.optimizer.signal_skip_step(place % 2 == 0)
+            made.step(*batch)
+
+    with pytest.raises(OsoError, match=ROWS):
+        in_pairs()
+    assert made.optimizer.ledger.step_count == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("most", [None, 3])
+def test_whoever_takes_the_batches_as_they_come_is_never_refused(workers: int, most) -> None:
+    """Also from workers who fetch ahead, in pieces, in loops that are left or begin in between."""
+    data = TensorDataset(*examples(count=400))
+    made = make(loader=DataLoader(data, batch_size=4, num_workers=workers))
+
+    def loop() -> None:
+        if most is None:
+            train(made, made.loader, as_they_are)
+            return
+        with BatchMemoryManager(
+            data_loader=made.loader, max_physical_batch_size=most, optimizer=made.optimizer
+        ) as loader:
+            train(made, loader, as_they_are)
+
+    loop()
+    next(iter(made.loader))
+    loop()
+    assert made.optimizer.ledger.step_count == 200
+
+
+def test_a_loop_may_begin_while_another_ones_batches_wait() -> None:
+    made = make(loader=loader_of(*examples()))
+    waiting = list(made.loader)
+    made.loader.batch_sampler.sample_rate = 0.0
+    assert all(len(inputs) == 0 for inputs, _ in made.loader)
+    for batch in waiting:
+        made.step(*batch)
+    assert made.optimizer.ledger.step_count == 10
+
+
+def test_rows_of_a_batch_that_was_left_do_not_count() -> None:
+    """Nor those from before a state was loaded."""
+    made = make(loader=loader_of(*examples(count=12), batch_size=12))  # all are in each batch
+    ((inputs, targets),) = made.loader
+    for leave in (
+        lambda: next(iter(made.loader)),
+        lambda: made.optimizer.load_state_dict(made.optimizer.state_dict()),
+    ):
+        made.optimizer.signal_skip_step(True)
+        made.step(inputs[:5], targets[:5])
+        leave()
+        made.step(inputs, targets)
+    assert made.optimizer.ledger.step_count == 2
+
+
+def test_of_a_worker_its_own_batches_are_counted(monkeypatch) -> None:
+    from opacus.data_loader import DPDataLoader
+
+    from oso_dp.opacus.poisson_batches import announce_batches
+
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 1)
+    plain = loader_of(torch.zeros(200, 1), batch_size=50)
+    batches = announce_batches(DPDataLoader.from_data_loader(plain, distributed=True), 4)
+    assert batches.most == 0
+    sizes = [len(batch) for _ in range(2) for batch in batches]
+    assert batches.most == max(sizes) > 0
