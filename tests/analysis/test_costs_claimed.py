@@ -66,6 +66,9 @@ def test_time_is_judged_from_paired_measurements_only(make_store, study):
     assert found(times(1.2, 1.1, 1.3)).verdict == UNDECIDED
     assert found(times(1.1, 1.0, 1.2), times(1.5, 1.4, 1.6, device="a gpu")).verdict == FAILS
     assert found(times(1.1, 1.0, 1.2, dataset="ag_news")).verdict == NOT_RUN
+    slow = times(2.0, 1.9, 2.1, method="adam_wosm")
+    assert found(times(1.1, 1.05, 1.15), slow).verdict == HOLDS
+    assert found(slow).verdict == NOT_RUN
     assert found().verdict == NOT_RUN
     store = make_store()  # wall times say nothing, whatever they are
     for method, seconds in (("online", 900.0), ("fixed_threshold", 100.0)):
@@ -136,6 +139,9 @@ def diverging(lost=45, sizes=(49, 81, 25), points=(49, 81, 25)) -> Evidence:
 def test_that_a_method_diverges_needs_every_grid_whole(part) -> None:
     judge = diverges("fixed_quantile", 1.0)
     assert judge(diverging(), "fashion_mnist").verdict == HOLDS
+    elsewhere = diverging().runs.assign(dataset="mnist", status="finished")
+    runs = pd.concat([diverging().runs, elsewhere])
+    assert judge(Evidence(diverging().cells, runs), "fashion_mnist").verdict == HOLDS
     assert judge(diverging(44), "fashion_mnist").verdict == FAILS
     points = [49, 81, 25]
     points[part] -= 1

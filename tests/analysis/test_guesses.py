@@ -267,3 +267,11 @@ def test_the_best_guess_is_seen_however_far_behind_the_search_it_is(store, study
     for axes in plan.draw().axes:
         low, high = axes.get_ylim()
         assert low <= 40.5 <= high
+
+
+@pytest.mark.parametrize("momentum", [0.5, 0.99])
+def test_guesses_of_another_momentum_are_no_further_guesses(momentum, store, study):
+    fill(store, CLEAR, SEARCH)
+    fill(store, CLEAR, [], momentum=momentum)
+    (row,) = ranges(study(store)).to_dict("records")
+    assert (row["guesses"], row["own_learning_rate_decades_beat"]) == (4, pytest.approx(2))

@@ -9,7 +9,8 @@ from tests.analysis.test_guesses import SEARCH, fill
 
 from oso_dp.analysis.claims import CLAIMS
 from oso_dp.analysis.evidence import FAILS, HOLDS, UNDECIDED, Evidence
-from oso_dp.analysis.guesses import laid_over, ranges, wide_guesses
+from oso_dp.analysis.guesses import ranges, wide_guesses
+from oso_dp.analysis.laid_over import laid_over
 from oso_dp.reporting.tables.no_search import no_search_table
 
 
@@ -101,7 +102,9 @@ def test_beside_a_part_of_a_search_no_width_is_wide_enough(points: int) -> None:
         assert ("searched points only" in finding.text) == (not searched)
 
 
-@pytest.mark.parametrize("other", [{"precision": "bfloat16"}, {"epochs": 20, "steps": 20}])
+@pytest.mark.parametrize(
+    "other", [{"precision": "bfloat16"}, {"epochs": 20, "steps": 20}, {"delta": 1e-6}]
+)
 @pytest.mark.parametrize("of_the_search", [True, False])
 def test_a_search_of_other_runs_stands_beside_no_guess(other, of_the_search, store, study) -> None:
     """Whichever of the two is longer, or has coarser products."""

@@ -37,6 +37,9 @@ def test_runs_of_two_questions_share_no_mean(column: str, store) -> None:
         known = {"batch_size": 512, "noise_multiplier": 50.0, "query_noise_multiplier": 400.0}
         store.add(seed=seed, values=(0.5 + 0.4 * seed,), **known | {column: value})
     assert means(store) == [0.5, 0.9]
+    points = grid_points(run_values(*store.frames()))
+    assert points["variant"].nunique() == 2
+    assert len(main_variants(points)) == 1  # one cell shows one of them
 
 
 def test_every_column_of_a_question_is_tried() -> None:

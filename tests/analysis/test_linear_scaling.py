@@ -277,3 +277,14 @@ def test_of_the_final_runs_the_least_noise_is_said(store, study, least):
         fill(store, [0.1, 0.1], seed=seed, noise=noise)
     (row,) = outcomes(study(store)).to_dict("records")
     assert (row["finals"], row["noise_multiplier"]) == (2, 25.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"precision": "bfloat16"}, {"epochs": 3}, {"delta": 1e-6}, {"batch_size": 30_000}],
+    ids=lambda other: next(iter(other)),
+)
+def test_a_final_run_of_another_kind_is_not_the_one_of_these_trials(other, store, study):
+    fill(store, [0.1, 0.1], leave_out=["final"])
+    fill(store, [0.1, 0.1], leave_out=["trial 1", "trial 2"], **other)
+    assert searches(study(store))["lacks"].tolist() == ["final"]

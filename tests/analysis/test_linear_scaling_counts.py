@@ -48,7 +48,16 @@ def test_it_stands_beside_values_with_their_own_deviations_and_seeds(seeds, stor
     assert math.isnan(row["std"])  # one search
 
 
-@pytest.mark.parametrize("other", [{"precision": "bfloat16"}, {"epochs": 3}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"precision": "bfloat16"},
+        {"epochs": 3},
+        {"delta": 1e-6},
+        {"settings": '{"schedule": "linear"}'},
+    ],
+    ids=lambda other: next(iter(other)),
+)
 @pytest.mark.parametrize("side", ["own", "guess"])
 def test_it_stands_beside_no_runs_of_another_precision_or_length(other, side, store, study) -> None:
     """The other side, whose runs are alike, stays."""

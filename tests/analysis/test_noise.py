@@ -116,3 +116,12 @@ def test_beside_public_data_a_protected_budget_is_not_everybodys(kept, shared, s
     there = {run["run_id"] for run in store.runs}
     store.evaluations[:] = [row for row in store.evaluations if row["run_id"] in there]
     assert study(store).only_shared == shared
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 5])
+def test_a_grid_of_unknown_size_has_as_many_points_as_were_run(seeds: int, store, study) -> None:
+    """Seeds repeat a grid."""
+    for rate in (0.1, 1.0):
+        for seed in range(seeds):
+            store.add(method="magic", dataset="glyphs", learning_rate=rate, seed=seed)
+    assert noise_multipliers(study(store))["grid_size"].tolist() == [2]

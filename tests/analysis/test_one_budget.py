@@ -6,11 +6,14 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from tests.analysis.claimed import papers_point
 from tests.analysis.test_linear_scaling import fill as scaled
 from tests.analysis.test_random_stopping import three_searches, whole_grid
 
+from oso_dp.accounting.search import Search
 from oso_dp.analysis.one_budget import ways
 from oso_dp.paper.best_points import all_points
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.figures import every_plan, one_budget
 from oso_dp.reporting.tables.one_budget import one_budget_table
 from oso_dp.study.defaults import DEFAULTS
@@ -300,6 +303,8 @@ def test_of_parts_the_one_with_the_papers_own_point_stands_there(turned, store, 
 
     for add in [lacking, having][:: -1 if turned else 1]:
         add()
+    # Another method's part of the same k = 5 has that method's own point.
+    store.add(**papers_point("adam_wosm", 5, 9.0), values=(0.5,))
     default(store, [0.90] * 3, epsilon=9.0)
     made = study(store)
     row = of(ways(made), "composition", "online")
@@ -354,3 +359,66 @@ def test_markers_and_bars_are_of_the_test_set_and_of_the_other_half(store, study
     }
     dashed = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == "--"]
     assert dashed == [pytest.approx(of(rows, "composition", "online")["mean"])]
+
+
+FALLING_IN = "rate falling"  # words
+
+
+def test_a_scaled_search_under_a_schedule_is_a_way_of_its_own(store, study):
+    searched(store, SEARCH)
+    default(store, [0.90, 0.91, 0.92])
+    scaled(store, [0.1, 0.1])
+    scaled(store, [1.0, 1.0], laid={"schedule": "linear"})
+    rows = ways(study(store))
+    means = {laid: of(rows, "linear_scaling", "online", laid)["mean"] for laid in ("", FALLING_IN)}
+    assert means == {"": pytest.approx(20), FALLING_IN: pytest.approx(30)}
+
+
+OTHER_RUNS = [{"precision": "bfloat16"}, {"epochs": 20}, {"delta": 1e-6}]
+
+
+@pytest.mark.parametrize("other", OTHER_RUNS, ids=lambda other: next(iter(other)))
+@pytest.mark.parametrize("of_the_search", [True, False])
+def test_nothing_is_gained_over_a_search_of_other_runs(of_the_search, other, store, study):
+    """Of another precision, length or delta; whichever of the two sides it is."""
+    one, rest = (other, {}) if of_the_search else ({}, other)
+    searched(store, SEARCH, **one)
+    default(store, [0.90] * 3, **rest)
+    stops = Search(PoissonSampling(1.0), rest.get("epochs", 600), 3, "random_stopping", 1.0)
+    noise = 1.00001 * stops.noise_multiplier(9.0, rest.get("delta", 1e-5))
+    grid = [[0.5, 0.52], [0.9, 0.9], [0.7, 0.7]]
+    whole_grid(store, grid, noise_multiplier=noise, **rest)
+    for seed in range(2):
+        scaled(store, [0.1, 0.1], seed=seed, **rest)
+    rows = ways(study(store))
+    assert set(rows["way"]) == {"composition", "default", "random_stopping", "linear_scaling"}
+    assert rows["gain"].isna().all()
+
+
+def test_a_search_under_a_schedule_is_named_and_is_not_the_reference(store, study):
+    """Alone it is held against nothing; beside the plain one it is one of the ways."""
+    searched(store, [[0.99] * 3] * 4, settings=FALLING)
+    default(store, [0.90, 0.91, 0.92])
+    rows = ways(study(store))
+    assert of(rows, "composition", "online", FALLING_IN)["mean"] == pytest.approx(99)
+    assert rows["gain"].isna().all()
+    printed = one_budget_table(study(store)).printed
+    assert "Online, rate falling" in printed["method"].tolist()
+    assert "itself" not in printed["above Online's search"].tolist()
+    searched(store, SEARCH[:3], k=3, noise_multiplier=950.0)
+    one = study(store)
+    assert of(ways(one), "composition", "online", FALLING_IN)["gain"] == pytest.approx(14)
+    assert of(ways(one), "composition", "online")["mean"] == pytest.approx(85)
+    (plan,) = one_budget.plans(one)
+    dashed = [line for line in plan.draw().axes[0].lines if line.get_linestyle() == "--"]
+    assert [line.get_xdata()[0] for line in dashed] == [pytest.approx(85)]
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_gain_of_one_seed_each_has_no_interval(seeds, store, study):
+    searched(store, [values[:seeds] for values in SEARCH])
+    default(store, [0.90, 0.91, 0.92][:seeds])
+    (said,) = one_budget_table(study(store)).printed["above Online's search"].iloc[1:]
+    assert "nan" not in said
+    assert ("[" in said) == (seeds > 1)
+    assert said.startswith("+6.00 [" if seeds > 1 else "+6.00")

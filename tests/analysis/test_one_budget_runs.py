@@ -27,3 +27,13 @@ def test_a_deviation_is_over_one_less_than_the_seeds(halves, store, study) -> No
     row = of(ways(study(store)), "default")
     deviation = 4.0 if len(halves) == 3 else 4.0 / 2**0.5
     assert (row["std"], row["cross_std"]) == (pytest.approx(deviation), pytest.approx(deviation))
+
+
+@pytest.mark.parametrize("k", [4, 9])
+def test_a_trials_grid_has_as_many_runs_as_its_rows_say(k, store, study) -> None:
+    """Of eight points here, whatever the paper's grid of this k has."""
+    default(store, [0.90, 0.91, 0.92])
+    more = {"axis": [0.3, 3.0], "method": "fixed_threshold", "k": k}
+    scaled(store, [(0.1, 0.3), (0.1, 3.0)], **more)
+    row = of(ways(study(store)), "linear_scaling", "fixed_threshold")
+    assert row["runs"] == 2 * 8 + 1

@@ -13,7 +13,7 @@ from tests.analysis.values import run_values
 
 from oso_dp.analysis.checkpoint_rules import RULES, checkpoints, choose
 from oso_dp.analysis.coverage import variants
-from oso_dp.analysis.keys import add_keys
+from oso_dp.analysis.keys import POINT, add_keys
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points
 from oso_dp.analysis.trajectories import over_seeds, trajectories
 from oso_dp.errors import OsoError
@@ -318,3 +318,12 @@ def test_a_curve_is_the_mean_over_all_seeds_whatever_became_of_them(store):
     first = drawn[drawn["step"] == drawn["step"].min()]
     assert len(first) == 1
     assert first[["mean", "min", "max"]].iloc[0].tolist() == pytest.approx([0.3, 0.2, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("method", "axis"), [("fixed_threshold", "threshold"), ("fixed_quantile", "quantile")]
+)
+def test_where_no_run_has_a_value_no_point_is_best(method, axis, store) -> None:
+    store.add(method=method, values=(), diverged_at=3, **{axis: 0.5})
+    best = best_of_grid(grid_points(run_values(*store.frames())))
+    assert best[POINT].isna().to_numpy().tolist() == [[True] * len(POINT)]

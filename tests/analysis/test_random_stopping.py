@@ -290,3 +290,61 @@ def test_more_points_than_the_grid_has_are_another_grid(store, study):
     assert rows["points"].tolist() == [4, 4]
     assert rows["grid_size"].tolist() == [3, 3]
     assert rows["value"].isna().all()
+
+
+@pytest.mark.parametrize("momentum", [0.5, 0.99])
+def test_runs_of_another_momentum_are_drawn_in_no_search(momentum, store, study):
+    whole_grid(store, [[0.5], [0.9], [0.7]])
+    (alone,) = outcomes(study(store)).to_dict("records")
+    whole_grid(store, [[0.95], [0.96], [0.97]], momentum=momentum)
+    (row,) = outcomes(study(store)).to_dict("records")
+    assert (row["points"], row["value"]) == (3, pytest.approx(alone["value"]))
+
+
+def test_methods_are_compared_under_the_distribution_of_their_own_budget(store, study) -> None:
+    """At another budget most of them have another one."""
+    ran = {
+        3.0: {"online": ("logarithmic", "geometric"), "auto_s": ("geometric",)},
+        9.0: {name: ("logarithmic",) for name in ("online", "auto_s", "adam_wosm")},
+    }
+    for epsilon, methods in ran.items():
+        for method, shapes in methods.items():
+            for shape in shapes:
+                more = {"shape": shape, "settings": json.dumps({"stopping_shape": shape})}
+                grid = [[0.5], [0.6], [0.7]]
+                whole_grid(store, grid, method=method, epsilon=epsilon, **more)
+    rows = usual(outcomes(study(store))).set_index(["epsilon", "method"])["distribution"]
+    assert set(rows[3.0]) == {"geometric"}
+    assert set(rows[9.0]) == {"logarithmic"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"precision": "bfloat16"},
+        {"epochs": 20},
+        {"delta": 1e-6},
+        {"settings": json.dumps({"schedule": "linear"})},
+    ],
+)
+def test_a_search_of_other_runs_stands_beside_no_random_stopping(other, store, study) -> None:
+    """Neither would it do so alone."""
+    grid = [[0.5], [0.9], [0.7]]
+    for more in ({}, other):
+        store = type(store)()
+        whole_grid(store, grid)
+        whole_grid(store, grid, selection="composition", noise_multiplier=300.0, **more)
+        rows = outcomes(study(store))
+        assert (rows["selection"] == "composition").sum() == (not more)
+        shown = outcome_table(study(store)).printed["all N"].tolist()
+        assert shown == (["–"] if more else ["90.00"])
+
+
+def test_of_two_searches_that_stop_the_other_one_alike_has_one_beside_it(store, study) -> None:
+    grid = [[0.5], [0.9], [0.7]]
+    whole_grid(store, grid, selection="composition", noise_multiplier=300.0)
+    for shape, precision in (("geometric", "bfloat16"), ("poisson", "float32")):
+        more = {"shape": shape, "settings": json.dumps({"stopping_shape": shape})}
+        whole_grid(store, grid, precision=precision, **more)
+    table = outcome_table(study(store)).printed.set_index("K")["all N"]
+    assert table.to_dict() == {"geometric": "–", "poisson": "90.00"}

@@ -244,10 +244,17 @@ def test_each_claim_is_about_the_grids_that_it_names(claim, dataset: str) -> Non
     assert counts == [(grids, grids) for grids in expected]
 
 
+ALIKE_ALL = {"precision": "float32", "epochs": 10, "distribution": "geometric"}
+ALIKE_ALL |= {"delta": 1e-5, "laid": ""}
+
+
 @pytest.mark.parametrize(
     ("kind", "other"),
     [
         ({"precision": "tf32"}, {"precision": "float32"}),
+        ({"delta": 1e-5}, {"delta": 1e-6}),
+        ({"laid": ""}, {"laid": "rate falling"}),
+        ({"laid": "rate falling"}, {"laid": "rate falling"}),
         ({"epochs": 10}, {"epochs": 20}),
         ({"epochs": 2}, {"epochs": 2}),
         ({"distribution": "geometric"}, {"distribution": "poisson"}),
@@ -258,13 +265,28 @@ def test_runs_of_two_kinds_are_evidence_for_no_claim(kind: dict, other: dict) ->
     evidence = both(95.0, 90.0).cells
     online = evidence["method"] == "online"
     for spoilt in (0, 4, 12):  # of twelve grids
-        unlike = evidence.assign(precision="float32", epochs=10, distribution="geometric")
+        unlike = evidence.assign(**ALIKE_ALL)
         for method, kinds in ((online, kind), (~online, other)):
             chosen = np.flatnonzero(method.to_numpy())[:spoilt]
             for name, value in kinds.items():
                 unlike.iloc[chosen, unlike.columns.get_loc(name)] = value
         found = relation("online", "better than", "fixed_threshold")(Evidence(unlike), "mnist")
         assert found.verdict == (UNDECIDED if spoilt == 12 else HOLDS)
-        said = f"{spoilt} whose runs are not alike in precision and length, or too short"
+        said = f"{spoilt} whose runs differ in precision, length or delta, or are too short"
         assert (said in found.text) == (spoilt > 0)
         assert found.numbers.get("grids", 0) == 12 - spoilt
+
+
+@pytest.mark.parametrize("single", ["online", "fixed_threshold"])
+def test_one_seed_on_either_side_decides_nothing(single: str) -> None:
+    """In all twelve grids; the other side has five."""
+    seeds = {"online": 5, "fixed_threshold": 5} | {single: 1}
+    rows = [
+        (method, epsilon, mean, math.nan if method == single else 0.3, seeds[method])
+        for epsilon in (3, 5, 7, 9)
+        for method, mean in (("online", 95.0), ("fixed_threshold", 90.0))
+    ]
+    evidence = Evidence(pd.concat([cells(*rows, k=k) for k in (5, 7, 9)]))
+    found = relation("online", "better than", "fixed_threshold")(evidence, "mnist")
+    assert found.verdict == UNDECIDED
+    assert "12 grids with one seed only" in found.text

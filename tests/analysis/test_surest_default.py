@@ -99,3 +99,27 @@ def test_data_of_ones_own_decide_nothing(method, filled, study):
     after = greatest_losses(study(filled))
     assert after.to_dict("records") == before.to_dict("records")
     assert after["places"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"precision": "bfloat16"}, {"epochs": 20}, {"delta": 1e-6}],
+    ids=lambda other: next(iter(other)),
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_default_of_other_runs_is_held_against_none(first, other, store, study):
+    """At each place the kind counts of which there are most; here AUTO-S is the best by far."""
+    for dataset, epsilon in (("mnist", 3.0), ("ag_news_partial", 9.0)):
+        for method, mean in (("online", 0.90), ("adam_wosm", 0.89), ("auto_s", 0.99)):
+            default(store, method, mean, dataset=dataset, epsilon=epsilon)
+    before = greatest_losses(study(store))
+    assert before["method"].tolist() == ["auto_s", "online", "adam_wosm"]
+    store = type(store)()
+    for dataset, epsilon in (("mnist", 3.0), ("ag_news_partial", 9.0)):
+        where = {"dataset": dataset, "epsilon": epsilon}
+        usual = [("online", 0.90), ("adam_wosm", 0.89)]
+        for method, mean in [("auto_s", 0.99), *usual] if first else [*usual, ("auto_s", 0.99)]:
+            default(store, method, mean, **where, **(other if method == "auto_s" else {}))
+    after = greatest_losses(study(store))
+    assert after["method"].tolist() == ["online", "adam_wosm"]
+    assert after["loss"].iloc[0] == 0

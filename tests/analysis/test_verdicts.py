@@ -344,3 +344,8 @@ def test_the_papers_own_point_is_judged_by_the_seeds_that_it_has(seeds, verdict,
             rho = 10 ** (-2.5 + 4 * place / 6)
             store.add(k=7, seed=seed, learning_rate=rho, values=(value,))
     assert verdicts(study, store, "mnist", 7, 9.0)["online"] == ("no value printed", verdict)
+
+
+@pytest.mark.parametrize(("one", "like"), [("glyphs", "mnist"), ("ag_news_partial", "ag_news")])
+def test_data_without_printed_values_have_the_margin_of_what_they_are_like(one, like) -> None:
+    assert MARGINS[one] == MARGINS[like]

@@ -1,10 +1,12 @@
 """A grid that lacks one point is a part of it, and one point more than was paid for is too many."""
 
+import math
+
 import pandas as pd
 import pytest
 from tests.analysis.claimed import cells
 
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cell_verdicts import is_part_of_grid, is_whole_grid, judged_cells
 from oso_dp.analysis.cells import is_whole
 from oso_dp.analysis.evidence import HOLDS, UNDECIDED, Evidence, diverges, relation
 from oso_dp.errors import OsoError
@@ -107,3 +109,14 @@ def test_runs_are_ranked_from_the_papers_length_on(dataset: str) -> None:
     """On the paper's data; the others have no length of their own."""
     for epochs in range(1, 2 * PAPER_EPOCHS):
         assert is_whole(dataset, epochs) == (dataset not in DATASETS or epochs >= 10)
+
+
+@pytest.mark.parametrize(
+    ("points", "size", "part"), [(1, 2, True), (2, 2, False), (3, 2, False), (2, None, False)]
+)
+@pytest.mark.parametrize("missing", [None, math.nan, pd.NA])
+def test_no_grid_of_unknown_size_is_known_to_lack_a_point(points, size, part, missing) -> None:
+    """Nor to have all."""
+    row = {"grid_points": points, "grid_size": missing if size is None else size}
+    assert is_part_of_grid(row) == part
+    assert is_whole_grid(row) == (size is not None and not part)

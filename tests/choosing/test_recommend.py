@@ -347,3 +347,11 @@ def test_a_line_of_evidence_has_its_deviation_its_seeds_and_its_interval(
     said = CliRunner().invoke(app, asked).output
     assert f"accuracy 91.00 ± {std:.2f} ({seeds} seeds)" in said
     assert f"gain +1.00 [{1 - half:.2f}, {1 + half:.2f}]" in said
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_data_set_like_theirs_with_too_few_seeds_is_not_left_out(seeds: int) -> None:
+    """Of it nobody knows whether the way does as well there."""
+    lines = [SEARCH, ONE, *others(SEARCH, ONE, dataset="Letters", seeds=seeds)]
+    with pytest.raises(OsoError, match=r"no way to spend epsilon 3 .* on Digits, Letters"):
+        recommend(lines, 60_000, 20_000, 3.0)

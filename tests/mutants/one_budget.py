@@ -83,7 +83,7 @@ ONE_BUDGET = of_kind(
     ),
     _fault(
         "a default is compared with another epsilon's search",
-        '& (every["epsilon"] == row["epsilon"])',
-        '& (every["epsilon"] > 0)',
+        'references.get((row["dataset"], row["epsilon"]))',
+        'next((one for at, one in references.items() if at[0] == row["dataset"]), None)',
     ),
 )

@@ -131,8 +131,8 @@ OVERLOOKED_DRAWN = of_kind(
     Fault(
         "claims mix precisions",
         "analysis/evidence.py",
-        '_KIND = ["precision", "epochs", "distribution"]',
-        '_KIND = ["epochs", "distribution"]',
+        '_KIND = [*ALIKE, "distribution"]',
+        '_KIND = [*ALIKE[1:], "distribution"]',
         "tests/analysis/test_relations.py",
     ),
     Fault(
@@ -159,8 +159,8 @@ OVERLOOKED_DRAWN = of_kind(
     Fault(
         "guesses are held against searches of another precision",
         "analysis/guesses.py",
-        'for name in ("precision", "epochs")):',
-        'for name in ("epochs",)):',
+        "if not are_alike(row, search):",
+        'if row["epochs"] != search["epochs"]:',
         "tests/analysis/test_guesses_at_edges.py",
     ),
     Fault(

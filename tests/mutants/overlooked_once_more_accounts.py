@@ -314,8 +314,8 @@ _SAID = of_kind(
     Fault(
         "cells that were not run under random stopping have an outcome of it",
         "analysis/random_stopping.py",
-        '        best = best[best["cell"].isin(points["cell"])]\n',
-        "",
+        "best = best_of_grid(grid_points(composed)).merge(beside)",
+        "best = best_of_grid(grid_points(composed))",
         "tests/analysis/test_random_stopping.py",
     ),
     Fault(

@@ -69,3 +69,36 @@ def test_a_part_of_a_grid_contests_nothing(store, study):
     store.add(k=2, method="adam_wosm", learning_rate=2.0, values=(0.7,), halves=((0.7, 0.7),))
     assert said.format(2, 2) in rules_sentence(study(store))
     assert rules_table(study(store)).data["whole"].all()
+
+
+SAID = "another private method would be best in {} of {} comparison"
+
+
+def contest(store, one, other, **more):
+    """Online by the paper's rule, the other one by cross-selection."""
+    store.add(k=1, values=(0.95,), halves=((0.8, 0.8),), **more, **one)
+    known = {"method": "adam_wosm", "threshold": 1.0, "k": 1}
+    store.add(**known, values=(0.9,), halves=((0.9, 0.9),), **more, **other)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"precision": "bfloat16"}, {"epochs": 20}, {"delta": 1e-6}, {"epochs": 2}],
+    ids=lambda other: "-".join(map(str, *other.items())),
+)
+@pytest.mark.parametrize("turned", [True, False])
+def test_runs_that_are_not_alike_contest_nothing(turned, other, store, study):
+    contest(store, {}, {}, epsilon=3.0)
+    contest(store, *(({}, other) if turned else (other, {})), epsilon=9.0)
+    assert SAID.format(1, 1) in rules_sentence(study(store))
+
+
+@pytest.mark.parametrize(("epochs", "contests"), [(1, 0), (9, 0), (10, 1), (11, 1)])
+@pytest.mark.parametrize("dataset", ["mnist", "glyphs"])
+def test_shorter_runs_than_the_papers_contest_nothing(epochs, contests, dataset, store, study):
+    """On the paper's data sets; others have no length of their own."""
+    contest(store, {}, {}, dataset=dataset, epochs=epochs)
+    told = rules_sentence(study(store))
+    counted = 1 if dataset == "glyphs" else contests
+    assert ("another private method" in told) == bool(counted)
+    assert not counted or SAID.format(1, 1) in told

@@ -321,3 +321,18 @@ def test_the_papers_best_stands_in_the_panel_of_its_own_budget():
         assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in squares] == [
             pytest.approx(place)
         ]
+
+
+@pytest.mark.parametrize("momentum", [0.5, 0.99])
+def test_a_point_of_another_momentum_is_not_drawn(momentum, grid_store, study):
+    """It stands at the place of one that is, and is better."""
+
+    def drawn():
+        plan = grid_plan(study(grid_store), "mnist", 3)
+        image = plan.draw().axes[0].collections[0].get_array()
+        return plan.data.to_numpy().tolist(), np.ma.filled(image.astype(float), -1.0).tolist()
+
+    before = drawn()
+    point = {"method": "fixed_threshold", "learning_rate": 1.0, "threshold": 1.0, "k": 3}
+    grid_store.add(**point, momentum=momentum, values=(0.99,))
+    assert repr(drawn()) == repr(before)

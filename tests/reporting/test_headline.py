@@ -9,7 +9,14 @@ import pytest
 
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.labels import method_label
-from oso_dp.reporting.page.headline import against_paper, best_method, coverage, paper_says, scope
+from oso_dp.reporting.page.headline import (
+    against_paper,
+    best_method,
+    coverage,
+    noise_cost,
+    paper_says,
+    scope,
+)
 
 
 def test_a_lead_smaller_than_the_seeds_spread_is_called_that(make_store, study):
@@ -149,3 +156,36 @@ def test_shorter_runs_are_not_held_against_the_paper(store, study) -> None:
             store.add(seed=seed, learning_rate=rho, values=(0.6,), epochs=5, steps=590)
     cells = judged_cells(study(store), "mnist", 9).set_index(["epsilon", "method"])
     assert cells.loc[(9.0, "online"), "verdict"] == "undecided"
+
+
+OTHER_RUNS = [{"precision": "bfloat16"}, {"epochs": 20}, {"delta": 1e-6}]
+
+
+@pytest.mark.parametrize("other", OTHER_RUNS, ids=lambda other: next(iter(other)))
+@pytest.mark.parametrize("value", [0.99, 0.5])
+def test_runs_that_are_not_alike_are_not_ranked(value, other, store, study) -> None:
+    """Of three methods two are; the third is named, however well it did."""
+    store.add(dataset="glyphs", values=(0.9,))
+    store.add(dataset="glyphs", method="adam_wosm", threshold=1.0, values=(0.8,))
+    store.add(dataset="glyphs", method="auto_s", values=(value,), **other)
+    text = best_method(judged_cells(study(store), "glyphs", 9))
+    assert "Online is best with 90.00 %, 10.00 ahead of AdamWOSM" in text
+    assert text.endswith("; of another precision, length or delta is AUTO-S.")
+
+
+@pytest.mark.parametrize("other", OTHER_RUNS, ids=lambda other: next(iter(other)))
+def test_where_no_two_are_alike_nobody_is_best(other, store, study) -> None:
+    store.add(values=(0.9,))
+    store.add(method="adam_wosm", threshold=1.0, values=(0.8,), **other)
+    text = best_method(judged_cells(study(store), "mnist", 9))
+    assert text == "MNIST, k = 9: at ε = 9 no two are alike in precision, length and delta."
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.25])
+def test_a_budget_that_is_no_whole_number_is_told_as_it_is(epsilon, store, study) -> None:
+    for method, nu in (("online", 300.0), ("adam_wosm", 600.0)):
+        store.add(method=method, epsilon=epsilon, values=(0.9,), noise_multiplier=nu)
+    made = study(store)
+    assert f"at ε = {epsilon} " in best_method(judged_cells(made, "mnist", 9))
+    (cost,) = noise_cost(made)
+    assert f"(MNIST, k = 9, ε = {epsilon})" in cost

@@ -141,3 +141,20 @@ def test_what_ran_without_privacy_has_a_line_of_its_own(store, tmp_path, epsilon
     assert len(rows) == 2 * len(epsilons) + 1
     (plain,) = [row for row in rows if "NoDP" in row]
     assert plain[:3] == ["none", "NoDP", "99.00"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"precision": "bfloat16"}, {"epochs": 20, "steps": 20}, {"delta": 1e-6}],
+    ids=lambda other: next(iter(other)),
+)
+def test_runs_that_are_not_alike_have_no_best(other, store, tmp_path):
+    for epsilon, more in ((3.0, {}), (9.0, other)):
+        for method, value, how in (("online", 0.9, {}), ("adam_wosm", 0.8, more)):
+            known = {"dataset": "glyphs", "k": 1, "epsilon": epsilon, "method": method}
+            store.add(**known, values=(value,), **how)
+    text = printed(store.write(tmp_path))
+    lines = [line for line in text.splitlines() if "%" in line]
+    assert ["\x1b[1m" in line for line in lines] == [True, False, False, False]
+    assert "None is best where precision, length or delta differ" in text
+    assert "part of its grid" not in text

@@ -7,7 +7,7 @@ import re
 import pandas as pd
 import pytest
 
-from oso_dp.analysis.guesses import laid_over
+from oso_dp.analysis.laid_over import laid_over
 from oso_dp.analysis.load import read_study
 from oso_dp.analysis.one_budget import DEFAULT, WAYS
 from oso_dp.analysis.surest_default import greatest_losses

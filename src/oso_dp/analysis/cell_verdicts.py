@@ -29,7 +29,8 @@ def _by_setting(frame: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
 def _judged(frame: pd.DataFrame) -> pd.DataFrame:
     """All printed values that were run are judged together, whichever table they stand in.
 
-    Those of runs that are shorter than the paper's are not, and stay undecided.
+    Those of runs that are shorter than the paper's, or have something laid over their steps, are
+    not, and stay undecided.
     """
     rows = frame.to_dict("records")
     pairs = [_verdicts(row) if row["in_paper"] else (None, None) for row in rows]
@@ -39,6 +40,7 @@ def _judged(frame: pd.DataFrame) -> pd.DataFrame:
         for place, (value, row) in enumerate(zip(values, rows, strict=True))
         if value == verdicts.UNDECIDED and is_whole(row["dataset"], row["epochs"])
     ]
+    places = [place for place in places if not rows[place]["laid"]]
     together = verdicts.judge([_comparison(rows[place]) for place in places])
     for place, verdict in zip(places, together, strict=True):
         row = rows[place]
@@ -52,11 +54,12 @@ def _judged(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def says_how_good(row: Mapping) -> bool:
-    """Whether a value may be held against the paper's: of a whole grid, or with the paper's point.
+    """Whether a value may be held against the paper's: of a whole grid, or with the paper's point;
+    with nothing laid over the steps.
 
     What was not run of a part could be as good as the paper's: its own point above all.
     """
-    return is_whole_grid(row) or bool(pd.notna(row["at_paper_seeds"]))
+    return not row["laid"] and (is_whole_grid(row) or bool(pd.notna(row["at_paper_seeds"])))
 
 
 def _comparison(row: Mapping) -> Comparison:
@@ -72,6 +75,8 @@ def _verdicts(row: Mapping) -> tuple[str, str]:
     """On the value, and on the hyperparameters."""
     if row["status"] == "not run":
         return verdicts.NOT_RUN, verdicts.NOT_RUN
+    if row["laid"]:  # another method than the paper's
+        return verdicts.UNDECIDED, verdicts.UNDECIDED
     if row["paper_diverged"]:
         lost = verdicts.CONSISTENT if is_whole_grid(row) else verdicts.PART
         return (verdicts.TRAINS if row["diverged"] < row["runs"] else lost,) * 2
@@ -95,6 +100,12 @@ def _point_verdict(row: Mapping) -> str:
     if gap is None:
         return verdicts.UNDECIDED
     return verdicts.AS_GOOD if gap.low <= 0 <= gap.high else verdicts.OTHER
+
+
+def is_part_of_grid(row: Mapping) -> bool:
+    """Whether points of this cell's grid have no run: where nobody knows its size, none is known to
+    lack one."""
+    return bool(pd.notna(row["grid_size"]) and row["grid_points"] < row["grid_size"])
 
 
 def is_whole_grid(row: Mapping) -> bool:

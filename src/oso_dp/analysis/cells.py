@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.keys import CELL, POINT
+from oso_dp.analysis.keys import ALIKE, CELL, POINT
 from oso_dp.analysis.points import main_variants
 from oso_dp.analysis.study import Study
 from oso_dp.errors import OsoError
@@ -40,8 +40,8 @@ COLUMNS = [
     "grid_points",
     "grid_size",
     "noise_multiplier",
-    "epochs",
-    "precision",  # of products, in the setting that stands for the cell
+    *ALIKE,  # of the setting that stands for the cell; precision: of products
+    "laid",  # over the method's steps, in words
     "difference",  # mean - paper_mean,
     "difference_half",  # and half of its 95 % interval, from `cell_verdicts`; null until then
     "verdict",  # on the value, and
@@ -156,6 +156,7 @@ def _beside_the_papers(study: Study, sources: _Sources, dataset: str, k: int) ->
             "in_paper": theirs is not None,
             "paper_diverged": False,
             "status": "not run",
+            "laid": "",
         }
         if theirs is not None:
             row |= {f"paper_{n}": theirs[n] for n in (*POINT, "mean", "std", "diverged", "note")}
@@ -198,9 +199,7 @@ def _by_cell(frame: pd.DataFrame) -> _ByCell:
 
 def _ours(best: dict, metric: str) -> dict:
     factor = labels.scale(metric)
-    row = {
-        name: best[name] for name in (*POINT, "seeds", "noise_multiplier", "epochs", "precision")
-    }
+    row = {name: best[name] for name in (*POINT, "seeds", "noise_multiplier", *ALIKE, "laid")}
     return row | {
         "status": "diverged" if pd.isna(best["mean"]) else "run",
         "mean": best["mean"] * factor,

@@ -4,8 +4,8 @@ A claim about two methods is a range for A, the mean advantage of one over the o
 over the grids (k and epsilon) of one data set in which both have a value from two seeds or more;
 its 95 % interval is Welch's, over seeds and not over grids (`oso_dp.analysis.verdicts.over_grids`).
 Where a part of a grid ran, of either method, both have their values at the paper's own best points:
-the best of more points is larger by their number alone. Runs of another precision or length than
-the other method's, or shorter than the paper's, are left out.
+the best of more points is larger by their number alone. Runs of another precision, length or delta
+than the other method's, or shorter than the paper's, are left out.
 The claim holds where the interval lies inside the range, does not hold where it lies outside, and
 is undecided otherwise, or where too few of the paper's grids can be used. M, the margin of "on a
 par", is the data set's margin of equivalence.
@@ -22,6 +22,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis.cells import is_whole
+from oso_dp.analysis.keys import ALIKE
 from oso_dp.analysis.verdicts import Difference, Sample, difference, margin_of, over_grids
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import paper_results
@@ -43,8 +44,8 @@ RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
 }
 
 CELLS = ["dataset", "k", "epsilon", "method", "metric", "status", "mean", "std", "seeds"]
-RUNS = ["runs", "diverged", "grid_points", "grid_size", "precision", "epochs"]  # of ours, too
-_KIND = ["precision", "epochs", "distribution"]  # ours: what has to be alike to be compared
+RUNS = ["runs", "diverged", "grid_points", "grid_size", *ALIKE, "laid"]  # of ours, too
+_KIND = [*ALIKE, "distribution"]  # ours: what has to be alike to be compared
 AT_PAPER = ["at_paper_mean", "at_paper_std", "at_paper_seeds"]  # of ours at the paper's best point
 
 
@@ -124,7 +125,9 @@ def relation(
         usable = usable.dropna(subset=["mean", "mean_baseline"])
         says = _leftovers(both, usable, method, baseline)
         if unlike:
-            says.append(f"{unlike} whose runs are not alike in precision and length, or too short")
+            says.append(
+                f"{unlike} whose runs differ in precision, length or delta, or are too short"
+            )
         if usable.empty:
             return Finding(UNDECIDED, "; ".join(says))
         sign = 1.0 if is_higher_better(usable["metric"].iloc[0]) else -1.0
@@ -214,13 +217,14 @@ def _alike(both: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_one_kind(both: pd.DataFrame) -> pd.Series:
-    """Where both have runs of one precision, length and distribution of K, not shorter than the
-    paper's: what is not known of the evidence does not differ."""
+    """Where both have runs of one precision, length, delta and distribution of K, not shorter than
+    the paper's, with nothing laid over their steps: what is not known of the evidence is alike."""
     known = [name for name in _KIND if name in both]
 
     def is_alike(row: dict) -> bool:
+        plain = not (row.get("laid") or row.get("laid_baseline"))
         same = all(row[name] == row[f"{name}_baseline"] for name in known)
-        return same and ("epochs" not in known or is_whole(row["dataset"], row["epochs"]))
+        return plain and same and ("epochs" not in known or is_whole(row["dataset"], row["epochs"]))
 
     return pd.Series(map(is_alike, both.to_dict("records")), index=both.index, dtype=bool)
 

@@ -9,8 +9,6 @@ stands for a stretch one step wide.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,12 +25,11 @@ from oso_dp.analysis.evidence import (
     Finding,
     Judge,
 )
-from oso_dp.analysis.keys import CELL, POINT
+from oso_dp.analysis.keys import ALIKE, CELL, POINT, are_alike
 from oso_dp.analysis.points import grid_points, main_variants
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Sample, difference
-from oso_dp.files import parse_json
 from oso_dp.metrics import is_higher_better
 
 # What a guess is compared with: the best of its own method's search, and of Online's.
@@ -44,7 +41,7 @@ _SEARCH = ("mean", "std", "seeds", "points", "grid_size", "noise_multiplier")
 GUESSES = [
     *CELL,
     "laid",  # over the method's steps: words, empty where nothing is
-    *("metric", "precision", "epochs", *POINT),
+    *("metric", *ALIKE, *POINT),
     *("mean", "std", "seeds", "diverged", "noise_multiplier"),  # printed unit
     *(
         f"{searched}_{name}"
@@ -56,7 +53,7 @@ GUESSES = [
 ]
 RANGES = [
     *(*CELL, "laid"),
-    *("metric", "precision", "epochs"),
+    *("metric", *ALIKE),
     *("guesses", "noise_multiplier", "best_mean", "best_std", "best_seeds"),
     *(f"best_{name}" for name in POINT),
     *(f"{searched}_{name}" for searched in SEARCHED for name in _SEARCH),
@@ -94,7 +91,7 @@ def _guesses(study: Study) -> pd.DataFrame:
     alone = study.values[study.values["selection"] == SINGLE]
     if alone.empty:
         return pd.DataFrame(columns=GUESSES)
-    best = study.best.set_index(CELL).sort_index()
+    best = study.plain_best.set_index(CELL).sort_index()
     rows = []
     for guess in guess_points(alone).to_dict("records"):
         factor = labels.scale(guess["metric"])
@@ -112,37 +109,24 @@ def _guesses(study: Study) -> pd.DataFrame:
 def guess_points(values: pd.DataFrame) -> pd.DataFrame:
     """The guesses over their seeds: of each cell, and of what is laid over it, one setting.
 
-    values: `Study.values` of runs without a search. As `points.grid_points`, and `laid`.
+    values: `Study.values` of runs without a search. As `points.grid_points`.
     """
     points = grid_points(values)
-    points = points.assign(laid=[laid_over(settings) for settings in points["settings"]])
     return pd.concat(
         [main_variants(alike) for _, alike in points.groupby("laid")], ignore_index=True
     )
 
 
-def laid_over(settings: str | Mapping[str, Any] | None) -> str:
-    """What `settings` (the column of that name, or what it holds) lays over a method's steps."""
-    said = parse_json(settings) if isinstance(settings, str) else settings
-    said = said if isinstance(said, Mapping) else {}
-    words = []
-    if "schedule" in said:
-        words.append("rate falling")
-    if "averaging" in said:
-        words.append(f"averaged, {said['averaging']:g}")
-    return ", ".join(words)
-
-
 def _beside(study: Study, row: dict, best: pd.DataFrame, method: str) -> dict[str, float]:
     """What `GUESSES` says of this method's search; nothing where no such runs were searched.
 
-    Runs of another precision or length are others: either moves a value by as much as a guess does.
+    Nor where those differ in precision, length or delta.
     """
     dataset, k, epsilon = (row[name] for name in CELL[:-1])
     if (dataset, k, epsilon, method) not in best.index:
         return {}
     search = best.loc[(dataset, k, epsilon, method)]
-    if any(row[name] != search[name] for name in ("precision", "epochs")):
+    if not are_alike(row, search):
         return {}
     factor = labels.scale(row["metric"])
     mean, std = search["mean"] * factor, search["std"] * factor
@@ -161,7 +145,7 @@ def _beside(study: Study, row: dict, best: pd.DataFrame, method: str) -> dict[st
 def _range(cell: pd.DataFrame) -> dict:
     first = cell.iloc[0]
     sign = 1 if is_higher_better(first["metric"]) else -1
-    alike = (*CELL, "laid", "metric", "precision", "epochs", "noise_multiplier")
+    alike = (*CELL, "laid", "metric", *ALIKE, "noise_multiplier")
     row = {name: first[name] for name in alike}
     row |= {"guesses": len(cell)}
     if cell["mean"].notna().any():

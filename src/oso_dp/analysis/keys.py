@@ -4,6 +4,9 @@ Rows of a study become values of runs (`checkpoint_rules`), these become `points
 `cells`, beside the paper's; each step in one direction, by these keys.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -26,6 +29,9 @@ VARIANT = [
     "precision",
     "settings",
 ]
+# What two values have in common that are compared: each of these moves a value by as much as a
+# method, a guess or a way to search does.
+ALIKE = ["precision", "epochs", "delta"]
 DEFAULT_MOMENTUM = 0.9
 _DIGITS = 9  # the same grid value computed on two machines may differ in its last bit
 
@@ -50,6 +56,11 @@ def add_keys(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     keyed[POINT] = rounded[POINT]
     _refuse_twins(keyed)
     return keyed.sort_values(["point", "seed", "run_id"], kind="stable").reset_index(drop=True)
+
+
+def are_alike(one: Mapping[str, Any] | pd.Series, other: Mapping[str, Any] | pd.Series) -> bool:
+    """Whether two values, each with the columns `ALIKE`, may be compared."""
+    return all(one[name] == other[name] for name in ALIKE)
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:

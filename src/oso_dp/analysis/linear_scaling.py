@@ -25,8 +25,9 @@ from oso_dp import labels
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.trial_shares import FINAL, parts_of
 from oso_dp.accounting.tuning import LINEAR_SCALING
-from oso_dp.analysis.guesses import laid_over, ranges
-from oso_dp.analysis.keys import CELL, POINT, VARIANT
+from oso_dp.analysis.guesses import ranges
+from oso_dp.analysis.keys import ALIKE, CELL, POINT, VARIANT, are_alike
+from oso_dp.analysis.laid_over import laid_over
 from oso_dp.analysis.points import grid_points, main_variants
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.scaled_accounts import choices_of
@@ -36,8 +37,9 @@ from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling
 
 PER_SEED = [
-    *(*CELL, "laid", "seed", "metric", "epochs"),
-    *("precision", "trial_shares"),  # of epsilon, that the trials had; numbers with commas
+    *(*CELL, "laid", "seed", "metric", *ALIKE),
+    "grid_runs",  # of each trial
+    "trial_shares",  # of epsilon, that the trials had; numbers with commas
     "trial_epsilons",  # that one run of each has to itself; these two as numbers with commas
     "trial_learning_rates",  # of their best points
     "final_epsilon",  # that the final run has to itself
@@ -49,7 +51,7 @@ PER_SEED = [
     "lacks",  # the first part of which rows are missing; empty where the search is whole
 ]
 OUTCOMES = [
-    *(*CELL, "laid", "precision", "epochs", "trial_shares", "metric", "mean", "std", "seeds"),
+    *(*CELL, "laid", *ALIKE, "grid_runs", "trial_shares", "metric", "mean", "std", "seeds"),
     *("searches", "finals", "noise_multiplier"),  # finals: searches whose final run was made
     "learning_rates",  # of the final runs, and how many seeds took each
     "beyond",  # of how many of `finals` the line left the range of the grid
@@ -97,17 +99,17 @@ def outcomes(study: Study) -> pd.DataFrame:
     """One row per cell and what is laid over its steps, columns `OUTCOMES`; printed unit.
 
     mean, std: over the seeds whose final run has a value. Beside them stand the method's search and
-    its best guess where these have the same precision and length.
+    its best guess where these have the same precision, length and delta.
     """
     guessed = ranges(study).set_index([*CELL, "laid"]).sort_index()
-    best = study.best.set_index(CELL).sort_index()
+    best = study.plain_best.set_index(CELL).sort_index()
     rows = []
     for cell, seeds in searches(study).groupby([*CELL, "laid"], sort=False, dropna=False):
         row = dict(zip([*CELL, "laid"], cell, strict=True))
         taken = seeds[seeds["lacks"] == ""]
         counts = taken["learning_rate"].value_counts().sort_index()
         row |= {
-            **{name: seeds[name].iloc[0] for name in ("precision", "epochs", "trial_shares")},
+            **{name: seeds[name].iloc[0] for name in (*ALIKE, "grid_runs", "trial_shares")},
             "metric": seeds["metric"].iloc[0],
             "mean": taken["value"].mean(),
             "std": taken["value"].std(),
@@ -121,21 +123,16 @@ def outcomes(study: Study) -> pd.DataFrame:
         factor = labels.scale(row["metric"])
         if cell[:-1] in best.index:
             own = best.loc[cell[:-1]]
-            if _alike(row, own):
+            if are_alike(row, own):
                 row |= {"own_mean": own["mean"] * factor, "own_std": own["std"] * factor}
                 row |= {f"own_{name}": own[name] for name in ("seeds", "noise_multiplier")}
         if cell in guessed.index:
             guess = guessed.loc[cell]
-            if _alike(row, guess):
+            if are_alike(row, guess):
                 row |= {f"guess_{name}": guess[f"best_{name}"] for name in ("mean", "std", "seeds")}
                 row["guess_noise_multiplier"] = guess["noise_multiplier"]
         rows.append(row)
     return ordered(pd.DataFrame(rows, columns=OUTCOMES))
-
-
-def _alike(row: dict[str, Any], other: pd.Series) -> bool:
-    """Either moves a value by as much as a way to search does."""
-    return all(row[name] == other[name] for name in ("precision", "epochs"))
 
 
 def _searches(study: Study) -> pd.DataFrame:
@@ -165,9 +162,9 @@ def _searches(study: Study) -> pd.DataFrame:
 def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     """What one search of one seed came to."""
     first = rows.iloc[0]
-    row = {name: first[name] for name in (*CELL, "laid", "seed", "metric", "precision", "epochs")}
+    row = {name: first[name] for name in (*CELL, "laid", "seed", "metric", *ALIKE)}
     shares = ", ".join(map(str, first["shares"]))
-    row |= {"trial_shares": shares, "lacks": "", "beyond": False}
+    row |= {"trial_shares": shares, "lacks": "", "beyond": False, "grid_runs": first["size"]}
     *trials, final = parts_of(first["shares"])
     epsilons, radii, best = [], [], first
     for part in trials:

@@ -19,8 +19,9 @@ from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPIN
 from oso_dp.analysis import linear_scaling, random_stopping
 from oso_dp.analysis.cells import cells, is_whole
 from oso_dp.analysis.checkpoint_rules import choose
-from oso_dp.analysis.guesses import guess_points, laid_over
-from oso_dp.analysis.keys import CELL
+from oso_dp.analysis.guesses import guess_points
+from oso_dp.analysis.keys import ALIKE, CELL, are_alike
+from oso_dp.analysis.laid_over import laid_over
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Sample, difference
@@ -35,7 +36,6 @@ WAYS = {
     LINEAR_SCALING: "linear scaling",
     DEFAULT: "one run, from a default",
 }
-REFERENCE = "online"  # whose searched grid the others are compared with
 
 COLUMNS = [
     *CELL,
@@ -43,12 +43,10 @@ COLUMNS = [
     "distribution",  # of the number of runs, under random stopping
     "trial_shares",  # of epsilon, under linear scaling; numbers with commas
     *("metric", "mean", "std", "seeds", "cross_mean", "cross_std"),  # printed unit
-    *(
-        "precision",
-        "runs",
-        "whole",
-        "noise_multiplier",
-    ),  # paid for; whether all of the grid's points were run
+    *ALIKE,
+    "runs",  # paid for
+    "whole",  # whether all of the grid's points were run
+    "noise_multiplier",
     *("gain", "gain_half"),  # above the reference (positive is better), half its 95 % interval
 ]
 
@@ -66,6 +64,11 @@ def ways(study: Study) -> pd.DataFrame:
     return study.once("ways", lambda: _ways(study))
 
 
+def is_reference(row: dict[str, Any]) -> bool:
+    """Whether a row is Online's searched grid, with which the others are compared."""
+    return (row["way"], row["method"], row["laid"]) == (COMPOSITION, "online", "")
+
+
 def _ways(study: Study) -> pd.DataFrame:
     alone = pd.DataFrame(_from_defaults(study), columns=COLUMNS)
     if alone.empty:
@@ -77,7 +80,9 @@ def _ways(study: Study) -> pd.DataFrame:
     here = set(zip(alone["dataset"], alone["epsilon"], strict=True))
     kept = [pair in here for pair in zip(every["dataset"], every["epsilon"], strict=True)]
     every = every[kept].reset_index(drop=True)
-    return _ordered(pd.DataFrame([_beside(row, every) for row in every.to_dict("records")]))
+    made = every.to_dict("records")
+    references = {(row["dataset"], row["epsilon"]): row for row in filter(is_reference, made)}
+    return _ordered(pd.DataFrame([_beside(row, references) for row in made]))
 
 
 def _from_defaults(study: Study) -> Iterator[dict[str, Any]]:
@@ -94,7 +99,7 @@ def _from_defaults(study: Study) -> Iterator[dict[str, Any]]:
             factor = labels.scale(row["metric"])
             judged = cross.loc[cross["point"] == row["point"], "cross"] * factor
             yield {
-                **{name: row[name] for name in (*CELL, "laid", "metric", "seeds", "precision")},
+                **{name: row[name] for name in (*CELL, "laid", "metric", "seeds", *ALIKE)},
                 **{name: row[name] * factor for name in ("mean", "std")},
                 "cross_mean": judged.mean(),
                 "cross_std": judged.std(ddof=1),
@@ -137,15 +142,14 @@ def _searched(study: Study) -> Iterator[dict[str, Any]]:
     keys = zip(*(best[name] for name in _POINT), strict=True)
     best = best.assign(lacks=best["part"] & np.array([key not in had for key in keys], dtype=bool))
     best = best[(best["size"] > 1) & _long_enough(best)].sort_values(["part", "lacks", "k"])
-    for row in best.drop_duplicates(["dataset", "epsilon", "method"]).to_dict("records"):
+    for row in best.drop_duplicates(["dataset", "epsilon", "method", "laid"]).to_dict("records"):
         factor = labels.scale(row["metric"])
         yield {
-            **{name: row[name] for name in (*CELL, "metric", "seeds", "precision")},
+            **{name: row[name] for name in (*CELL, "laid", "metric", "seeds", *ALIKE)},
             "noise_multiplier": row["noise_multiplier"],
             **{name: row[name] * factor for name in ("mean", "std")},
             **{f"cross_{name}": cross.at[row["cell"], name] * factor for name in ("mean", "std")},
             "way": COMPOSITION,
-            "laid": "",
             "chosen": "the search",
             "seen": False,
             "runs": row["size"],
@@ -175,11 +179,10 @@ def _stopped(study: Study) -> Iterator[dict[str, Any]]:
     stopped = stopped[_long_enough(stopped)]
     for row in stopped.to_dict("records"):
         yield {
-            **{name: row[name] for name in (*CELL, "metric", "std", "seeds", "precision")},
+            **{name: row[name] for name in (*CELL, "laid", "metric", "std", "seeds", *ALIKE)},
             "noise_multiplier": row["noise_multiplier"],
             "mean": row["value"],
             "way": RANDOM_STOPPING,
-            "laid": "",
             "distribution": row["distribution"],
             "chosen": "the search",
             "seen": False,
@@ -192,38 +195,32 @@ def _scaled(study: Study) -> Iterator[dict[str, Any]]:
     scaled = linear_scaling.outcomes(study)
     scaled = scaled[_long_enough(scaled)]
     for row in scaled[scaled["mean"].notna()].to_dict("records"):
-        of_trial = study.grid_size(row["dataset"], row["method"], row["k"])
+        of_trial = row["grid_runs"]
         trials = len(row["trial_shares"].split(","))
         yield {
             **{name: row[name] for name in (*CELL, "laid", "metric", "mean", "std", "seeds")},
-            **{name: row[name] for name in ("precision", "trial_shares", "noise_multiplier")},
+            **{name: row[name] for name in (*ALIKE, "trial_shares", "noise_multiplier")},
             "way": LINEAR_SCALING,
             "chosen": "the search",
             "seen": False,
-            "runs": None if of_trial is None else trials * of_trial + 1,
+            "runs": trials * of_trial + 1,
             "whole": True,
         }
 
 
-def _beside(row: dict[str, Any], every: pd.DataFrame) -> dict[str, Any]:
+def _beside(row: dict[str, Any], references: dict[tuple, dict[str, Any]]) -> dict[str, Any]:
     """The row, and what it gains over the reference of its data set and epsilon.
 
-    Nothing is said of a part of a grid or over one, nor of runs in another precision.
+    Nothing is said of a part of a grid or over one, nor of runs that are not alike.
     """
-    reference = every[
-        (every["dataset"] == row["dataset"])
-        & (every["epsilon"] == row["epsilon"])
-        & (every["way"] == COMPOSITION)
-        & (every["method"] == REFERENCE)
-    ]
-    if reference.empty or (row["way"], row["method"]) == (COMPOSITION, REFERENCE):
+    theirs = references.get((row["dataset"], row["epsilon"]))
+    if theirs is None or is_reference(row):
         return row
-    theirs = reference.iloc[0]
     if not (row["whole"] and theirs["whole"]):
         return row
     if math.isnan(row["mean"]) or math.isnan(theirs["mean"]):
         return row
-    if row["precision"] != theirs["precision"]:
+    if not are_alike(row, theirs):
         return row
     ours = Sample(row["mean"], row["std"], int(row["seeds"]))
     gap = difference([(ours, Sample(theirs["mean"], theirs["std"], int(theirs["seeds"])))])

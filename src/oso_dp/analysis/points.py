@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from oso_dp.analysis.keys import CELL, DEFAULT_MOMENTUM, POINT, VARIANT, signs
+from oso_dp.analysis.laid_over import laid_over
 from oso_dp.paper.tables import PAPER_EPOCHS
 
 
@@ -15,7 +16,7 @@ def grid_points(values: pd.DataFrame) -> pd.DataFrame:
     """One row per grid point: mean and standard deviation (n - 1) over seeds, and counts.
 
     mean, std: stored unit; std is NaN for one seed. seeds: those with a value; runs, diverged:
-    all of the point.
+    all of the point. laid: over the method's steps, in words.
     """
     keep = ["cell", "variant", "metric", *CELL, *VARIANT, *POINT]
     points = values.drop_duplicates("point").set_index("point")[keep]
@@ -23,6 +24,8 @@ def grid_points(values: pd.DataFrame) -> pd.DataFrame:
     points[["mean", "std", "seeds"]] = groups["value"].agg(["mean", "std", "count"])
     points["runs"] = groups.size()
     points["diverged"] = (values["status"] == "diverged").groupby(values["point"]).sum()
+    words = {text: laid_over(text) for text in points["settings"].dropna().unique()}
+    points["laid"] = [words.get(text, "") for text in points["settings"]]
     return points.reset_index()
 
 
@@ -33,7 +36,7 @@ def main_variants(points: pd.DataFrame) -> pd.DataFrame:
     the method has its own) and the paper's ten epochs; what is named first counts more. Which
     settings are shown must not depend on how well they did.
     """
-    plain = ~points["settings"].str.contains('"schedule"|"averaging"', na=False).astype(bool)
+    plain = points["laid"] == ""
     default = points["momentum"].isna() | np.isclose(points["momentum"], DEFAULT_MOMENTUM)
     ranked = points.assign(default=4 * plain + 2 * default + (points["epochs"] == PAPER_EPOCHS))
     ranked["variant_runs"] = ranked.groupby("variant")["runs"].transform("sum")

@@ -21,7 +21,7 @@ from oso_dp import labels
 from oso_dp.accounting.search import SHAPES, Search, shape_paid_for
 from oso_dp.accounting.stopping import Values, generating_function
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.keys import CELL
+from oso_dp.analysis.keys import ALIKE, CELL
 from oso_dp.analysis.points import best_of_grid, grid_points, main_variants
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
@@ -30,14 +30,14 @@ from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling
 
 COLUMNS = [
-    *CELL,
+    *(*CELL, "laid"),  # laid: over the method's steps, in words
     "selection",
     "metric",
     "value",  # of the grid's best, or expected over K, the draws and seeds; printed unit
     "std",  # of that over seeds
     "luck",  # under random stopping: standard deviation over K and the draws
     "nothing",  # under random stopping: probability that no draw has a value
-    *("seeds", "points", "grid_size", "precision", "epochs", "noise_multiplier"),
+    *("seeds", "points", "grid_size", *ALIKE, "noise_multiplier"),
     "distribution",  # under random stopping: of K; null where the noise is that of none
 ]
 
@@ -62,7 +62,8 @@ def chances(values: Values, higher_is_better: bool, mean: float, shape: float) -
 def outcomes(study: Study) -> pd.DataFrame:
     """Rows per cell that was run under random stopping; columns `COLUMNS`.
 
-    One for composition, if that was run, too, and one for each distribution of K.
+    One for composition, if that was run, too, and alike in precision, length and delta; and one for
+    each distribution of K.
 
     Points are drawn and compared as elsewhere in the report: a point's value is its mean over seeds
     under the paper's rule. Draws without a value are left out of `value` and counted in `nothing`.
@@ -90,8 +91,8 @@ def _outcomes(study: Study) -> pd.DataFrame:
     rows.sort(key=lambda row: _ORDER.index(row.get("distribution")))
     composed = values[(values["selection"] == COMPOSITION) & values["epsilon"].notna()]
     if len(composed):
-        best = best_of_grid(grid_points(composed))
-        best = best[best["cell"].isin(points["cell"])]
+        beside = pd.DataFrame(rows)[[*CELL, "laid", *ALIKE]].drop_duplicates()
+        best = best_of_grid(grid_points(composed)).merge(beside)
         rows += [_composed(study, row) for row in best.to_dict("records")]
     return ordered(pd.DataFrame(rows, columns=COLUMNS))
 
@@ -125,8 +126,8 @@ def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
     size = study.grid_size(best["dataset"], best["method"], best["k"])
     factor = labels.scale(best["metric"]) if size == best["points"] else math.nan
     return {
-        **{name: best[name] for name in (*CELL, "metric", "seeds", "points")},
-        **{name: best[name] for name in ("precision", "epochs", "noise_multiplier")},
+        **{name: best[name] for name in (*CELL, "laid", "metric", "seeds", "points")},
+        **{name: best[name] for name in (*ALIKE, "noise_multiplier")},
         "selection": COMPOSITION,
         "value": best["mean"] * factor,
         "std": best["std"] * factor,
@@ -138,7 +139,7 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
     first = cell.iloc[0]
     size = study.grid_size(first["dataset"], first["method"], first["k"])
     row = {
-        **{name: first[name] for name in (*CELL, "metric", "precision", "epochs")},
+        **{name: first[name] for name in (*CELL, "laid", "metric", *ALIKE)},
         "noise_multiplier": first["noise_multiplier"],
         "selection": RANDOM_STOPPING,
         "seeds": int(cell["seeds"].max()),

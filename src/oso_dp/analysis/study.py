@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.budgets import grid_sizes
 from oso_dp.analysis.checkpoint_rules import checkpoints, choose
 from oso_dp.analysis.keys import add_keys
 from oso_dp.analysis.measured import no_step_times
 from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
+from oso_dp.files import parse_json
 from oso_dp.methods import method_names
 from oso_dp.results.protected import shared_budgets
 from oso_dp.study.grid import default_grid_size
@@ -72,6 +73,11 @@ class Study:
         return best_of_grid(self.points)
 
     @cached_property
+    def plain_best(self) -> pd.DataFrame:
+        """Of `best` what has nothing laid over its steps: the methods as they are."""
+        return self.best[self.best["laid"] == ""]
+
+    @cached_property
     def last(self) -> pd.DataFrame:
         """One row per cell that was run under the rule `last`, selection of the point included."""
         return best_of_grid(grid_points(_composed(choose(self.keyed, self.checkpoints, "last"))))
@@ -104,7 +110,8 @@ class Study:
         return sizes | shared_budgets(self.runs)
 
     def grid_size(self, dataset: str, method: str, k: int) -> int | None:
-        """N, the runs of the whole grid: from the budget, else by the paper's design, else None."""
+        """N, the runs of the whole grid: from the budget, else as all of its rows say, else by the
+        paper's design, else None."""
         known = self._grid_sizes.get((dataset, method, k))
         if known is None and method in method_names():
             return default_grid_size(method, int(k))
@@ -112,7 +119,7 @@ class Study:
 
     @cached_property
     def _grid_sizes(self) -> dict[tuple[str, str, int], int]:
-        return grid_sizes(self.budget)
+        return _said_sizes(self.runs) | grid_sizes(self.budget)
 
     @property
     def only_shared(self) -> bool:
@@ -130,6 +137,25 @@ class Study:
     @cached_property
     def methods(self) -> list[str]:
         return labels.method_order(self.runs["method"].unique())
+
+
+def _said_sizes(runs: pd.DataFrame) -> dict[tuple[str, str, int], int]:
+    """(data set, method, k) -> N, where all rows of these searches say the same in `settings`.
+
+    Of random stopping where there are no rows of composition.
+    """
+    texts = runs["settings"].dropna().unique()
+    told = runs.assign(
+        size=runs["settings"].map({t: parse_json(t).get("grid_runs") for t in texts})
+    )
+    sizes: dict[tuple[str, str, int], int] = {}
+    for selection in (RANDOM_STOPPING, COMPOSITION):
+        rows = told[told["selection"] == selection]
+        for (dataset, method, k), mine in rows.groupby(["dataset", "method", "k"]):
+            sizes.pop((dataset, method, int(k)), None)
+            if mine["size"].notna().all() and mine["size"].nunique() == 1:
+                sizes[dataset, method, int(k)] = int(mine["size"].iloc[0])
+    return sizes
 
 
 def _composed(values: pd.DataFrame) -> pd.DataFrame:

@@ -2,12 +2,14 @@
 
 At each data set and epsilon a default loses what the best default there has above it, in units of
 the difference that matters on that data set. A default that was not run everywhere is not judged.
+Of runs at one place that differ in precision, length or delta the kind counts of most defaults.
 """
 
 from typing import Any
 
 import pandas as pd
 
+from oso_dp.analysis.keys import ALIKE
 from oso_dp.analysis.one_budget import DEFAULT, ways
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import MARGINS
@@ -32,6 +34,7 @@ def greatest_losses(study: Study) -> pd.DataFrame:
     rows = ways(study)
     rows = rows[(rows["way"] == DEFAULT) & (rows["seeds"] >= SEEDS) & rows["mean"].notna()]
     rows = rows[rows["dataset"].isin(MARGINS)]
+    rows = _of_one_kind(rows)
     if rows.empty:
         return pd.DataFrame(columns=COLUMNS)
     sign = rows["metric"].map(lambda metric: 1.0 if is_higher_better(metric) else -1.0)
@@ -45,3 +48,10 @@ def greatest_losses(study: Study) -> pd.DataFrame:
             worst = mine.loc[mine["loss"].idxmax()]
             made.append({**worst[[*_DEFAULT, "loss", *_PLACE]], "places": places})
     return pd.DataFrame(made, columns=COLUMNS).sort_values("loss", ignore_index=True)
+
+
+def _of_one_kind(rows: pd.DataFrame) -> pd.DataFrame:
+    """At each place those that are alike; of kinds of as many defaults the first by `ALIKE`."""
+    kinds = rows.groupby([*_PLACE, *ALIKE], as_index=False).size()
+    kinds = kinds.sort_values("size", ascending=False, kind="stable").drop_duplicates(_PLACE)
+    return rows.merge(kinds[[*_PLACE, *ALIKE]])

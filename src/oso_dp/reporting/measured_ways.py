@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from oso_dp import labels
-from oso_dp.accounting.tuning import COMPOSITION
-from oso_dp.analysis.guesses import laid_over
-from oso_dp.analysis.one_budget import DEFAULT, REFERENCE, WAYS, ways
+from oso_dp.analysis.laid_over import laid_over
+from oso_dp.analysis.one_budget import DEFAULT, WAYS, is_reference, ways
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import MARGINS
 from oso_dp.choosing.known import COLUMNS
@@ -25,7 +24,7 @@ def measured_lines(study: Study) -> str:
     writer.writeheader()
     for row in ways(study).to_dict("records"):
         known = row["dataset"] in DATASETS
-        itself = (row["way"], row["method"]) == (COMPOSITION, REFERENCE)
+        itself = is_reference(row)
         numbers = (row["mean"], row["std"], *(() if itself else (row["gain"], row["gain_half"])))
         if known and row["whole"] and not any(map(math.isnan, numbers)):
             writer.writerow(_line(row, itself))

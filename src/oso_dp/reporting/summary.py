@@ -9,21 +9,27 @@ from rich.table import Table
 
 from oso_dp import labels
 from oso_dp.analysis.accounts import account, require_within
-from oso_dp.analysis.cell_verdicts import is_whole_grid, judged_cells
+from oso_dp.analysis.cell_verdicts import is_part_of_grid, judged_cells
 from oso_dp.analysis.cells import settings
+from oso_dp.analysis.keys import ALIKE
 from oso_dp.analysis.load import read_study
 from oso_dp.metrics import is_higher_better
+from oso_dp.reporting.tables.no_search import name_of
 from oso_dp.study.plan import plans_of, read_plan
 
 _PART = "*"  # behind the name of a method
+_NOTES = {
+    "part": f"{_PART} a part of its grid: none is best where one is",
+    "unlike": "None is best where precision, length or delta differ",
+}
 
 
 def summary_table(results: Path) -> Table:
     """Best on test per data set, k, epsilon and method; the best method is bold.
 
     Where a part of a grid is among them, its method has a mark, and none is: the best of more
-    points is better by their number alone. Raises OsoError for results that are missing, empty or
-    of another schema, or above a budget.
+    points is better by their number alone. Nor where runs are not alike. Raises OsoError for
+    results that are missing, empty or of another schema, or above a budget.
     """
     plans = plans_of(results)
     study = read_study(results, plans)
@@ -41,20 +47,22 @@ def summary_table(results: Path) -> Table:
     for name in ("test", "seeds", "noise"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("best at")
+    notes: set[str] = set()
     for dataset, k in ran:
         cells = judged_cells(study, dataset, k)
         cells = cells[cells["status"] != "not run"]
         where = [f"{labels.dataset_short(dataset)}, {k}"] if len(ran) > 1 else []
         for _, rows in cells.groupby("epsilon", dropna=False):
-            whole = {row["method"]: is_whole_grid(row) for row in rows.to_dict("records")}
-            best = _best(rows) if all(whole.values()) else None
-            if not all(whole.values()):
-                table.caption = f"{_PART} a part of its grid: none is best where one is"
+            part = {row["method"]: is_part_of_grid(row) for row in rows.to_dict("records")}
+            ran_alike = len(rows.loc[rows["status"] == "run", ALIKE].drop_duplicates()) < 2
+            best = _best(rows) if ran_alike and not any(part.values()) else None
+            notes |= {"part"} if any(part.values()) else set()
+            notes |= set() if ran_alike else {"unlike"}
             for row in rows.itertuples():
                 table.add_row(
                     *where,
                     labels.epsilon_text(row.epsilon),
-                    labels.method_label(row.method) + ("" if whole[row.method] else _PART),
+                    name_of(row.method, row.laid) + (_PART if part[row.method] else ""),
                     _value(row),
                     str(row.seeds),
                     labels.number(row.noise_multiplier, ".3f"),
@@ -62,6 +70,8 @@ def summary_table(results: Path) -> Table:
                     style="bold" if row.method == best else "",
                 )
             table.add_section()
+    if notes:
+        table.caption = "\n".join(text for name, text in _NOTES.items() if name in notes)
     return table
 
 

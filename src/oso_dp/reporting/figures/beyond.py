@@ -10,6 +10,7 @@ from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.figures.captions import part_note
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.reporting.tables.cells import laid_note
 
 PLACE = 30
 
@@ -42,6 +43,7 @@ def beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
                 (
                     labels.epochs_note(cells["epochs"]) if dataset in DATASETS else "",
                     part_note(cells),
+                    laid_note(cells),
                 ),
             )
         ),

@@ -21,6 +21,7 @@ from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.captions import part_note
 from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.reporting.tables.cells import laid_note
 
 PLACE = 20
 
@@ -62,8 +63,8 @@ def metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
         )
     elif table:
         caption += "The paper plots this figure but prints no values for it."
-    if ours and (part := part_note(cells)):
-        caption = f"{caption.strip()} {part}"
+    for said in filter(None, (part_note(cells), laid_note(cells)) if ours else ()):
+        caption = f"{caption.strip()} {said}"
     return PicturePlan(
         name,
         dataset,

@@ -10,8 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from oso_dp import labels
-from oso_dp.accounting.tuning import COMPOSITION
-from oso_dp.analysis.one_budget import DEFAULT, REFERENCE, WAYS, way_title, ways
+from oso_dp.analysis.one_budget import DEFAULT, WAYS, is_reference, way_title, ways
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.figures import canvas, looks
@@ -111,9 +110,8 @@ def _draw(axes: Axes, rows: pd.DataFrame, lines: list[str], methods: list[str]) 
                 capsize=2.0,
             )
     axes.set_xlim(low, high)
-    reference = rows[(rows["way"] == COMPOSITION) & (rows["method"] == REFERENCE)]
-    for mean in reference["mean"]:
-        axes.axvline(mean, color="#9A9A9A", linestyle="--", linewidth=1.0)
+    for row in filter(is_reference, rows.to_dict("records")):
+        axes.axvline(row["mean"], color="#9A9A9A", linestyle="--", linewidth=1.0)
 
 
 def _span(rows: pd.DataFrame) -> tuple[float, float]:

@@ -7,14 +7,16 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.cell_verdicts import judged_cells, says_how_good
+from oso_dp.analysis.cell_verdicts import is_part_of_grid, judged_cells, says_how_good
 from oso_dp.analysis.cells import is_whole, settings
+from oso_dp.analysis.keys import ALIKE
 from oso_dp.analysis.noise import noise_multipliers
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS, SEEDS, paper_results, paper_tables
 from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
 from oso_dp.reporting.tables.claims import claims_count, claims_sentence
+from oso_dp.reporting.tables.no_search import name_of
 
 
 def verdict(study: Study, claims: pd.DataFrame) -> str:
@@ -91,7 +93,7 @@ def scope(study: Study) -> str:
 def best_method(cells: pd.DataFrame) -> str | None:
     """The best private method at each epsilon of one data set at one k; None if none was run.
 
-    Runs that are shorter than the paper's are not ranked.
+    Runs that are shorter than the paper's are not ranked, and none with others than are alike.
     """
     ran = cells[(cells["status"] == "run") & cells["epsilon"].notna()]
     lengths = [is_whole(row["dataset"], row["epochs"]) for row in ran.to_dict("records")]
@@ -111,28 +113,48 @@ def best_method(cells: pd.DataFrame) -> str | None:
 
 def _winner(rows: pd.DataFrame, alone: str) -> str:
     """The best of these, and the next; who ran in part is named, since the best of more points is
-    larger by their number alone. alone: what is to be said of one that has no next."""
+    larger by their number alone. alone: what is to be said of one that has no next.
+
+    Of those that are not all alike the most that are."""
+    kinds = rows.groupby(ALIKE, dropna=False).ngroup()
+    counts = kinds.map(kinds.value_counts())
+    if 1 == counts.max() < len(rows):
+        return f"at ε = {rows['epsilon'].iloc[0]:g} no two are alike in precision, length and delta"
+    alike = rows[kinds == kinds[counts.idxmax()]]
+    others = labels.method_order(set(rows["method"]) - set(alike["method"]))
+    text = _ranked(alike, alone)
+    if not others:
+        return text
+    names = _listed([labels.method_label(name) for name in others])
+    return f"{text}; of another precision, length or delta is {names}"
+
+
+def _ranked(rows: pd.DataFrame, alone: str) -> str:
     higher = is_higher_better(rows["metric"].iloc[0])
     ranked = rows.sort_values(["mean", "method"], ascending=[not higher, True])
     first = ranked.iloc[0]
     value = f"{labels.spread(first['mean'], first['std'])} {first['unit']}"
     at = f"at ε = {first['epsilon']:g} "
     if len(ranked) == 1:
-        return f"{at}only {labels.method_label(first['method'])} {alone}, {value}"
+        return f"{at}only {_name(first)} {alone}, {value}"
     second = ranked.iloc[1]
     part = [
-        f"of {labels.method_label(one['method'])} {one['grid_points']} of {one['grid_size']} points"
+        f"of {_name(one)} {one['grid_points']} of {one['grid_size']} points"
         for one in (first, second)
-        if pd.notna(one["grid_size"]) and one["grid_points"] < one["grid_size"]
+        if is_part_of_grid(one)
     ]
     at += f"({', '.join(part)}) " if part else ""
     lead = abs(first["mean"] - second["mean"])
-    text = f"{at}{labels.method_label(first['method'])} is best with {value}, "
-    text += f"{lead:.2f} ahead of {labels.method_label(second['method'])}"
+    text = f"{at}{_name(first)} is best with {value}, "
+    text += f"{lead:.2f} ahead of {_name(second)}"
     if min(first["seeds"], second["seeds"]) < 2:
         return f"{text} (one seed: undecided)"
     both = math.hypot(first["std"], second["std"])  # NaN unless both have two seeds or more
     return text + (" (within the seeds' spread)" if lead < both else "")
+
+
+def _name(cell: pd.Series) -> str:
+    return name_of(cell["method"], cell["laid"])
 
 
 def against_paper(study: Study) -> list[str]:

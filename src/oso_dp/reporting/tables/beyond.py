@@ -8,7 +8,7 @@ from oso_dp import labels
 from oso_dp.analysis import verdicts
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import is_whole, settings
-from oso_dp.analysis.keys import CELL, POINT
+from oso_dp.analysis.keys import ALIKE, CELL, POINT, are_alike
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Comparison, Difference, Sample
 from oso_dp.metrics import is_higher_better
@@ -88,7 +88,7 @@ def beyond_table(study: Study) -> list[Table]:
     return [Table("beyond", title, data[keep], printed, _BEYOND_NOTES, hovers=hovers)]
 
 
-_ONLINE = ["mean", "std", "seeds", "epochs", "precision", "grid_points", "grid_size"]
+_ONLINE = ["mean", "std", "seeds", *ALIKE, "laid", "grid_points", "grid_size"]
 
 
 def _of_a_part(verdict: str, row: dict) -> bool:
@@ -103,8 +103,8 @@ def _of_a_part(verdict: str, row: dict) -> bool:
 def _compared(data: pd.DataFrame) -> list[Comparison | None]:
     """Each cell beside Online's; None for Online itself, and where either has no value.
 
-    Nor where their precisions differ, nor on the paper's data sets where runs of either are of
-    another length: those are shown, and not ranked.
+    Nor where they are not alike, nor on the paper's data sets where runs are shorter: those are
+    shown, and not ranked.
     """
     return [
         Comparison(
@@ -116,8 +116,9 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
         if row["status"] == "run"
         and row["method"] != "online"
         and not math.isnan(row["mean_online"])
-        and row["precision"] == row["precision_online"]
-        and all(is_whole(row["dataset"], row[name]) for name in ("epochs", "epochs_online"))
+        and are_alike(row, {name: row[f"{name}_online"] for name in ALIKE})
+        and is_whole(row["dataset"], row["epochs"])
+        and not row["laid_online"]
         else None
         for row in data.to_dict("records")
     ]

@@ -8,6 +8,7 @@ from oso_dp import labels
 from oso_dp.analysis.behind import cell_key, runs_behind
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import SEEDS
+from oso_dp.reporting.tables.no_search import name_of
 
 RULE_NOTE = (
     "Selection as in the paper: each run's best test value over all evaluations, averaged over "
@@ -24,7 +25,7 @@ MARK = "*"  # of the cell that chose the momentum
 def name(row: pd.Series) -> dict[str, str]:
     return {
         "ε": labels.epsilon_text(row["epsilon"]),
-        "method": labels.method_label(row["method"]),
+        "method": name_of(row["method"], row["laid"]),
     }
 
 
@@ -97,3 +98,13 @@ def precision_note(data: pd.DataFrame) -> Iterator[str]:
         ]
         parts.append(f"{precision}: {', '.join(cells)}")
     yield f"Products were computed in {'; in '.join(parts)}."
+
+
+def laid_note(data: pd.DataFrame) -> str:
+    """A sentence where something is laid over a method's steps: it stands there by its name."""
+    names = [
+        f"{labels.method_label(row['method'])} at ε = {labels.epsilon_text(row['epsilon'])} "
+        f"({row['laid']})"
+        for row in data[data["laid"] != ""].to_dict("records")
+    ]
+    return f"With something laid over the steps: {', '.join(names)}." if names else ""

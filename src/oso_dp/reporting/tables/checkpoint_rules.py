@@ -3,7 +3,7 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.checkpoint_rule_gains import VALUES, rule_gains
+from oso_dp.analysis.checkpoint_rule_gains import VALUES, contests, rule_gains
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.sources import Sources
@@ -54,7 +54,7 @@ def rules_table(study: Study) -> Table:
 def rules_sentence(study: Study) -> str:
     """How much the paper's rule adds, per unit, and in how many contests it decides the winner.
 
-    A contest is one of whole grids: the best of more points is better by their number alone.
+    See `contests`: the best of more points, say, is better by their number alone.
     """
     data = rule_gains(study)
     if data.empty:
@@ -66,14 +66,13 @@ def rules_sentence(study: Study) -> str:
         for unit, rows in data.groupby("unit", sort=False)
     ]
     text = f"The paper's checkpoint rule adds {'; '.join(parts)}."
-    whole = data[data["whole"]]
-    contests = [rows for _, rows in whole.groupby(["dataset", "k", "epsilon"]) if len(rows) > 1]
-    if not contests:
+    contested = contests(study)
+    if not contested:
         return text
-    moved = sum(_winner(rows, "mean") != _winner(rows, "cross_mean") for rows in contests)
+    moved = sum(_winner(rows, "mean") != _winner(rows, "cross_mean") for rows in contested)
     return text + (
-        f" By cross-selection another private method would be best in {moved} of {len(contests)} "
-        f"comparison{'s' if len(contests) > 1 else ''} of whole grids at equal budgets."
+        f" By cross-selection another private method would be best in {moved} of {len(contested)} "
+        f"comparison{'s' if len(contested) > 1 else ''} of whole grids at equal budgets."
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.one_budget import REFERENCE, way_title, ways
+from oso_dp.analysis.one_budget import is_reference, way_title, ways
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
@@ -50,9 +50,11 @@ def way_name(row: dict[str, Any]) -> str:
 def _printed(row: dict[str, Any]) -> list[str]:
     gain = labels.NOTHING
     if not labels.missing(row["gain"]):
-        low, high = row["gain"] - row["gain_half"], row["gain"] + row["gain_half"]
-        gain = f"{row['gain']:+.2f} [{low:.2f}, {high:.2f}]"
-    if (row["way"], row["method"]) == ("composition", REFERENCE):
+        gain = f"{row['gain']:+.2f}"
+        if not labels.missing(row["gain_half"]):  # one seed each says nothing of chance
+            low, high = row["gain"] - row["gain_half"], row["gain"] + row["gain_half"]
+            gain += f" [{low:.2f}, {high:.2f}]"
+    if is_reference(row):
         gain = "itself"
     return [
         labels.dataset_short(row["dataset"]),

@@ -4,11 +4,12 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.keys import CELL
+from oso_dp.analysis.keys import CELL, are_alike
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
+from oso_dp.reporting.tables.no_search import name_of
 
 _RULES = {COMPOSITION: "all N", RANDOM_STOPPING: "random stopping"}
 _HEADINGS = [
@@ -30,13 +31,13 @@ def outcome_table(study: Study) -> Table:
     for stopped in data[data["selection"] == RANDOM_STOPPING].to_dict("records"):
         cell = tuple(stopped[name] for name in CELL)
         at = {RANDOM_STOPPING: stopped}
-        if cell in composed.index:
+        if cell in composed.index and are_alike(stopped, composed.loc[cell]):
             at[COMPOSITION] = composed.loc[cell].to_dict()
         cells = {
             "data set": labels.dataset_short(stopped["dataset"]),
             "k": str(stopped["k"]),
             "ε": labels.epsilon_text(stopped["epsilon"]),
-            "method": labels.method_label(stopped["method"]),
+            "method": name_of(stopped["method"], stopped["laid"]),
             "N": labels.number(stopped["grid_size"], ".0f"),
             "K": stopped["distribution"] or labels.NOTHING,
         }

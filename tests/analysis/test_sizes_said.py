@@ -1,0 +1,82 @@
+"""How many points a grid has, where no plan says so: as its rows say, as the accounts do, too."""
+
+import json
+
+import pytest
+
+from oso_dp.analysis.accounts import account
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.study.grid import default_grid_size
+from oso_dp.study.identity import run_id
+
+WHERE = {"dataset": "glyphs", "method": "fixed_quantile", "k": 2}
+
+
+def rows(store, sizes, **more):
+    """A point for each size that is said, None: that says nothing."""
+    for place, size in enumerate(sizes):
+        settings = None if size is None else json.dumps({"grid_runs": size})
+        point = {"learning_rate": 10.0**place, "quantile": 0.5, "settings": settings}
+        store.add(**WHERE, **point, **more)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([2, 2], 2),
+        ([3, 3], 3),
+        ([30], 30),
+        ([2, None], None),
+        ([2, 3], None),
+        ([None], None),
+    ],
+)
+def test_a_grid_is_as_large_as_all_of_its_rows_say(sizes, expected, store, study) -> None:
+    """Where they do not agree, as the paper's of this method and k is."""
+    design = default_grid_size("fixed_quantile", 2)
+    made = study(rows(store, sizes))
+    assert made.grid_size(*WHERE.values()) == (expected or design)
+    (cell,) = judged_cells(made, "glyphs", 2).to_dict("records")
+    assert cell["grid_size"] == (expected or design)
+
+
+@pytest.mark.parametrize("size", [2, 7])
+def test_the_accounts_count_as_many_runs(size: int, store, study) -> None:
+    made = study(rows(store, [size, size]))
+    names = [run_id(row, json.loads(row["settings"])) for row in store.runs]
+    (grid,) = account(made.runs.assign(run_id=names))
+    assert grid.runs == made.grid_size(*WHERE.values()) == size
+
+
+@pytest.mark.parametrize("other", [{"method": "auto_s"}, {"k": 3}, {"dataset": "mnist"}])
+def test_rows_of_another_grid_say_nothing_of_this_one(other, store, study) -> None:
+    store.add(**WHERE | other, settings=json.dumps({"grid_runs": 6}))
+    rows(store, [2, 2])
+    made = study(store)
+    assert made.grid_size(*WHERE.values()) == 2
+    assert made.grid_size(*(WHERE | other).values()) == 6
+
+
+def test_a_plan_counts_more_than_rows(store, study, tmp_path) -> None:
+    budget = tmp_path / "budget.json"
+    entry = {**WHERE, "epsilon": 9.0, "runs": 4, "noise_multiplier": 1.0}
+    budget.write_text(json.dumps([entry]))
+    assert study(rows(store, [2, 2]), budget).grid_size(*WHERE.values()) == 4
+
+
+@pytest.mark.parametrize(("composed", "expected"), [([], 6), ([2, 2], 2), ([2, 3], 10)])
+def test_a_search_that_stops_speaks_where_no_other_does(composed, expected, store, study):
+    """And rows without a search, which have no grid, never."""
+    rows(store, [6, 6], selection="random_stopping", noise_multiplier=300.0)
+    rows(store, [1, 1], selection="single", noise_multiplier=300.0)
+    rows(store, composed)
+    assert study(store).grid_size(*WHERE.values()) == expected
+
+
+def test_a_method_that_nobody_registered_has_the_size_that_its_rows_say(store, study) -> None:
+    known = {"dataset": "glyphs", "k": 2}
+    store.add(method="magic", **known, settings=json.dumps({"grid_runs": 6}))
+    store.add(method="sorcery", **known)
+    made = study(store)
+    assert [made.grid_size("glyphs", name, 2) for name in ("magic", "sorcery")] == [6, None]

@@ -1,0 +1,114 @@
+"""A search with something laid over its steps is never shown, or judged, as the plain method."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.claims import judged
+from oso_dp.analysis.evidence import UNDECIDED
+from oso_dp.analysis.guesses import ranges
+from oso_dp.paper.tables import find_table
+from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.page.headline import against_paper, best_method
+from oso_dp.reporting.summary import summary_table
+from oso_dp.reporting.tables.beyond import beyond_table
+from oso_dp.reporting.tables.own_data_sets import cells_table
+from oso_dp.reporting.tables.tables_02_to_13 import paper_table
+
+LAID = {
+    "rate falling": {"schedule": "linear"},
+    "averaged, 0.99": {"averaging": 0.99},
+}
+
+
+def fill(store, laid=None, **more):
+    """Online's nine points of MNIST, three seeds; laid: what the settings say of its steps."""
+    said = {"settings": json.dumps(laid)} if laid else {}
+    for place in range(9):
+        for seed in range(3):
+            value = 0.9362 - 0.001 * seed - 0.01 * abs(place - 5)
+            rate = 10.0 ** (place / 2 - 2.5)
+            store.add(learning_rate=rate, seed=seed, values=(value,), **said, **more)
+    return store
+
+
+@pytest.mark.parametrize("words", LAID)
+def test_it_is_named_wherever_a_cell_is(words, store, study, tmp_path) -> None:
+    fill(store, LAID[words])
+    fill(store, LAID[words], dataset="glyphs")
+    made = study(store)
+    named = f"Online, {words}"
+    table = paper_table(made, find_table("mnist", 9))
+    assert named in table.details["method"].tolist()
+    sentence = f"With something laid over the steps: Online at ε = 9 ({words})."
+    assert sentence in table.notes
+    assert named in cells_table(made, "glyphs", 9).printed["method"].tolist()
+    for dataset in ("mnist", "glyphs"):
+        assert f"only {named} was run" in best_method(judged_cells(made, dataset, 9))
+    stream = io.StringIO()
+    Console(file=stream, width=120).print(summary_table(store.write(tmp_path)))
+    assert stream.getvalue().count(named) == 2
+    captions = [plan.caption for plan in every_plan(made) if plan.kind == "metric" and plan.ours]
+    assert captions
+    assert all(caption.endswith(sentence) for caption in captions)
+
+
+def test_where_nothing_is_laid_over_no_sentence_says_so(store, study) -> None:
+    made = study(fill(store))
+    assert not [line for line in paper_table(made, find_table("mnist", 9)).notes if "laid" in line]
+    assert not [plan for plan in every_plan(made) if "laid over the steps: " in plan.caption]
+
+
+@pytest.mark.parametrize("laid", [None, *LAID.values()])
+def test_only_the_plain_one_is_held_against_the_paper(laid, store, study) -> None:
+    made = study(fill(store, laid))
+    cell = judged_cells(made, "mnist", 9).query("method == 'online' and epsilon == 9").iloc[0]
+    assert cell["verdict"] == (verdicts.UNDECIDED if laid else verdicts.CONSISTENT)
+    assert (cell["point_verdict"] == verdicts.UNDECIDED) == bool(laid)
+    assert ("median absolute difference" in against_paper(made)[0]) == (laid is None)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_it_is_evidence_for_no_claim(side: int, make_store, study) -> None:
+    """Of one of the two methods, all else alike."""
+    judged_of = {}
+    for name, laid in (("plain", None), ("laid", LAID["rate falling"])):
+        store = make_store()
+        said = {"settings": json.dumps(laid)} if laid else {}
+        for k in (5, 7, 9):
+            for epsilon in (3.0, 5.0, 7.0, 9.0):
+                for place in range(k):
+                    for seed in range(3):
+                        point = {"k": k, "epsilon": epsilon, "seed": seed}
+                        point |= {"learning_rate": 10.0**place}
+                        value = {"values": (0.9 + 0.001 * seed,)}
+                        sides = said if side == 0 else {}, said if side == 1 else {}
+                        store.add(**point, **value, **sides[0])
+                        store.add(method="adam_wosm", **point, **value, **sides[1])
+        rows = judged(study(store)).set_index(["claim", "dataset"])
+        judged_of[name] = rows.loc[("C3", "mnist")]
+    assert judged_of["plain"]["verdict_best"] != UNDECIDED
+    assert judged_of["laid"]["verdict_best"] == UNDECIDED
+    assert "12 whose runs differ" in judged_of["laid"]["evidence"]
+
+
+@pytest.mark.parametrize("laid", [None, *LAID.values()])
+def test_no_guess_is_held_against_it(laid, store, study) -> None:
+    """Its plain runs were not searched."""
+    fill(store, laid)
+    fill(store, selection="single", noise_multiplier=500.0)
+    (row,) = ranges(study(store)).to_dict("records")
+    assert (row["own_mean"] == row["own_mean"]) == (laid is None)
+
+
+@pytest.mark.parametrize("laid", [None, *LAID.values()])
+def test_no_method_is_ranked_against_onlines_under_a_schedule(laid, store, study) -> None:
+    fill(store, laid, dataset="glyphs")
+    fill(store, dataset="glyphs", method="auto_s")
+    (table,) = beyond_table(study(store))
+    row = table.printed.set_index("method").loc["AUTO-S"]
+    assert (row[""] == "–") == (laid is not None)
