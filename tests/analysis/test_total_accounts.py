@@ -11,7 +11,7 @@ from tests.planned_rows import rows_of
 from tests.study.test_own_data import RUNS, STUDY, planned
 
 from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.said import epsilon_text, used_noise_text
 from oso_dp.analysis.accounts import account, require_within
 from oso_dp.analysis.data_statement import stored_statements
 from oso_dp.errors import OsoError
@@ -235,7 +235,7 @@ def test_the_statement_says_what_was_spent_and_not_what_was_asked_for(plan) -> N
     assert noise.min() < noise.max()
     assert f"({epsilon_text(accounts[0].spent)}, 1e-05)-differential privacy" in str(statement)
     assert "the total budget is epsilon 8." in str(statement)
-    assert f"noise multiplier {noise.min():.4g}" in str(statement)
+    assert f"noise multiplier {used_noise_text(noise.min())}" in str(statement)
 
 
 def test_public_data_of_ones_own_have_an_account_for_each_grid(offer) -> None:

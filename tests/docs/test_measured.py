@@ -182,3 +182,36 @@ def test_gains_of_defaults_on_mnist_have_their_intervals(page, table) -> None:
             assert [float(one) for one in said] == [
                 pytest.approx(one, abs=0.051) for one in wanted
             ], (title, epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [3, 9])
+def test_mnist_under_random_stopping_stands_beside_its_composition(epsilon, page, table) -> None:
+    outcomes = table("tables/search_outcome")
+    outcomes = outcomes[(outcomes["dataset"] == "mnist") & (outcomes["epsilon"] == epsilon)]
+    stopped, whole = (of(outcomes, selection=way) for way in ("random_stopping", "composition"))
+    row = (
+        f"| {epsilon} | {stopped['noise_multiplier']:.3f} instead of "
+        f"{whole['noise_multiplier']:.3f} | {stopped['value']:.2f} ± {stopped['std']:.2f} | "
+        f"{stopped['luck']:.2f} | {whole['value']:.2f} ± {whole['std']:.2f} |"
+    )
+    text = page("random-stopping")
+    assert row in text
+    assert (stopped["k"], stopped["grid_size"], stopped["distribution"]) == (5, 5, "poisson")
+    gap = difference([tuple(Sample(*one[["value", "std", "seeds"]]) for one in (stopped, whole))])
+    assert f"{gap.mean:.2f} [{gap.low:.2f}, {gap.high:.2f}]" in text
+
+
+def test_auto_wosm_on_mnist_stands_beside_online_at_each_budget(page, table) -> None:
+    budgets = table("tables/one_budget")
+    budgets = budgets[(budgets["dataset"] == "mnist") & (budgets["method"] == "auto_wosm")]
+    budgets = budgets[budgets["way"] == "default"].sort_values("epsilon")
+    points = table("tables/table_08")
+    points = points[points["method"] == "online"].sort_values("epsilon")
+    assert budgets["epsilon"].tolist() == points["epsilon"].tolist() == [3, 5, 7, 9]
+    text = page("methods-tried")
+    for values in (budgets["mean"], points["at_paper_mean"]):
+        *some, last = (f"{value:.1f}" for value in values)
+        assert f"has {', '.join(some)} and {last}" in text
+    assert (budgets["seeds"] == 3).all()
+    gain, half = of(budgets, epsilon=9)[["gain", "gain_half"]]
+    assert f"({gain:.1f} [{gain - half:.1f}, {gain + half:.1f}])" in text
