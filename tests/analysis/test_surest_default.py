@@ -51,6 +51,14 @@ def test_the_worst_place_counts_not_the_mean_of_all(filled, study):
     assert rows["loss"].tolist() == pytest.approx([1.2 / 1.3, 1.5])
 
 
+@pytest.mark.parametrize("method", ["online", "adam_wosm"])
+def test_where_one_default_ran_alone_none_is_judged(method, filled, study):
+    """It has nobody to lose to, and the other one is no worse for not having run there."""
+    before = greatest_losses(study(filled))
+    default(filled, method, 0.2, epsilon=5.0)
+    assert greatest_losses(study(filled)).equals(before)
+
+
 def test_where_less_is_better_the_least_is_the_best(store, study):
     default(store, "online", 0.02, dataset="fashion_mnist", metric="mse")
     default(store, "adam_wosm", 0.03, dataset="fashion_mnist", metric="mse")

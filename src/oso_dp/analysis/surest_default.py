@@ -1,7 +1,8 @@
 """Which default loses least where it loses most: what `train_private` does unless it is told.
 
 At each data set and epsilon a default loses what the best default there has above it, in units of
-the difference that matters on that data set. A default that was not run everywhere is not judged.
+the difference that matters on that data set; one that ran there alone has none to lose to. A
+default that was not run everywhere is not judged.
 Of runs at one place that differ in precision, length or delta the kind counts of most defaults.
 """
 
@@ -29,12 +30,13 @@ COLUMNS = [
 def greatest_losses(study: Study) -> pd.DataFrame:
     """One row per default that was run at all places, columns `COLUMNS`, the surest first.
 
-    Places are the pairs of data set and epsilon at which a default was run with three seeds.
+    Places are the pairs of data set and epsilon at which two defaults were run with three seeds.
     """
     rows = ways(study)
     rows = rows[(rows["way"] == DEFAULT) & (rows["seeds"] >= SEEDS) & rows["mean"].notna()]
     rows = rows[rows["dataset"].isin(MARGINS)]
     rows = _of_one_kind(rows)
+    rows = rows[rows.groupby(_PLACE)["method"].transform("size") > 1]
     if rows.empty:
         return pd.DataFrame(columns=COLUMNS)
     sign = rows["metric"].map(lambda metric: 1.0 if is_higher_better(metric) else -1.0)
