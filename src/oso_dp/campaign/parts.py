@@ -40,6 +40,12 @@ def stores_in(folder: Path, cohort: str | None = None) -> list[Path]:
     return [folder] if is_store(folder) else parts
 
 
+def refuse_store(folder: Path) -> None:
+    """OsoError for a results store, which is no place for parts."""
+    if is_store(folder):
+        raise OsoError(f"{folder}: is a results store; name a folder of its own for the parts")
+
+
 def stored_runs(folder: Path) -> set[str]:
     """Identities of the runs in a results store, or in the parts of a campaign."""
     stores = stores_in(folder)
@@ -53,9 +59,8 @@ class Parts:
 
     def __init__(self, folder: Path, have: Sequence[Path] = ()) -> None:
         """`have`: folders with runs that need not be trained. OsoError for one without any."""
+        refuse_store(folder)
         make_folder(folder)
-        if is_store(folder):
-            raise OsoError(f"{folder}: is a results store; name a folder of its own for the parts")
         self.folder, self.progress = folder, folder / ".progress"
         make_folder(self.progress)
         self.done = {run_id for store in have for run_id in stored_runs(store)}

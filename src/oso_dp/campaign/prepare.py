@@ -12,7 +12,7 @@ import oso_dp
 from oso_dp.campaign.campaign import Campaign
 from oso_dp.campaign.control import Control
 from oso_dp.campaign.order import Work, all_work
-from oso_dp.campaign.parts import Parts, stores_in
+from oso_dp.campaign.parts import Parts, refuse_store, stores_in
 from oso_dp.campaign.priorities import read_priorities
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.prepared import load_prepared
@@ -57,6 +57,7 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     stores = {path.parent for path in options.plan}
     default = sorted(store for store in stores if is_store(store))
     have = default if options.have is None else options.have
+    refuse_store(options.results)
     for folder in (options.results, *have):
         for cohort in (work.cohort for work in everything):
             for store in stores_in(folder, cohort.name):

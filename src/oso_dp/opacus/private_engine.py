@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any, ClassVar
 
@@ -193,20 +194,19 @@ class SanitizingEngine(PrivacyEngine):
         **arguments: Any,
     ) -> Any:
         """Opacus's; a state that the optimizer may not go on from changes nothing, either."""
-        if isinstance(optimizer, SanitizingOptimizer):
-            start = path.tell() if hasattr(path, "tell") else None
-            kept = torch.load(path, **(torch_load_kwargs or {}), weights_only=False)
-            if start is not None:
-                path.seek(start)
-            if state := kept.get("optimizer_state_dict"):
-                optimizer.ledger_of(state)
-        return super().load_checkpoint(
-            path=path,
-            module=module,
-            optimizer=optimizer,
-            torch_load_kwargs=torch_load_kwargs,
-            **arguments,
-        )
+        before = copy.deepcopy((module.state_dict(), self.accountant.state_dict()))
+        try:
+            return super().load_checkpoint(
+                path=path,
+                module=module,
+                optimizer=optimizer,
+                torch_load_kwargs=torch_load_kwargs,
+                **arguments,
+            )
+        except OsoError:  # of the optimizer, which comes last
+            module.load_state_dict(before[0])
+            self.accountant.load_state_dict(before[1])
+            raise
 
     def _method(
         self, own: dict[str, Any], optimizer: torch.optim.Optimizer
