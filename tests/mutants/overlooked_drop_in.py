@@ -168,13 +168,6 @@ OVERLOOKED_DROP_IN = [
         "if self.ledger.step_count >= ledger.step_count > 0:",
         _ROLLED,
     ),
-    Fault(
-        "drop-in: an earlier checkpoint has changed model and accountant",
-        "opacus/private_engine.py",
-        "                optimizer.ledger_of(state)\n",
-        "                pass\n",
-        _ROLLED,
-    ),
     _in_hooks(
         "drop-in: nobody stands in for nobody",
         "return _stand_in((args, kwargs), dim) if self.stands_in else None",
