@@ -1,11 +1,13 @@
-"""Plant every fault of `faults.py`, one at a time, and see the tests catch it.
+"""Plant every fault of `planted/`, one at a time, and see the tests catch it.
 
     make mutants                                 # all of them; a table of which test caught which
-    make mutants MUTANTS='noise|sum'             # those whose name matches
+    make mutants MUTANTS='noise|sum'             # those whose name or file matches
+    make mutants MUTANTS='privacy/mechanism'
     make mutants MUTANTS='--one-in 16'           # the first of each sixteen
     make mutants MUTANTS='--kind late --kind books'
 
-Kinds are in `fault.py`. Each fault is planted into a copy of the code; the checkout stays as it is.
+Kinds are in `faults.py`. Each fault is planted into a copy of the code; the checkout stays as it
+is.
 Ends with status 1 if a fault survives, or if the tests fail on the code without any.
 """
 
@@ -17,8 +19,7 @@ import threading
 import time
 
 from checkout import WORKERS, Checkout
-from fault import KINDS, Fault
-from faults import FAULTS
+from faults import FAULTS, KINDS, Fault
 
 
 def plant(checkout: Checkout, fault: Fault) -> str | None:
@@ -74,7 +75,7 @@ def main() -> int:
     )
     parser.add_argument("--sound", action="store_true", help="the tests have just passed")
     options = parser.parse_args()
-    named = [fault for fault in FAULTS if re.search(options.names, fault.name)]
+    named = [fault for fault in FAULTS if re.search(options.names, f"{fault.file} {fault.name}")]
     of_kinds = [fault for fault in named if not options.kind or fault.kind in options.kind]
     chosen = of_kinds[:: options.one_in]
     began = time.monotonic()

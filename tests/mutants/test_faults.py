@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from fault import KINDS
-from faults import FAULTS
+from faults import FAULTS, KINDS
 
 sys.path.pop(0)
 
