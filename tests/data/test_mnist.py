@@ -52,7 +52,7 @@ def test_the_official_files_give_the_known_arrays(official_mnist, tmp_path, open
     assert arrays.train_inputs.mean(dtype=np.float64) == pytest.approx(0.1307, abs=5e-5)
     assert arrays.train_inputs.std(dtype=np.float64) == pytest.approx(0.3081, abs=5e-5)
     # Of every number of them, as the stored runs had them.
-    assert arrays.digest.startswith("7b6a4d015e185c20c8424808482f258b")
+    assert arrays.digest.startswith("6f12a89c96cbbe16d05d56d083954ef9")
     assert arrays.train_targets[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     assert np.bincount(arrays.test_targets).tolist() == [
         *(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009)

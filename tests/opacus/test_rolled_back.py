@@ -52,9 +52,31 @@ def test_an_earlier_state_is_refused_and_changes_nothing(by: str, mode: str) -> 
     assert made.engine.accountant.history == [(1.0, 0.1, 3)]
 
 
-@pytest.mark.parametrize("there", [0, 1, 3])
-def test_a_new_optimizer_and_one_that_is_not_ahead_go_on(there: int) -> None:
+@pytest.mark.parametrize("there", [1, 3])
+def test_a_state_of_another_run_takes_no_steps_out_either(there: int) -> None:
     first, second = trained(3), trained(there)
+    before = parameters_of(second.optimizer)
+    with pytest.raises(
+        OsoError, match=f"has released {there} steps, another run's state has 3; wh"
+    ):
+        load(second, saved(first))
+    assert torch.equal(before, parameters_of(second.optimizer))
+    assert second.optimizer.ledger.step_count == there
+    assert second.engine.accountant.history == [(1.0, 0.1, there)]
+
+
+def test_what_was_released_after_a_state_was_loaded_counts_too() -> None:
+    first, second = trained(3), trained(0)
+    load(second, saved(first))
+    second.step(*examples(count=7))
+    first.step(*examples(count=7))
+    with pytest.raises(OsoError, match="has released 4 steps, another run's state has 4; wh"):
+        load(second, saved(first))
+
+
+def test_a_new_optimizer_goes_on_from_any_state_until_it_takes_a_step() -> None:
+    first, second = trained(3), trained(0)
+    load(second, saved(trained(2)))
     file = saved(first)
     for _ in range(2):  # the same state again
         load(second, file)

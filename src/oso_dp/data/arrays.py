@@ -63,10 +63,12 @@ class Arrays:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of all values, hexadecimal; computed once."""
+        """Hash of all values and shapes, hexadecimal; computed once."""
         digest = hashlib.blake2b()
         for name in _ARRAY_NAMES:
-            digest.update(np.ascontiguousarray(getattr(self, name)).data)
+            array = getattr(self, name)
+            digest.update(str(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
 

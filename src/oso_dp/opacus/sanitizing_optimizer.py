@@ -8,6 +8,7 @@ gradient, with its own rate times the method's factor; let the method move C and
 from __future__ import annotations
 
 import copy
+import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -94,6 +95,8 @@ class SanitizingOptimizer(DPOptimizer):
         self.account: Callable[[DPOptimizer], None] | None = None
         self._totals: list[Tensor] | None = None
         self._rows = 0  # of the logical batch, so far
+        self._run = secrets.token_hex()  # tells its own states from those of other optimizers
+        self._released = 0  # steps since it was made, or a state was loaded
         self._answers: Answers = {}
         self.driver = MethodDriver(
             method,
@@ -242,7 +245,7 @@ class SanitizingOptimizer(DPOptimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """The torch optimizer's, and under `oso_dp` C, the factor of rho, the last answers."""
-        content = {**self.driver.content(), "ledger": self.ledger.to_json()}
+        content = {**self.driver.content(), "ledger": self.ledger.to_json(), "run": self._run}
         return {**self.original_optimizer.state_dict(), KEY: content}
 
     def ledger_of(self, state_dict: Mapping[str, Any]) -> Ledger:
@@ -255,17 +258,19 @@ class SanitizingOptimizer(DPOptimizer):
                 f"state_dict: was trained at sampling rate {ledger.sampling.rate:g}, not "
                 f"{self.ledger.sampling.rate:g}"
             )
-        if self.ledger.step_count > ledger.step_count:
+        own = state_dict[KEY].get("run") == self._run
+        if self.ledger.step_count > ledger.step_count or (self._released and not own):
+            whose = "the state has" if own else "another run's state has"
             raise OsoError(
-                f"state_dict: this optimizer has released {self.ledger.step_count} steps, the "
-                f"state has {ledger.step_count}; what was released counts: load it into a new "
-                "engine, and add both epsilons"
+                f"state_dict: this optimizer has released {self.ledger.step_count} steps, {whose} "
+                f"{ledger.step_count}; what was released counts: load it into a new engine, and "
+                "add both epsilons"
             )
         return ledger
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a `state_dict`, with fresh noise; OsoError if it is of something else, or of
-        fewer steps than were released since this optimizer was made."""
+        """Go on from a `state_dict`, with fresh noise; OsoError if it is of something else, or
+        leaves out steps that this optimizer has released: it has fewer, or is of another run."""
         ledger = self.ledger_of(state_dict)
         content = state_dict[KEY]
         rest = {name: value for name, value in state_dict.items() if name != KEY}
@@ -279,7 +284,7 @@ class SanitizingOptimizer(DPOptimizer):
         except OsoError:
             self.original_optimizer.load_state_dict(before)
             raise
-        self.ledger = ledger
+        self.ledger, self._released = ledger, 0
         self._totals = None
         self._rows = 0
         self.noise.renew(self.device)
@@ -296,6 +301,7 @@ class SanitizingOptimizer(DPOptimizer):
             )
 
     def _record(self) -> None:
+        self._released += 1
         if self.account is not None:
             self.account(self)
 
