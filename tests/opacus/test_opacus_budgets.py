@@ -5,8 +5,9 @@ import warnings
 
 import pytest
 import torch
-from tests.opacus.made import QUIET, examples, loader_of, network
+from tests.opacus.made import QUIET, examples, loader_of, make, network
 
+from oso_dp.accounting.said import epsilon_text
 from oso_dp.errors import OsoError
 from oso_dp.opacus import OnlinePrivacyEngine
 
@@ -99,3 +100,23 @@ def test_the_noise_is_that_of_the_delta_that_was_asked_for(delta, accountant, mo
     assert (asked["target_epsilon"], asked["target_delta"]) == (2.0, delta)
     assert (asked["sample_rate"], asked["steps"]) == (1 / len(loader), 3 * len(loader))
     assert asked["accountant"] == accountant
+
+
+@pytest.mark.parametrize("noise_multiplier", [1e-9, 1e-4, 0.02])
+def test_what_little_noise_costs_is_refused_at_once_by_prv_and_told_by_rdp(
+    noise_multiplier,
+) -> None:
+    began = time.monotonic()
+    told = {}
+    for accountant in ("prv", "rdp"):
+        made = make(noise_multiplier=noise_multiplier, accountant=accountant)
+        for _ in range(3):
+            made.step(*examples(count=7))
+        if accountant == "rdp":
+            told[accountant] = epsilon_text(made.engine.get_epsilon(1e-5))
+        else:
+            with pytest.raises(OsoError, match=r"^get_epsilon: accountant prv takes") as raised:
+                made.engine.get_epsilon(1e-5)
+            told[accountant] = str(raised.value).rpartition(" ")[2]
+    assert told["prv"] == told["rdp"]
+    assert time.monotonic() - began < SECONDS

@@ -56,6 +56,8 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "zero threshold": ({"max_grad_norm": 0.0}, "max_grad_norm 0.0: must be a number above 0"),
     "endless threshold": ({"max_grad_norm": float("inf")}, "max_grad_norm inf"),
     "no noise": ({"noise_multiplier": 0.0}, "noise_multiplier 0.0"),
+    "hardly any noise": ({"noise_multiplier": 1e-300}, "noise_multiplier 1e-300: .*least 1e-09"),
+    "endless noise": ({"noise_multiplier": 1e300}, "noise_multiplier 1e\\+300: .*most 1e\\+09"),
     "noise a text": ({"noise_multiplier": "1"}, "noise_multiplier '1'"),
     "unknown": ({"target_unclipped_quantile": 0.5}, "argument 'target_unclipped_quantile'; .*rate"),
     "C_0 twice": ({"initial_threshold": 0.5}, "unknown argument 'initial_threshold'"),

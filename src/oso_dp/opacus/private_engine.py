@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from opacus import PrivacyEngine
-from opacus.accountants import IAccountant
+from opacus.accountants import IAccountant, RDPAccountant
 from opacus.accountants.utils import get_noise_multiplier
 from torch import nn
 from torch.utils.data import DataLoader
@@ -181,6 +181,7 @@ class SanitizingEngine(PrivacyEngine):
                 f"get_epsilon: the optimizers' ledgers have {released} steps, the accountant "
                 f"{booked}; load the accountant's state, too (load_checkpoint loads both)"
             )
+        check_spent(self.accountant, delta)
         epsilon: float = super().get_epsilon(delta)
         return epsilon
 
@@ -323,6 +324,20 @@ def check_target(
             f"target_epsilon {epsilon:g}: must be at most {most:.4g}, which {steps} steps cost "
             f"with the least noise multiplier that is looked for, {SMALLEST_NOISE:g}"
         )
+
+
+def check_spent(accountant: IAccountant, delta: float) -> None:
+    """OsoError for so large an epsilon that Opacus's PRV accountant would fill the memory."""
+    if accountant.mechanism() == "prv" and accountant.history:
+        rough = RDPAccountant()
+        rough.load_state_dict({**accountant.state_dict(), "mechanism": rough.mechanism()})
+        with warnings.catch_warnings(action="ignore"):  # of orders, for so rough a number
+            epsilon = rough.get_epsilon(delta)
+        if epsilon > 2 * _MOST_FOR_PRV:  # rdp's is the larger one
+            raise OsoError(
+                f"get_epsilon: accountant prv takes minutes and gigabytes for so little noise; rdp "
+                f"does not, whose epsilon is {epsilon_text(epsilon)}"
+            )
 
 
 def expected_size(loader: DataLoader) -> int:

@@ -12,9 +12,7 @@ from oso_dp.analysis.keys import ALIKE, CELL, POINT, are_alike
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Comparison, Difference, Sample
 from oso_dp.metrics import is_higher_better
-from oso_dp.paper.tables import (
-    DATASETS,
-)
+from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
 from oso_dp.reporting.tables.cells import hover, name, own
@@ -24,8 +22,9 @@ _BEYOND_NOTES = (
     "Same budgets, same grid ranges, none of the paper's numbers: it has no such cells. "
     "“Against Online” is the difference to our own Online at the same data set, k and ε, ± half of "
     "its 95 % interval, judged by the rule of the verdicts, all cells of this table together. Runs "
-    "of one epoch, or whose products have another precision than Online's, are not judged; no part "
-    "of a grid is called worse, and none of Online's beaten: what was not run may be better.",
+    "shorter than the paper's, or of another precision, length or δ than Online's, are not judged; "
+    "no part of a grid is called worse, and none of Online's beaten: what was not run may be "
+    "better.",
     "The noise multiplier says what the method's own grid leaves to each run: a method that "
     "searches fewer hyperparameters trains with less noise.",
 )
