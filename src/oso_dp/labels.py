@@ -63,6 +63,11 @@ def scale(metric: str) -> float:
     return METRICS[metric].scale if metric in METRICS else 1.0
 
 
+def laid_label(method: str, laid: str) -> str:
+    """A method, and what is laid over its steps."""
+    return method_label(method) + (f", {laid}" if laid else "")
+
+
 def metric_label(metric: str) -> str:
     return METRICS[metric].label if metric in METRICS else f"test {metric}"
 

@@ -13,12 +13,22 @@ class Metric:
     scale: float
     label: str  # of an axis
     unit: str  # in tables
+    logarithmic: bool = False  # axes: where values span more than a factor ten
 
 
 METRICS = {
     "accuracy": Metric(True, 100.0, "test accuracy, %", "%"),
-    "mse": Metric(False, 100.0, "test mean squared error × 100", "mse × 100"),
+    "mse": Metric(False, 100.0, "test mean squared error × 100", "mse × 100", True),
 }
+
+
+def sign(metric: str) -> int:
+    """1 where higher is better, -1 where lower is; OsoError as by `is_higher_better`."""
+    return 1 if is_higher_better(metric) else -1
+
+
+def is_logarithmic(metric: str) -> bool:
+    return metric in METRICS and METRICS[metric].logarithmic
 
 
 def is_higher_better(metric: str) -> bool:

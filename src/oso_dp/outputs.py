@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from oso_dp.errors import OsoError
-from oso_dp.files import make_folder
+from oso_dp.files import make_folder, reason
 
 _HEAD = 65_536  # bytes that say of which kind a file is
 
@@ -64,7 +64,7 @@ def head(path: Path) -> bytes:
         with open(path, "rb") as file:
             return file.read(_HEAD)
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
+        raise OsoError(f"{path}: cannot be read ({reason(error)})") from None
 
 
 def _same(path: Path, other: Path) -> bool:

@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -15,8 +16,9 @@ from .conftest import kept
 
 
 def test_every_data_set_can_be_both_planned_and_made():
-    assert set(data._MODULES) == set(DATASETS)
-    assert all(info.name == name for name, info in DATASETS.items())
+    for name, info in DATASETS.items():
+        assert info.name == name
+        assert callable(import_module(f"oso_dp.data.{name}").build)
 
 
 def test_glyphs_says_that_it_is_not_mnist():

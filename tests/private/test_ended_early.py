@@ -1,6 +1,5 @@
 """A training that ended early costs what was planned: its end may tell of what it released."""
 
-import json
 import signal
 from dataclasses import replace
 
@@ -10,9 +9,6 @@ from torch import nn
 from oso_dp import load_private
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.said import epsilon_text
-from oso_dp.private import trained
-from oso_dp.private.paid import Paid
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 
 BREAKS = {"method": "fixed_threshold", "threshold": 1e6}
 
@@ -142,19 +138,3 @@ def test_it_is_saved_and_held_against_the_ledger(saved, model) -> None:
     assert (back.statement, back.paid) == (made.statement, made.paid)
     assert not replace(made.statement, not_made=0).describes(made.paid)
     assert not made.statement.describes(replace(made.paid, not_made=None))
-
-
-def test_a_file_of_before_still_loads(saved, model) -> None:
-    made, path = saved
-    content = load_checkpoint(path, trained._FORMAT)
-    content.pop("fingerprint")
-    paid = json.loads(content["paid"])
-    del paid["not_made"]
-    statement = json.loads(content["statement"])
-    del statement["not_made"], statement["went_on"]
-    statement["epsilon"] = epsilon_of([made.ledger], 1e-5)
-    texts = {"paid": json.dumps(paid), "statement": json.dumps(statement)}
-    save_checkpoint(path, trained._FORMAT, {**content, **texts})
-    back = load_private(path, model)
-    assert back.paid == Paid(made.ledger)
-    assert "Epsilon is of the steps that were made" in str(back.statement)

@@ -58,10 +58,9 @@ def test_another_stores_report_is_not_replaced(report, tmp_path) -> None:
 
 
 def test_a_report_that_names_no_store_is_not_replaced(report, tmp_path) -> None:
-    """As older versions wrote it."""
     files = json.loads((report / MANIFEST).read_text())["files"]
     (report / MANIFEST).write_text(json.dumps(files))
-    refuses(report, tmp_path / "store", "an unnamed store")
+    refuses(report, tmp_path / "store", "no report of oso")
 
 
 @pytest.mark.parametrize("name", ["index.html", "notes.txt", "tables/mine.md", "deep/er/x"])

@@ -17,7 +17,7 @@ import pandas as pd
 
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
-from oso_dp.files import check_name, parse_json
+from oso_dp.files import check_name, parse_json, reason
 from oso_dp.study.plan import Plan, read_plan
 
 GRID = ("dataset", "method", "k", "epsilon")
@@ -73,7 +73,7 @@ def _stored(path: Path) -> Any:
     try:
         return parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise OsoError(f"{path}: cannot read the budget ({error.strerror})") from None
+        raise OsoError(f"{path}: cannot read the budget ({reason(error)})") from None
     except UnicodeDecodeError:
         raise OsoError(f"{path}: the budget is not valid JSON (no text in UTF-8)") from None
     except ValueError as error:

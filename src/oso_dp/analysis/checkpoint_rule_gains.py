@@ -7,7 +7,7 @@ from oso_dp.analysis.cell_verdicts import is_whole_grid, judged_cells
 from oso_dp.analysis.cells import is_whole, settings
 from oso_dp.analysis.keys import ALIKE, CELL
 from oso_dp.analysis.study import Study
-from oso_dp.metrics import is_higher_better
+from oso_dp.metrics import sign
 
 VALUES = ["mean", "last_mean", "cross_mean"]
 
@@ -46,8 +46,8 @@ def _gains(study: Study) -> pd.DataFrame:
         return pd.DataFrame(columns=[*_COLUMNS, *ALIKE])
     cells = pd.concat(frames)
     cells = cells.dropna(subset=VALUES).reset_index(drop=True)
-    sign = np.where([is_higher_better(metric) for metric in cells["metric"]], 1.0, -1.0)
+    direction = cells["metric"].map(sign)
     for rule in ("last", "cross"):
-        cells[f"adds_over_{rule}"] = (cells["mean"] - cells[f"{rule}_mean"]) * sign
+        cells[f"adds_over_{rule}"] = (cells["mean"] - cells[f"{rule}_mean"]) * direction
     cells["whole"] = [is_whole_grid(row) for row in cells.to_dict("records")]
     return cells[[*_COLUMNS, *ALIKE]]

@@ -18,7 +18,7 @@ from oso_dp.analysis.evidence import (
 def step_time(method: str, baseline: str, at_most: float) -> Judge:
     """That a step of `method` takes at most so many times as long as one of `baseline`.
 
-    From what was measured in turns on a quiet machine, see `oso_dp.reporting.step_times`.
+    From what was measured in turns on a quiet machine, see `benchmarks/step_times.py`.
     """
 
     def judge(evidence: Evidence, dataset: str) -> Finding:

@@ -24,7 +24,7 @@ from oso_dp import labels
 from oso_dp.analysis.cells import is_whole
 from oso_dp.analysis.keys import ALIKE
 from oso_dp.analysis.verdicts import Difference, Sample, difference, margin_of, over_grids
-from oso_dp.metrics import is_higher_better
+from oso_dp.metrics import sign
 from oso_dp.paper.tables import paper_results
 
 HOLDS = "holds"
@@ -130,8 +130,10 @@ def relation(
             )
         if usable.empty:
             return Finding(UNDECIDED, "; ".join(says))
-        sign = 1.0 if is_higher_better(usable["metric"].iloc[0]) else -1.0
-        ours, theirs = zip(*(_pair(row, sign) for row in usable.to_dict("records")), strict=True)
+        direction = sign(usable["metric"].iloc[0])
+        ours, theirs = zip(
+            *(_pair(row, direction) for row in usable.to_dict("records")), strict=True
+        )
         sides = over_grids(ours), over_grids(theirs)
         advantage = difference([sides])
         assert advantage is not None  # two seeds or more on either side

@@ -30,7 +30,7 @@ from oso_dp.analysis.points import grid_points, main_variants
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Sample, difference
-from oso_dp.metrics import is_higher_better
+from oso_dp.metrics import sign
 
 # What a guess is compared with: the best of its own method's search, and of Online's.
 SEARCHED = ("own", "online")
@@ -137,19 +137,18 @@ def _beside(study: Study, row: dict, best: pd.DataFrame, method: str) -> dict[st
         return beside
     ours = Sample(row["mean"], row["std"], int(row["seeds"]))
     gap = difference([(ours, Sample(mean, std, int(search["seeds"])))])
-    sign = 1 if is_higher_better(row["metric"]) else -1
-    beside["gain"] = sign * (row["mean"] - mean)
+    beside["gain"] = sign(row["metric"]) * (row["mean"] - mean)
     return beside | {"gain_half": math.nan if gap is None else gap.half}
 
 
 def _range(cell: pd.DataFrame) -> dict:
     first = cell.iloc[0]
-    sign = 1 if is_higher_better(first["metric"]) else -1
+    direction = sign(first["metric"])
     alike = (*CELL, "laid", "metric", *ALIKE, "noise_multiplier")
     row = {name: first[name] for name in alike}
     row |= {"guesses": len(cell)}
     if cell["mean"].notna().any():
-        best = cell.loc[(sign * cell["mean"]).idxmax()]
+        best = cell.loc[(direction * cell["mean"]).idxmax()]
         row |= {f"best_{name}": best[name] for name in ("mean", "std", "seeds", *POINT)}
     for searched in SEARCHED:
         for name in _SEARCH:

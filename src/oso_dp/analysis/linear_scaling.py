@@ -33,7 +33,7 @@ from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.scaled_accounts import choices_of
 from oso_dp.analysis.study import Study
 from oso_dp.files import parse_json
-from oso_dp.metrics import is_higher_better
+from oso_dp.metrics import sign
 from oso_dp.privacy.sampling import PoissonSampling
 
 PER_SEED = [
@@ -171,8 +171,7 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
         mine = rows[rows["part"] == part]
         if len(mine.drop_duplicates("point")) < first["size"] or mine["value"].isna().all():
             return row | {"lacks": part}
-        sign = 1 if is_higher_better(first["metric"]) else -1
-        best = mine.loc[(sign * mine["value"]).idxmax()]
+        best = mine.loc[(sign(first["metric"]) * mine["value"]).idxmax()]
         epsilons.append(_own_epsilon(best))
         radii.append(best["learning_rate"] * best["steps"])
     row["trial_epsilons"] = _numbers(epsilons)

@@ -26,7 +26,7 @@ from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Sample, difference
 from oso_dp.methods import PAPER_METHODS
-from oso_dp.metrics import is_higher_better
+from oso_dp.metrics import sign
 from oso_dp.study.defaults import DEFAULTS, Default
 
 DEFAULT = "default"
@@ -139,7 +139,7 @@ def _searched(study: Study) -> Iterator[dict[str, Any]]:
     sizes = [study.grid_size(row.dataset, row.method, row.k) or 0 for row in best.itertuples()]
     best = best.assign(size=sizes, part=np.less(best["points"], sizes))
     had = _with_the_papers_point(study)
-    keys = zip(*(best[name] for name in _POINT), strict=True)
+    keys = zip(*(best[name] for name in CELL), strict=True)
     best = best.assign(lacks=best["part"] & np.array([key not in had for key in keys], dtype=bool))
     best = best[(best["size"] > 1) & _long_enough(best)].sort_values(["part", "lacks", "k"])
     for row in best.drop_duplicates(["dataset", "epsilon", "method", "laid"]).to_dict("records"):
@@ -158,13 +158,12 @@ def _searched(study: Study) -> Iterator[dict[str, Any]]:
 
 
 _NAMED = ["dataset", "epsilon", "way", "method", "laid", "distribution"]  # two alike read as one
-_POINT = ["dataset", "k", "epsilon", "method"]
 
 
 def _with_the_papers_point(study: Study) -> set[tuple]:
     """Where our runs have the paper's own best point: a part without it may lack the best."""
     every = cells(study)
-    there = every.loc[every["at_paper_seeds"].notna(), _POINT]
+    there = every.loc[every["at_paper_seeds"].notna(), CELL]
     return {tuple(row) for row in there.itertuples(index=False)}
 
 
@@ -224,9 +223,8 @@ def _beside(row: dict[str, Any], references: dict[tuple, dict[str, Any]]) -> dic
         return row
     ours = Sample(row["mean"], row["std"], int(row["seeds"]))
     gap = difference([(ours, Sample(theirs["mean"], theirs["std"], int(theirs["seeds"])))])
-    sign = 1 if is_higher_better(row["metric"]) else -1
     half = math.nan if gap is None else gap.half
-    return row | {"gain": sign * (row["mean"] - theirs["mean"]), "gain_half": half}
+    return row | {"gain": sign(row["metric"]) * (row["mean"] - theirs["mean"]), "gain_half": half}
 
 
 def _ordered(rows: pd.DataFrame) -> pd.DataFrame:

@@ -13,10 +13,9 @@ import pandas as pd
 from oso_dp.analysis.keys import ALIKE
 from oso_dp.analysis.one_budget import DEFAULT, ways
 from oso_dp.analysis.study import Study
-from oso_dp.analysis.verdicts import MARGINS
-from oso_dp.metrics import is_higher_better
+from oso_dp.analysis.verdicts import MARGINS, SEEDS_NEEDED
+from oso_dp.metrics import sign
 
-SEEDS = 3
 _DEFAULT = ["method", "laid"]
 _PLACE = ["dataset", "epsilon"]
 COLUMNS = [
@@ -33,14 +32,13 @@ def greatest_losses(study: Study) -> pd.DataFrame:
     Places are the pairs of data set and epsilon at which two defaults were run with three seeds.
     """
     rows = ways(study)
-    rows = rows[(rows["way"] == DEFAULT) & (rows["seeds"] >= SEEDS) & rows["mean"].notna()]
+    rows = rows[(rows["way"] == DEFAULT) & (rows["seeds"] >= SEEDS_NEEDED) & rows["mean"].notna()]
     rows = rows[rows["dataset"].isin(MARGINS)]
     rows = _of_one_kind(rows)
     rows = rows[rows.groupby(_PLACE)["method"].transform("size") > 1]
     if rows.empty:
         return pd.DataFrame(columns=COLUMNS)
-    sign = rows["metric"].map(lambda metric: 1.0 if is_higher_better(metric) else -1.0)
-    score = sign * rows["mean"] / rows["dataset"].map(MARGINS)
+    score = rows["metric"].map(sign) * rows["mean"] / rows["dataset"].map(MARGINS)
     best = score.groupby([rows[name] for name in _PLACE]).transform("max")
     rows = rows.assign(loss=best - score)
     places = len(rows[_PLACE].drop_duplicates())

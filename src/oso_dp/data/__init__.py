@@ -1,8 +1,8 @@
 """From raw data to arrays: `prepare` writes one verified file per data set.
 
 Importing this package is cheap; numpy and the fonts are imported when a data set is made.
-To add a data set: one module with a `build` function like those below, one line in `_MODULES`
-and one entry in `catalogue.py`. A user's own one needs neither: `oso_dp.data.installed`.
+To add a data set: one module of its name with a `Builder` called `build`, and one entry in
+`catalogue.py`. A user's own one needs neither: `oso_dp.data.installed`.
 """
 
 from functools import partial
@@ -28,15 +28,6 @@ class Builder(Protocol):
         self, data_dir: Path | None, cache: Path, **preparation: Any
     ) -> "tuple[Arrays, dict]":
         """Return the arrays and where they come from; `cache` may keep verified downloads."""
-
-
-_MODULES = {
-    "mnist": "oso_dp.data.mnist",
-    "fashion_mnist": "oso_dp.data.fashion_mnist",
-    "ag_news": "oso_dp.data.ag_news",
-    "ag_news_partial": "oso_dp.data.ag_news_partial",
-    "glyphs": "oso_dp.data.glyphs",
-}
 
 
 def prepare(
@@ -83,7 +74,7 @@ def prepare(
         arrays = load_installed(dataset)
         provenance: dict[str, Any] = {}
     else:
-        build: Builder = import_module(_MODULES[dataset]).build
+        build: Builder = import_module(f"{__name__}.{dataset}").build
         cache = output.parent / "downloads" / dataset
         folder = None if data_dir is None else Path(data_dir)
         arrays, provenance = build(folder, cache, **preparation)

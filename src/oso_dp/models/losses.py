@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (everyone's name for it)
 from torch import Tensor
 
-# metric name -> (loss per example for training, metric per example), both [B]
+# (outputs [B, ...], targets [B, ...]) -> [B]
 PerExample = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -30,6 +30,7 @@ def summed_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.square(outputs - targets).flatten(1).sum(dim=1)
 
 
+# By the metric's name: what is trained with, and what is evaluated.
 LOSSES: dict[str, PerExample] = {"accuracy": cross_entropy, "mse": squared_error}
 METRICS: dict[str, PerExample] = {"accuracy": correct, "mse": squared_error}
 

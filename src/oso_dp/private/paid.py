@@ -102,7 +102,7 @@ class Paid:
         if stopping is not None and (others or not _within(ledger, stopping.one)):
             raise OsoError("stopping: its ledgers hold more than a candidate may release")
         scores = None if scores is None else Ledger.from_json(scores)
-        not_made = stored.get("not_made")  # older files have none
+        not_made = stored["not_made"]
         not_made = None if not_made is None else Ledger.from_json(not_made)
         if not_made is not None and (stopping is not None or not_made.sampling != ledger.sampling):
             raise OsoError("not_made: its steps are of no training here")

@@ -72,11 +72,6 @@ class Statement:
                 f"Epsilon counts {self.not_made} steps more, which were planned and not made: when "
                 "a training ends may tell something."
             )
-        elif self.steps < self.planned_steps and "random number" not in self.tuning:
-            lines.append(  # statements of before this was counted
-                "Epsilon is of the steps that were made. That holds if their number was not chosen "
-                "by what was released, as it is where a training diverges."
-            )
         if self.went_on:
             lines.append(
                 "It went on after somebody had stopped it; steps that were not made then do not "
@@ -106,7 +101,7 @@ class Statement:
             and self.steps == ledger.step_count
             and self.not_made == paid.uncalled
             and self.sampling_rate == ledger.sampling.rate
-            and self.releases in (every_release(ledger), _of_last_kind(ledger))
+            and self.releases == every_release(ledger)
             and (self.validation_examples > 0) == (paid.scores is not None)
             and (self.unit, self.neighbouring) == (Statement.unit, Statement.neighbouring)
         )
@@ -128,11 +123,6 @@ def every_release(ledger: Ledger) -> tuple[tuple[str, float], ...]:
             (query.name, query.noise_multiplier) for queries, _ in ledger.steps for query in queries
         )
     )
-
-
-def _of_last_kind(ledger: Ledger) -> tuple[tuple[str, float], ...]:
-    """What statements of before November 2026 held."""
-    return every_release(Ledger(ledger.sampling, ledger.steps[-1:]))
 
 
 def tuning_of(paid: Paid) -> str:

@@ -121,8 +121,8 @@ def _own_files(folder: Path, store: str) -> dict[str, tuple[str, ...]]:
     if last is None:
         raise OsoError(f"{folder}: holds other files ({present[0]}), no report of oso; {_MEND}")
     if last.store != store:
-        of = f"of {os.path.normpath(folder / last.store)}" if last.store else "of an unnamed store"
-        raise OsoError(f"{folder}: holds the report {of}; {_MEND}")
+        of = os.path.normpath(folder / last.store)
+        raise OsoError(f"{folder}: holds the report of {of}; {_MEND}")
     for name in present:
         if name == MANIFEST:
             continue
@@ -146,12 +146,12 @@ def _files(folder: Path, below: str = "") -> Iterator[str]:
 
 
 def _read(folder: Path) -> Manifest | None:
-    """The manifest; None where there is none of ours. Before it named the store it was a list."""
+    """The manifest; None where there is none of ours."""
     try:
         stored = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
-        files = stored.get("files", stored)
-        sums = {n: (s,) if isinstance(s, str) else tuple(map(str, s)) for n, s in files.items()}
-        return Manifest(str(stored["store"]) if "files" in stored else "", sums)
+        files = stored["files"].items()
+        sums = {n: (s,) if isinstance(s, str) else tuple(map(str, s)) for n, s in files}
+        return Manifest(str(stored["store"]), sums)
     except (OSError, ValueError, AttributeError, TypeError, KeyError):
         return None
 

@@ -14,7 +14,6 @@ from oso_dp.analysis.cells import settings
 from oso_dp.analysis.keys import ALIKE
 from oso_dp.analysis.load import read_study
 from oso_dp.metrics import is_higher_better
-from oso_dp.reporting.tables.no_search import name_of
 from oso_dp.study.plan import plans_of, read_plan
 
 _PART = "*"  # behind the name of a method
@@ -62,7 +61,7 @@ def summary_table(results: Path) -> Table:
                 table.add_row(
                     *where,
                     labels.epsilon_text(row.epsilon),
-                    name_of(row.method, row.laid) + (_PART if part[row.method] else ""),
+                    labels.laid_label(row.method, row.laid) + (_PART if part[row.method] else ""),
                     _value(row),
                     str(row.seeds),
                     labels.number(row.noise_multiplier, ".3f"),

@@ -27,9 +27,14 @@ from oso_dp.reporting.measured_ways import measured_lines
 from oso_dp.reporting.page import headline, matrix
 from oso_dp.reporting.table import markdown_rows
 from oso_dp.reporting.tables.claims import in_short
-from oso_dp.reporting.tables.no_search import name_of
 from oso_dp.reporting.tables.one_budget import one_budget_table
 from oso_dp.study.plan import plans_of
+
+_WORDS = (
+    "In brackets: the number of our seeds. Consistent: within the data set's margin of the paper's "
+    "value, as far as the seeds show; better or worse: significantly different; undecided: "
+    "neither, or fewer than three seeds ([the rule](docs/verdicts.md))."
+)
 
 
 def status(study: Study) -> str:
@@ -42,8 +47,8 @@ def status(study: Study) -> str:
         headline.scope(study),
         "\n".join(markdown_rows(in_short(claims, "C"))),
         "\n".join(matrix.markdown(cells)),
-        " ".join(["In brackets: the number of our seeds.", *matrix.momentum(cells)]),
-        *(f"What the paper does not have: {line}" for line in ours),
+        " ".join([_WORDS, *matrix.momentum(cells)]),
+        *(["What the paper does not have:", "\n".join(f"- {line}" for line in ours)] * bool(ours)),
     ]
     return "\n\n".join(blocks)
 
@@ -109,7 +114,7 @@ def _surest(study: Study) -> list[str]:
     if losses.empty:
         return []
     said = [
-        f"{name_of(row['method'], row['laid'])} {row['loss']:.1f} "
+        f"{labels.laid_label(row['method'], row['laid'])} {row['loss']:.1f} "
         f"({labels.dataset_short(row['dataset'])}, ε = {row['epsilon']:g})"
         for row in losses.to_dict("records")
     ]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, check_name, parse_json
+from oso_dp.files import atomic_write, check_name, parse_json, reason
 from oso_dp.study.cohort import Cohort, PlannedCohort
 from oso_dp.study.own_data import check_one_budget
 
@@ -147,7 +147,7 @@ def read_plan(path: Path) -> Plan:
             raise OsoError(f"{path}: was changed after it was planned; write it anew")
         return Plan(cohorts=cohorts, **content)
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
+        raise OsoError(f"{path}: cannot be read ({reason(error)})") from None
     except UnicodeDecodeError:
         raise OsoError(f"{path}: not a plan (`oso plan` writes one): no text in UTF-8") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

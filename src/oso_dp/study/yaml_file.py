@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import yaml
 
 from oso_dp.errors import OsoError
+from oso_dp.files import reason
 
 _PLAIN_NUMBER = re.compile(
     r"[-+]?(0|[1-9][0-9]*|[0-9]*\.[0-9]*([eE][-+]?[0-9]+)?|\.(inf|nan))", re.I
@@ -45,7 +46,7 @@ def text_of(path: Path) -> str:
         with path.open(encoding="utf-8") as file:
             return start_of(file)
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({error.strerror})") from None
+        raise OsoError(f"{path}: cannot be read ({reason(error)})") from None
     except UnicodeDecodeError:
         raise OsoError(f"{path}: not YAML (not a text in UTF-8)") from None
 

@@ -1,1 +1,1 @@
-"""The loop, per-example gradients, checkpoints, evaluation."""
+"""The loop, one job, checkpoints, evaluation."""

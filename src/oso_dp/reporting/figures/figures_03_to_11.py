@@ -16,6 +16,7 @@ from oso_dp import labels
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
+from oso_dp.metrics import is_higher_better, is_logarithmic
 from oso_dp.paper.tables import DATASETS, find_table, paper_tables
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.captions import part_note
@@ -40,7 +41,7 @@ def plans(study: Study) -> Iterator[PicturePlan]:
 def metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
     table = find_table(dataset, k)
     cells = judged_cells(study, dataset, k)
-    better = "Lower" if cells["metric"].iloc[0] == "mse" else "Higher"
+    better = "Higher" if is_higher_better(cells["metric"].iloc[0]) else "Lower"
     cells = cells[cells["method"].isin(labels.METHODS)]
     short = labels.dataset_short(dataset)
     name = f"figure_{table.figure:02d}" if table else f"metric_over_epsilon_{dataset}_k{k}"
@@ -81,7 +82,7 @@ DODGE = 0.085  # methods stand side by side, so that error bars do not cover eac
 
 
 def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
-    """Plot a comparison (`cells.compare`) of one data set at one k.
+    """Plot the judged cells of one data set at one k (`judged_cells`).
 
     Ours filled with solid lines and the standard deviation over seeds; the paper's hollow with
     dashed lines. At a single epsilon there is no line to draw: the methods stand below each other.
@@ -118,7 +119,7 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
         grey: dict[str, Any] = {"color": "#555555", "marker": "o"}
         handles.append(Line2D([], [], label="ours", **grey))
         handles.append(Line2D([], [], label="paper", linestyle="--", mfc="white", **grey))
-    if cells["metric"].iloc[0] == "mse":  # spans more than a factor ten
+    if is_logarithmic(cells["metric"].iloc[0]):
         canvas.log_axis(axes)
     axes.margins(y=0.08)
     axes.set_xticks(list(places.values()), [f"{e:g}" for e in places])

@@ -19,6 +19,7 @@ from oso_dp.analysis.cells import SAME_POINT, settings
 from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.points import main_variants
 from oso_dp.analysis.study import Study
+from oso_dp.metrics import is_logarithmic
 from oso_dp.paper.tables import paper_results
 from oso_dp.reporting.figures import canvas
 from oso_dp.reporting.figures.picture import PicturePlan
@@ -113,7 +114,7 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
     shades = ScalarMappable(scale, looks)
     bar = figure.colorbar(shades, ax=[panel for row in axes for panel in row], shrink=0.8, pad=0.02)
     bar.set_label(labels.metric_label(metric))
-    if metric == "mse":
+    if is_logarithmic(metric):
         canvas.plain_ticks(bar.ax.yaxis)
     handles: list[Any] = [Line2D([], [], label="our best", **_OURS)]
     if best["method"].isin(methods).any():
@@ -131,7 +132,7 @@ def _scale(values: pd.Series, metric: str) -> tuple[colors.Normalize, str]:
     low, high = values.min(), values.max()
     if low == high:
         low, high = 0.9 * low, 1.1 * high
-    if metric == "mse":
+    if is_logarithmic(metric):
         return colors.LogNorm(low, high), "viridis_r"
     return colors.Normalize(low, high), "viridis"
 

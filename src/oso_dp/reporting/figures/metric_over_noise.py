@@ -11,6 +11,7 @@ from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.analysis.noise import against_noise, noise_multipliers, shown_epochs
 from oso_dp.analysis.study import Study
+from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
 
@@ -93,7 +94,7 @@ def draw_against_noise(
         handles.append(Line2D([], [], label="paper", linestyle="", mfc="white", **grey))
     axes.set_xscale("log")
     canvas.plain_ticks(axes.xaxis)
-    if metric == "mse":
+    if is_logarithmic(metric):
         canvas.log_axis(axes)
     axes.set_xlabel("noise multiplier ν of each run")
     axes.set_ylabel(labels.metric_label(metric))

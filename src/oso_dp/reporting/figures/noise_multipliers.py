@@ -20,10 +20,10 @@ PLACE = 60
 def plans(study: Study) -> Iterator[PicturePlan]:
     noise = noise_multipliers(study)
     for dataset in labels.dataset_order(set(noise["dataset"]) - {*study.shared_budgets}):
-        yield _noise_plan(study, dataset, noise[noise["dataset"] == dataset])
+        yield _noise_plan(dataset, noise[noise["dataset"] == dataset])
 
 
-def _noise_plan(study: Study, dataset: str, noise: pd.DataFrame) -> PicturePlan:
+def _noise_plan(dataset: str, noise: pd.DataFrame) -> PicturePlan:
     """Of the paper's methods, and on its data sets of its k: others' numbers are in the table."""
     short = labels.dataset_short(dataset)
     in_paper = noise["method"].isin(labels.METHODS)

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from oso_dp import labels
 from oso_dp.analysis.one_budget import DEFAULT, WAYS, is_reference, way_title, ways
 from oso_dp.analysis.study import Study
-from oso_dp.metrics import is_higher_better
+from oso_dp.metrics import sign
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
 from oso_dp.reporting.tables.one_budget import way_name
@@ -120,9 +120,9 @@ def _span(rows: pd.DataFrame) -> tuple[float, float]:
     searched = rows["way"] != DEFAULT
     near = rows if not searched.any() else rows[searched]
     spread = max(near["mean"].max() - near["mean"].min(), 3 * bars[near.index].max(), 1e-9)
-    sign = 1 if is_higher_better(rows["metric"].iloc[0]) else -1
-    worst = (sign * near["mean"]).min() - _FAR * spread
-    kept = rows[sign * rows["mean"] >= worst]
+    direction = sign(rows["metric"].iloc[0])
+    worst = (direction * near["mean"]).min() - _FAR * spread
+    kept = rows[direction * rows["mean"] >= worst]
     bars = bars[kept.index]
     values = pd.concat([kept["mean"] - bars, kept["mean"] + bars, kept["cross_mean"].dropna()])
     margin = 0.08 * max(values.max() - values.min(), 1e-9)

@@ -14,6 +14,7 @@ from oso_dp import labels
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.trajectories import over_seeds, trajectories
+from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
 
@@ -128,7 +129,7 @@ def draw_curves(steps: pd.DataFrame, metric: str, title: str, methods: list[str]
         _curves(panel, free, "value", order, colour, linestyle="--")
         _curves(panel, here, "value", order, colour)
         _finish(panel, epsilon, labels.metric_label(metric))
-    if metric == "mse":
+    if is_logarithmic(metric):
         _log_axes(axes)
     without = set(free["method"])
     handles = [

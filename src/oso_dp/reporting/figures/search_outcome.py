@@ -10,6 +10,7 @@ from oso_dp.accounting.search import SHAPES
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.study import Study
+from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figures_03_to_11 import DODGE
@@ -88,7 +89,7 @@ def draw_outcomes(
         panel.set_xlim(-0.5, len(epsilons) - 0.5)
         panel.set_title(heading)
         panel.set_xlabel("ε of the whole search")
-    if metric == "mse":
+    if is_logarithmic(metric):
         canvas.log_axis(axes[0])
     axes[0].set_ylabel(labels.metric_label(metric))
     canvas.legend(figure, [canvas.handle(m, methods, linestyle="-") for m in ordered])

@@ -16,7 +16,6 @@ from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS, SEEDS, paper_results, paper_tables
 from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
 from oso_dp.reporting.tables.claims import claims_count, claims_sentence
-from oso_dp.reporting.tables.no_search import name_of
 
 
 def verdict(study: Study, claims: pd.DataFrame) -> str:
@@ -154,7 +153,7 @@ def _ranked(rows: pd.DataFrame, alone: str) -> str:
 
 
 def _name(cell: pd.Series) -> str:
-    return name_of(cell["method"], cell["laid"])
+    return labels.laid_label(cell["method"], cell["laid"])
 
 
 def against_paper(study: Study) -> list[str]:

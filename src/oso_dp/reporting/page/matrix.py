@@ -108,7 +108,7 @@ def momentum(matrix: pd.DataFrame) -> list[str]:
     """What its mark means, if that cell was run."""
     if not matrix.loc[matrix["seeds"] > 0, "chose_momentum"].any():
         return []
-    return [f"{MARK} The momentum was chosen by this cell: that it agrees says nothing."]
+    return [f"{MARK} The momentum was chosen to fit this cell: that it agrees is no evidence."]
 
 
 def markdown(matrix: pd.DataFrame) -> list[str]:

@@ -8,7 +8,6 @@ from oso_dp import labels
 from oso_dp.analysis.behind import cell_key, runs_behind
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import SEEDS
-from oso_dp.reporting.tables.no_search import name_of
 
 RULE_NOTE = (
     "Selection as in the paper: each run's best test value over all evaluations, averaged over "
@@ -25,7 +24,7 @@ MARK = "*"  # of the cell that chose the momentum
 def name(row: pd.Series) -> dict[str, str]:
     return {
         "ε": labels.epsilon_text(row["epsilon"]),
-        "method": name_of(row["method"], row["laid"]),
+        "method": labels.laid_label(row["method"], row["laid"]),
     }
 
 

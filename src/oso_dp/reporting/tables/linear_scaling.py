@@ -9,7 +9,6 @@ from oso_dp.analysis.linear_scaling import outcomes
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
-from oso_dp.reporting.tables.no_search import name_of
 
 _OWN, _GUESS = "the method's own search", "one run without a search"
 _HEADINGS = [
@@ -53,7 +52,7 @@ def _printed(row: dict[str, Any]) -> list[str]:
         labels.dataset_short(row["dataset"]),
         str(row["k"]),
         labels.epsilon_text(row["epsilon"]),
-        name_of(row["method"], row["laid"]),
+        labels.laid_label(row["method"], row["laid"]),
         labels.number(row["noise_multiplier"], ".3f"),
         row["learning_rates"] or labels.NOTHING,
         f"{row['beyond']} of {row['finals']}" if row["finals"] else labels.NOTHING,

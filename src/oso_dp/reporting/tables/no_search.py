@@ -48,18 +48,13 @@ def no_search_table(study: Study) -> Table:
     return Table("no_search", "Guess or search", data, printed, _NOTES)
 
 
-def name_of(method: str, laid: str) -> str:
-    """The method, and what is laid over its steps."""
-    return labels.method_label(method) + (f", {laid}" if laid else "")
-
-
 def _printed(row: dict[str, Any]) -> list[str]:
     point = labels.point_text(row["method"], *(row[f"best_{name}"] for name in labels.SYMBOLS))
     cells = [
         labels.dataset_short(row["dataset"]),
         str(row["k"]),
         labels.epsilon_text(row["epsilon"]),
-        name_of(row["method"], row["laid"]),
+        labels.laid_label(row["method"], row["laid"]),
         labels.number(row["noise_multiplier"], ".3f"),
         labels.spread(row["best_mean"], row["best_std"]),
         point,

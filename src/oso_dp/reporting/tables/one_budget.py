@@ -9,7 +9,6 @@ from oso_dp.analysis.one_budget import is_reference, way_title, ways
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
-from oso_dp.reporting.tables.no_search import name_of
 
 _HEADINGS = [
     *("data set", "ε", "way", "method", "chosen by", "runs", "ν", "value"),
@@ -44,7 +43,7 @@ def one_budget_table(study: Study) -> Table:
 def way_name(row: dict[str, Any]) -> str:
     """The method, what is laid over its steps, and how often a search that stops draws."""
     drawn = "" if labels.missing(row["distribution"]) else f", K {row['distribution']}"
-    return name_of(row["method"], row["laid"]) + drawn
+    return labels.laid_label(row["method"], row["laid"]) + drawn
 
 
 def _printed(row: dict[str, Any]) -> list[str]:

@@ -9,7 +9,6 @@ from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.study import Study
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
-from oso_dp.reporting.tables.no_search import name_of
 
 _RULES = {COMPOSITION: "all N", RANDOM_STOPPING: "random stopping"}
 _HEADINGS = [
@@ -37,7 +36,7 @@ def outcome_table(study: Study) -> Table:
             "data set": labels.dataset_short(stopped["dataset"]),
             "k": str(stopped["k"]),
             "ε": labels.epsilon_text(stopped["epsilon"]),
-            "method": name_of(stopped["method"], stopped["laid"]),
+            "method": labels.laid_label(stopped["method"], stopped["laid"]),
             "N": labels.number(stopped["grid_size"], ".0f"),
             "K": stopped["distribution"] or labels.NOTHING,
         }
