@@ -132,10 +132,13 @@ def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
 
 @pytest.mark.parametrize(
     ("epsilon", "said"),
-    [(1e-9, "10000 meets it; 9 x 100"), (1e9, "is the least that meets it, as 0.05 costs less;")],
+    [
+        (1e-9, "no noise multiplier between 0.05 and 10000 meets it"),
+        (1e9, "noise multiplier 0.05, the least looked for, costs less"),
+    ],
 )
 def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> None:
-    with pytest.raises(OsoError, match=f"no noise multiplier between 0.05 and .*{said}"):
+    with pytest.raises(OsoError, match=rf"^epsilon [\de+-]+: {said}; 9 x 100 steps at delta"):
         Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
 
 

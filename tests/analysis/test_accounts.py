@@ -26,7 +26,7 @@ from oso_dp.analysis.accounts import (
     require_clear,
     require_within,
 )
-from oso_dp.analysis.charges import completed, whole_run
+from oso_dp.analysis.charges import GridAccount, completed, whole_run
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -97,10 +97,19 @@ def test_a_grid_of_which_nobody_says_how_large_it_is_raises_no_false_alarm() -> 
     found = account(grid(k=10))
     assert [one.verdict for one in found] == ["unclear"]
     require_within(found)
-    with pytest.raises(OsoError, match=r"do not say how many runs its grid has; .* with --plan"):
+    said = r"do not say how many runs its grid has; 10 of them would exceed the budget of 3: .*--plan"
+    with pytest.raises(OsoError, match=said):
         require_clear(found)
     with pytest.raises(OsoError, match="its ledgers cost"):  # whatever the grid's size
         require_within(account(grid(k=10, epsilon=2.0)))
+
+
+def test_nine_that_spend_the_budget_to_its_last_digit_keep_it() -> None:
+    """Whether their grid does is as unclear as if a little were left."""
+    spent = epsilon_of([Ledger.from_json(ledger())] * 9, 1e-5)
+    for epsilon, verdict in ((spent, "unclear"), (spent * 1.001, "unclear"), (2.9, "exceeded")):
+        (found,) = account(grid(k=10, epsilon=epsilon))
+        assert found.verdict == verdict
 
 
 def own_grid(repo, **more):
@@ -238,6 +247,15 @@ def test_a_search_that_stops_at_random_may_exceed_its_budget(nu) -> None:
         require_within(found)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_a_search_that_stops_at_random_exceeds_its_budget_however_little_is_stored(rows) -> None:
+    """Its price is that of one whole run, which one row tells: nothing is unclear."""
+    (found,) = account(stopping_grid(rows=rows, nu=0.9 * STOPPED_NU))
+    assert found.verdict == "exceeded"
+    with pytest.raises(OsoError, match="its ledgers cost epsilon"):
+        require_within([found])
+
+
 def test_runs_drawn_at_random_are_charged_as_the_costliest_one_whole() -> None:
     """Whether the run that diverged was drawn is not known."""
     rows = stopping_grid(rows=3, nu=1.5 * STOPPED_NU)
@@ -309,6 +327,15 @@ def test_the_table_has_three_accountants_for_the_costliest_grid() -> None:
     assert 0.8 * EPSILON < table.loc[1, "pld"] < table.loc[1, "rdp"]
     assert accounts_table(found, cross_check_all=True)["prv"].notna().all()
     assert table["verdict"].tolist() == ["within", "within"]
+
+
+def test_the_table_asks_each_accountant(monkeypatch) -> None:
+    """The second library's answer is its own, not the first one's once more."""
+    answers = {"pld": 1.25, "prv": 1.5}
+    monkeypatch.setattr(GridAccount, "spent_by", lambda _, name: answers[name])
+    (row,) = accounts_table(account(grid())).to_dict("records")
+    assert (row["pld"], row["prv"]) == (1.25, 1.5)
+    assert row["rdp"] == pytest.approx(EPSILON, rel=1e-4)
 
 
 def test_the_stored_text_alone_decides() -> None:

@@ -291,11 +291,12 @@ def test_a_statement_of_two_studies_has_the_larger_rate(plan, batch_size) -> Non
 
 
 @pytest.mark.parametrize("at", [1, 5])
-def test_a_run_that_diverged_is_charged_whole(plan, at) -> None:
+@pytest.mark.parametrize("places", [(0, 7), range(RUNS)], ids=["two", "all"])
+def test_a_run_that_diverged_is_charged_whole(plan, at, places) -> None:
     """Its end may tell of what it released: the account is that of a run that did not."""
     runs = table(plan)
     whole = account(runs)[0].spent
-    for place in (0, 7):
+    for place in places:
         short = json.loads(runs.loc[place, "ledger"])
         short["steps"][0]["count"] = at
         runs.loc[place, ["status", "diverged_at", "ledger"]] = ["diverged", at, json.dumps(short)]

@@ -48,7 +48,7 @@ def prepared(tmp_path, monkeypatch, request):
     monkeypatch.setattr(module, "is_store", lambda folder: folder in stores)
     monkeypatch.setattr(module, "stores_in", lambda folder, cohort=None: below[folder])
     for name, kept in (
-        ("refuse_other_search", seen.searches),
+        ("refuse_other_search_among", seen.searches),
         ("refuse_spent", seen.spent),
         ("check_one_budget", seen.budgets),
     ):
@@ -84,9 +84,9 @@ def test_every_store_is_held_against_every_plan(prepared) -> None:
     assert seen.have == stores  # whose runs are not trained again
     own = stores[0].parent / "out" / "a part"
     cohorts = [cohort.name for plan in plans for cohort in plan.cohorts]
-    assert sorted((store, one.name) for store, every in seen.searches for one in every) == sorted(
-        (store, name) for store in [own, *stores] for name in cohorts
-    )
+    together = {own.parent: [own], **{store: [store] for store in stores}}
+    assert [stores for stores, _ in seen.searches] == [together] * len(cohorts)
+    assert sorted(one.name for _, every in seen.searches for one in every) == sorted(cohorts)
     assert sorted((store, [one.name for one in every]) for store, every in seen.spent) == sorted(
         (store, [one.name for one in plan.cohorts]) for store in [own, *stores] for plan in plans
     )

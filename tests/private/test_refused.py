@@ -209,8 +209,13 @@ def test_model(train, model, message) -> None:
         ({"schedule": "cosine"}, "schedule 'cosine': allowed are constant, linear"),
         ({"averaging": 1.0}, "averaging 1.0: must be a number at least 0 and below 1"),
         ({"averaging": -0.1}, "averaging -0.1: must be a number at least 0 and below 1"),
-        ({"method": None, "learning_rate": 0.5}, "learning_rate: say of which method, as"),
-        ({"method": None, "threshold": 0.5}, "threshold: say of which method, as"),
+        ({"method": None, "learning_rate": 1}, "learning_rate: say of which method, as method='on"),
+        (
+            {"method": None, "threshold": 0.5},
+            "threshold: say of which method, as method='adam_wosm'; without one, train_private tak",
+        ),
+        ({"method": None, "quantile": 0.5}, "quantile: say of which method, as method='fixed_q"),
+        ({"method": None, "optimizer": "adam"}, "unknown argument 'optimizer'"),
         ({"method": None, "threshold_rate": 0.1}, "threshold_rate: say of which method, as"),
     ],
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tests.private.test_refused import nothing_is_trained, refusal  # noqa: F401
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 
 class Stream(IterableDataset):
@@ -53,7 +53,12 @@ X, Y = np.zeros((9, 6), dtype=np.float32), np.zeros(9, dtype=np.int64)
         ((X, np.array(["no", "yes", "no"] * 3)), "data: targets are no numbers (<U3); allowed are"),
         (Stream(), "data: an IterableDataset cannot be sampled"),
         (Of(), "data: there are no examples"),
-        (Of(X[0], X[0]), "data: each example must be a pair"),
+        (Of(X[0], X[0]), "data: each example must be a pair of an input and a target, not ndarr"),
+        (Of({"x": X[0]}), "data: each example must be a pair of an input and a target, not dict"),
+        (
+            DataLoader(TensorDataset(torch.zeros(9, 6), torch.zeros(9))),
+            "not DataLoader; give its data set, of which batches are drawn here",
+        ),
         (
             {"x": X},
             "data: must be (inputs, targets) or a data set with a length and an index, not d",

@@ -150,6 +150,8 @@ def test_another_model_and_no_file_are_refused(saved, tmp_path) -> None:
     other = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2))
     with pytest.raises(OsoError, match="its parameters are not those of this Sequential"):
         load_private(saved[1], other)
+    with pytest.raises(OsoError, match=r"is no file$"):
+        load_private(tmp_path, other)
     with pytest.raises(OsoError, match="no such file"):
         load_private(tmp_path / "b", other)
 

@@ -112,12 +112,11 @@ class Search:
             near = least_noise(self._costs(f"{accountant}_quick", delta), epsilon, 1e-4, rdp)
             nu = least_noise(self._costs(accountant, delta), epsilon, tolerance, near or rdp)
         if nu is None:
-            too_large = self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon
-            least = f"is the least that meets it, as {SMALLEST_NOISE:g} costs less"
-            meets = least if too_large else "meets it"
+            said = f"no noise multiplier between {SMALLEST_NOISE:g} and {LARGEST_NOISE:g} meets it"
+            if self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon:
+                said = f"noise multiplier {SMALLEST_NOISE:g}, the least looked for, costs less"
             raise OsoError(
-                f"epsilon {epsilon:g}: no noise multiplier between {SMALLEST_NOISE:g} and "
-                f"{LARGEST_NOISE:g} {meets}; {self.runs} x {self.steps} steps at delta {delta:g}"
+                f"epsilon {epsilon:g}: {said}; {self.runs} x {self.steps} steps at delta {delta:g}"
             )
         return nu
 

@@ -18,7 +18,7 @@ from oso_dp.data.arrays import Arrays
 from oso_dp.data.prepared import load_prepared
 from oso_dp.errors import OsoError
 from oso_dp.gradients import find_precision, slow_reason
-from oso_dp.results.other_search import refuse_other_search
+from oso_dp.results.other_search import refuse_other_search_among
 from oso_dp.results.read import is_store
 from oso_dp.results.spent import refuse_spent
 from oso_dp.study.cohort import Cohort
@@ -58,10 +58,11 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     default = sorted(store for store in stores if is_store(store))
     have = default if options.have is None else options.have
     refuse_store(options.results)
-    for folder in (options.results, *have):
-        for cohort in (work.cohort for work in everything):
-            for store in stores_in(folder, cohort.name):
-                refuse_other_search(store, [cohort])
+    folders = (options.results, *have)
+    for cohort in (work.cohort for work in everything):
+        stores_of = {folder: stores_in(folder, cohort.name) for folder in folders}
+        refuse_other_search_among(stores_of, [cohort])
+    for folder in folders:
         for store in stores_in(folder):
             for plan in plans:
                 refuse_spent(store, plan.cohorts)

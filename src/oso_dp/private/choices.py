@@ -113,8 +113,9 @@ class Choices:
         for name in method.search:
             if point.get(name) is None:
                 raise OsoError(f"method {self.method!r}: needs a {name}")
-        rho, threshold = point["learning_rate"], point.get("threshold")
-        return Run(run_id, self.seed or 0, rho, threshold, point.get("quantile"))
+        rho, *others = (_decimal(point.get(name)) for name in STARTS)
+        assert rho is not None  # all methods have one
+        return Run(run_id, self.seed or 0, rho, *others)
 
     def _given(self) -> dict[str, float]:
         """Starting values that were said; a method may have one of these names as a constant."""
@@ -135,3 +136,8 @@ class Choices:
                 f"device {self.device!r}: there are {torch.cuda.device_count()} CUDA devices here"
             )
         return device
+
+
+def _decimal(value: float | None) -> float | None:
+    """Whole numbers too: a tensor of them alone would hold whole numbers only."""
+    return None if value is None else float(value)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from oso_dp.errors import OsoError
 from oso_dp.training.problem import Examples, TensorExamples
@@ -48,9 +48,10 @@ def examples_of(data: Any, device: torch.device, argument: str = "data") -> Exam
         if size == 0:
             raise OsoError(f"{argument}: there are no examples")
         return DatasetExamples(data, device, argument)
+    instead = "; give its data set, of which batches are drawn here" * isinstance(data, DataLoader)
     raise OsoError(
         f"{argument}: must be (inputs, targets) or a data set with a length and an index, not "
-        f"{type(data).__name__}"
+        f"{type(data).__name__}{instead}"
     )
 
 
@@ -131,7 +132,10 @@ class DatasetExamples:
     def _pair(self, index: int) -> tuple[Tensor, Tensor]:
         example = self.dataset[index]
         if not isinstance(example, tuple | list) or len(example) != 2:
-            raise OsoError(f"{self.argument}: each example must be a pair of an input and a target")
+            raise OsoError(
+                f"{self.argument}: each example must be a pair of an input and a target, not "
+                f"{type(example).__name__}"
+            )
         one, other = (
             _number(self.argument, name, value) for name, value in zip(_NAMES, example, strict=True)
         )

@@ -38,9 +38,6 @@ class Statement:
     neighbouring: str = NEIGHBOURING
 
     def __str__(self) -> str:
-        sums = ", ".join(
-            f"{name} with noise multiplier {used_noise_text(nu)}" for name, nu in self.releases
-        )
         lines = [
             f"({epsilon_text(self.epsilon)}, {self.delta:g})-differential privacy, by "
             f"{self.accountant} accounting; the budget was epsilon {self.budget:g}.",
@@ -50,7 +47,7 @@ class Statement:
             *self._ended_early(),
             *self._large_delta(),
             f"Each step: a Poisson batch at sampling rate {self.sampling_rate:.6g} of "
-            f"{self.examples} examples. Sums: {sums}.",
+            f"{self.examples} examples. Sums: {self._sums()}.",
             f"Tuning: {self.tuning}{self.scored and f' Scored on {self.scored}.'}",
             *self._validation(),
             _OTHERS,
@@ -59,6 +56,16 @@ class Statement:
             self.versions,
         ]
         return "\n".join(lines)
+
+    def _sums(self) -> str:
+        """Each once by its name: steps of another noise are those of other trainings, or kinds."""
+        noise: dict[str, list[str]] = {}
+        for name, nu in self.releases:
+            noise.setdefault(name, []).append(used_noise_text(nu))
+        return ", ".join(
+            f"{name} with noise multiplier {' or '.join(dict.fromkeys(texts))}"
+            for name, texts in noise.items()
+        )
 
     def _large_delta(self) -> list[str]:
         said = large_delta_text(self.delta, max(self.examples, self.validation_examples))

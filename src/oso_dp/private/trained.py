@@ -178,7 +178,7 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
     """
     place = _path(path)
     if not place.is_file():
-        raise OsoError(f"{path}: no such file")
+        raise OsoError(f"{path}: {'is no file' if place.exists() else 'no such file'}")
     own = OwnModel(model)
     try:
         content = load_checkpoint(place, _FORMAT, "cpu")

@@ -1,11 +1,11 @@
 """What `train_private` does where no method is said: the default that did best without a search."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
 from oso_dp.errors import OsoError
-from oso_dp.methods import find_method, method_names
+from oso_dp.methods import Method, find_method, method_names
 from oso_dp.private.choices import Choices
 from oso_dp.private.given_values import hint
 from oso_dp.study.defaults import RECOMMENDED
@@ -26,9 +26,7 @@ def way(
     method's mean something else.
     """
     if method is None:
-        known = [
-            one.name for other in method_names() for one in fields(find_method(other).Settings)
-        ]
+        known = [name for kind in _private() for name in _values_of(kind)]
         for name in settings:
             if name not in known:
                 arguments = [one.name for one in fields(Choices)]
@@ -42,13 +40,29 @@ def way(
         return {**said, "method": method, "settings": settings}
     for name in (*_said(start), *settings):
         raise OsoError(
-            f"{name}: say of which method, as method='online'; without one, train_private "
+            f"{name}: say of which method, as method={_taker(name)!r}; without one, train_private "
             f"takes {RECOMMENDED.method} with values of its own"
         )
     kind = find_method(RECOMMENDED.method)
-    sayable = {*kind.search, *(one.name for one in fields(kind.Settings))}
+    sayable = _values_of(kind)
     point = {name: value for name, value in RECOMMENDED.point.items() if name in sayable}
     return {**point, **RECOMMENDED.laid, **said, "method": RECOMMENDED.method}
+
+
+def _private() -> Iterator[type[Method]]:
+    """The methods that can be said."""
+    yield from filter(lambda kind: kind.private, map(find_method, method_names()))
+
+
+def _values_of(kind: type[Method]) -> set[str]:
+    """Names of its starting values and constants."""
+    return {*kind.search, *(one.name for one in fields(kind.Settings))}
+
+
+def _taker(name: str) -> str:
+    """A method that takes this value: Online, if it does."""
+    takers = [kind.name for kind in _private() if name in _values_of(kind)]
+    return "online" if "online" in takers else takers[0]
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Searches over other ranges of `grid` are alike in every column but their points.
 look like one search that is larger than its budget paid for, and nobody could tell them apart.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from oso_dp.accounting.tuning import SINGLE
@@ -16,14 +16,32 @@ from oso_dp.study.identity import COHORT, POINT
 
 def refuse_other_search(store: Path, cohorts: Iterable[Cohort]) -> None:
     """OsoError that names the store and the cohort; nothing where there is no store yet."""
+    refuse_other_search_among({store: [store]}, cohorts)
+
+
+def refuse_other_search_among(
+    folders: Mapping[Path, Sequence[Path]], cohorts: Iterable[Cohort]
+) -> None:
+    """As `refuse_other_search`, of all that these folders' stores hold together.
+
+    A campaign's folder has a store for each group of runs: no one of them need hold too much.
+    OsoError names the folders that hold what the cohort does not plan.
+    """
     for cohort in cohorts:
         if cohort.selection == SINGLE:  # no search: each point has a budget of its own
             continue
-        held = _points(store, cohort)
-        both = held | {run.point for run in cohort.runs}
+        planned = {run.point for run in cohort.runs}
+        by_folder = {
+            folder: set().union(*(_points(store, cohort) for store in stores))
+            for folder, stores in folders.items()
+        }
+        both = planned.union(*by_folder.values())
         if len(both) > cohort.grid_runs:
+            strange = [folder for folder, points in by_folder.items() if points - planned]
+            held = set().union(*(by_folder[folder] for folder in strange))
             raise OsoError(
-                f"{store}: holds {len(held)} points of another search of {cohort.name}, over other "
+                f"{', '.join(map(str, strange))}: {'holds' if len(strange) == 1 else 'hold'} "
+                f"{len(held)} points of another search of {cohort.name}, over other "
                 "ranges of `grid`, which no column tells from this one: together they would exceed "
                 "its budget; name another folder under `results`"
             )

@@ -1,0 +1,117 @@
+"""What differs in any column is two searches, and each costs what it costs by itself."""
+
+import json
+
+import pandas as pd
+import pytest
+from tests.analysis.conftest import EPSILON, NINE, NU, STEPS, grid, ledger, rows_of, two_plans
+from tests.analysis.test_accounts import STOPPED_NU, stopping_grid
+from tests.analysis.test_scaled_accounts import RATE as SCALED_RATE
+from tests.analysis.test_scaled_accounts import STEPS as SCALED_STEPS
+from tests.analysis.test_scaled_accounts import rows as scaled_rows
+
+from oso_dp.accounting.search import SHAPES, epsilon_of_stopped
+from oso_dp.analysis import accounts, scaled_accounts
+from oso_dp.analysis.accounts import account
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.study.identity import run_id
+from oso_dp.study.plan import Plan
+
+# Beside rows of a data set whose size nobody knows: those of another search, by a column.
+OTHERS = {
+    "dataset": {"dataset": "yours"},
+    "method": {"method": "adam_wosm"},
+    "k": {"k": 10},
+    "epsilon": {"epsilon": 4.0},
+    "delta": {"delta": 1e-6},
+    "selection": {"selection": "single"},
+    "momentum": {"momentum": 0.5},
+    "noise_multiplier": {"noise_multiplier": 2 * NU, "ledger": ledger(2 * NU)},
+    "query_noise_multiplier": {"query_noise_multiplier": 9.0},
+    "examples": {"examples": 5990, "ledger": ledger(rate=120 / 5990)},  # as many steps
+    "batch_size": {"batch_size": 240, "steps": 100, "ledger": ledger(steps=100, rate=0.04)},
+    "epochs": {"epochs": 8, "steps": 2 * STEPS, "ledger": ledger(steps=2 * STEPS)},
+    "precision": {"precision": "bfloat16"},
+}
+# The same of searches by the linear scaling rule, whose rows have a noise each.
+SCALED = {
+    **{name: OTHERS[name] for name in ("dataset", "method", "k", "epsilon", "delta", "momentum")},
+    "examples": {"examples": 5990},
+    "batch_size": {"batch_size": 121},
+    "epochs": {"epochs": 4, "steps": 2 * SCALED_STEPS},
+    "steps": {"epochs": 4, "steps": 2 * SCALED_STEPS},  # which the others decide
+    "precision": {"precision": "bfloat16"},
+}
+
+
+def test_every_column_that_tells_searches_apart_is_tried() -> None:
+    assert OTHERS.keys() == {*accounts._SETTING}
+    assert SCALED.keys() == {*scaled_accounts._SEARCH}
+
+
+@pytest.mark.parametrize("column", OTHERS)
+@pytest.mark.parametrize("there", [9, 1])
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_searches_cost_what_each_costs_by_itself(column: str, there: int, order: int) -> None:
+    """Whichever stands first: neither is charged by the other's terms, nor for its runs."""
+    both = [grid(dataset="mine"), grid(**{"dataset": "mine"} | OTHERS[column])[:there]][::order]
+    found = account(pd.concat(both, ignore_index=True))
+    assert found == [one for rows in both for one in account(rows)]
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("column", SCALED)
+def test_two_scaled_searches_cost_what_each_costs_by_itself(column: str) -> None:
+    both = [scaled(), scaled(**SCALED[column])]
+    found = account(pd.concat(both, ignore_index=True))
+    assert found == [one for rows in both for one in account(rows)]
+    assert len(found) == 2
+
+
+def scaled(**other) -> pd.DataFrame:
+    """A search by the linear scaling rule, with ledgers and identities of what its rows say."""
+    rows = scaled_rows().drop(columns="part").assign(**{"dataset": "mine"} | other)
+    rates = rows["batch_size"] / rows["examples"]
+    facts = zip(rows["noise_multiplier"], rows["steps"], rates, strict=True)
+    return named(rows.assign(ledger=[ledger(*one) for one in facts]))
+
+
+def named(rows: pd.DataFrame) -> pd.DataFrame:
+    known = rows.astype(object).where(rows.notna(), None).to_dict("records")
+    return rows.assign(run_id=[run_id(row, json.loads(row["settings"])) for row in known])
+
+
+def test_these_scaled_searches_are_those_of_the_other_tests() -> None:
+    assert scaled()["steps"].unique().tolist() == [SCALED_STEPS]
+    assert (scaled()["batch_size"] / scaled()["examples"]).unique().tolist() == [SCALED_RATE]
+
+
+@pytest.mark.parametrize("points", [1, 4, 9])
+def test_a_plan_of_some_points_says_how_large_their_grid_is(points: int, repo) -> None:
+    """As `select: paper_best` plans: the noise of these is that of all."""
+    plan = some_points(two_plans(repo, "seeds")[0], points)
+    rows = rows_of(plan, NINE)
+    (found,) = account(rows, plan)
+    assert (found.runs, found.stored) == (9, points)
+    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
+
+
+def some_points(plan: Plan, count: int) -> Plan:
+    from dataclasses import replace
+
+    (cohort,) = plan.cohorts
+    return replace(plan, cohorts=(cohort.with_runs(cohort.points[:count], cohort.seeds),))
+
+
+@pytest.mark.parametrize("size", [9, 20])
+def test_a_drawn_search_that_does_not_say_its_shape_is_priced_by_the_noise(size: int) -> None:
+    """It is not priced as what its settings leave out, and no row stops the account."""
+    rows = named(stopping_grid(settings=json.dumps({"grid_runs": size})))
+    (found,) = account(rows)
+    assert found.runs == 9
+    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
+    (dearest,) = account(named(rows.assign(noise_multiplier=1.3 * STOPPED_NU,
+                                           ledger=ledger(1.3 * STOPPED_NU))))  # fmt: skip
+    one = Ledger.from_json(ledger(1.3 * STOPPED_NU))
+    expected = max(epsilon_of_stopped(one, 9, shape, 1e-5) for shape in SHAPES.values())
+    assert dearest.spent == pytest.approx(expected, rel=1e-9)
