@@ -69,6 +69,17 @@ class Remembering(nn.Module):
         return self.last(self.layer(x, hx=state)[1][-1])
 
 
+class Scaled(nn.Module):
+    """Multiplies by one learned number, a parameter without a dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
 class Case(NamedTuple):
     build: Callable[[], nn.Module]
     width: int = WIDTH  # of a row; 0: words
@@ -94,6 +105,7 @@ CASES = {
     "transposed conv1d": Case(
         lambda: Channels(nn.ConvTranspose1d(WIDTH, WIDTH, 3, 2, padding=1, output_padding=1))
     ),
+    "one number": Case(lambda: Headed(Scaled())),
     "attention": Case(Reader, 0),
     "encoder layer": Case(
         lambda: Headed(nn.TransformerEncoderLayer(WIDTH, 2, 6, dropout=0.0, batch_first=True))

@@ -7,6 +7,9 @@ from tests.gradients.test_gradients import MODELS
 from torch import nn
 
 from oso_dp.gradients import PRECISIONS, GradientCode
+from oso_dp.gradients.conv2d import ConvGradients
+from oso_dp.gradients.embedding import EmbeddingGradients
+from oso_dp.gradients.sequence_linear import SequenceKernels
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
 from oso_dp.training.loop import train
@@ -212,3 +215,18 @@ def test_bfloat16_runs_together_are_as_each_alone(name, arrays, make_task, make_
         assert one.ledger == other.ledger
         for a, b in zip(one.evaluations, other.evaluations, strict=True):
             assert a["loss"] == pytest.approx(b["loss"], rel=0.01)
+
+
+def test_sums_over_places_keep_more_digits_than_their_terms() -> None:
+    """A bias, and a word that stands often: of 300 numbers of 8 bits."""
+    torch.manual_seed(0)
+    inputs, errors = torch.randn(3, 300, 4).bfloat16(), torch.randn(3, 300, 2).bfloat16()
+    exact, image = errors.double().sum(dim=1), (3, 2, 20, 15)
+    convolution = ConvGradients(
+        nn.Conv2d(4, 2, 1), inputs.mT.reshape(3, 4, 20, 15), errors.mT.reshape(image)
+    )
+    sequence = SequenceKernels(nn.Linear(4, 2), inputs, errors)
+    words = EmbeddingGradients(nn.Embedding(5, 2), torch.full((3, 300), 2), errors)
+    for sums in (convolution.bias, sequence.gradients["bias"], words.rows[:, 0]):
+        assert sums.dtype == torch.float32
+        torch.testing.assert_close(sums.double(), exact, rtol=1e-5, atol=1e-5)

@@ -124,3 +124,27 @@ def test_a_loss_may_lean_on_no_side(before, detached, first) -> None:
     with pytest.raises(OsoError, match="an example's loss depends on the other examples"):
         made.step(*examples(count=4))
     assert made.optimizer.ledger.step_count == (first < 2)
+
+
+class Held:
+    """What a model may be called with that nobody sees the size of."""
+
+    def __init__(self, inputs: Tensor) -> None:
+        self.inputs = inputs
+
+
+class Opening(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, held: Held) -> Tensor:
+        return self.last(held.inputs)
+
+
+@pytest.mark.filterwarnings("ignore:module. nobody could try")
+def test_a_criterion_is_tried_where_nobody_knows_the_batches_size_too() -> None:
+    made = make(mode="ghost", model=Opening(), criterion=ByTheOthers())
+    inputs, targets = examples(count=4)
+    with pytest.raises(OsoError, match="an example's loss depends on the other examples"):
+        made.criterion(made.model(Held(inputs)), targets)

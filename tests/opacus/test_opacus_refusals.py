@@ -418,3 +418,10 @@ def test_a_fully_sharded_model_is_refused(kind, monkeypatch) -> None:
     monkeypatch.setattr(refusals, kind, Sharded)
     with pytest.raises(OsoError, match="fully sharded"):
         make(model=Sharded(nn.Linear(6, 3)))
+
+
+def test_parameters_of_several_types_are_refused() -> None:
+    model = network()
+    model[3].double()
+    with pytest.raises(OsoError, match="parameters are of float32 and float64; allowed is one"):
+        make(model=model, loader=loader_of(DATA.tensors[0], DATA.tensors[1]))

@@ -220,3 +220,10 @@ def test_an_infinite_bound_does_not_tell_an_empty_batch(value: float) -> None:
     losses = torch.tensor([1.0, math.inf]).expand(N, 2)
     for run in range(8):
         assert released(Mechanism([f"r{run}"], N, EXPECTED), query, losses).isfinite().all()
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, 1e-20])
+def test_a_bound_that_is_none_is_the_smallest(bound: float) -> None:
+    query = ClippedLosses(1.0, torch.tensor([bound]), 3)
+    (one,) = query.sensitivity(slice(0, 1)).flatten().tolist()
+    assert one == pytest.approx(math.sqrt(3) * 1e-12)

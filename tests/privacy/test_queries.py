@@ -113,7 +113,9 @@ def test_each_run_has_its_own_threshold() -> None:
 def test_a_vanishing_threshold_stays_measurable() -> None:
     """At C = 1e-30 a gradient of norm 1e-23 squares to zero in float32 and would pass unclipped."""
     query = ClippedGradient(1.0, torch.tensor([1e-30]))
-    assert query.sensitivity(ONE).item() == pytest.approx(SMALLEST_THRESHOLD)
+    assert query.sensitivity(ONE).item() == pytest.approx(1e-12)
+    assert query.weights(torch.tensor([[1.0]]), ONE).item() == pytest.approx(1e-12)
+    assert SMALLEST_THRESHOLD == 1e-12
 
 
 def test_a_weight_counts_as_long_as_float32_has_all_its_digits() -> None:

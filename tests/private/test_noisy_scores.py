@@ -57,3 +57,21 @@ def test_a_model_that_is_scored_learns_nothing_of_it() -> None:
     scores(SimpleNamespace(run_id="a", model=model))
     assert float(inner.total) == 0.0
     assert all(layer.training for layer in model.modules())
+
+
+class TwoFaced(nn.Module):
+    """Says another class while it is trained."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tensor([[1.0, 0.0] if self.training else [0.0, 1.0]]).expand(len(x), 2)
+
+
+def test_a_model_is_scored_as_it_will_be_used() -> None:
+    """Dropout is off then, whatever the model is in."""
+    targets = torch.ones(50, dtype=torch.int64)
+    share = scores_of(
+        targets, lambda outputs, one: float((outputs.argmax(-1) == one).float().mean())
+    )
+    model = nn.Sequential(nn.Linear(2, 2), TwoFaced()).train()
+    assert share(SimpleNamespace(run_id="a", model=model)) == pytest.approx(1.0, abs=0.1)
+    assert model.training

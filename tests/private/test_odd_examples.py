@@ -205,3 +205,22 @@ def test_before_a_search_no_validation_example_is_looked_at() -> None:
 
     NoisyScores(Refusing(), right, 1e-3, Seeded(), CPU, None).check(nn.Linear(2, 2))
     assert noted == [0]
+
+
+def test_the_losses_of_an_absent_example_have_no_part_in_what_a_method_asks(
+    train, data, monkeypatch
+) -> None:
+    """Not even as losses of its zeros, by which others are held against it."""
+    pairs, seen = pairs_of(data), []
+    pairs[7] = pairs[7][0] * torch.nan, 1
+    whole = GradientCode.losses
+
+    def noted(self, flat, inputs, targets, absent=None):
+        seen.append(absent)
+        return whole(self, flat, inputs, targets, absent)
+
+    monkeypatch.setattr(GradientCode, "losses", noted)
+    train(data=pairs, batch_size=400, epochs=1, method="hyfreedp")
+    asked = [absent for absent in seen if absent is not None]
+    assert asked
+    assert all(absent.nonzero()[:, -1].tolist() == [7] * len(absent) for absent in asked)

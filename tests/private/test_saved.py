@@ -98,6 +98,7 @@ def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:
         {"steps": 15},
         {"sampling_rate": 0.001},
         {"releases": [["x", 99.0]]},
+        {"tuning": "included. The best of 9 trainings, all of which are released and paid for."},
         {"validation_examples": 300},
         {"unit": "one person: all rows of theirs"},
         {"neighbouring": "data sets that differ by anything"},

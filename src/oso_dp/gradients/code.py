@@ -73,7 +73,7 @@ class GradientCode:
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views into the flat vectors [..., P]."""
         return {
-            name: flat[..., part].unflatten(-1, self.shapes[name])
+            name: flat[..., part].view((*flat.shape[:-1], *self.shapes[name]))
             for name, part in self._slices.items()
         }
 

@@ -15,7 +15,10 @@ class KeptGradients:
     """gradients: by the parameter's name, [N, *its shape]."""
 
     def __init__(self, gradients: Mapping[str, Tensor]) -> None:
-        self.gradients = dict(gradients)
+        self.gradients = {  # one of a parameter that is a single number is [N, 1]
+            name: gradient if gradient.dim() > 1 else gradient[:, None]
+            for name, gradient in gradients.items()
+        }
 
     def norms(self) -> Tensor:
         parts = [row_norms(gradient) for gradient in self.gradients.values()]

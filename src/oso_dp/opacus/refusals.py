@@ -122,6 +122,10 @@ def check_optimizer(optimizer: Any, module: nn.Module) -> None:
         raise OsoError("optimizer: its parameters lie on several devices; allowed is one")
     if not all(p.is_floating_point() for p in trained):
         raise OsoError("optimizer: has parameters that are not real numbers")
+    if len(types := {str(p.dtype).removeprefix("torch.") for p in trained}) > 1:
+        raise OsoError(
+            f"optimizer: its parameters are of {' and '.join(sorted(types))}; allowed is one"
+        )
 
 
 def check_loader(loader: Any) -> None:
