@@ -386,8 +386,13 @@ def test_a_run_of_the_method_needs_what_it_searches() -> None:
     assert Run("a", 0, 1.0, None, None).threshold is None
 
 
-def test_whole_numbers_are_starting_values_like_others_and_may_be_gone_on_from(train) -> None:
+def test_whole_numbers_are_starting_values_like_others_and_may_be_gone_on_from(
+    train, search
+) -> None:
     """As in a grid's `[0.1, 1]`."""
+    best = search(grid={"learning_rate": [1, 2]}, method="online").best
+    more = train(after=best, batch_size=400, epsilon=6.0, epochs=1)
+    assert more.history.learning_rate[0] == 1.0
     whole = train(method="fixed_threshold", learning_rate=1, threshold=2, epochs=1)
     more = train(after=whole, method="fixed_threshold", epsilon=4.0, epochs=1)
     assert (more.history.learning_rate[0], more.statement.method) == (1.0, "fixed_threshold")
