@@ -103,7 +103,7 @@ def test_trials_that_use_up_the_budget_are_refused_in_one_line() -> None:
         final_noise_multiplier(search(9), (1.0, 1.0), 3.0, DELTA)
     with pytest.raises(OsoError, match="no noise multiplier between"):
         search(9, steps=10**6).noise_multipliers(0.01, DELTA)
-    with pytest.raises(OsoError, match=r"epsilon 1e\+09: no noise multiplier between"):
+    with pytest.raises(OsoError, match=r"epsilon 1e\+09: noise multiplier 0\.05, the least"):
         final_noise_multiplier(search(9), (1.0, 1.0), 1e9, DELTA)  # which is not the trials' fault
 
 
@@ -182,3 +182,24 @@ def test_the_way_back_from_every_search(epsilon, runs, shares) -> None:
     one = ScaledSearch(PoissonSampling(1.0), 5, runs, shares)  # all in each batch: soon priced
     nu = one.noise_multiplier(epsilon, DELTA)
     assert one.epsilon(nu, DELTA) == pytest.approx(epsilon, rel=1e-6)
+
+
+@pytest.mark.parametrize(("accountant", "expected"), [("rdp", 11.0), ("pld", 5.5)])
+def test_what_the_trials_cost_is_said_by_the_accountant_that_is_asked(
+    monkeypatch, accountant, expected
+) -> None:
+    price = {"rdp": 8.0, "pld": 4.0}
+
+    def cost(one: Search, nu: float, _: float, by: str = "rdp") -> float:
+        return one.runs * price[by] / nu + sum(price[by] / earlier for earlier, _ in one.before)
+
+    def noise(one: Search, *_: object) -> float:
+        if one.before:
+            raise OsoError("nothing is left")
+        return 1.0
+
+    monkeypatch.setattr(Search, "epsilon", cost)
+    monkeypatch.setattr(Search, "noise_multiplier", noise)
+    said = rf"the trials cost epsilon {expected:g} of 2,"
+    with pytest.raises(OsoError, match=said):
+        final_noise_multiplier(search(5), (8.0, 4.0), 2.0, DELTA, accountant)

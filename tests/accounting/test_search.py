@@ -11,6 +11,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from oso_dp.accounting import search as search_module
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.advanced_composition import gaussian_epsilon
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
@@ -323,3 +324,25 @@ def test_of_distributions_that_cost_alike_the_nearest_to_the_budget_was_bought(
     monkeypatch.setattr(Search, "epsilon", lambda self, *_: by_shape[self.shape])
     found = shape_paid_for(search(9, "random_stopping"), 1.0, 3.0, DELTA)
     assert by_shape[SHAPES[found]] == 2.9999
+
+
+@pytest.mark.parametrize("side", ["below", "above"])
+@pytest.mark.parametrize("away", [1, 2, 4])
+def test_the_noise_is_the_least_where_few_orders_miss_the_best(side, away, monkeypatch) -> None:
+    """Of three orders the one that is nearest to the best, at an end, says no more than that."""
+    found = Search(PoissonSampling(0.01), 50, 9)
+    nu = found.noise_multiplier(2.0, DELTA)
+    one = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(nu))
+    spent = RdpAccountant().compose(dp_event.SelfComposedDpEvent(one, 450))
+    orders = [float(order) for order in spent.orders]
+    place = orders.index(float(spent.get_epsilon_and_optimal_order(DELTA)[1]))
+    end = place - away if side == "below" else place + away
+    few = orders[end - 2 : end + 1] if side == "below" else orders[end : end + 3]
+    monkeypatch.setattr(search_module, "orders_around", lambda best: few)
+    assert found.noise_multiplier(2.0, DELTA) == pytest.approx(nu, rel=1e-7)
+
+
+@pytest.mark.parametrize("nu", [0.05, 1e4])
+def test_the_ends_of_the_range_of_noise_are_in_it(nu: float) -> None:
+    """`noise_multiplier` may give them."""
+    assert Search(PoissonSampling(0.5), 2, 1).epsilon(nu, DELTA) > 0

@@ -97,7 +97,9 @@ def test_a_grid_of_which_nobody_says_how_large_it_is_raises_no_false_alarm() -> 
     found = account(grid(k=10))
     assert [one.verdict for one in found] == ["unclear"]
     require_within(found)
-    said = r"do not say how many runs its grid has; 10 of them would exceed the budget of 3: .*--plan"
+    said = (
+        r"do not say how many runs its grid has; 10 of them would exceed the budget of 3: .*--plan"
+    )
     with pytest.raises(OsoError, match=said):
         require_clear(found)
     with pytest.raises(OsoError, match="its ledgers cost"):  # whatever the grid's size

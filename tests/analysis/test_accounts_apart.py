@@ -1,6 +1,7 @@
 """What differs in any column is two searches, and each costs what it costs by itself."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -97,8 +98,6 @@ def test_a_plan_of_some_points_says_how_large_their_grid_is(points: int, repo) -
 
 
 def some_points(plan: Plan, count: int) -> Plan:
-    from dataclasses import replace
-
     (cohort,) = plan.cohorts
     return replace(plan, cohorts=(cohort.with_runs(cohort.points[:count], cohort.seeds),))
 

@@ -3,6 +3,7 @@
 import json
 import math
 from importlib.metadata import version
+from itertools import permutations
 
 import pytest
 
@@ -119,6 +120,17 @@ def test_the_setting_is_the_budgets_and_else_that_of_most_rows(store, study, tmp
         at = setting(study(store, budget), "mnist")
         assert (at.sampling.rate, at.steps, at.delta) == expected
         assert at.epsilon == 4
+
+
+@pytest.mark.parametrize("epsilons", [*permutations((9.0, 3.0, 5.0)), (9.0, 3.0), (2.0, 1.0)])
+def test_of_a_plan_one_epsilon_is_shown_in_whatever_order_they_stand(
+    epsilons, store, study, tmp_path
+) -> None:
+    entry = {"dataset": "mnist", "k": 9, "runs": 9, "method": "online", "noise_multiplier": 1.0}
+    entry |= {"delta": 1e-5, "steps": 20, "sampling_rate": 0.5}
+    budget = tmp_path / "budget.json"
+    budget.write_text(json.dumps([entry | {"epsilon": epsilon} for epsilon in epsilons]))
+    assert setting(study(store, budget), "mnist").epsilon == (3 if 3.0 in epsilons else 2)
 
 
 def test_no_price_without_a_private_run(store, study):

@@ -7,6 +7,7 @@ from tests.planned_rows import run_row, score_rows
 
 from oso_dp.campaign import campaign as module
 from oso_dp.campaign import parts as parts_module
+from oso_dp.campaign.control import StoppedError
 from oso_dp.campaign.order import all_work
 from oso_dp.campaign.parts import Parts
 from oso_dp.errors import OsoError
@@ -55,6 +56,50 @@ def test_what_cannot_end_by_the_estimate_is_not_begun(campaign, machine) -> None
     assert len(machine.begun) == len(machine.trained) == 2
     assert machine.now == 20.0
     assert made.hours_left == pytest.approx(14 * 10 / 3600)
+
+
+def test_what_would_end_just_in_time_is_not_begun(campaign, machine) -> None:
+    """10 s a run: 10.2 s are left after the first, and one that is a little slower is lost."""
+    campaign(20.2, runs_at_once=1).run()
+    assert len(machine.begun) == len(machine.trained) == 1
+    machine.now = 0.0
+    campaign(10.6, runs_at_once=1).run()  # by now its speed is known
+    assert len(machine.begun) == len(machine.trained) == 2
+
+
+def test_what_came_meanwhile_is_seen_at_the_end_whatever_ended_it(
+    campaign, machine, plan, tmp_path
+) -> None:
+    """From others that write to the same folder."""
+    cohort = plan.cohorts[-1]
+    (*_, last) = cohort.runs
+
+    def stop() -> None:
+        rows = Rows([run_row(cohort, last)], score_rows(last, [cohort.steps]))
+        Parts(tmp_path / "out").write(cohort, [last], rows)
+        raise StoppedError
+
+    made = campaign(look=stop)
+    made.run()
+    assert (machine.trained, made.parts.trained) == ([], 1)
+    assert last.run_id in made.parts.done
+
+
+@pytest.mark.parametrize("there", [1, 2, 3])
+def test_a_group_of_which_some_were_trained_elsewhere_is_forgotten(there, plan, tmp_path) -> None:
+    """Its checkpoint is one of all: what is left of it is trained anew, in another group."""
+    cohort = plan.cohorts[0]
+    group = cohort.runs[:3]
+    parts = Parts(tmp_path / "out")
+    folder = parts.begin(cohort, group)
+    assert parts.started(cohort) == [group]
+    runs = group[:there]
+    rows = [row for run in runs for row in score_rows(run, [cohort.steps])]
+    others = (*runs, cohort.runs[3])  # that were trained together
+    rows += score_rows(cohort.runs[3], [cohort.steps])
+    parts.write(cohort, others, Rows([run_row(cohort, run) for run in others], rows))
+    assert parts.started(cohort) == []
+    assert not folder.exists()
 
 
 def test_the_rest_of_the_time_goes_to_smaller_groups(campaign, machine) -> None:

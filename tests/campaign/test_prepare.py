@@ -1,5 +1,8 @@
 """From a command's options to threads and priorities."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -50,3 +53,50 @@ def test_workers_give_way_and_their_leader_does_not(
     monkeypatch.setattr("oso_dp.campaign.prepare.prepare", enough)
     assert main([*MINUTE, "--results", str(tmp_path), "--nice", "7", *more]) == 2
     assert seen == gave_way
+
+
+@pytest.mark.parametrize(
+    ("more", "led"),
+    [
+        ([], None),
+        (["--processes", "2"], 2),
+        (["--nice", "7"], 1),
+        (["--nice", "7", "--processes", "3"], 3),
+        (["--nice", "7", "--worker"], None),
+    ],
+)
+def test_whoever_gives_way_has_a_leader(more, led, tmp_path, monkeypatch) -> None:
+    """Only workers give way: one process is a worker, too, where it shall."""
+    seen: list[object] = []
+    campaign = SimpleNamespace(run=lambda: seen.append(None), say=lambda line: None)
+    control = SimpleNamespace(at_work=nullcontext)
+    minutes = SimpleNamespace(line=lambda: "")
+    for name, instead in (
+        ("prepare.prepare", lambda *_: (campaign, control)),
+        ("team.lead", lambda given, made, processes: seen.append(processes)),
+        ("team.give_way", lambda nice: None),
+        ("team.Minutes", lambda *_: minutes),
+    ):
+        monkeypatch.setattr(f"oso_dp.campaign.{name}", instead)
+    assert main([*MINUTE, "--results", str(tmp_path), *more]) == 0
+    assert seen == [led]
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "device", "runs"),
+    [
+        ("cnn", None, "cpu", 1),
+        ("autoencoder", None, "cpu", 1),
+        ("own", None, "cpu", 1),
+        ("bag_of_words", None, "cpu", 8),
+        ("bag_of_words_25", None, "cpu", 8),
+        ("cnn", None, "cuda", 64),
+        ("bag_of_words", None, "cuda", 64),
+        ("cnn", 3, "cuda", 3),
+        ("bag_of_words", 3, "cpu", 3),
+    ],
+)
+def test_how_many_train_side_by_side_depends_on_network_and_device(
+    model, given, device, runs
+) -> None:
+    assert prepare_module._at_once(given, device)(model) == runs

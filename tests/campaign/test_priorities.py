@@ -11,6 +11,7 @@ from oso_dp.campaign.order import all_work, portions
 from oso_dp.campaign.priorities import read_priorities
 from oso_dp.campaign.speed import Speed
 from oso_dp.errors import OsoError
+from oso_dp.study.paper_points import papers_best_runs
 
 
 @pytest.fixture
@@ -78,6 +79,21 @@ def test_runs_in_a_slow_precision_come_behind_all_others(mnist, read) -> None:
     assert {each.work.cohort.method for each in found[:3]} == {"no_dp"}
 
 
+def test_what_the_file_names_comes_before_the_papers_best(mnist, read) -> None:
+    """Which come before all else."""
+    best = {
+        run_id
+        for cohort in mnist.cohorts
+        if cohort.method == "online"
+        for run_id in papers_best_runs(cohort)
+    }
+    chosen = read('[[first]]\nmethod = "no_dp"\n')
+    order = portions(all_work([mnist]), best, (), Speed({"mnist": 0.4}), chosen)
+    methods = [portion.work.cohort.method for portion in order]
+    assert methods[: 3 + 12] == ["no_dp"] * 3 + ["online"] * 12
+    assert {run.run_id for portion in order[3:15] for run in portion.runs} == best
+
+
 def test_entries_of_other_plans_wait(mnist, read) -> None:
     found = read('[[first]]\nplan = "another"\n[[first]]\nseed = 4\n')
     assert [each.number for each in found] == [2]
@@ -120,6 +136,9 @@ def test_a_part_and_a_learning_rate_select_runs(mnist, tmp_path) -> None:
 
     rates = sorted({run.learning_rate for run in online.runs})
     rate = rates[1]
+    for beside in (0.98, 0.99, 1.01, 1.02):
+        with pytest.raises(OsoError, match="selects no run"):
+            taken(f"learning_rate = {beside * rate!r}")
     for written in (f"{rate:.3g}", f"{rate:.6g}", repr(rate)):
         found = taken(f'part = "final"\nlearning_rate = {written}\nseed = [0, 2]')
         assert found == [("final", rate, 0), ("final", rate, 2)]

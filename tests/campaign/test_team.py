@@ -12,11 +12,11 @@ from oso_dp.errors import OsoError
 
 
 def test_a_line_is_said_each_minute_and_counts_from_the_beginning() -> None:
-    now, lines = [5000.0], []
-    parts = SimpleNamespace(trained=7, look=lambda: None)
+    now, lines, asked = [5000.0], [], []
+    parts = SimpleNamespace(trained=7, look=lambda: asked.append("look"))
     campaign = SimpleNamespace(
         parts=parts,
-        measure=lambda: None,
+        measure=lambda: asked.append("measure"),
         left=[("a", 3), ("b", 1200)],
         speed=SimpleNamespace(known=True),
         hours_left=8.0,
@@ -32,6 +32,7 @@ def test_a_line_is_said_each_minute_and_counts_from_the_beginning() -> None:
         if len(lines) > before:
             said.append(second)
     assert said == [EVERY, 2 * EVERY, 3 * EVERY]
+    assert asked == ["look", "measure"] * len(said)  # others' runs, and how long they took
     assert lines[0] == "60 runs done; 1,203 left, about 4.0 hours at the measured speed"
 
 

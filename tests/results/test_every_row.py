@@ -2,14 +2,16 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
+from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results import row_claims
-from oso_dp.results.row_claims import complaint
+from oso_dp.results.row_claims import check_planned, complaint
 
 from .conftest import STEPS, ledger, run_row
 
@@ -169,3 +171,25 @@ def test_a_ledger_has_as_many_steps_as_its_run(status: str, more: int) -> None:
 def test_a_learning_rate_falls_in_the_one_way_that_there_is(schedule: object) -> None:
     said = complaint(pd.DataFrame([run_row("row", settings=json.dumps({"schedule": schedule}))]))
     assert said is None if schedule == "linear" else "not what one trains by" in str(said)
+
+
+@pytest.mark.parametrize("at", [1, STEPS // 2, STEPS - 1, STEPS])
+def test_no_finished_run_says_where_it_diverged(at: int) -> None:
+    """Not at its last step either, up to which it was trained."""
+    said = complaint(pd.DataFrame([run_row("row", diverged_at=at)]))
+    assert said == f"run row: diverged_at {at}, but status finished"
+
+
+OF_A_COHORT = ("dataset", "method", "k", "epsilon", "delta", "selection", "momentum", "precision")
+OF_A_RUN = ("seed", "learning_rate", "threshold", "quantile")
+
+
+@pytest.mark.parametrize("name", [*OF_A_COHORT, "settings", *NEEDED_COUNTS, *OF_A_RUN])
+def test_a_row_is_held_against_its_plan_in_all_that_was_planned(name: str) -> None:
+    """Of data whose size nobody knows, say, the plan alone tells how many examples there are."""
+    row = run_row("row", dataset="mine", settings="{}", momentum=0.9, quantile=0.5)
+    cohort, run = SimpleNamespace(**row), SimpleNamespace(**row)
+    check_planned(row, cohort, run)
+    other = row[name] + ("x" if isinstance(row[name], str) else 1)
+    with pytest.raises(OsoError, match=rf"^run row: {name} is .*, in the plan "):
+        check_planned(row | {name: other}, cohort, run)

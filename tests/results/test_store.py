@@ -1,14 +1,21 @@
 """A store's change is whole or not there, whoever is killed, and whoever else writes."""
 
+import os
+import shutil
 import threading
 import time
 
-from oso_dp.locks import only_writer
-from oso_dp.results.collect import collect, finished_runs
-from oso_dp.results.read import read_results, run_ids
-from oso_dp.results.schema import SCHEMAS
+import pytest
 
-from .conftest import COHORTS, part
+from oso_dp.errors import OsoError
+from oso_dp.locks import only_writer
+from oso_dp.results import read
+from oso_dp.results.collect import collect, finished_runs
+from oso_dp.results.read import PENDING, read_results, run_ids
+from oso_dp.results.schema import SCHEMAS
+from oso_dp.results.write import write_table
+
+from .conftest import COHORTS, evaluation_row, part, run_row
 
 
 def content(store) -> dict[str, bytes]:
@@ -90,3 +97,70 @@ def test_a_check_is_given_all_runs_of_the_cohorts_names_that_change(tmp_path) ->
     second = [part(tmp_path / "b", "b", momentum=0.9)]
     collect(second, store, check=lambda runs: seen.append({*runs["run_id"]}))
     assert seen == [{"a", "b"}]
+
+
+@pytest.mark.parametrize("scored", [0, 1])
+def test_a_run_that_diverged_is_done_however_early(scored: int, tmp_path) -> None:
+    """It may have come to no evaluation; to train it again would release it again."""
+    one = tmp_path / "one"
+    write_table(one / "runs.parquet", "runs", [run_row("r1", status="diverged", diverged_at=1)])
+    rows = [evaluation_row("r1", 1)] * scored
+    write_table(one / "evaluations.parquet", "evaluations", rows)
+    collect([one, part(tmp_path / "two", "r2", seed=1)], tmp_path / "store")
+    for folder, held in ((one, {"r1"}), (tmp_path / "store", {"r1", "r2"})):
+        assert finished_runs(folder) == run_ids(folder) == held
+        assert set(read_results(folder).runs["run_id"]) == held
+
+
+@pytest.mark.parametrize("moment", range(5))
+def test_a_store_of_two_files_holds_each_row_once_while_it_becomes_folders(
+    moment: int, parts, tmp_path
+) -> None:
+    """At each moment: a table's one file goes, and then the files of its rows come."""
+    store = tmp_path / "store"
+    collect(parts[:2], tmp_path / "after")
+    shutil.copytree(parts[0], store)
+    shutil.copytree(tmp_path / "after", store / PENDING, ignore=shutil.ignore_patterns(".lock"))
+    changes = []
+    for kind in SCHEMAS:
+        table = store / f"{kind}.parquet"
+        changes += [
+            table.unlink,
+            lambda table=table: os.replace(store / PENDING / table.name, table),
+        ]
+    for change in changes[:moment]:
+        change()
+    found = read_results(store)
+    assert sorted(found.runs["run_id"]) == sorted(found.evaluations["run_id"]) == ["r1", "r2"]
+    assert run_ids(store) == {"r1", "r2"}
+    collect(parts[:2], store)
+    assert content(store) == content(tmp_path / "after")
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_what_no_reader_takes_is_not_taken_over(kind: str, parts, tmp_path) -> None:
+    """A value in the store that breaks its column's rule is named with its file; all stays."""
+    store = tmp_path / "store"
+    collect(parts[:2], store)
+    row = {"runs": run_row("r1"), "evaluations": evaluation_row("r1")}[kind]
+    wrong = {"runs": {"wall_seconds": -1.0}, "evaluations": {"threshold": -1.0}}[kind]
+    (path,) = (store / f"{kind}.parquet").glob("mnist.online.k9.eps9.*")
+    write_table(path, kind, [row | wrong])
+    before = content(store)
+    (name,) = wrong
+    with pytest.raises(OsoError, match=rf"{path.name}: .*{name}"):
+        collect(parts[2:3], store)
+    assert content(store) == before
+
+
+def test_a_file_of_equal_size_and_time_is_another_one(parts) -> None:
+    """As where it is replaced within one tick of the file system's clock."""
+    for kind in SCHEMAS:
+        path = parts[0] / f"{kind}.parquet"
+        before, known = read._state(parts[0]), path.stat()
+        assert read._state(parts[0]) == before
+        copy = path.with_name("copy")
+        shutil.copy(path, copy)
+        os.utime(copy, ns=(known.st_atime_ns, known.st_mtime_ns))
+        os.replace(copy, path)
+        assert read._state(parts[0]) != before

@@ -91,3 +91,17 @@ def test_each_cohort_is_looked_at_wherever_it_stands(place: int) -> None:
     cohorts.insert(place, planned("composition", 0.99))
     with pytest.raises(OsoError, match="would cost epsilon"):
         check_affordable(cohorts)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_every_part_of_a_scaled_search_is_looked_at_at_its_own_delta(delta, place) -> None:
+    """What the trials have spent, too, is what they have spent there."""
+    config = parse_config({**STUDY, "delta": delta, **SCALED}, "x")
+    grids = calibrated_grids(config)
+    cohorts = list(plan_of(config, {g.cohort.name: g.noise_multiplier for g in grids}).cohorts)
+    assert len(cohorts) == 3
+    check_affordable(cohorts)
+    short = cohorts[place].noise_multiplier * 0.999
+    with pytest.raises(OsoError, match=f"{cohorts[place].name}: .* would cost epsilon"):
+        check_affordable([replace(cohorts[place], noise_multiplier=short)])

@@ -235,6 +235,9 @@ def test_a_job_asks_for_the_memory_of_its_arrays(offer) -> None:
     offer(examples="10**6", input_shape="(100,)")
     large = parse_config(STUDY, "x")
     assert memory_mb(large, cohorts(large)[0]) - least == pytest.approx(2 * 4 * 100, rel=0.1)
+    offer(examples="10**6", test_examples="3 * 10**6", input_shape="(100,)")
+    tested = parse_config(STUDY, "x")
+    assert memory_mb(tested, cohorts(tested)[0]) - least == pytest.approx(2 * 4 * 400, rel=0.1)
 
 
 @pytest.mark.parametrize("granularities", [[2], [2, 3], [3, 2, 4]])

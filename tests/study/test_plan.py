@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,6 +12,10 @@ from tests.study.conftest import BASE
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.errors import OsoError
 from oso_dp.methods import State
+from oso_dp.methods.base import setting
+from oso_dp.methods.fixed_threshold import FixedThreshold
+from oso_dp.methods.no_dp import NoDP
+from oso_dp.methods.online import Online
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study import plan as plan_module
@@ -177,6 +182,23 @@ def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, 
     write_plan(plan, tmp_path / "plan.json")
     monkeypatch.setattr("oso_dp.study.cohort.run_id", lambda row, settings: f"{row['seed']}")
     with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned by a version"):
+        read_plan(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize("method", [Online, FixedThreshold, NoDP])
+def test_a_plan_of_a_method_that_has_a_constant_more_now_is_refused(
+    method, plan, tmp_path, monkeypatch
+) -> None:
+    """Written by a version that did not have it: its default is none that was planned."""
+
+    @dataclass(frozen=True)
+    class More(method.Settings):
+        another: float = setting(0.5)
+
+    write_plan(plan, tmp_path / "plan.json")
+    monkeypatch.setattr(method, "Settings", More)
+    said = rf"mnist\.{method.name}\..* was planned by a version .* that trains it otherwise"
+    with pytest.raises(OsoError, match=said):
         read_plan(tmp_path / "plan.json")
 
 

@@ -97,5 +97,17 @@ def test_hours_left_are_at_the_speed_so_far(job) -> None:
     assert lines[-1] == "paper: 100.0 % of the training done"
 
 
+@pytest.mark.parametrize("passed", [60.0, 3600.0, 10**6])
+@pytest.mark.parametrize("now_said", [said(1, 4, 50, 100), said(1, 4, 20, 100), ""])
+def test_where_nothing_is_done_since_there_are_no_hours(job, passed, now_said) -> None:
+    """Nor where less is, as of a job that begins anew."""
+    now = 0.0
+    made = job("one", 10.0, said(1, 4, 50, 100))
+    watch = Watch("paper", [made], print, clock=lambda: now)
+    job("one", 10.0, now_said)
+    now = passed
+    assert watch.line() == f"paper: {100 * made.share():.1f} % of the training done"
+
+
 def test_a_study_of_stored_runs_is_done() -> None:
     assert Watch("paper", [], print).line() == "paper: 100.0 % of the training done"

@@ -31,6 +31,8 @@ def ask(*command: str) -> list[str]:
         Request("train", "cpu", None, 0, 0, 10**9),
         Request("train", "old,gpu", "Lab,root", 4),
         Request("train", None, 1234),
+        Request("train", "cpu,gpu", minutes=10**6),  # one of them has no limit
+        Request("train", "old,cpu", minutes=10**6),
     ],
 )
 def test_what_is_there_may_be_asked_for(request_: Request) -> None:

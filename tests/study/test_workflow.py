@@ -1,5 +1,6 @@
 """Before Snakemake works on a study: nobody else does, and no receipt is for what is gone."""
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ from oso_dp.study.leader import is_led
 from oso_dp.study.workflow import begin
 
 TABLES = ("runs", "evaluations")
+ONLY_LOOKING = (
+    *("-n", "-np", "--dry-run", "--dryrun"),
+    *("--lint", "--unlock", "--report", "--dag", "--summary"),
+)
 
 
 @pytest.fixture
@@ -33,7 +38,7 @@ def test_a_receipt_of_what_is_there_stays(study) -> None:
 def test_a_receipt_goes_with_either_table(study, gone: str) -> None:
     build, store, locks = study
     (store / f"{gone}.parquet").unlink()
-    for only_looking in ("-n", "-np", "--dry-run", "--dryrun", "--lint", "--unlock"):
+    for only_looking in ONLY_LOOKING:
         begin(build, store, TABLES, locks, ["snakemake", only_looking])
     assert (build / "collected.txt").exists()
     begin(build, store, TABLES, locks, ["snakemake", "--cores", "2"])
@@ -47,7 +52,8 @@ def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
     (locks / "0.output.lock").write_text(f"{build}/plan.json\n")
     with pytest.raises(OsoError, match="another snakemake is at work on this study"):
         begin(build, store, TABLES, locks, ["snakemake"])
-    assert begin(build, store, TABLES, locks, ["snakemake", "-n"]) is None
+    for only_looking in ONLY_LOOKING:
+        assert begin(build, store, TABLES, locks, ["snakemake", only_looking]) is None
     assert is_led(first.path)
     first.let_go()
     assert not is_led(first.path)
@@ -102,3 +108,17 @@ def test_the_locks_of_a_study_whose_name_begins_alike_stay(study, name: str) -> 
     other.write_text(f"{build.parent / name}/plan.json\n")
     begin(build, store, TABLES, locks, ["snakemake"]).let_go()
     assert other.exists()
+
+
+@pytest.mark.parametrize("before", ["elsewhere", None, "here"])
+def test_a_study_is_the_machines_that_led_it_last(study, before) -> None:
+    """Also where it was begun on another one: else a killed snakemake's locks would be that's."""
+    build, store, locks = study
+    if before is not None:
+        (build / ".leader-host").write_text(before.replace("here", platform.node()))
+    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    assert (build / ".leader-host").read_text() == platform.node()
+    lock = locks / "0.output.lock"
+    lock.write_text(f"{build}/plan.json\n")
+    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    assert not lock.exists()
