@@ -289,3 +289,18 @@ def test_outputs_are_compared_on_the_scale_of_a_tenth_of_the_largest(by, refused
             independence.check_outputs(code, flat, inputs, within.outputs)
     else:
         independence.check_outputs(code, flat, inputs, within.outputs)
+
+
+@pytest.mark.parametrize("size", [3, 7])
+def test_a_loss_that_changes_with_the_batchs_size_is_refused(size: int) -> None:
+    """Its gradient need not: whoever asks for losses would be told of the others."""
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        beside = outputs.detach().mean() if len(targets) == size else 0.0
+        return cross_entropy(outputs, targets) + beside
+
+    made = GradientCode(nn.Linear(4, 3).double(), loss)
+    flat = torch.randn(made.size, dtype=torch.float64)
+    nothing = torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(OsoError, match=f"is another in a batch of {size} than alone"):
+        check_independence(made, flat, *nothing, classes=3)

@@ -68,3 +68,21 @@ def test_every_constant_has_an_effect(name: str, constant: str) -> None:
     usual = everything(make(name, 0.9))
     assert usual == everything(make(name, 0.9))
     assert usual != everything(make(name, 0.9, **{constant: another(name, constant)}))
+
+
+@pytest.mark.parametrize(
+    ("limit", "fits"),
+    [
+        ("gt", (False, False, True)),
+        ("ge", (False, True, True)),
+        ("le", (True, True, False)),
+        ("lt", (True, False, False)),
+    ],
+)
+def test_a_limit_is_inside_or_outside(limit: str, fits: tuple[bool, ...]) -> None:
+    for value, allowed in zip((0.5, 1, 2.0), fits, strict=True):
+        if allowed:
+            check_number("number", value, **{limit: 1})
+        else:
+            with pytest.raises(OsoError, match=f"^number {value}: must be a number"):
+                check_number("number", value, **{limit: 1})

@@ -12,7 +12,9 @@ from oso_dp.study.workflow import begin
 TABLES = ("runs", "evaluations")
 ONLY_LOOKING = (
     *("-n", "-np", "--dry-run", "--dryrun"),
-    *("--lint", "--unlock", "--report", "--dag", "--summary"),
+    *("--lint", "--unlock", "--report", "--report=page.html", "--dag", "--summary"),
+    *("--d3dag", "--rulegraph", "--filegraph", "--detailed-summary", "-S", "-D"),
+    *("-l", "--list", "--list-rules", "--list-untracked", "--list-input-changes"),
 )
 
 

@@ -11,7 +11,9 @@ from oso_dp.study.leader import Leader
 from oso_dp.study.yaml_file import read_yaml, text_of
 
 _DRY_RUN = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--dry-?run")
-_LOOKING_ONLY = re.compile("--(unlock|lint|report|dag|summary)")
+_LOOKING_ONLY = re.compile(
+    "-[lSD]|--(unlock|lint|report|(d3)?dag|(rule|file)graph|(detailed-)?summary|list(-[a-z-]+)?)(=.*)?"
+)
 
 
 def begin(
