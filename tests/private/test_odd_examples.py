@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
+from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientCode
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.streams import Seeded
@@ -224,3 +225,16 @@ def test_the_losses_of_an_absent_example_have_no_part_in_what_a_method_asks(
     asked = [absent for absent in seen if absent is not None]
     assert asked
     assert all(absent.nonzero()[:, -1].tolist() == [7] * len(absent) for absent in asked)
+
+
+@pytest.mark.parametrize("odd", ["input", "target"])
+def test_shapes_that_differ_end_the_training(odd: str, train, data) -> None:
+    """Whoever pads nothing would train on hardly anything, and not know."""
+    pairs = [(one, torch.tensor([other])) for one, other in pairs_of(data)]
+    pairs[5] = (pairs[5][0][:5], pairs[5][1]) if odd == "input" else (pairs[5][0], torch.zeros(2))
+
+    def loss(outputs, targets):
+        return F.cross_entropy(outputs, targets[:, 0], reduction="none")
+
+    with pytest.raises(OsoError, match="data: examples of different shapes"):
+        train(data=pairs, loss=loss, batch_size=400, epochs=1)

@@ -6,8 +6,6 @@ import torch
 from tests.private.test_refused import nothing_is_trained, refusal  # noqa: F401
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from oso_dp.errors import OsoError
-
 
 class Stream(IterableDataset):
     def __iter__(self):
@@ -95,17 +93,3 @@ def test_inputs_without_targets_and_the_other_way_around_are_refused(train, targ
     assert f"data: 9 inputs and {targets} targets" in refusal(
         train, data=(X, np.zeros(targets, int))
     )
-
-
-@pytest.mark.parametrize("odd", ["input", "target"])
-def test_shapes_that_differ_end_the_training(train, odd: str) -> None:
-    """Whoever pads nothing would train on hardly anything, and not know."""
-    pairs = [(one, np.zeros(1, int)) for one in X]
-    pairs[5] = (X[5][:5], pairs[5][1]) if odd == "input" else (X[5], np.zeros(2, int))
-
-    def loss(outputs, targets):
-        return torch.nn.functional.cross_entropy(outputs, targets[:, 0], reduction="none")
-
-    given = {"data": Of(*pairs), "loss": loss, "batch_size": 9, "epochs": 1}
-    with pytest.raises(OsoError, match="data: examples of different shapes"):
-        train(**given)
