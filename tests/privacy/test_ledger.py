@@ -96,6 +96,7 @@ def test_each_step_and_each_run_costs() -> None:
         ('"sampling_rate": 0.01', '"sampling_rate": 1.5'),
         ('"sampling_rate": 0.01', '"sampling_rate": "0.01"'),
         ('"sampling_rate": 0.01', '"sampling_rate": NaN'),
+        ('"sampling_rate": 0.01', '"sampling_rate": true'),
         ('"noise_multiplier": 1.0', '"noise_multiplier": -1.0'),
         ('"noise_multiplier": 1.0', '"noise_multiplier": NaN'),
         ('"noise_multiplier": 1.0', '"noise_multiplier": Infinity'),

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.privacy.given import Given, sums_of_one
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy.queries import (
@@ -139,3 +140,12 @@ def test_no_example_adds_more_than_its_bound_however_long_it_is(kind) -> None:
 def test_the_plain_sum_claims_no_privacy() -> None:
     assert PlainGradient().sensitivity(ONE) == math.inf
     assert PlainGradient().noise_multiplier == 0
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_clipped_sum_is_clipped_beside_one_that_is_not(order: int) -> None:
+    gradients = Given(torch.tensor([[[3.0, 4.0], [0.0, 10.0]]]))
+    queries = [ClippedGradient(1.0, torch.tensor([1.0])), PlainGradient()][::order]
+    clipped, whole = sums_of_one(queries, gradients)[::order]
+    torch.testing.assert_close(clipped, torch.tensor([0.6, 1.8]))
+    torch.testing.assert_close(whole, torch.tensor([3.0, 14.0]))

@@ -1,5 +1,6 @@
 """Jobs that threads share: each is done once, and no error is lost."""
 
+import multiprocessing
 import threading
 import time
 from collections import Counter
@@ -76,3 +77,18 @@ def test_an_error_of_a_helper_is_raised_too(threads: int) -> None:
 
     with pytest.raises(MemoryError, match="of a helper"):
         share(work, [(n,) for n in range(threads)], threads)
+
+
+def _met() -> None:
+    together = threading.Barrier(2, timeout=10)
+    share(lambda _: together.wait(), [(0,), (1,)], 2)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    """Its parent's are not there; what was handed to them would never be done."""
+    _met()
+    child = multiprocessing.get_context("fork").Process(target=_met)
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0

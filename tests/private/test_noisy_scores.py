@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from oso_dp.errors import OsoError
 from oso_dp.privacy.streams import Seeded
-from oso_dp.private.scoring import NoisyScores
+from oso_dp.private.scoring import NoisyScores, most_likely
 from oso_dp.training.problem import TensorExamples
 
 CPU = torch.device("cpu")
@@ -75,3 +76,12 @@ def test_a_model_is_scored_as_it_will_be_used() -> None:
     model = nn.Sequential(nn.Linear(2, 2), TwoFaced()).train()
     assert share(SimpleNamespace(run_id="a", model=model)) == pytest.approx(1.0, abs=0.1)
     assert model.training
+
+
+def test_of_one_output_no_class_is_the_likeliest() -> None:
+    """Every example of class 0 would count as right."""
+    scores = scores_of(torch.zeros(9, dtype=torch.int64), most_likely)
+    with pytest.raises(
+        OsoError, match=r"^right: by default it counts classes, of outputs \[1, K\]"
+    ):
+        scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 1)))
