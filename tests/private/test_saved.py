@@ -160,13 +160,14 @@ def test_another_model_and_no_file_are_refused(saved, tmp_path) -> None:
 class Tuned(nn.Module):
     """A frozen layer before one that trains, buffers that are in its state and one that is not."""
 
-    def __init__(self, scale: float = 1.0, seed: int = 0) -> None:
+    def __init__(self, scale: float = 1.0, seed: int = 0, table=None) -> None:
         super().__init__()
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.features = nn.Linear(6, 6).requires_grad_(False)
             self.head = nn.Linear(6, 2)
         self.register_buffer("scale", torch.tensor(scale, dtype=torch.bfloat16))
+        self.register_buffer("table", torch.ones(2, 3) if table is None else table)
         self.register_buffer("made_anew", torch.rand(3), persistent=False)
 
     def forward(self, x):
@@ -185,6 +186,10 @@ def test_what_is_not_trained_must_be_what_it_was(train, tmp_path) -> None:
         load_private(path, Tuned(seed=1))
     with pytest.raises(OsoError, match="'scale' of this Tuned, which is not trained, is not what"):
         load_private(path, Tuned(scale=2.0))
+    ones = torch.ones(2, 3)
+    for table in (ones.T, ones.flatten(), ones.view(torch.int32)):  # of the same bytes
+        with pytest.raises(OsoError, match="'table' of this Tuned, which is not trained, is not w"):
+            load_private(path, Tuned(table=table))
 
 
 def test_saving_writes_over_nothing_but_the_same_training(saved, train, tmp_path) -> None:
