@@ -138,7 +138,7 @@ def duration(seconds: Any) -> str:
     """A wall time that a person can read: `34 s`, `12 min`, `3.4 h`."""
     if missing(seconds):
         return NOTHING
-    if seconds < 120:
+    if round(seconds) < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"

@@ -9,7 +9,7 @@ from scipy import stats
 
 from oso_dp.analysis.claims import judged
 from oso_dp.analysis.evidence import FAILS, HOLDS, NOT_RUN, UNDECIDED
-from oso_dp.analysis.guesses import guesses, ranges
+from oso_dp.analysis.guesses import guesses, ranges, several
 from oso_dp.reporting.figures import every_plan, no_search
 from oso_dp.reporting.tables.no_search import no_search_table
 
@@ -275,3 +275,35 @@ def test_guesses_of_another_momentum_are_no_further_guesses(momentum, store, stu
     fill(store, CLEAR, [], momentum=momentum)
     (row,) = ranges(study(store)).to_dict("records")
     assert (row["guesses"], row["own_learning_rate_decades_beat"]) == (4, pytest.approx(2))
+
+
+@pytest.mark.parametrize("seeds", [(2, 5), (3, 2), (5, 3)])
+def test_an_interval_is_by_the_seeds_of_each_side(seeds: tuple[int, int], store, study) -> None:
+    """A guess and the search beside it need not have the same number."""
+    shift = [0.0, 0.02, -0.01, 0.005, -0.015]
+    alone, searched = ([mean + s for s in shift[:n]] for mean, n in zip((0.9, 0.8), seeds,
+                                                                       strict=True))  # fmt: skip
+    fill(store, [alone, [0.5]], [searched, [0.4]], k=2)
+    row = guesses(study(store)).set_index("learning_rate").loc[RHO[0]]
+    one, other = 100 * np.array(alone), 100 * np.array(searched)
+    interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
+    assert row["own_gain_half"] == pytest.approx((interval.high - interval.low) / 2)
+    assert (row["seeds"], row["own_seeds"]) == seeds
+
+
+@pytest.mark.parametrize("plain", [1, 2, 3])
+@pytest.mark.parametrize("laid", [0, 1, 2])
+def test_guesses_are_several_if_more_than_one_is_alike(plain: int, laid: int, store, study) -> None:
+    """One with something laid over its steps is no second guess beside a plain one."""
+    known = {"selection": "single", "noise_multiplier": 500.0, "k": 4, "values": (0.9,)}
+    for place in range(max(plain, laid)):
+        if place < plain:
+            store.add(learning_rate=RHO[place], **known)
+        if place < laid:
+            over = {"settings": json.dumps({"schedule": "linear"})}
+            store.add(learning_rate=RHO[place], **known, **over)
+    expected = {"": plain} if plain > 1 else {}
+    expected |= {"rate falling": laid} if laid > 1 else {}
+    made = study(store)
+    assert several(made)["laid"].value_counts().to_dict() == expected
+    assert ranges(made).set_index("laid")["guesses"].to_dict() == expected

@@ -1,10 +1,13 @@
 """What one budget gives: how many runs a way is paid for, and what few seeds say of it."""
 
+import itertools
+
 import pytest
 from tests.analysis.test_linear_scaling import NOISE
 from tests.analysis.test_linear_scaling import fill as scaled
-from tests.analysis.test_one_budget import ALONE, RHO, default, of
+from tests.analysis.test_one_budget import ALONE, RHO, SEARCH, default, of, searched
 
+from oso_dp.analysis.linear_scaling import nearest
 from oso_dp.analysis.one_budget import ways
 
 
@@ -37,3 +40,41 @@ def test_a_trials_grid_has_as_many_runs_as_its_rows_say(k, store, study) -> None
     scaled(store, [(0.1, 0.3), (0.1, 3.0)], **more)
     row = of(ways(study(store)), "linear_scaling", "fixed_threshold")
     assert row["runs"] == 2 * 8 + 1
+
+
+@pytest.mark.parametrize("turned", [1, -1])
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_of_several_shares_for_the_trials_the_one_with_the_most_seeds_counts(
+    most: int, turned: int, store, study
+) -> None:
+    """Whichever was run first, and however well the others did."""
+    default(store, [0.90, 0.91, 0.92])
+    shares = [[0.05, 0.1], [0.1, 0.2], [0.1, 0.3]]
+    for place in (0, 1, 2)[::turned]:
+        for seed in range(3 if place == most else 1):
+            scaled(store, [0.1, 0.1], seed=seed, laid={"trial_shares": shares[place]})
+    row = of(ways(study(store)), "linear_scaling", "online")
+    assert (row["seeds"], row["trial_shares"]) == (3, ", ".join(map(str, shares[most])))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations((0.1, 1.0, 10.0))))
+def test_a_final_runs_rate_is_the_nearest_in_whatever_order_the_grid_comes(order) -> None:
+    """Beyond an end of it that end."""
+    asked = (-1.0, 0.02, 0.2, 0.9, 5.0, 300.0)
+    assert [nearest(rho, order) for rho in asked] == [0.1, 0.1, 0.1, 1.0, 10.0, 10.0]
+
+
+@pytest.mark.parametrize("epsilon", [3.0, 9.0])
+def test_a_data_set_has_the_ways_of_those_budgets_at_which_its_own_default_was_run(
+    epsilon: float, store, study
+) -> None:
+    """Not of another data set's."""
+    other = 12.0 - epsilon
+    for dataset, at in (("mnist", epsilon), ("glyphs", other)):
+        default(store, [0.90, 0.91, 0.92], dataset=dataset, epsilon=at)
+        for of_search in (3.0, 9.0):
+            searched(store, SEARCH, dataset=dataset, epsilon=of_search)
+    rows = ways(study(store))
+    pairs = set(zip(rows["dataset"], rows["epsilon"], strict=True))
+    assert pairs == {("mnist", epsilon), ("glyphs", other)}
+    assert len(rows) == 4

@@ -327,3 +327,28 @@ def test_where_no_run_has_a_value_no_point_is_best(method, axis, store) -> None:
     store.add(method=method, values=(), diverged_at=3, **{axis: 0.5})
     best = best_of_grid(grid_points(run_values(*store.frames())))
     assert best[POINT].isna().to_numpy().tolist() == [[True] * len(POINT)]
+
+
+@pytest.mark.parametrize("other", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("first", [True, False])
+def test_the_default_momentum_stands_for_a_cell_however_many_runs_another_has(
+    other: float, first: bool, store
+) -> None:
+    """Below it or above it, and however well those did."""
+    rows = [{"values": (0.5,), "momentum": 0.9}]
+    rows += [{"seed": seed, "values": (0.99,), "momentum": other} for seed in range(3)]
+    for row in rows if first else rows[::-1]:
+        store.add(**row)
+    (best,) = best_of_grid(grid_points(run_values(*store.frames()))).to_dict("records")
+    assert (best["momentum"], best["mean"]) == (0.9, pytest.approx(0.5))
+
+
+@pytest.mark.parametrize("epochs", [(20, 10), (10, 20), (20, 20)])
+def test_a_methods_own_momentum_counts_as_the_default(epochs: tuple[int, int], store) -> None:
+    """More than a length does, and more than the number of runs."""
+    known = {"method": "adam_wosm", "threshold": 1.0}
+    store.add(**known, values=(0.5,), momentum=None, epochs=epochs[0])
+    for seed in range(3):
+        store.add(**known, seed=seed, values=(0.99,), momentum=0.5, epochs=epochs[1])
+    (best,) = best_of_grid(grid_points(run_values(*store.frames()))).to_dict("records")
+    assert (best["epochs"], best["mean"]) == (epochs[0], pytest.approx(0.5))

@@ -348,3 +348,12 @@ def test_of_two_searches_that_stop_the_other_one_alike_has_one_beside_it(store, 
         whole_grid(store, grid, precision=precision, **more)
     table = outcome_table(study(store)).printed.set_index("K")["all N"]
     assert table.to_dict() == {"geometric": "–", "poisson": "90.00"}
+
+
+@pytest.mark.parametrize("ran", [1, 2, 3])
+def test_the_table_says_how_many_points_a_grid_has_and_how_many_of_them_ran(
+    ran: int, store, study
+) -> None:
+    whole_grid(store, [[0.5], [0.9], [0.7]][:ran])
+    (row,) = outcome_table(study(store)).printed.to_dict("records")
+    assert (row["N"], row["grid points"]) == ("3", str(ran))

@@ -46,6 +46,9 @@ ALONE = {"selection": "default", "way": "one run", "runs": 1, "reference": False
 ONE = replace(SEARCH, **ALONE, method="Free", mean=91.0, gain=1.0, gain_half=0.3)
 
 
+ASKED_FOR = ["recommend", "--examples", "60000", "--epsilon", "3", "--model-size", "20000"]
+
+
 def others(*lines: Measured, **more) -> list[Measured]:
     return [replace(line, **more) for line in lines]
 
@@ -355,3 +358,59 @@ def test_a_data_set_like_theirs_with_too_few_seeds_is_not_left_out(seeds: int) -
     lines = [SEARCH, ONE, *others(SEARCH, ONE, dataset="Letters", seeds=seeds)]
     with pytest.raises(OsoError, match=r"no way to spend epsilon 3 .* on Digits, Letters"):
         recommend(lines, 60_000, 20_000, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ({}, "Free"),
+        ({"laid": "rate falling"}, "Free, rate falling"),
+        ({"selection": "random_stopping", "distribution": "poisson", "runs": 5}, "Free, K poisson"),
+    ],
+)
+@pytest.mark.parametrize("start", ["", "learning_rate = 1"])
+def test_a_program_is_told_what_a_person_is(monkeypatch, words, name: str, start: str) -> None:
+    """The whole name of the way, how many runs it pays for and from where it starts."""
+    line = replace(ONE, **words, start=start)
+    monkeypatch.setattr("oso_dp.choosing.known.measured", lambda: (line,))
+    said = json.loads(CliRunner().invoke(app, [*ASKED_FOR, "--json"]).output)
+    assert (said["method"], said["way"], said["start"]) == (name, line.way, start)
+    assert said["runs"] == line.runs
+    from_where = f", from {start}" if start else ""
+    assert CliRunner().invoke(app, ASKED_FOR).output.startswith(f"{name}: {line.way}{from_where}\n")
+
+
+@pytest.mark.parametrize(("shares", "runs"), [("0.1", 10), ("0.1, 0.2", 9), ("0.1, 0.2, 0.3", 13)])
+def test_the_runs_of_a_way_are_those_of_its_trials_and_the_last_one(
+    monkeypatch, shares: str, runs: int
+) -> None:
+    asked = []
+
+    class Scaled:
+        parts = ("final",)
+
+        def __init__(self, sampling, steps, trial, parts) -> None:
+            asked.append(trial * len(parts) + 1)
+
+        def noise_multipliers(self, epsilon: float, delta: float) -> list[float]:
+            return [1.0]
+
+    way = {"selection": "linear_scaling", "trial_shares": shares, "runs": runs}
+    monkeypatch.setattr("oso_dp.choosing.known.measured", lambda: (replace(ONE, **way),))
+    monkeypatch.setattr("oso_dp.accounting.scaled_search.ScaledSearch", Scaled)
+    said = json.loads(CliRunner().invoke(app, [*ASKED_FOR, "--json"]).output)
+    assert (asked, said["runs"]) == ([runs], runs)
+
+
+@pytest.mark.parametrize("seen", [(True, False), (False, True), (True, True), (False, False)])
+def test_of_each_data_set_it_is_said_whether_the_default_was_chosen_there(
+    monkeypatch, seen: tuple[bool, bool]
+) -> None:
+    lines = [
+        replace(ONE, dataset=name, seen=by)
+        for name, by in zip(("Digits", "Letters"), seen, strict=True)
+    ]
+    monkeypatch.setattr("oso_dp.choosing.known.measured", lambda: tuple(lines))
+    text = CliRunner().invoke(app, ASKED_FOR).output
+    said = [line for line in text.splitlines() if "examples" in line]
+    assert ["chosen by looking at these data" in line for line in said] == list(seen)

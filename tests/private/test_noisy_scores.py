@@ -81,7 +81,5 @@ def test_a_model_is_scored_as_it_will_be_used() -> None:
 def test_of_one_output_no_class_is_the_likeliest() -> None:
     """Every example of class 0 would count as right."""
     scores = scores_of(torch.zeros(9, dtype=torch.int64), most_likely)
-    with pytest.raises(
-        OsoError, match=r"^right: by default it counts classes, of outputs"
-    ):
+    with pytest.raises(OsoError, match=r"^right: by default it counts classes, of outputs"):
         scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 1)))

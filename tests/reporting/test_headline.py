@@ -189,3 +189,16 @@ def test_a_budget_that_is_no_whole_number_is_told_as_it_is(epsilon, store, study
     assert f"at ε = {epsilon} " in best_method(judged_cells(made, "mnist", 9))
     (cost,) = noise_cost(made)
     assert f"(MNIST, k = 9, ε = {epsilon})" in cost
+
+
+@pytest.mark.parametrize("dear", [3.0, 9.0])
+def test_a_larger_grid_costs_most_where_it_is_most_times_onlines_noise(dear, store, study):
+    """Not where there is most noise."""
+    for epsilon, online in ((3.0, 500.0), (9.0, 200.0)):
+        times = 3.5 if epsilon == dear else 1.5
+        known = {"dataset": "glyphs", "k": 5, "epsilon": epsilon}
+        store.add(**known, noise_multiplier=online)
+        store.add(**known, method="fixed_threshold", noise_multiplier=times * online)
+    (sentence,) = noise_cost(study(store))
+    assert f"ε = {dear:g}" in sentence
+    assert "3.50 times the noise" in sentence

@@ -52,3 +52,24 @@ def test_a_budget_is_the_number_that_it_is(epsilon: float) -> None:
 @pytest.mark.parametrize("epsilon", [None, math.nan])
 def test_no_budget_is_said_to_be_none(epsilon: float | None) -> None:
     assert labels.epsilon_text(epsilon) == "none"
+
+
+@pytest.mark.parametrize("around", [60.0, 120.0, 7_200.0, 36_000.0])
+def test_of_two_durations_that_are_printed_in_one_unit_the_longer_has_the_larger_number(
+    around: float,
+) -> None:
+    """And each is what it is printed as, but for the rounding."""
+    units = {"s": 1.0, "min": 60.0, "h": 3600.0}
+    known: dict[str, float] = {}
+    for tenths in range(-20, 21):
+        seconds = around + tenths / 10
+        count, unit = labels.duration(seconds).split()
+        half = 0.05 if unit == "h" else 0.5
+        assert abs(float(count) - seconds / units[unit]) <= half + 1e-9
+        assert float(count) >= known.get(unit, 0.0)
+        known[unit] = float(count)
+
+
+@pytest.mark.parametrize("seconds", [119.4, 119.5, 119.7, 119.99, 120.0, 120.4])
+def test_two_minutes_have_one_name(seconds: float) -> None:
+    assert labels.duration(seconds) == ("119 s" if seconds < 119.5 else "2 min")

@@ -48,7 +48,7 @@ def test_the_legend_explains_what_is_there_and_nothing_else(some):
     assert "= consistent with the printed value" in text
     assert "? undecided" in text
     assert "worse" not in text
-    assert "* The momentum was chosen by this cell" in text
+    assert "* The momentum was chosen to fit this cell" in text
     assert "momentum" not in legend(some[some["method"] == "online"])
 
 

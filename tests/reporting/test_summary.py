@@ -158,3 +158,26 @@ def test_runs_that_are_not_alike_have_no_best(other, store, tmp_path):
     assert ["\x1b[1m" in line for line in lines] == [True, False, False, False]
     assert "None is best where precision, length or delta differ" in text
     assert "part of its grid" not in text
+
+
+@pytest.mark.parametrize(
+    "other", [{"precision": "bfloat16"}, {"epochs": 20, "steps": 20}, {"delta": 1e-6}, {}]
+)
+def test_what_diverged_without_a_value_keeps_no_other_from_being_the_best(other, store, tmp_path):
+    """However its runs differ from the others': it is compared with nothing."""
+    for method, value in (("online", 0.9), ("adam_wosm", 0.8)):
+        store.add(dataset="glyphs", k=1, method=method, values=(value,))
+    lost = {"method": "auto_s", "values": (), "diverged_at": 3}
+    store.add(dataset="glyphs", k=1, **lost, **other)
+    text = printed(store.write(tmp_path))
+    bold = [line for line in text.splitlines() if "\x1b[1m" in line and "%" in line]
+    assert len(bold) == 1
+    assert "Online" in bold[0]
+    assert "None is best" not in text
+
+
+def test_the_only_one_with_a_value_is_the_best_of_nothing(store, tmp_path):
+    store.add(dataset="glyphs", k=1, values=(0.9,))
+    store.add(dataset="glyphs", k=1, method="auto_s", values=(), diverged_at=3)
+    lines = [line for line in printed(store.write(tmp_path)).splitlines() if "Online" in line]
+    assert ["\x1b[1m" in line for line in lines] == [False]

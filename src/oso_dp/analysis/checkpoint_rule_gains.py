@@ -46,7 +46,7 @@ def _gains(study: Study) -> pd.DataFrame:
         return pd.DataFrame(columns=[*_COLUMNS, *ALIKE])
     cells = pd.concat(frames)
     cells = cells.dropna(subset=VALUES).reset_index(drop=True)
-    direction = cells["metric"].map(sign)
+    direction = cells["metric"].map(sign).astype(float)  # also where there is none
     for rule in ("last", "cross"):
         cells[f"adds_over_{rule}"] = (cells["mean"] - cells[f"{rule}_mean"]) * direction
     cells["whole"] = [is_whole_grid(row) for row in cells.to_dict("records")]

@@ -40,9 +40,8 @@ def refuse_other_search_among(
             strange = [folder for folder, points in by_folder.items() if points - planned]
             held = set().union(*(by_folder[folder] for folder in strange))
             raise OsoError(
-                f"{', '.join(map(str, strange))}: {'holds' if len(strange) == 1 else 'hold'} "
-                f"{len(held)} points of another search of {cohort.name}, over other "
-                "ranges of `grid`, which no column tells from this one: together they would exceed "
+                f"{' and '.join(map(str, strange))}: holds {len(held)} points of another search of "
+                f"{cohort.name}, over other ranges of `grid`, which no column tells from this one: together they would exceed "
                 "its budget; name another folder under `results`"
             )
 

@@ -79,9 +79,10 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
             legend=False,
             ax=panel,
         )
-        sizes = here.set_index(["method", "noise_multiplier"])["grid_size"]
+        sizes = here.set_index(["method", "epsilon"])["grid_size"]
         for method, bars in zip(ordered, panel.containers, strict=True):
-            sides = [f"{sizes[method, bar.get_height()]}" for bar in bars]
+            middles = [bar.get_x() + bar.get_width() / 2 for bar in bars]
+            sides = [f"{sizes[method, epsilons[round(middle)]]}" for middle in middles]
             panel.bar_label(bars, sides, padding=1.5, fontsize=6.5)  # type: ignore[arg-type]
         panel.set_xticks(range(len(epsilons)), [f"{e:g}" for e in epsilons])
         panel.set_xlim(-0.6, len(epsilons) - 0.4)

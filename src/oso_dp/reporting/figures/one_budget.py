@@ -124,6 +124,8 @@ def _span(rows: pd.DataFrame) -> tuple[float, float]:
     worst = (direction * near["mean"]).min() - _FAR * spread
     kept = rows[direction * rows["mean"] >= worst]
     bars = bars[kept.index]
-    values = pd.concat([kept["mean"] - bars, kept["mean"] + bars, kept["cross_mean"].dropna()])
+    other, theirs = kept["cross_mean"].dropna(), kept["cross_std"].fillna(0)
+    theirs = theirs[other.index]
+    values = pd.concat([kept["mean"] - bars, kept["mean"] + bars, other - theirs, other + theirs])
     margin = 0.08 * max(values.max() - values.min(), 1e-9)
     return float(values.min() - margin), float(values.max() + margin)

@@ -98,6 +98,7 @@ def draw_adapted(steps: pd.DataFrame, column: str, title: str, methods: list[str
                 panel.axhline(value, color=colour[method], linestyle=":", linewidth=1.3)
         _curves(panel, here[here["method"].isin(adapting)], column, adapting, colour)
         _finish(panel, epsilon, label)
+    axes[0].set_xlim(left=0)  # of all panels, once all are drawn
     _log_axes(axes)
     handles = [canvas.handle(m, methods, marker="") for m in adapting]
     handles += [
@@ -129,6 +130,7 @@ def draw_curves(steps: pd.DataFrame, metric: str, title: str, methods: list[str]
         _curves(panel, free, "value", order, colour, linestyle="--")
         _curves(panel, here, "value", order, colour)
         _finish(panel, epsilon, labels.metric_label(metric))
+    axes[0].set_xlim(left=0)
     if is_logarithmic(metric):
         _log_axes(axes)
     without = set(free["method"])
@@ -206,4 +208,3 @@ def _finish(panel: Axes, epsilon: float | None, label: str) -> None:
     panel.set_xlabel("step")
     panel.set_ylabel(label)
     panel.label_outer(remove_inner_ticks=False)
-    panel.set_xlim(left=0)

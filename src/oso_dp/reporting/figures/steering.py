@@ -80,9 +80,9 @@ def draw_steering(rows: pd.DataFrame) -> Figure:
         bottom.set_ylim(-0.04, 1.04)
         bottom.set_yticks([0, 0.5, 1], ["0", "½", "1"])
         bottom.set_xlabel("step")
-        bottom.set_xlim(left=0)
     for top in above:
         canvas.log_axis(top)  # once all is drawn: they share it
+    below[0].set_xlim(left=0)  # as well: it is the scale of all panels
     above[0].set_ylabel("factor since the start")
     below[0].set_ylabel("share of + signs")
     handles = [
