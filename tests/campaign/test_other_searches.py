@@ -55,7 +55,8 @@ def test_all_parts_of_all_folders_are_one_search(ends, tmp_path) -> None:
         for folder, places in zip(folders, pairwise((0, *ends)), strict=True)
     }
     holding = [folder for folder, stores in among.items() if stores]
-    said = rf"^{' and '.join(map(str, holding))}: holds 9 points of another search of {WHOLE.name}, "
+    where = " and ".join(map(str, holding))
+    said = rf"^{where}: holds 9 points of another search of {WHOLE.name}, "
     with pytest.raises(OsoError, match=said):
         refuse_other_search_among(among, [ONE_POINT])
     among[holding[-1]].pop()  # with eight there is room for this one

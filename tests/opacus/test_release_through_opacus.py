@@ -276,6 +276,7 @@ def test_a_state_dict_holds_no_exact_sum() -> None:
         "learning_rate_factor",
         "memory",
         "ledger",
+        "run",
     }
     assert set(content["memory"]) == {"gradient", "direction"}
     assert json.loads(content["ledger"])["steps"][0]["count"] == 1

@@ -120,6 +120,7 @@ def paid(**changed) -> Paid:
     stopping |= {name: changed.pop(name) for name in list(changed) if name in stopping}
     scores = ledger(rate=1.0, count=1)
     usual = {"ledger": ledger(), "others": [], "scores": scores, "stopping": stopping}
+    usual["not_made"] = None
     return Paid.from_json(json.dumps({**usual, **changed}))
 
 

@@ -73,7 +73,7 @@ def check_modes(arguments: Mapping[str, Any], secure_mode: bool) -> None:
     if generator is not None and secure_mode:
         raise OsoError("noise_generator: not together with secure_mode, whose noise has no seed")
     check_number("max_grad_norm", arguments["max_grad_norm"], gt=0)
-    check_number("noise_multiplier", arguments["noise_multiplier"], ge=1e-9, le=1e9)
+    check_number("noise_multiplier", arguments["noise_multiplier"], ge=1e-20, le=1e20)
 
 
 def check_module(module: Any, mode: str) -> None:

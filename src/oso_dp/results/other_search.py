@@ -41,8 +41,8 @@ def refuse_other_search_among(
             held = set().union(*(by_folder[folder] for folder in strange))
             raise OsoError(
                 f"{' and '.join(map(str, strange))}: holds {len(held)} points of another search of "
-                f"{cohort.name}, over other ranges of `grid`, which no column tells from this one: together they would exceed "
-                "its budget; name another folder under `results`"
+                f"{cohort.name}, over other ranges of `grid`, which no column tells from this one: "
+                "together they would exceed its budget; name another folder under `results`"
             )
 
 
