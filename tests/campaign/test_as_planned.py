@@ -141,7 +141,7 @@ def test_the_loss_over_pixels_is_each_plans_own(
         write_plan(plan, tmp_path / f"{loss}.json")
         expected |= dict.fromkeys(plan.run_ids(), loss)
     (tmp_path / "fashion_mnist.npz").touch()
-    monkeypatch.setattr("oso_dp.campaign.prepare._load", lambda folder, cohort: None)
+    monkeypatch.setattr("oso_dp.campaign.data_files.DataFiles.load", lambda self, name: None)
     paths = [tmp_path / f"{loss}.json" for loss in ("mean", "sum")[::order]]
     options = ["--minutes", 1, "--results", tmp_path / "out", "--data", tmp_path]
     assert call(*options, "--plan", *paths)[0] == 0
@@ -163,7 +163,7 @@ def test_the_best_of_every_plan_go_first(tmp_path, recorder, call, monkeypatch) 
         write_plan(plan_of(config, noise), tmp_path / f"{name}.json")
         paths.append(tmp_path / f"{name}.json")
     (tmp_path / "mnist.npz").touch()
-    monkeypatch.setattr("oso_dp.campaign.prepare._load", lambda folder, cohort: None)
+    monkeypatch.setattr("oso_dp.campaign.data_files.DataFiles.load", lambda self, name: None)
     options = ["--minutes", 1, "--results", tmp_path / "out", "--data", tmp_path]
     status, _, errors = call(*options, "--plan", *paths)
     assert (status, errors) == (0, [])

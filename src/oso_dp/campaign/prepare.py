@@ -3,7 +3,6 @@
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -11,17 +10,15 @@ import torch
 import oso_dp
 from oso_dp.campaign.campaign import Campaign
 from oso_dp.campaign.control import Control
+from oso_dp.campaign.data_files import DataFiles
 from oso_dp.campaign.order import Work, all_work
 from oso_dp.campaign.parts import Parts, refuse_store, stores_in
 from oso_dp.campaign.priorities import read_priorities
-from oso_dp.data.arrays import Arrays
-from oso_dp.data.prepared import load_prepared
 from oso_dp.errors import OsoError
 from oso_dp.gradients import find_precision, slow_reason
 from oso_dp.results.other_search import refuse_other_search_among
 from oso_dp.results.read import is_store
 from oso_dp.results.spent import refuse_spent
-from oso_dp.study.cohort import Cohort
 from oso_dp.study.own_data import check_one_budget
 from oso_dp.study.paper_points import papers_best_runs
 from oso_dp.study.plan import Plan, read_plan
@@ -38,18 +35,11 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     plans = [read_plan(path) for path in options.plan]
     check_one_budget([cohort for plan in plans for cohort in plan.cohorts])
     _check_randomness(plans)
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise OsoError("--device cuda: no CUDA device is visible here; allowed is cpu")
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if device == "cpu":
-        torch.set_num_threads(options.threads or max(1, _cores() // options.processes))
+    device = _device(options)
     everything = all_work(plans, options.only)
-    users = {work.cohort.data_file: work.cohort for work in everything}
-    missing = {name for name in users if not (options.data / name).exists()}
-    if options.skip_missing and missing < users.keys():
-        everything = [work for work in everything if work.cohort.data_file not in missing]
-        for name in sorted(missing):
-            say(f"{options.data / name}: no such file, so {users[name].dataset} is left out")
+    data = DataFiles(options.data, everything)
+    if options.skip_missing:
+        everything = data.only_there(everything, say)
     # A mistake in the file is one of the plans'; what is left out today selects nothing, rightly.
     priorities = (
         [] if options.priorities is None else read_priorities(options.priorities, all_work(plans))
@@ -58,21 +48,9 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     default = sorted(store for store in stores if is_store(store))
     have = default if options.have is None else options.have
     refuse_store(options.results)
-    folders = (options.results, *have)
-    for cohort in (work.cohort for work in everything):
-        stores_of = {folder: stores_in(folder, cohort.name) for folder in folders}
-        refuse_other_search_among(stores_of, [cohort])
-    for folder in folders:
-        for store in stores_in(folder):
-            for plan in plans:
-                refuse_spent(store, plan.cohorts)
+    _refuse_other_searches(plans, everything, (options.results, *have))
     parts = Parts(options.results, have)
     control = Control(parts.progress)
-
-    @cache
-    def arrays(data_file: str) -> Arrays:
-        return _load(options.data, users[data_file])
-
     campaign = Campaign(
         everything,
         {
@@ -82,7 +60,7 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
             for run_id in papers_best_runs(cohort)
         },
         parts,
-        arrays,
+        data.load,
         deadline=control.clock() + 60 * options.minutes,
         device=device,
         runs_at_once=_at_once(options.runs_at_once, device),
@@ -95,17 +73,36 @@ def prepare(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[Ca
     # With --skip-missing all of them are missing, so that leaving some out leaves nothing.
     leave_out = ", or leave the data set out with --only or --skip-missing"
     instead = "; there are no others to go on with" if options.skip_missing else leave_out
-    for name in {cohort.data_file for cohort, _ in campaign.left} & missing:
-        make = " ".join(["oso data", users[name].dataset, *users[name].data_options])
-        raise OsoError(
-            f"{options.data / name}: no such file; `{make} --output ...` makes it{instead}"
-        )
+    data.refuse_missing((cohort.data_file for cohort, _ in campaign.left), instead)
     names = ", ".join(plan.name for plan in plans)
     say(
         f"{device_name(device)}, {options.minutes:g} minutes: "
         f"{sum(runs for _, runs in campaign.left):,} runs of {names} to do"
     )
     return campaign, control
+
+
+def _device(options: argparse.Namespace) -> str:
+    """cpu or cuda; a process on the CPU gets its share of the cores."""
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise OsoError("--device cuda: no CUDA device is visible here; allowed is cpu")
+    device = str(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device == "cpu":
+        torch.set_num_threads(options.threads or max(1, _cores() // options.processes))
+    return device
+
+
+def _refuse_other_searches(
+    plans: Sequence[Plan], everything: Sequence[Work], folders: Sequence[Path]
+) -> None:
+    """OsoError where a folder holds another search over this work's data, or has spent them."""
+    for cohort in (work.cohort for work in everything):
+        stores_of = {folder: stores_in(folder, cohort.name) for folder in folders}
+        refuse_other_search_among(stores_of, [cohort])
+    for folder in folders:
+        for store in stores_in(folder):
+            for plan in plans:
+                refuse_spent(store, plan.cohorts)
 
 
 def _slow_precisions(
@@ -147,10 +144,6 @@ def _look(control: Control, led: bool) -> Callable[[], None]:
             raise OsoError(f"{source}: this checkout is gone; complete runs are kept, start again")
 
     return look
-
-
-def _load(folder: Path, cohort: Cohort) -> Arrays:
-    return load_prepared(folder / cohort.data_file, cohort.dataset, cohort.preparation)
 
 
 def _check_randomness(plans: Sequence[Plan]) -> None:
