@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.schema import SCHEMAS, SPLITS
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.plan import Plan
@@ -28,7 +27,7 @@ def rows_of(plan: Plan) -> dict[str, list[Row]]:
 def run_row(cohort: PlannedCohort, run: Run) -> Row:
     nu = cohort.noise_multiplier
     step = (SumQuery("clipped_gradient", nu),)
-    ledger = Ledger(PoissonSampling(cohort.sampling_rate), [(step, cohort.steps)])
+    ledger = Ledger(cohort.sampling, [(step, cohort.steps)])
     names = SCHEMAS["runs"].names
     return {
         **dict.fromkeys(names),

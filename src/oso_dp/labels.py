@@ -7,12 +7,9 @@ from typing import Any
 import pandas as pd
 
 from oso_dp.data.catalogue import DATASETS as CATALOGUE
-from oso_dp.methods import find_method, method_names
+from oso_dp.methods import PAPER_METHODS, find_method, method_names
 from oso_dp.metrics import METRICS
 from oso_dp.paper.tables import PAPER_EPOCHS
-
-# Order of the paper's tables; methods that a user adds follow in alphabetical order.
-METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
 
 DATASETS = {name: info.title for name, info in CATALOGUE.items()}  # in the paper's order
 
@@ -36,7 +33,7 @@ NOTHING = "–"
 def method_order(methods: Iterable[str]) -> list[str]:
     """The methods in the paper's order, unknown ones last and sorted."""
     given = set(methods)
-    return [m for m in METHODS if m in given] + sorted(given - set(METHODS))
+    return [m for m in PAPER_METHODS if m in given] + sorted(given - set(PAPER_METHODS))
 
 
 def dataset_order(datasets: Iterable[str]) -> list[str]:

@@ -58,7 +58,7 @@ def rows_of(plan, name) -> pd.DataFrame:
     nu = cohort.noise_multiplier
     known = ("k", "epsilon", "selection", "momentum", "precision", "batch_size", "epochs", "steps")
     shared = {n: getattr(cohort, n) for n in known}
-    text = ledger(nu, cohort.steps, cohort.sampling_rate)
+    text = ledger(nu, cohort.steps, cohort.sampling.rate)
     rows = [row(0, **shared, **vars(run), noise_multiplier=nu, ledger=text) for run in cohort.runs]
     return pd.DataFrame(rows)
 

@@ -166,7 +166,7 @@ def test_what_snakemake_hands_over_is_what_the_file_says(case, place) -> None:
     import yaml
 
     from oso_dp.errors import OsoError
-    from oso_dp.study.workflow import check_handed_over
+    from oso_dp.workflow.begin import check_handed_over
 
     text, other, said = HANDED[case]
     (place / "bad.yaml").write_text(text)

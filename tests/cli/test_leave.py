@@ -8,7 +8,7 @@ import pytest
 from oso_dp.cli import leave as module
 from oso_dp.cli.leave import Leave
 from oso_dp.errors import Interrupted
-from oso_dp.study.leader import LEADER, Leader
+from oso_dp.workflow.leader import LEADER, Leader
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

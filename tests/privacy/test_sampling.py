@@ -11,13 +11,43 @@ from dp_accounting import NeighboringRelation, UnsupportedEventError
 from oso_dp.accounting.accountants import epsilon_of_event
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
-from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.sampling import PoissonSampling, steps_of
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0001, math.nan, math.inf])
 def test_a_rate_out_of_range_is_refused(rate: float) -> None:
     with pytest.raises(OsoError, match=r"sampling rate .*: must be above 0 and at most 1"):
         PoissonSampling(rate)
+
+
+# MNIST's and AG News' studies; a quarter of an epoch; one example in a step; a batch of them all.
+@pytest.mark.parametrize(
+    ("epochs", "examples", "batch_size", "steps"),
+    [
+        (10, 60_000, 512, 1172),
+        (5, 120_000, 512, 1172),
+        (1, 60_000, 512, 118),
+        (0.25, 1000, 64, 4),
+        (0.01, 1000, 64, 1),
+        (3, 100, 30, 10),
+        (2, 7, 1, 14),
+        (1.5, 400, 400, 2),
+    ],
+)
+def test_the_last_part_of_an_epoch_is_a_step(
+    epochs: float, examples: int, batch_size: int, steps: int
+) -> None:
+    assert steps_of(epochs, examples, batch_size) == steps
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "examples", "rate"),
+    [(512, 60_000, 0.0085333333333333333), (30, 100, 0.3), (7, 7, 1.0), (1, 3, 1 / 3)],
+)
+def test_a_rate_is_the_batchs_share_of_the_examples(
+    batch_size: int, examples: int, rate: float
+) -> None:
+    assert PoissonSampling.of(batch_size, examples).rate == rate
 
 
 def test_the_event_is_that_of_the_draw() -> None:

@@ -9,10 +9,10 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
-from oso_dp import labels
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.noise import against_noise
 from oso_dp.analysis.random_stopping import outcomes
+from oso_dp.methods import PAPER_METHODS
 from oso_dp.reporting.figures import canvas, every_plan, looks
 from oso_dp.reporting.figures.beyond import beyond_plan
 from oso_dp.reporting.figures.figures_03_to_11 import metric_plan
@@ -245,13 +245,13 @@ def test_a_small_file_keeps_every_methods_colour():
     with canvas.theme():
         figure, (axes,) = canvas.panels(1, "")
         axes.imshow(np.arange(400).reshape(20, 20), extent=(0, 20, 0, 20), cmap="viridis")
-        for i, method in enumerate(labels.METHODS):
+        for i, method in enumerate(PAPER_METHODS):
             axes.axhline(i + 1, color=looks.colours([])[method])
         data = canvas.to_png(figure)
     with Image.open(io.BytesIO(data)) as picture:
         seen = np.array(picture.convert("RGB").getcolors(2**20), dtype=object)
     shades = np.array([colour for _, colour in seen], dtype=float)
-    for method in labels.METHODS:
+    for method in PAPER_METHODS:
         wanted = 255 * np.array(to_rgb(looks.colours([])[method]))
         assert np.abs(shades - wanted).max(axis=1).min() <= 10, method
 

@@ -8,9 +8,9 @@ import pytest
 
 from oso_dp.errors import Interrupted
 from oso_dp.locks import try_lock
-from oso_dp.study.leader import Leader, is_led
 from oso_dp.training import loop
 from oso_dp.training.loop import train
+from oso_dp.workflow.leader import Leader, is_led
 
 DAY, HOUR = 86_400, 3_600
 

@@ -52,7 +52,7 @@ def test_ledgers_of_all_runs_keep_the_one_epsilon_and_use_it(offer) -> None:
     offer()
     ledgers = [
         Ledger(
-            PoissonSampling(cohort.sampling_rate),
+            cohort.sampling,
             [((SumQuery("clipped_gradient", cohort.noise_multiplier),), cohort.steps)],
         )
         for cohort in planned().cohorts

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.study.leader import is_led
-from oso_dp.study.workflow import begin
+from oso_dp.workflow.begin import begin
+from oso_dp.workflow.leader import is_led
 
 TABLES = ("runs", "evaluations")
 ONLY_LOOKING = (

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from oso_dp.cli.progress import Progress
-from oso_dp.study.progress import Job, Watch
+from oso_dp.workflow.progress import Job, Watch
 
 
 @pytest.fixture

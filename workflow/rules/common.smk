@@ -15,18 +15,18 @@ from oso_dp.exits import error_line
 from oso_dp.files import make_folder
 from oso_dp.outputs import check_folder
 from oso_dp.reporting.folder import check_place
-from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.collect import finished_runs
+from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.spent import refuse_spent
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
-from oso_dp.study.leader import LEADER
 from oso_dp.study.needs import gpus, memory_mb, minutes
 from oso_dp.study.plan import plans_of
-from oso_dp.study.progress import Job, Watch, version
-from oso_dp.study.slurm import Request, check_requests
-from oso_dp.study.workflow import begin, check_handed_over, dry_run
 from oso_dp.study.workload import seconds, workload
+from oso_dp.workflow.begin import begin, check_handed_over, dry_run
+from oso_dp.workflow.leader import LEADER
+from oso_dp.workflow.progress import Job, Watch, version
+from oso_dp.workflow.slurm import Request, check_requests
 
 try:
     files = [Path(file) for file in workflow.configfiles]

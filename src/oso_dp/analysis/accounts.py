@@ -36,17 +36,17 @@ from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.analysis.charges import SLACK, GridAccount, completed, whole_run
+from oso_dp.analysis.keys import POINT
 from oso_dp.analysis.scaled_accounts import scaled_accounts
 from oso_dp.analysis.total_accounts import of_totals, total_accounts
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.row_claims import check_planned, complaint, ledger_of, settings_of
+from oso_dp.results.row_claims import check_planned, complaint, ledger_of, records, settings_of
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan
 
-_POINT = ["learning_rate", "threshold", "quantile"]
 # Runs that are alike in these are one grid (its points and its seeds).
 _SETTING = [
     *("dataset", "method", "k", "epsilon", "delta", "selection", "momentum"),
@@ -81,7 +81,7 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     }
     if text := complaint(runs):
         raise OsoError(text)
-    for row in _records(runs):
+    for row in records(runs):
         if row["run_id"] in planned:
             check_planned(row, *planned[row["run_id"]])
     shared = of_totals(runs)
@@ -89,7 +89,7 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     scaled = searched & (runs["selection"] == LINEAR_SCALING)
     private = runs[searched & ~scaled]
     terms = pd.DataFrame(
-        [_terms(row, planned.get(row["run_id"], (None,))[0]) for row in _records(private)],
+        [_terms(row, planned.get(row["run_id"], (None,))[0]) for row in records(private)],
         columns=[*_TERMS, _CHOICES],
         index=private.index,
     )
@@ -168,13 +168,12 @@ def accounts_table(accounts: Sequence[GridAccount], cross_check_all: bool = Fals
 
 
 def _account_grid(rows: pd.DataFrame) -> GridAccount:
-    records = _records(rows)
-    first = records[0]
+    first = rows.to_dict("records")[0]
     delta = float(first["delta"])
-    ledgers = {row["run_id"]: ledger_of(row) for row in records}
+    ledgers = {row["run_id"]: ledger_of(row) for row in records(rows)}
     alone = first["selection"] == SINGLE
     # Points under whatever seed: more than the grid has would be a larger grid, spread over seeds.
-    size = 1 if alone else max(int(first["grid_runs"]), len(rows[_POINT].drop_duplicates()))
+    size = 1 if alone else max(int(first["grid_runs"]), len(rows[POINT].drop_duplicates()))
     filler = whole_run(list(ledgers.values()), int(first["steps"]))
     stopped = None  # what a search costs whose runs are drawn at random
     if first["selection"] == RANDOM_STOPPING:
@@ -220,7 +219,7 @@ def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None,
     size = default_grid_size(row["method"], int(row["k"]))
     if row["selection"] != RANDOM_STOPPING:
         return size, None, choices
-    sampling = PoissonSampling(row["batch_size"] / row["examples"])
+    sampling = PoissonSampling.of(row["batch_size"], row["examples"])
     search = Search(sampling, int(row["steps"]), size, row["selection"])
     return size, _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"]), choices
 
@@ -231,7 +230,3 @@ def _shape(search: Search, nu: float, epsilon: float, delta: float) -> str:
     return paid_for or max(
         SHAPES, key=lambda name: replace(search, shape=SHAPES[name]).epsilon(nu, delta)
     )
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return list(frame.to_dict("records"))

@@ -16,9 +16,9 @@ import pandas as pd
 
 from oso_dp.analysis.keys import signs
 from oso_dp.errors import OsoError
+from oso_dp.results.schema import SPLITS
 
 RULES = ("best", "last", "cross")
-SPLITS = ("test", "test_even", "test_odd")
 
 
 def checkpoints(keyed: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:

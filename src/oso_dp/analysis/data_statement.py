@@ -16,7 +16,6 @@ from oso_dp.analysis.charges import GridAccount
 from oso_dp.analysis.total_accounts import of_totals
 from oso_dp.files import parse_json
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort
 
 
@@ -80,7 +79,7 @@ def _planned(cohorts: Sequence[PlannedCohort]) -> DataStatement:
     assert first.epsilon is not None
     assert first.delta is not None
     nu = min(cohort.noise_multiplier for cohort in cohorts)
-    search = Search(PoissonSampling(first.sampling_rate), first.steps, first.paid_runs)
+    search = Search(first.sampling, first.steps, first.paid_runs)
     methods: Counter[str] = Counter()
     for cohort in cohorts:
         methods[cohort.method] += len(cohort.runs)
@@ -95,7 +94,7 @@ def _planned(cohorts: Sequence[PlannedCohort]) -> DataStatement:
         stored=None,
         methods=dict(methods),
         steps=first.steps,
-        sampling_rate=first.sampling_rate,
+        sampling_rate=first.sampling.rate,
         noise_multiplier=nu,
     )
 

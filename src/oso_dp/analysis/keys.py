@@ -12,9 +12,10 @@ import pandas as pd
 
 from oso_dp.errors import OsoError
 from oso_dp.metrics import METRICS, is_higher_better
+from oso_dp.study import identity
 
 CELL = ["dataset", "k", "epsilon", "method"]
-POINT = ["learning_rate", "threshold", "quantile"]
+POINT = [*identity.POINT]
 # Runs that differ in one of these answer different questions and are never averaged.
 VARIANT = [
     "delta",

@@ -198,7 +198,7 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
 def _own_epsilon(run: pd.Series) -> float:
     """What one training with this noise costs by itself."""
     return _epsilon(
-        run["batch_size"] / run["examples"],
+        PoissonSampling.of(run["batch_size"], run["examples"]),
         int(run["steps"]),
         float(run["noise_multiplier"]),
         float(run["delta"]),
@@ -206,8 +206,8 @@ def _own_epsilon(run: pd.Series) -> float:
 
 
 @cache  # the runs of a part have the same
-def _epsilon(rate: float, steps: int, noise_multiplier: float, delta: float) -> float:
-    return Search(PoissonSampling(rate), steps, 1).epsilon(noise_multiplier, delta)
+def _epsilon(sampling: PoissonSampling, steps: int, noise_multiplier: float, delta: float) -> float:
+    return Search(sampling, steps, 1).epsilon(noise_multiplier, delta)
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -27,7 +27,7 @@ from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
 from oso_dp.files import parse_json
 from oso_dp.metrics import is_higher_better
-from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.sampling import PoissonSampling, steps_of
 
 COLUMNS = [
     *(*CELL, "laid"),  # laid: over the method's steps, in words
@@ -148,8 +148,8 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
     }
     if size is None or size != len(cell) or size < 2:
         return row
-    sampling = PoissonSampling(first["batch_size"] / first["examples"])
-    steps = math.ceil(first["epochs"] * first["examples"] / first["batch_size"])
+    sampling = PoissonSampling.of(first["batch_size"], first["examples"])
+    steps = steps_of(first["epochs"], first["examples"], first["batch_size"])
     search = Search(sampling, steps, size, RANDOM_STOPPING)
     row["distribution"] = shape_paid_for(
         search, first["noise_multiplier"], first["epsilon"], first["delta"]

@@ -18,11 +18,11 @@ from oso_dp.accounting.scaled_search import ScaledSearch
 from oso_dp.accounting.trial_shares import FINAL
 from oso_dp.accounting.tuning import LINEAR_SCALING
 from oso_dp.analysis.charges import GridAccount, completed, whole_run
+from oso_dp.analysis.keys import POINT
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.row_claims import ledger_of, settings_of
 
-_POINT = ["learning_rate", "threshold", "quantile"]
 # Runs that are alike in these, and in their settings but for the part, are one search (its points,
 # its parts and its seeds).
 _SEARCH = [
@@ -56,7 +56,7 @@ def choices_of(said: dict[str, Any]) -> str:
 def _account(rows: pd.DataFrame) -> GridAccount:
     first = rows.to_dict("records")[0]
     epsilon, delta = float(first["epsilon"]), float(first["delta"])
-    sampling = PoissonSampling(first["batch_size"] / first["examples"])
+    sampling = PoissonSampling.of(first["batch_size"], first["examples"])
     steps = int(first["steps"])
     search = ScaledSearch(sampling, steps, int(first["grid_runs"]), first["trial_shares"])
     parts = {name: part for name, part in rows.groupby("part")}
@@ -77,7 +77,7 @@ def _account(rows: pd.DataFrame) -> GridAccount:
                 size = 1
                 stored = sorted(stored, key=lambda one: epsilon_of([one], delta))[-1:]
             elif part in parts:  # more points than the grid has are a larger grid
-                size = max(size, len(parts[part][_POINT].drop_duplicates()))
+                size = max(size, len(parts[part][POINT].drop_duplicates()))
             count += len(stored)
             whole += [*stored, *[fillers[part]] * (size - len(stored))]
         charged.append((epsilon_of(whole, delta), count, tuple(whole)))

@@ -16,7 +16,7 @@ from oso_dp.analysis.charges import GridAccount, completed, whole_run
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.results.protected import budget_runs, protected
-from oso_dp.results.row_claims import ledger_of, settings_of
+from oso_dp.results.row_claims import ledger_of, records, settings_of
 
 # Runs that differ in any of it were not of one study.
 _STUDY = [
@@ -49,7 +49,7 @@ def total_accounts(runs: pd.DataFrame) -> list[GridAccount]:
 
 
 def _total(dataset: str, rows: pd.DataFrame) -> GridAccount:
-    said = [_said(row) for row in _records(rows)]
+    said = [_said(row) for row in records(rows)]
     rows = rows.join(pd.DataFrame(said, index=rows.index))
     charged: list[Ledger] = []
     for _, study in rows.groupby(_STUDY, dropna=False, sort=False):
@@ -75,7 +75,7 @@ ALL = "all"  # instead of a method's name
 
 def _charged(study: pd.DataFrame) -> list[Ledger]:
     """Whole runs, as many as the study's noise was computed for, or as there are."""
-    ledgers = [ledger_of(row) for row in _records(study)]
+    ledgers = [ledger_of(row) for row in records(study)]
     filler = whole_run(ledgers, int(study["steps"].iloc[0]))
     size = max(int(study["budget_runs"].iloc[0]), len(ledgers))
     return [
@@ -88,7 +88,3 @@ def _said(row: dict[str, Any]) -> dict[str, Any]:
     settings_of(row)  # which refuses a row whose identity does not cover what it says
     said = {} if pd.isna(row["settings"]) else parse_json(row["settings"])
     return {"budget_runs": budget_runs(said) or 0, "data_version": said.get("data_version") or ""}
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return list(frame.to_dict("records"))

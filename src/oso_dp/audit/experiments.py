@@ -47,7 +47,7 @@ class Scene:
 
     @property
     def sampling(self) -> PoissonSampling:
-        return PoissonSampling(self.batch_size / self.examples)
+        return PoissonSampling.of(self.batch_size, self.examples)
 
 
 # Many steps at a low rate: sampling hides much, so its faults show.

@@ -9,7 +9,7 @@ from typing import Final
 
 from oso_dp.errors import Interrupted
 from oso_dp.interrupts import Interrupts
-from oso_dp.study.leader import LEADER, is_led
+from oso_dp.workflow.leader import LEADER, is_led
 
 _INTERVAL: Final = 1.0  # seconds between two looks for the study
 

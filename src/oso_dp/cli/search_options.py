@@ -150,7 +150,7 @@ def search_of(
     """The search that the options describe; OsoError names one out of range."""
     from oso_dp.accounting.scaled_search import ScaledSearch
     from oso_dp.accounting.search import SHAPES, Search
-    from oso_dp.privacy.sampling import PoissonSampling
+    from oso_dp.privacy.sampling import PoissonSampling, steps_of
 
     if examples is None:
         raise OsoError("--examples: must be given")
@@ -166,8 +166,8 @@ def search_of(
     if given is not None and tuning_accounting is not TuningAccounting.RANDOM_STOPPING:
         raise OsoError(f"--shape {shape}: needs --selection random-stopping")
     size = (
-        PoissonSampling(batch_size / examples),
-        math.ceil(epochs * examples / batch_size),
+        PoissonSampling.of(batch_size, examples),
+        steps_of(epochs, examples, batch_size),
         RUNS if runs is None else runs,
     )
     shares = shares_of(trial_shares)

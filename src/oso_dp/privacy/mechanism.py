@@ -64,7 +64,7 @@ class Mechanism:
         self.examples = examples
         self.batch_size = batch_size  # expected; the realised size is private
         self.noise_multiplier = noise_multiplier
-        self.sampling = PoissonSampling(batch_size / examples)
+        self.sampling = PoissonSampling.of(batch_size, examples)
         self.random_numbers = RandomNumbers(
             randomness or Seeded(), self.sampling, examples, torch.device(device)
         )

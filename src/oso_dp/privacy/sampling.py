@@ -12,6 +12,7 @@ law (`oso_dp.privacy.subsets`) and costs as much as the batch is long.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,6 +36,11 @@ class PoissonSampling:
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
             raise OsoError(f"sampling rate {self.rate:g}: must be above 0 and at most 1")
+
+    @classmethod
+    def of(cls, batch_size: float, examples: float) -> PoissonSampling:
+        """At the rate q = B/n that gives batches of this expected size out of so many examples."""
+        return cls(batch_size / examples)
 
     def draw(self, examples: int, words: Words) -> np.ndarray:
         """Indices of a batch out of so many examples, ascending, int64 [B]."""
@@ -73,3 +79,8 @@ class PoissonSampling:
         if isinstance(rate, bool) or not isinstance(rate, int | float):
             raise OsoError(f"ledger: sampling rate {rate!r}: must be a number")
         return cls(rate)
+
+
+def steps_of(epochs: float, examples: float, batch_size: float) -> int:
+    """T = ceil(epochs n / B): so many steps of expected batches see each example `epochs` times."""
+    return math.ceil(epochs * examples / batch_size)

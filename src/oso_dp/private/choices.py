@@ -13,9 +13,9 @@ from oso_dp.methods import Method, find_method
 from oso_dp.methods.given import check_number, settings_of
 from oso_dp.private.given_values import check_named, hint, plain
 from oso_dp.study.cohort import Run
+from oso_dp.study.identity import POINT
 from oso_dp.training.schedule import CONSTANT, SCHEDULES
 
-STARTS = ("learning_rate", "threshold", "quantile")
 _USUAL = {"learning_rate": 1.0}  # where nothing is said
 
 
@@ -76,7 +76,7 @@ class Choices:
 
     def goes_on_with(self) -> dict[str, Any]:
         """What a later training keeps of these, unless it is told otherwise."""
-        names = ("method", *STARTS, "momentum", "schedule", "averaging")
+        names = ("method", *POINT, "momentum", "schedule", "averaging")
         return {**{name: getattr(self, name) for name in names}, "settings": dict(self.settings)}
 
     def trained_by(self) -> Method:
@@ -113,13 +113,13 @@ class Choices:
         for name in method.search:
             if point.get(name) is None:
                 raise OsoError(f"method {self.method!r}: needs a {name}")
-        rho, *others = (_decimal(point.get(name)) for name in STARTS)
+        rho, *others = (_decimal(point.get(name)) for name in POINT)
         assert rho is not None  # all methods have one
         return Run(run_id, self.seed or 0, rho, *others)
 
     def _given(self) -> dict[str, float]:
         """Starting values that were said; a method may have one of these names as a constant."""
-        return {name: getattr(self, name) for name in STARTS if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in POINT if getattr(self, name) is not None}
 
     def place(self) -> torch.device:
         """Where the model trains; OsoError where there is no such device."""

@@ -17,7 +17,7 @@ from oso_dp.errors import Interrupted, OsoError
 from oso_dp.interrupts import Interrupts
 from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.sampling import PoissonSampling, steps_of
 from oso_dp.private.choices import Choices
 from oso_dp.private.given_values import number_from
 from oso_dp.private.paid import Paid, steps_not_made
@@ -73,11 +73,10 @@ class OneTraining:
         self.batch_size = min(_USUAL_BATCH, n) if size is None else size
         if self.batch_size > n:
             raise OsoError(f"batch_size {size}: must be at most the {n} examples")
-        self.sampling = PoissonSampling(self.batch_size / n)
-        steps = choices.epochs * n / self.batch_size
-        if steps > _MOST_STEPS:
+        self.sampling = PoissonSampling.of(self.batch_size, n)
+        if choices.epochs * n > _MOST_STEPS * self.batch_size:
             raise OsoError(f"epochs {choices.epochs:g}: must be at most {_MOST_STEPS:g} steps")
-        self.steps = math.ceil(steps)
+        self.steps = steps_of(choices.epochs, n, self.batch_size)
         self.run, self.after = choices.run(run_id), after
         if after is not None:
             _check_goes_on(after, choices, self.sampling, n)

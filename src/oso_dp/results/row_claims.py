@@ -17,9 +17,10 @@ from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.sampling import steps_of
 from oso_dp.results import parts_of_searches, protected
 from oso_dp.study.cohort import Cohort, Run
-from oso_dp.study.identity import run_id
+from oso_dp.study.identity import POINT, run_id
 
 Row = dict[str, Any]
 _NEEDED = (
@@ -57,6 +58,11 @@ def complaint(runs: pd.DataFrame) -> str | None:
     return None
 
 
+def records(frame: pd.DataFrame) -> list[Row]:
+    """Its rows, each by its columns' names."""
+    return list(frame.to_dict("records"))
+
+
 def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
     """OsoError unless the row is what the plan says of the run with its identity."""
     planned = {
@@ -64,7 +70,7 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
         **{name: getattr(cohort, name) for name in ("selection", "momentum", "precision")},
         **({} if pd.isna(row["settings"]) else {"settings": cohort.settings}),
         **{name: getattr(cohort, name) for name in ("examples", "batch_size", "epochs", "steps")},
-        **{name: getattr(run, name) for name in ("seed", "learning_rate", "threshold", "quantile")},
+        **{name: getattr(run, name) for name in ("seed", *POINT)},
     }
     for name, value in planned.items():
         stored = None if pd.isna(row[name]) else row[name]
@@ -125,7 +131,7 @@ def _complaints(row: Row) -> Iterator[str]:
     known = DATASETS.get(row["dataset"])
     if known is not None and row["examples"] != known.examples:
         yield f"examples {row['examples']}: {row['dataset']} has {known.examples}"
-    if row["steps"] != math.ceil(row["epochs"] * row["examples"] / row["batch_size"]):
+    if row["steps"] != steps_of(row["epochs"], row["examples"], row["batch_size"]):
         yield f"steps {row['steps']} are not those of {row['epochs']} epochs"
     if row["status"] not in ("finished", "diverged"):
         yield f"status {row['status']!r}: allowed are finished, diverged"

@@ -12,7 +12,6 @@ from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.trial_shares import FINAL
 from oso_dp.errors import OsoError
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort
 from oso_dp.study.scaled import scaled_search
 
@@ -50,8 +49,8 @@ def _search(cohort: PlannedCohort, epsilon: float, delta: float) -> tuple[Search
             return whole.final(whole.noise_multipliers(epsilon, delta)[:-1]), epsilon
         return whole.trial, whole.shares[whole.parts.index(cohort.part)] * epsilon
     shape = 1.0 if cohort.stopping_shape is None else SHAPES[cohort.stopping_shape]
-    sampling = PoissonSampling(cohort.sampling_rate)
-    return Search(sampling, cohort.steps, cohort.paid_runs, cohort.selection, shape), epsilon
+    search = Search(cohort.sampling, cohort.steps, cohort.paid_runs, cohort.selection, shape)
+    return search, epsilon
 
 
 @cache  # cohorts that search alike cost the same

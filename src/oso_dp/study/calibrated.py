@@ -8,7 +8,6 @@ from oso_dp.accounting.scaled_search import ScaledSearch
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.tuning import COMPOSITION, LINEAR_SCALING, SINGLE
 from oso_dp.errors import OsoError
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.config import StudyConfig, parse_config
 from oso_dp.study.expand import cohorts
@@ -64,8 +63,7 @@ def calibrated_grids(
                 every = search.noise_multipliers(cohort.epsilon, cohort.delta, accountant)
                 nu = every[search.parts.index(cohort.part)]
             else:
-                sampling = PoissonSampling(cohort.sampling_rate)
-                search = Search(sampling, cohort.steps, cohort.paid_runs, way, shape)
+                search = Search(cohort.sampling, cohort.steps, cohort.paid_runs, way, shape)
                 nu = noise_multiplier(search, cohort.epsilon, cohort.delta)
         except OsoError as error:
             raise OsoError(f"{cohort.name}: {error}") from None

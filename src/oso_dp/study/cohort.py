@@ -14,6 +14,7 @@ from typing import Any, Self
 from oso_dp.accounting.trial_shares import part_complaint
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
+from oso_dp.privacy.sampling import PoissonSampling, steps_of
 from oso_dp.study.identity import COHORT, POINT, cohort_name, run_id, settings_text
 from oso_dp.study.preparation import file_name, preparation
 
@@ -104,12 +105,12 @@ class Cohort:
     @property
     def steps(self) -> int:
         """T = ceil(epochs n / B) steps per run."""
-        return math.ceil(self.epochs * self.examples / self.batch_size)
+        return steps_of(self.epochs, self.examples, self.batch_size)
 
     @property
-    def sampling_rate(self) -> float:
-        """q = B / n."""
-        return self.batch_size / self.examples
+    def sampling(self) -> PoissonSampling:
+        """At q = B / n."""
+        return PoissonSampling.of(self.batch_size, self.examples)
 
     @property
     def preparation(self) -> dict[str, Any]:

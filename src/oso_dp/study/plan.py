@@ -178,7 +178,7 @@ def _entry(cohort: PlannedCohort) -> dict[str, Any]:
         **({} if cohort.data_version is None else {"public": cohort.public}),
         "runs": cohort.grid_runs,
         "steps": cohort.steps,
-        "sampling_rate": cohort.sampling_rate,
+        "sampling_rate": cohort.sampling.rate,
         "noise_multiplier": cohort.noise_multiplier if cohort.private else None,
         "query_noise_multiplier": cohort.query_noise_multiplier,
         "points": cohort.points,

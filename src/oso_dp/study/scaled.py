@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from oso_dp.accounting.trial_shares import TRIAL_SHARES, shares_complaint, text_of
 from oso_dp.accounting.tuning import LINEAR_SCALING
 from oso_dp.methods import find_method, method_names
-from oso_dp.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:
     from oso_dp.accounting.scaled_search import ScaledSearch
@@ -31,8 +30,7 @@ def scaled_search(cohort: Cohort) -> ScaledSearch:
     from oso_dp.accounting.scaled_search import ScaledSearch
 
     assert cohort.trial_shares is not None
-    sampling = PoissonSampling(cohort.sampling_rate)
-    return ScaledSearch(sampling, cohort.steps, cohort.grid_runs, cohort.trial_shares)
+    return ScaledSearch(cohort.sampling, cohort.steps, cohort.grid_runs, cohort.trial_shares)
 
 
 def check_scaled(

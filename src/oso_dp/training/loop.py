@@ -305,7 +305,7 @@ class Training:
 def course_of(task: Recipe, metric: str, examples: int) -> Course:
     """What each run of this recipe goes through on so many examples."""
     return Course(
-        PoissonSampling(task.batch_size / examples),
+        PoissonSampling.of(task.batch_size, examples),
         task.noise_multiplier,
         metric,
         task.steps,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from oso_dp.errors import OsoError
-from oso_dp.study.leader import Leader
 from oso_dp.study.yaml_file import read_yaml, text_of
+from oso_dp.workflow.leader import Leader
 
 _DRY_RUN = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--dry-?run")
 _LOOKING_ONLY = re.compile(

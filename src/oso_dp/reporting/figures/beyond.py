@@ -6,6 +6,7 @@ from oso_dp import labels
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
+from oso_dp.methods import PAPER_METHODS
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.figures.captions import part_note
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
@@ -25,7 +26,7 @@ def beyond_plan(study: Study, dataset: str, k: int) -> PicturePlan:
     cells = judged_cells(study, dataset, k)
     paper = [name for name in cells if name.startswith("paper_")]
     cells = cells.assign(**dict.fromkeys(paper))  # theirs are in the paper's own figure
-    beyond = ~cells["method"].isin(labels.METHODS) & cells["mean"].notna()
+    beyond = ~cells["method"].isin(PAPER_METHODS) & cells["mean"].notna()
     kept = ("online", "fixed_threshold", "no_dp", *cells.loc[beyond, "method"])
     cells = cells[cells["method"].isin(kept) & beyond.any()]
     where = f"{labels.dataset_short(dataset)}, k = {k}"

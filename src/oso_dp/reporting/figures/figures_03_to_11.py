@@ -16,6 +16,7 @@ from oso_dp import labels
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
+from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better, is_logarithmic
 from oso_dp.paper.tables import DATASETS, find_table, paper_tables
 from oso_dp.reporting.figures import canvas, looks
@@ -42,7 +43,7 @@ def metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
     table = find_table(dataset, k)
     cells = judged_cells(study, dataset, k)
     better = "Higher" if is_higher_better(cells["metric"].iloc[0]) else "Lower"
-    cells = cells[cells["method"].isin(labels.METHODS)]
+    cells = cells[cells["method"].isin(PAPER_METHODS)]
     short = labels.dataset_short(dataset)
     name = f"figure_{table.figure:02d}" if table else f"metric_over_epsilon_{dataset}_k{k}"
     title = f"{short}, k = {k}" if ours else f"{short}, k = {k}: the paper's values, none of ours"

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from oso_dp import labels
 from oso_dp.analysis.cells import SAME_POINT, settings
-from oso_dp.analysis.keys import CELL
+from oso_dp.analysis.keys import CELL, POINT
 from oso_dp.analysis.points import main_variants
 from oso_dp.analysis.study import Study
 from oso_dp.metrics import is_logarithmic
@@ -63,9 +63,7 @@ def grid_plan(study: Study, dataset: str, k: int) -> PicturePlan:
         f"{where}: the test metric over the whole grid, mean over seeds; brighter is better. The "
         f"ring is our best point{theirs}. Each panel's runs share one budget.",
         lambda: draw_grid(printed, paper, metric, f"{where}: the metric over the whole grid"),
-        data=printed[
-            [*CELL, "learning_rate", "threshold", "quantile", "mean", "seeds", "diverged"]
-        ],
+        data=printed[[*CELL, *POINT, "mean", "seeds", "diverged"]],
     )
 
 

@@ -11,6 +11,7 @@ from oso_dp import labels
 from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.analysis.noise import against_noise, noise_multipliers, shown_epochs
 from oso_dp.analysis.study import Study
+from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
@@ -32,7 +33,7 @@ def noise_plan(study: Study, dataset: str) -> PicturePlan:
     """
     cells = against_noise(study, dataset)
     # One rule for a search at a time: by random stopping a grid has less noise, and another best.
-    drawn = cells[cells["method"].isin(labels.METHODS) & (cells["selection"] == COMPOSITION)]
+    drawn = cells[cells["method"].isin(PAPER_METHODS) & (cells["selection"] == COMPOSITION)]
     metric = cells["metric"].dropna().iloc[0] if cells["metric"].notna().any() else ""
     short = labels.dataset_short(dataset)
     length, *others = shown_epochs(study, dataset)

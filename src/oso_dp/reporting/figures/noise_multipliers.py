@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 from oso_dp import labels
 from oso_dp.analysis.noise import noise_multipliers
 from oso_dp.analysis.study import Study
+from oso_dp.methods import PAPER_METHODS
 from oso_dp.paper.tables import DATASETS, find_table
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
@@ -26,7 +27,7 @@ def plans(study: Study) -> Iterator[PicturePlan]:
 def _noise_plan(dataset: str, noise: pd.DataFrame) -> PicturePlan:
     """Of the paper's methods, and on its data sets of its k: others' numbers are in the table."""
     short = labels.dataset_short(dataset)
-    in_paper = noise["method"].isin(labels.METHODS)
+    in_paper = noise["method"].isin(PAPER_METHODS)
     if dataset in DATASETS:
         in_paper &= noise["k"].map(lambda k: find_table(dataset, k) is not None)
     noise = noise[in_paper]

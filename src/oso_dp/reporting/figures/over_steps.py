@@ -14,6 +14,7 @@ from oso_dp import labels
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.trajectories import over_seeds, trajectories
+from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures import canvas, looks
 from oso_dp.reporting.figures.picture import PicturePlan
@@ -30,7 +31,7 @@ def plans(study: Study) -> Iterator[PicturePlan]:
 def _step_plans(study: Study, steps: pd.DataFrame, dataset: str, k: int) -> Iterator[PicturePlan]:
     best = study.best_runs
     runs = best[(best["dataset"] == dataset) & (best["k"] == k)]
-    runs = runs[runs["method"].isin(labels.METHODS)]
+    runs = runs[runs["method"].isin(PAPER_METHODS)]
     steps = steps[steps["run_id"].isin(runs["run_id"])]
     metric = runs["metric"].iloc[0] if len(runs) else ""
     where = f"{labels.dataset_short(dataset)}, k = {k}"

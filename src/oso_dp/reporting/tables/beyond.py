@@ -11,6 +11,7 @@ from oso_dp.analysis.cells import is_whole, settings
 from oso_dp.analysis.keys import ALIKE, CELL, POINT, are_alike
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdicts import Comparison, Difference, Sample
+from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.sources import Sources
@@ -45,7 +46,7 @@ def beyond_table(study: Study) -> list[Table]:
         cells = judged_cells(study, dataset, k)
         further = ~cells["in_paper"]
         if dataset not in DATASETS:
-            further &= ~cells["method"].isin(labels.METHODS)
+            further &= ~cells["method"].isin(PAPER_METHODS)
         further = cells[further]
         if len(further):
             online = cells[(cells["method"] == "online") & (cells["status"] == "run")]

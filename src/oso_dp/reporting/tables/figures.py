@@ -7,6 +7,7 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.study import Study
+from oso_dp.methods import PAPER_METHODS
 from oso_dp.paper.tables import DATASETS, paper_tables
 from oso_dp.reporting.sources import Sources
 from oso_dp.reporting.table import Table
@@ -30,7 +31,7 @@ def figures_table(study: Study, pictures: Iterable[str]) -> Table:
     ]
     for table in sorted(paper_tables(), key=lambda table: table.figure):
         cells = judged_cells(study, table.dataset, table.k)
-        cells = cells[cells["method"].isin(labels.METHODS) & cells["epsilon"].notna()]
+        cells = cells[cells["method"].isin(PAPER_METHODS) & cells["epsilon"].notna()]
         ran = cells[cells["status"] != NOT_RUN]
         about = f"{labels.dataset_short(table.dataset)}, k = {table.k}: metric over ε"
         row = _row(table.figure, about, drawn, len(ran) > 0)
