@@ -57,10 +57,10 @@ def extras_with(module: str) -> list[str]:
 
 
 @contextmanager
-def needed_by(who: str) -> Iterator[None]:
+def needed_by(user: str) -> Iterator[None]:
     """Turn the want of a package into OsoError: one line that names the smallest extra with it.
 
-    who: the command or function that cannot do without it. Any other error goes through.
+    user: the command or function that cannot do without it. Any other error goes through.
     """
     try:
         yield
@@ -69,7 +69,7 @@ def needed_by(who: str) -> Iterator[None]:
         if not extras:
             raise
         raise OsoError(
-            f'{who} needs the extra "{extras[0]}": pip install "{_PACKAGE}[{extras[0]}]" '
+            f'{user} needs the extra "{extras[0]}": pip install "{_PACKAGE}[{extras[0]}]" '
             f"({package_of(error.name or '')} is not installed for {sys.executable})"
         ) from error
 

@@ -22,17 +22,17 @@ def ended_by_signals() -> Iterator[None]:
         signal.SIGTERM: signal.SIG_DFL,
     }
     here = threading.current_thread() is threading.main_thread()
-    mine = [number for number in usual if here and signal.getsignal(number) is usual[number]]
+    handled = [number for number in usual if here and signal.getsignal(number) is usual[number]]
 
     def end(number: int, frame: FrameType | None) -> None:
         restore()
         raise SignalCame(signal.Signals(number).name)
 
     def restore() -> None:
-        for number in mine:
+        for number in handled:
             signal.signal(number, usual[number])
 
-    for number in mine:
+    for number in handled:
         signal.signal(number, end)
     try:
         yield

@@ -127,7 +127,7 @@ def test_better_is_lower_where_lower_is_better():
 def test_a_value_is_judged_among_all_others():
     """The same difference: alone it is significant, among 93 that are none it is not."""
     odd = Comparison(Sample(91.9, 0.5, 5), Sample(90.0, 1.3, 5), 0.4, True)
-    assert p_value(odd.ours, odd.theirs) < 0.03
+    assert p_value(odd.compared, odd.reference) < 0.03
     assert judge([odd]) == ["better"]
     wide = Comparison(Sample(90.0, 1.0, 5), Sample(90.0, 1.0, 5), 0.4, True)
     assert judge([odd] + [wide] * 93) == ["undecided"] * 94
@@ -176,7 +176,7 @@ def test_of_those_that_are_called_different_few_are_not():
 
 def test_a_difference_as_large_as_the_margin_is_seldom_called_consistent():
     draw = np.random.default_rng(7)
-    verdicts = [one(c.ours, c.theirs, 0.4) for c in drawn(draw, 2000, 0.4, std=0.15)]
+    verdicts = [one(c.compared, c.reference, 0.4) for c in drawn(draw, 2000, 0.4, std=0.15)]
     assert 0.02 < verdicts.count("consistent") / 2000 < 0.065
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 # Of variables: they say nothing of what they hold.
-PRONOUNS = {"found", "shown", "each", "it", "them", "this", "that"}
+PRONOUNS = {"found", "shown", "each", "it", "its", "them", "they", "this", "that", "these", "those"}
+PRONOUNS |= {"mine", "ours", "theirs", "who", "which", "what", "some", "nothing", "everybody"}
 # Rooms whose files are commands, tables and figures: these may be called like what they show.
 NAMED_AFTER_OTHERS = {"cli", "tables", "figures"}
 LARGEST = 15_000  # bytes
@@ -50,6 +51,12 @@ def test_no_variable_is_a_pronoun(trees) -> None:
         for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PRONOUNS
+    ]
+    pronouns += [
+        f"{path}:{node.lineno}: {node.arg}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.arg) and node.arg in PRONOUNS
     ]
     assert pronouns == []
 

@@ -49,7 +49,9 @@ def test_a_panel_says_its_budget(kind: str, made) -> None:
 
 
 def test_sentences_say_their_budgets(made) -> None:
-    caption = next(plan.caption for plan in every_plan(made) if plan.kind == "metric" and plan.ours)
+    caption = next(
+        plan.caption for plan in every_plan(made) if plan.kind == "metric" and plan.measured
+    )
     assert "AdamWOSM (ε = 0.5, 2.25)" in caption
     (question,) = judged(made).query("claim == 'Q5' and dataset == 'mnist'")["evidence"]
     for epsilon in EPSILONS:

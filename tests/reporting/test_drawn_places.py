@@ -175,7 +175,7 @@ def test_a_value_that_diverged_is_a_verdict_and_is_counted(store, study) -> None
 
 def test_the_numbers_beside_a_figure_keep_six_digits(tmp_path) -> None:
     plan = SimpleNamespace(
-        name="x", dataset="", k=None, kind="", caption="", ours=True,
+        name="x", dataset="", k=None, kind="", caption="", measured=True,
         data=pd.DataFrame({"value": [0.123456789, 98765.4321]}),
     )  # fmt: skip
     written = {}

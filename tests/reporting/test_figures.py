@@ -201,9 +201,9 @@ def test_a_grid_that_ran_in_part_is_named_below_its_figure(store, study):
     assert part.endswith(
         "Only a part of these grids ran: FixedQuantile, linear (ε = 9), Online (ε = 9)."
     )
-    metric = metric_plan(study(store), "glyphs", 2, ours=True).caption
+    metric = metric_plan(study(store), "glyphs", 2, measured=True).caption
     assert metric.endswith("Only a part of these grids ran: Online (ε = 9).")
-    assert "Only a part" not in metric_plan(study(store), "glyphs", 1, ours=True).caption
+    assert "Only a part" not in metric_plan(study(store), "glyphs", 1, measured=True).caption
 
 
 def bars_in(axes, axis=1):
@@ -299,7 +299,7 @@ def test_every_figure_of_errors_has_their_unit(store, study):
     kinds = {"metric", "beyond", "grid", "curves", "noise", "no_search", "one_budget"}
     seen = set()
     for plan in every_plan(study(store)):
-        if plan.kind in kinds and plan.dataset == "fashion_mnist" and plan.ours:
+        if plan.kind in kinds and plan.dataset == "fashion_mnist" and plan.measured:
             if plan.name.startswith("noise_multipliers") or (figure := plan.draw()) is None:
                 continue
             named = {

@@ -206,7 +206,7 @@ def test_methods_beyond_the_paper_have_a_figure_of_their_own(paper_store, study)
     paper_store.add(method="magic", values=(0.99,))
     s = study(paper_store)
     paper, beyond = (
-        metric_plan(s, "mnist", 9, ours=True).draw(),
+        metric_plan(s, "mnist", 9, measured=True).draw(),
         beyond_plan(s, "mnist", 9).draw(),
     )
     said = [[t.get_text() for t in figure.legends[0].get_texts()] for figure in (paper, beyond)]
@@ -235,7 +235,7 @@ def test_part_of_ag_news_is_never_the_papers(store, study):
     s = study(store)
     cells = against_noise(s, "ag_news_partial")
     assert set(cells["source"]) == {"ours"}
-    names = [plan.name for plan in every_plan(s) if plan.ours]
+    names = [plan.name for plan in every_plan(s) if plan.measured]
     assert not [name for name in names if name.startswith("figure_") and name != "figure_02"]
     assert "metric_over_epsilon_ag_news_partial_k9" in names
 

@@ -52,7 +52,9 @@ def test_it_is_named_wherever_a_cell_is(words, store, study, tmp_path) -> None:
     stream = io.StringIO()
     Console(file=stream, width=120).print(summary_table(store.write(tmp_path)))
     assert stream.getvalue().count(named) == 2
-    captions = [plan.caption for plan in every_plan(made) if plan.kind == "metric" and plan.ours]
+    captions = [
+        plan.caption for plan in every_plan(made) if plan.kind == "metric" and plan.measured
+    ]
     assert captions
     assert all(caption.endswith(sentence) for caption in captions)
 

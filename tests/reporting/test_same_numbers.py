@@ -117,7 +117,7 @@ def test_every_figure_is_the_reports(repo: Path, made: Made) -> None:
 def _as_drawn(plan: PicturePlan, folder: Path) -> Picture:
     width = int.from_bytes((folder / f"{plan.name}.png").read_bytes()[16:20], "big")
     known = (plan.name, plan.dataset, plan.k, plan.kind, plan.caption)
-    return Picture(*known, b"", width, plan.ours, plan.data is not None)
+    return Picture(*known, b"", width, plan.measured, plan.data is not None)
 
 
 def _said(page: str) -> list[str]:

@@ -23,7 +23,7 @@ def judged_cells(study: Study, dataset: str, k: int) -> pd.DataFrame:
 
 def _by_setting(frame: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
     groups = frame.groupby(["dataset", "k"])
-    return {(name, int(k)): mine.reset_index(drop=True) for (name, k), mine in groups}
+    return {(name, int(k)): section.reset_index(drop=True) for (name, k), section in groups}
 
 
 def _judged(frame: pd.DataFrame) -> pd.DataFrame:
@@ -46,7 +46,7 @@ def _judged(frame: pd.DataFrame) -> pd.DataFrame:
         row = rows[place]
         short = verdict == verdicts.WORSE and not says_how_good(row)
         values[place] = verdicts.UNDECIDED if short else verdict
-        gap = verdicts.difference([(_comparison(row).ours, _comparison(row).theirs)])
+        gap = verdicts.difference([(_comparison(row).compared, _comparison(row).reference)])
         halves[place] = math.nan if gap is None else gap.half
     words = {"verdict": values, "point_verdict": [point for _, point in pairs]}
     columns = {name: np.array(column, dtype=object) for name, column in words.items()}
@@ -64,7 +64,7 @@ def says_how_good(row: Mapping) -> bool:
 
 def _comparison(row: Mapping) -> Comparison:
     return Comparison(
-        Sample(row["mean"], row["std"], int(row["seeds"])),
+        Sample.of(row),
         Sample(row["paper_mean"], row["paper_std"], SEEDS),
         verdicts.MARGINS[row["dataset"]],
         is_higher_better(row["metric"]),
@@ -96,7 +96,7 @@ def _point_verdict(row: Mapping) -> str:
     if pd.isna(row["at_paper_mean"]):  # all its runs diverged
         return verdicts.OTHER
     there = Sample(row["at_paper_mean"], row["at_paper_std"], int(row["at_paper_seeds"]))
-    gap = verdicts.difference([(there, Sample(row["mean"], row["std"], int(row["seeds"])))])
+    gap = verdicts.difference([(there, Sample.of(row))])
     if gap is None:
         return verdicts.UNDECIDED
     return verdicts.AS_GOOD if gap.low <= 0 <= gap.high else verdicts.OTHER

@@ -108,7 +108,7 @@ def settings(study: Study) -> list[Setting]:
 class _Sources:
     """What a row is made of: the paper's value, ours by each rule, and the points of each cell."""
 
-    theirs: _ByCell
+    printed: _ByCell
     best: _ByCell
     last: _ByCell
     cross: _ByCell
@@ -117,13 +117,13 @@ class _Sources:
 
 
 def _sources(study: Study) -> _Sources:
-    theirs, best, last, cross = map(
+    printed, best, last, cross = map(
         _by_cell, (paper_results(), study.best, study.last, study.cross)
     )
     points = main_variants(study.points)
     crossed = study.crossed_points
     crossed = crossed[crossed["point"].isin(points["point"])]
-    return _Sources(theirs, best, last, cross, _points(points), _points(crossed))
+    return _Sources(printed, best, last, cross, _points(points), _points(crossed))
 
 
 def _points(frame: pd.DataFrame) -> dict[int, list[dict]]:
@@ -135,15 +135,15 @@ def _points(frame: pd.DataFrame) -> dict[int, list[dict]]:
 
 def _beside_the_papers(study: Study, sources: _Sources, dataset: str, k: int) -> list[dict]:
     table = find_table(dataset, k)
-    theirs_at, best_at = sources.theirs[dataset, k], sources.best[dataset, k]
+    printed_at, best_at = sources.printed[dataset, k], sources.best[dataset, k]
     last_at, cross_at = sources.last[dataset, k], sources.cross[dataset, k]
     measured = (row["metric"] for row in best_at.values() if not pd.isna(row["metric"]))
     metric = table.metric if table else next(measured, "")
-    cells = set(theirs_at) | set(best_at)
+    cells = set(printed_at) | set(best_at)
     order = labels.method_order({method for _, method in cells})
     rows = []
     for epsilon, method in sorted(cells, key=lambda c: (c[0] is None, c[0], order.index(c[1]))):
-        theirs, ours = theirs_at.get((epsilon, method)), best_at.get((epsilon, method))
+        printed, own = printed_at.get((epsilon, method)), best_at.get((epsilon, method))
         row: dict = {
             "table": table.number if table else None,
             "dataset": dataset,
@@ -153,34 +153,34 @@ def _beside_the_papers(study: Study, sources: _Sources, dataset: str, k: int) ->
             "metric": metric,
             "unit": labels.metric_unit(metric),
             "grid_size": study.grid_size(dataset, method, k),
-            "in_paper": theirs is not None,
+            "in_paper": printed is not None,
             "paper_diverged": False,
             "status": "not run",
             "laid": "",
         }
-        if theirs is not None:
-            row |= {f"paper_{n}": theirs[n] for n in (*POINT, "mean", "std", "diverged", "note")}
-            row["paper_seeds"] = math.nan if pd.isna(theirs["mean"]) else SEEDS
-        if ours is not None:
-            _refuse_more_than_was_paid(row, ours)
-            row |= _ours(ours, metric)
+        if printed is not None:
+            row |= {f"paper_{n}": printed[n] for n in (*POINT, "mean", "std", "diverged", "note")}
+            row["paper_seeds"] = math.nan if pd.isna(printed["mean"]) else SEEDS
+        if own is not None:
+            _refuse_more_than_was_paid(row, own)
+            row |= _ours(own, metric)
             row |= _by_other_rules(last_at[epsilon, method], cross_at[epsilon, method], metric)
             row["difference"] = row["mean"] - row.get("paper_mean", math.nan)
-            if theirs is not None:
-                row |= _at_paper(sources.points[ours["cell"]], theirs, metric)
-                crossed_at = _at_paper(sources.crossed[ours["cell"]], theirs, metric)
+            if printed is not None:
+                row |= _at_paper(sources.points[own["cell"]], printed, metric)
+                crossed_at = _at_paper(sources.crossed[own["cell"]], printed, metric)
                 row |= {n.replace("at_paper", "at_paper_cross"): v for n, v in crossed_at.items()}
         rows.append(row)
     return rows
 
 
-def _refuse_more_than_was_paid(row: dict, ours: dict) -> None:
+def _refuse_more_than_was_paid(row: dict, own: dict) -> None:
     """The noise is that of a grid of N runs; the best of more than N points would cost more."""
     size = row["grid_size"]
-    if size is not None and not pd.isna(row["epsilon"]) and ours["points"] > size:
+    if size is not None and not pd.isna(row["epsilon"]) and own["points"] > size:
         raise OsoError(
             f"{row['dataset']}, {row['method']}, k = {row['k']}, epsilon = {row['epsilon']:g}: "
-            f"{ours['points']} points of a grid of {size}; keep the results of different grids in "
+            f"{own['points']} points of a grid of {size}; keep the results of different grids in "
             "different folders"
         )
 
@@ -221,11 +221,11 @@ def _by_other_rules(last: dict, cross: dict, metric: str) -> dict:
     return row | {f"{h}_{name}": cross[f"{h}_{name}"] for h in ("even", "odd") for name in POINT}
 
 
-def _at_paper(mine: list[dict], theirs: dict, metric: str) -> dict:
+def _at_paper(own_points: list[dict], printed: dict, metric: str) -> dict:
     """The first of our points that is the paper's best one; nothing where none is."""
-    names = [n for n in labels.tuned(theirs["method"]) if not pd.isna(theirs[n])]
-    for at in mine:
-        near = (abs(at[name] - theirs[name]) <= SAME_POINT * abs(theirs[name]) for name in names)
+    names = [n for n in labels.tuned(printed["method"]) if not pd.isna(printed[n])]
+    for at in own_points:
+        near = (abs(at[name] - printed[name]) <= SAME_POINT * abs(printed[name]) for name in names)
         if names and all(near):
             factor = labels.scale(metric)
             return {

@@ -183,8 +183,8 @@ def judged(study: Study) -> pd.DataFrame:
     crossed_at = [name.replace("at_paper", "at_paper_cross") for name in AT_PAPER]
     columns = [*CELLS, *RUNS, *AT_PAPER, *crossed_at, "cross_mean", "cross_std", "cross_seeds"]
     cells = pd.concat([frame[columns] for frame in frames])
-    ours = Evidence(cells, study.main_runs, study.step_times, study.cosine, ranges(study))
-    sources = {"best": ours}
+    best = Evidence(cells, study.main_runs, study.step_times, study.cosine, ranges(study))
+    sources = {"best": best}
     crossed = cells.assign(
         mean=cells["cross_mean"],
         std=cells["cross_std"],
@@ -206,7 +206,7 @@ def judged(study: Study) -> pd.DataFrame:
 
 
 def _row(claim: Claim, dataset: str, findings: dict[str, Finding]) -> dict:
-    ours = findings["best"]
+    best = findings["best"]
     verdicts = {name: findings.get(name, Finding(NOTHING)).verdict for name in VERDICTS.values()}
     if verdicts["paper"] == NOT_RUN:
         verdicts["paper"] = NOTHING
@@ -218,8 +218,8 @@ def _row(claim: Claim, dataset: str, findings: dict[str, Finding]) -> dict:
         "where": claim.where,
         "dataset": dataset,
         **{f"verdict_{name}": verdict for name, verdict in verdicts.items()},
-        "evidence": ours.text,
-        **{name: ours.numbers.get(name) for name in numbers},
+        "evidence": best.text,
+        **{name: best.numbers.get(name) for name in numbers},
     }
 
 

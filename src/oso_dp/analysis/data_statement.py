@@ -71,7 +71,7 @@ def planned_statements(cohorts: Iterable[PlannedCohort]) -> list[DataStatement]:
     for cohort in cohorts:
         if not cohort.public:
             by_dataset.setdefault(cohort.dataset, []).append(cohort)
-    return [_planned(mine) for mine in by_dataset.values()]
+    return [_planned(of_set) for of_set in by_dataset.values()]
 
 
 def _planned(cohorts: Sequence[PlannedCohort]) -> DataStatement:
@@ -101,9 +101,9 @@ def _planned(cohorts: Sequence[PlannedCohort]) -> DataStatement:
 
 def stored_statements(runs: pd.DataFrame, accounts: Iterable[GridAccount]) -> list[DataStatement]:
     """Of each data set of the table `runs` that is not public, as its account says."""
-    mine = runs[of_totals(runs)]
+    of_set = runs[of_totals(runs)]
     return [
-        _stored(mine[mine["dataset"] == account.dataset], account)
+        _stored(of_set[of_set["dataset"] == account.dataset], account)
         for account in accounts
         if account.total
     ]

@@ -131,10 +131,10 @@ def relation(
         if usable.empty:
             return Finding(UNDECIDED, "; ".join(says))
         direction = sign(usable["metric"].iloc[0])
-        ours, theirs = zip(
+        values, others = zip(
             *(_pair(row, direction) for row in usable.to_dict("records")), strict=True
         )
-        sides = over_grids(ours), over_grids(theirs)
+        sides = over_grids(values), over_grids(others)
         advantage = difference([sides])
         assert advantage is not None  # two seeds or more on either side
         margin = margin_of(dataset)
@@ -191,8 +191,8 @@ def _design(dataset: str, ks: frozenset[int], epsilons: frozenset[float]) -> fro
 
 def _pairs(cells: pd.DataFrame, dataset: str) -> frozenset[tuple]:
     """The pairs k and epsilon of a data set that the paper does not have: those that were run."""
-    mine = cells[(cells["dataset"] == dataset) & cells["epsilon"].notna()]
-    return frozenset(zip(mine["k"], mine["epsilon"], strict=True))
+    of_dataset = cells[(cells["dataset"] == dataset) & cells["epsilon"].notna()]
+    return frozenset(zip(of_dataset["k"], of_dataset["epsilon"], strict=True))
 
 
 def _pair(row: dict, sign: float) -> tuple[Sample, Sample]:

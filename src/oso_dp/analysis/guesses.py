@@ -135,8 +135,7 @@ def _beside(study: Study, row: dict, best: pd.DataFrame, method: str) -> dict[st
     beside["grid_size"] = study.grid_size(dataset, method, k)
     if math.isnan(row["mean"]) or math.isnan(mean):
         return beside
-    ours = Sample(row["mean"], row["std"], int(row["seeds"]))
-    gap = difference([(ours, Sample(mean, std, int(search["seeds"])))])
+    gap = difference([(Sample.of(row), Sample(mean, std, int(search["seeds"])))])
     beside["gain"] = sign(row["metric"]) * (row["mean"] - mean)
     return beside | {"gain_half": math.nan if gap is None else gap.half}
 

@@ -168,10 +168,10 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     *trials, final = parts_of(first["shares"])
     epsilons, radii, best = [], [], first
     for part in trials:
-        mine = rows[rows["part"] == part]
-        if len(mine.drop_duplicates("point")) < first["size"] or mine["value"].isna().all():
+        of_part = rows[rows["part"] == part]
+        if len(of_part.drop_duplicates("point")) < first["size"] or of_part["value"].isna().all():
             return row | {"lacks": part}
-        best = mine.loc[(sign(first["metric"]) * mine["value"]).idxmax()]
+        best = of_part.loc[(sign(first["metric"]) * of_part["value"]).idxmax()]
         epsilons.append(_own_epsilon(best))
         radii.append(best["learning_rate"] * best["steps"])
     row["trial_epsilons"] = _numbers(epsilons)

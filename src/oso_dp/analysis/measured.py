@@ -104,7 +104,12 @@ def no_step_times() -> pd.DataFrame:
 
 
 def _read(
-    path: Path, columns: list[str], needed: list[str], numbers: list[str], what: str, command: str
+    path: Path,
+    columns: list[str],
+    needed: list[str],
+    numbers: list[str],
+    content: str,
+    command: str,
 ) -> pd.DataFrame:
     """The file's rows, with a value in each of `needed` and numbers in `numbers`.
 
@@ -118,7 +123,8 @@ def _read(
         table[numbers].astype("float64")
     except (OSError, ValueError, KeyError) as error:
         raise OsoError(
-            f"{path}: not a table of {what} ({' '.join(str(error).split())}); {command} writes one"
+            f"{path}: not a table of {content} ({' '.join(str(error).split())}); "
+            f"{command} writes one"
         ) from None
     if table.empty or not whole:
         raise OsoError(f"{path}: rows or numbers are missing; {command} writes a whole table")

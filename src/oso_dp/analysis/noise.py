@@ -67,7 +67,8 @@ def against_noise(study: Study, dataset: str) -> pd.DataFrame:
     columns = [*CELL, "selection", "metric", "noise_multiplier", "mean", "std", "source"]
     points = _searched(study, dataset)
     points = points[points["epochs"] == shown_epochs(study, dataset)[0]]
-    frames = [best_of_grid(mine) for _, mine in points.groupby("selection") if len(mine)]
+    by_selection = [rows for _, rows in points.groupby("selection") if len(rows)]
+    frames = [best_of_grid(rows) for rows in by_selection]
     rows = []
     for row in pd.concat(frames).to_dict("records") if frames else []:
         factor = labels.scale(row["metric"])

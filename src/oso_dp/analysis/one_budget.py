@@ -93,8 +93,8 @@ def _from_defaults(study: Study) -> Iterator[dict[str, Any]]:
     every = every[_long_enough(every)]
     cross = _cross(study)
     for default in DEFAULTS:
-        mine = every[_is(default, every)]
-        for _, cell in mine.groupby(["dataset", "epsilon"], sort=False):
+        of_default = every[_is(default, every)]
+        for _, cell in of_default.groupby(["dataset", "epsilon"], sort=False):
             row = cell.sort_values(["seeds", "k"], ascending=[False, True]).iloc[0].to_dict()
             factor = labels.scale(row["metric"])
             judged = cross.loc[cross["point"] == row["point"], "cross"] * factor
@@ -114,10 +114,10 @@ def _from_defaults(study: Study) -> Iterator[dict[str, Any]]:
 
 def _is(default: Default, rows: pd.DataFrame) -> pd.Series:
     """Which rows start from the default, under what is laid over its steps."""
-    mine = (rows["method"] == default.method) & (rows["laid"] == laid_over(default.laid))
+    matching = (rows["method"] == default.method) & (rows["laid"] == laid_over(default.laid))
     for axis, value in default.point.items():
-        mine &= np.isclose(rows[axis].astype(float), value, rtol=1e-4, atol=0)
-    return mine
+        matching &= np.isclose(rows[axis].astype(float), value, rtol=1e-4, atol=0)
+    return matching
 
 
 def _cross(study: Study) -> pd.DataFrame:
@@ -212,19 +212,21 @@ def _beside(row: dict[str, Any], references: dict[tuple, dict[str, Any]]) -> dic
 
     Nothing is said of a part of a grid or over one, nor of runs that are not alike.
     """
-    theirs = references.get((row["dataset"], row["epsilon"]))
-    if theirs is None or is_reference(row):
+    reference = references.get((row["dataset"], row["epsilon"]))
+    if reference is None or is_reference(row):
         return row
-    if not (row["whole"] and theirs["whole"]):
+    if not (row["whole"] and reference["whole"]):
         return row
-    if math.isnan(row["mean"]) or math.isnan(theirs["mean"]):
+    if math.isnan(row["mean"]) or math.isnan(reference["mean"]):
         return row
-    if not are_alike(row, theirs):
+    if not are_alike(row, reference):
         return row
-    ours = Sample(row["mean"], row["std"], int(row["seeds"]))
-    gap = difference([(ours, Sample(theirs["mean"], theirs["std"], int(theirs["seeds"])))])
+    gap = difference([(Sample.of(row), Sample.of(reference))])
     half = math.nan if gap is None else gap.half
-    return row | {"gain": sign(row["metric"]) * (row["mean"] - theirs["mean"]), "gain_half": half}
+    return row | {
+        "gain": sign(row["metric"]) * (row["mean"] - reference["mean"]),
+        "gain_half": half,
+    }
 
 
 def _ordered(rows: pd.DataFrame) -> pd.DataFrame:

@@ -162,9 +162,9 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
     higher = is_higher_better(first["metric"])
     chance = chances(values, higher, size, SHAPES[row["distribution"]])
     there = ~np.isnan(values)
-    some = chance[there].sum()
+    with_value = chance[there].sum()
     factor = labels.scale(first["metric"])
-    weights, values = chance[there] / some, values[there] * factor
+    weights, values = chance[there] / with_value, values[there] * factor
     mean = float(weights @ values)
     # Which point is best is decided over seeds; each seed then says what came of that.
     seeds = by_point.reindex(cell["point"][there]).to_numpy() * factor
@@ -174,5 +174,5 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
         "value": mean,
         "std": float(np.std(whole, ddof=1)) if len(whole) > 1 else math.nan,
         "luck": float(np.sqrt(max(0.0, weights @ (values - mean) ** 2))),
-        "nothing": float(1 - some),
+        "nothing": float(1 - with_value),
     }

@@ -70,8 +70,8 @@ def _account(rows: pd.DataFrame) -> GridAccount:
     for _, seed in rows.groupby("seed"):
         count, whole = 0, []
         for part in search.parts:
-            mine = seed[seed["part"] == part].to_dict("records")
-            stored = [completed(ledger_of(row), fillers[part]) for row in mine]
+            of_part = seed[seed["part"] == part].to_dict("records")
+            stored = [completed(ledger_of(row), fillers[part]) for row in of_part]
             size = search.runs
             if part == FINAL:
                 size = 1

@@ -182,9 +182,9 @@ def write_costs(plan: Path, path: Path) -> None:
     """
     runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
     costs = search_costs(Study(runs, evaluations, read_budget(plan), read_costs(path)))
-    ours = {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
+    priced = {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
     with writing(path):
-        noise = read_costs(path) | ours
+        noise = read_costs(path) | priced
         table = pd.DataFrame([(*key, nu) for key, nu in noise.items()], columns=[*KEY, _NOISE])
         with atomic_write(path) as file:
             file.write(table.to_csv(index=False, lineterminator="\n").encode())

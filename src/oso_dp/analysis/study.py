@@ -151,10 +151,10 @@ def _said_sizes(runs: pd.DataFrame) -> dict[tuple[str, str, int], int]:
     sizes: dict[tuple[str, str, int], int] = {}
     for selection in (RANDOM_STOPPING, COMPOSITION):
         rows = told[told["selection"] == selection]
-        for (dataset, method, k), mine in rows.groupby(["dataset", "method", "k"]):
+        for (dataset, method, k), grids in rows.groupby(["dataset", "method", "k"]):
             sizes.pop((dataset, method, int(k)), None)
-            if mine["size"].notna().all() and mine["size"].nunique() == 1:
-                sizes[dataset, method, int(k)] = int(mine["size"].iloc[0])
+            if grids["size"].notna().all() and grids["size"].nunique() == 1:
+                sizes[dataset, method, int(k)] = int(grids["size"].iloc[0])
     return sizes
 
 

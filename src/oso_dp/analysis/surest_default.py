@@ -43,9 +43,9 @@ def greatest_losses(study: Study) -> pd.DataFrame:
     rows = rows.assign(loss=best - score)
     places = len(rows[_PLACE].drop_duplicates())
     made: list[dict[str, Any]] = []
-    for _, mine in rows.groupby(_DEFAULT, sort=False):
-        if len(mine) == places:
-            worst = mine.loc[mine["loss"].idxmax()]
+    for _, judged in rows.groupby(_DEFAULT, sort=False):
+        if len(judged) == places:
+            worst = judged.loc[judged["loss"].idxmax()]
             made.append({**worst[[*_DEFAULT, "loss", *_PLACE]], "places": places})
     return pd.DataFrame(made, columns=COLUMNS).sort_values("loss", ignore_index=True)
 

@@ -12,7 +12,7 @@ does, with that side's degrees of freedom. Where neither side has one, nothing c
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy.special import stdtr, stdtrit
@@ -75,6 +75,11 @@ class Sample:
     std: float  # n - 1; NaN for one seed
     seeds: int
 
+    @classmethod
+    def of(cls, row: Mapping) -> "Sample":
+        """From a row's columns `mean`, `std` and `seeds`."""
+        return cls(row["mean"], row["std"], int(row["seeds"]))
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -96,8 +101,8 @@ class Difference:
 class Comparison:
     """One value to be judged against another; both in the unit of the margin."""
 
-    ours: Sample
-    theirs: Sample
+    compared: Sample
+    reference: Sample
     margin: float
     higher_is_better: bool
 
@@ -141,9 +146,9 @@ def over_grids(samples: Sequence[Sample]) -> Sample:
 
 def judge(comparisons: Sequence[Comparison]) -> list[str]:
     """`CONSISTENT`, `BETTER`, `WORSE` or `UNDECIDED` for each of what is judged together."""
-    chances = [p_value(comparison.ours, comparison.theirs) for comparison in comparisons]
+    chances = [p_value(comparison.compared, comparison.reference) for comparison in comparisons]
     enough = [
-        min(comparison.ours.seeds, comparison.theirs.seeds) >= SEEDS_NEEDED
+        min(comparison.compared.seeds, comparison.reference.seeds) >= SEEDS_NEEDED
         for comparison in comparisons
     ]
     judged = [chance for chance, usable in zip(chances, enough, strict=True) if usable]
@@ -155,7 +160,7 @@ def judge(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def _verdict(comparison: Comparison, corrected: float) -> str:
-    gap = difference([(comparison.ours, comparison.theirs)], EQUIVALENCE_LEVEL)
+    gap = difference([(comparison.compared, comparison.reference)], EQUIVALENCE_LEVEL)
     assert gap is not None  # enough seeds on either side
     if -comparison.margin < gap.low and gap.high < comparison.margin:
         return CONSISTENT

@@ -92,8 +92,8 @@ class Campaign:
         )
         for portion in order:
             cohort = portion.work.cohort
-            with self.parts.claim(cohort.name) as ours:
-                if not ours:
+            with self.parts.claim(cohort.name) as claimed:
+                if not claimed:
                     continue
                 runs = [run for run in portion.runs if run.run_id not in self.parts.done]
                 group = next(self._groups(cohort, runs), None)

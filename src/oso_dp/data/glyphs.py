@@ -142,10 +142,10 @@ def _warp(
     top = np.clip(np.floor(row).astype(int), 0, CANVAS - 2)
     left = np.clip(np.floor(column).astype(int), 0, CANVAS - 2)
     down, right = row - top, column - left
-    which = np.arange(n)[:, np.newaxis, np.newaxis]
-    upper = (1 - right) * canvases[which, top, left] + right * canvases[which, top, left + 1]
-    lower = (1 - right) * canvases[which, top + 1, left] + right * canvases[
-        which, top + 1, left + 1
+    image = np.arange(n)[:, np.newaxis, np.newaxis]
+    upper = (1 - right) * canvases[image, top, left] + right * canvases[image, top, left + 1]
+    lower = (1 - right) * canvases[image, top + 1, left] + right * canvases[
+        image, top + 1, left + 1
     ]
     values = (1 - down) * upper + down * lower
     return values.reshape(n, SIDE, ZOOM, SIDE, ZOOM).mean(axis=(2, 4))

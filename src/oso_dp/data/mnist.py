@@ -62,18 +62,18 @@ def build(data_dir: Path | None, cache: Path, source: Source = SOURCE) -> tuple[
 
 
 def _images(file: Fetched) -> np.ndarray:
-    images = _bytes(file, ndim=3, what="images [n, height, width]")
+    images = _bytes(file, ndim=3, kind="images [n, height, width]")
     return images[:, np.newaxis].astype(np.float32) / np.float32(255)
 
 
 def _labels(file: Fetched) -> np.ndarray:
-    return _bytes(file, ndim=1, what="labels [n]").astype(np.int64)
+    return _bytes(file, ndim=1, kind="labels [n]").astype(np.int64)
 
 
-def _bytes(file: Fetched, ndim: int, what: str) -> np.ndarray:
+def _bytes(file: Fetched, ndim: int, kind: str) -> np.ndarray:
     values = parse_idx(file.content, file.origin)
     if values.dtype != np.uint8 or values.ndim != ndim:
         raise OsoError(
-            f"{file.origin}: holds {values.dtype} {list(values.shape)}; needed: uint8 {what}"
+            f"{file.origin}: holds {values.dtype} {list(values.shape)}; needed: uint8 {kind}"
         )
     return values

@@ -52,9 +52,9 @@ def check_arrays(arrays: Arrays, info: DatasetInfo, preparation: dict[str, Any])
         "smallest target": (min(int(t.min()) for t in targets), 0),
         "largest target": (max(int(t.max()) for t in targets), info.classes - 1),
     }
-    for what, (is_, expected) in counts.items():
+    for quantity, (is_, expected) in counts.items():
         if is_ != expected:
-            raise OsoError(f"{info.name}: {what} is {is_}, the catalogue says {expected}")
+            raise OsoError(f"{info.name}: {quantity} is {is_}, the catalogue says {expected}")
     if info.words:
         return
     for part in (arrays.train_inputs, arrays.test_inputs):

@@ -122,10 +122,10 @@ def _arrivals(url: str, start: int, silence: float) -> Generator[Any, None, None
     arrived: Queue[Any] = Queue(_AHEAD)
     left = threading.Event()
 
-    def hand_over(what: Any) -> None:
+    def hand_over(item: Any) -> None:
         while not left.is_set():
             with suppress(Full):
-                return arrived.put(what, timeout=1)
+                return arrived.put(item, timeout=1)
 
     def read() -> None:
         try:
@@ -153,16 +153,16 @@ def _arrivals(url: str, start: int, silence: float) -> Generator[Any, None, None
         while True:
             since = time.monotonic()
             try:
-                what = arrived.get(timeout=silence)
+                item = arrived.get(timeout=silence)
             except Empty:
-                what = BrokenError(f"no byte for {silence:.1f} s")
-            if what is None:
+                item = BrokenError(f"no byte for {silence:.1f} s")
+            if item is None:
                 return
-            if isinstance(what, BrokenError):
-                what.waited = time.monotonic() - since
-            if isinstance(what, Exception):
-                raise what
-            yield what
+            if isinstance(item, BrokenError):
+                item.waited = time.monotonic() - since
+            if isinstance(item, Exception):
+                raise item
+            yield item
     finally:
         left.set()
 

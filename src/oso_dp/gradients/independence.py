@@ -160,8 +160,8 @@ def _close(one: Tensor, right: Tensor, scale: float, tolerance: float) -> bool:
     return torch.allclose(one, right, rtol=tolerance, atol=tolerance * scale)
 
 
-def _wrong(what: str, where: str, size: int) -> OsoError:
+def _wrong(value: str, where: str, size: int) -> OsoError:
     return OsoError(
-        f"model: the {what} of an example's gradient{where} is another in a batch of {size} than "
+        f"model: the {value} of an example's gradient{where} is another in a batch of {size} than "
         "alone; row i of each layer's input must be example i's, in the order of the batch"
     )

@@ -118,10 +118,10 @@ def _refuse_company(model: nn.Module, inputs: Tensor, dim: int) -> None:
             "numbers by torch alone, so that the model can be tried"
         )
     for place in (0, EXAMPLES - 1):
-        mine, alone = once.narrow(dim, place, 1), inputs.narrow(dim, place, 1)
+        in_batch, alone = once.narrow(dim, place, 1), inputs.narrow(dim, place, 1)
         alike = outputs(torch.cat([alone] * EXAMPLES, dim=dim)).narrow(dim, place, 1)
-        size = float(mine.abs().max())
-        if not torch.allclose(mine, alike, rtol=TOLERANCE, atol=TOLERANCE * size):
+        size = float(in_batch.abs().max())
+        if not torch.allclose(in_batch, alike, rtol=TOLERANCE, atol=TOLERANCE * size):
             raise OsoError(
                 "module: an example's outputs depend on the other examples of its batch; the model "
                 "mixes examples"

@@ -108,8 +108,8 @@ class Mechanism:
         sums = [query for query in queries if isinstance(query, GradientQuery)]
 
         def exact(places: list[int], indices: Tensor, present: Tensor) -> list[Tensor]:
-            some = _some(members, places)
-            return exact_sums(sums, some, gradients_of(some, indices), present)
+            group = _some(members, places)
+            return exact_sums(sums, group, gradients_of(group, indices), present)
 
         totals = self._totals(batches, exact)
         return self._sanitized(sums, totals, runs, step)

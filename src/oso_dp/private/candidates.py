@@ -29,9 +29,9 @@ def candidates_of(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any])
 
     OsoError for a grid that is none, and for what `Choices` refuses.
     """
-    ours = {one.name for one in fields(Choices)} - {"settings"}
-    told = {name: value for name, value in given.items() if name in ours}
-    constants = {name: value for name, value in given.items() if name not in ours}
+    own_names = {one.name for one in fields(Choices)} - {"settings"}
+    told = {name: value for name, value in given.items() if name in own_names}
+    constants = {name: value for name, value in given.items() if name not in own_names}
     check_named("method", told.get("method", Choices.method))
     kind = find_method(told.get("method", Choices.method))
     # What a method sets by itself would make points that are one and the same.
@@ -56,9 +56,9 @@ def candidates_of(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any])
     made = []
     for combination in product(*grid.values()):
         point = dict(zip(grid, combination, strict=True))
-        mine: dict[str, Any] = {name: value for name, value in point.items() if name in of_runs}
-        rest = {name: value for name, value in point.items() if name not in mine}
-        made.append(Candidate(point, Choices(**told, **mine, settings={**constants, **rest})))
+        starts: dict[str, Any] = {name: value for name, value in point.items() if name in of_runs}
+        rest = {name: value for name, value in point.items() if name not in starts}
+        made.append(Candidate(point, Choices(**told, **starts, settings={**constants, **rest})))
     return made
 
 

@@ -115,18 +115,18 @@ class DatasetExamples:
     def _usable(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
         """Zeros for an example that is absent, so that no model or loss gets what it has."""
         first, second = (part.new_zeros(part.shape[1:], device="cpu") for part in self.empty)
-        nothing = first, second, torch.tensor(True)
+        absent_example = first, second, torch.tensor(True)
         try:
             one, other = self._pair(index)
         except OsoError:  # of what it is, such as a text; what the data set itself raises goes on
-            return nothing
+            return absent_example
         if one.shape != first.shape or other.shape != second.shape:
             raise OsoError(
                 f"{self.argument}: examples of different shapes; all must have one shape"
             )
         inputs, targets = _as(one, first.dtype), _as(other, second.dtype)
         if inputs is None or targets is None:
-            return nothing
+            return absent_example
         return inputs, targets, torch.tensor(False)
 
     def _pair(self, index: int) -> tuple[Tensor, Tensor]:

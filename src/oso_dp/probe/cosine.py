@@ -103,9 +103,9 @@ class Probe:
     def __init__(self, task: Task, run: Run, arrays: Arrays, realisations: int) -> None:
         # In float32, whatever the run has: what is looked at is what clip and noise do.
         problem = problem_of(replace(task, precision="float32"), [run], arrays)
-        everybody = torch.arange(len(problem.examples), device=problem.first.device)
+        indices = torch.arange(len(problem.examples), device=problem.first.device)
         self.code = problem.code
-        (self.inputs,), (self.targets,), _ = problem.examples.batch(everybody[None])
+        (self.inputs,), (self.targets,), _ = problem.examples.batch(indices[None])
         self.run, self.batch_size, self.realisations = run, task.batch_size, realisations
         self.mechanisms: dict[float, Mechanism] = {}  # by noise multiplier
         self.released = 0  # releases so far: each has a step of its own
@@ -173,8 +173,8 @@ class Probe:
         """The true sum over these examples (indices), a few at a time."""
         total = torch.zeros_like(parameters, dtype=torch.float64)
         for part in batch.split(_BATCH):
-            everybody = torch.ones(1, len(part), dtype=torch.bool, device=part.device)
-            total += self._gradients(parameters, part).plain_sums(everybody)[0]
+            taken = torch.ones(1, len(part), dtype=torch.bool, device=part.device)
+            total += self._gradients(parameters, part).plain_sums(taken)[0]
         return total
 
     def _gradients(self, parameters: Tensor, batch: Tensor) -> BatchGradients:

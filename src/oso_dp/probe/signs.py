@@ -155,10 +155,10 @@ def _compare(step: int, releases: Sequence[_Release]) -> StepSigns:
     )
 
 
-def _in_noise(now: _Release, before: _Release, which: int) -> float:
-    """g_t . q_{t-1} (1) or g_t . g_{t-1} (0), without noise, by the noise's standard deviation."""
-    a, b = now.true[0], before.true[which]
-    of_a, of_b = now.noise[0], before.noise[which]
+def _in_noise(now: _Release, before: _Release, index: int) -> float:
+    """g_t . q_{t-1} (index 1) or g_t . g_{t-1} (0), true, by the noise's standard deviation."""
+    a, b = now.true[0], before.true[index]
+    of_a, of_b = now.noise[0], before.noise[index]
     variance = of_b**2 * (a @ a) + of_a**2 * (b @ b) + len(a) * (of_a * of_b) ** 2
     return float(a @ b / variance.sqrt())
 

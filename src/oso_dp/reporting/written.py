@@ -41,14 +41,14 @@ def status(study: Study) -> str:
     """The verdict, the claims and the matrix, as Markdown."""
     claims = judged(study)
     cells = verdict_matrix(study)
-    ours = headline.ours_alone(study)
+    alone = headline.ours_alone(study)
     blocks = [
         f"**{headline.verdict(study, claims)}**",
         headline.scope(study),
         "\n".join(markdown_rows(in_short(claims, "C"))),
         "\n".join(matrix.markdown(cells)),
         " ".join([_WORDS, *matrix.momentum(cells)]),
-        *(["What the paper does not have:", "\n".join(f"- {line}" for line in ours)] * bool(ours)),
+        *(["What the paper does not have:", "\n".join(f"- {x}" for x in alone)] if alone else []),
     ]
     return "\n\n".join(blocks)
 

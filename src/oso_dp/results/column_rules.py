@@ -129,6 +129,6 @@ def _said(table: pa.Table, broken: pa.ChunkedArray, name: str, rule: str) -> str
     """The first row at fault, by its run where that is known."""
     row = pc.index(broken, True).as_py()
     value = table[name][row].as_py()
-    what = f"{name} {rule}" if value is None else f"{name} {value!r}: {rule}"
+    text = f"{name} {rule}" if value is None else f"{name} {value!r}: {rule}"
     known = table["run_id"][row].as_py() if "run_id" in table.column_names else None
-    return f"run {known}: {what}" if known is not None else f"row {row + 1}: {what}"
+    return f"run {known}: {text}" if known is not None else f"row {row + 1}: {text}"

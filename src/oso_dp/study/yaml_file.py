@@ -92,9 +92,9 @@ def _key(node: yaml.Node, source: str, path: tuple[str, ...]) -> str:
     merged = node.tag == _TAG + "merge"
     if isinstance(node, yaml.ScalarNode) and (merged or node.tag == _TAG + "str"):
         return str(node.value)
-    what = str(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
+    written = str(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
     raise OsoError(
-        f"{source}: {_at(*path, what or 'null')}: a key must be text (line "
+        f"{source}: {_at(*path, written or 'null')}: a key must be text (line "
         f"{node.start_mark.line + 1})"
     )
 

@@ -80,8 +80,8 @@ def verify(
         if number and clock() - began + pace * one.seconds > seconds:
             continue
         started = clock()
-        mine = results.evaluations[results.evaluations["run_id"] == one.run.run_id]
-        yield one, _again(one, mine, arrays_of(one.cohort))
+        recorded = results.evaluations[results.evaluations["run_id"] == one.run.run_id]
+        yield one, _again(one, recorded, arrays_of(one.cohort))
         spent, expected = spent + clock() - started, expected + one.seconds
 
 

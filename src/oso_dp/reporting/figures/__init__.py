@@ -47,7 +47,7 @@ def write_figures(
                 plan.caption,
                 drawn.svg,
                 int.from_bytes(drawn.png[16:20], "big"),  # the width in a PNG's header
-                plan.ours,
+                plan.measured,
                 plan.data is not None,
             )
         )

@@ -32,21 +32,23 @@ def plans(study: Study) -> Iterator[PicturePlan]:
     """For each data set and k that was run; and for the paper's others its values alone."""
     ran = settings(study)
     for dataset, k in ran:
-        yield metric_plan(study, dataset, k, ours=True)
+        yield metric_plan(study, dataset, k, measured=True)
     if set(study.datasets) & set(DATASETS):
         for table in paper_tables():
             if (table.dataset, table.k) not in ran:
-                yield metric_plan(study, table.dataset, table.k, ours=False)
+                yield metric_plan(study, table.dataset, table.k, measured=False)
 
 
-def metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
+def metric_plan(study: Study, dataset: str, k: int, measured: bool) -> PicturePlan:
     table = find_table(dataset, k)
     cells = judged_cells(study, dataset, k)
     better = "Higher" if is_higher_better(cells["metric"].iloc[0]) else "Lower"
     cells = cells[cells["method"].isin(PAPER_METHODS)]
     short = labels.dataset_short(dataset)
     name = f"figure_{table.figure:02d}" if table else f"metric_over_epsilon_{dataset}_k{k}"
-    title = f"{short}, k = {k}" if ours else f"{short}, k = {k}: the paper's values, none of ours"
+    title = (
+        f"{short}, k = {k}" if measured else f"{short}, k = {k}: the paper's values, none of ours"
+    )
     caption = (
         f"{short}, k = {k}: best on test over the budget of the {study.paid_for(dataset)}. "
         f"{better} is better. "
@@ -55,9 +57,9 @@ def metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
         caption += f"{note} "
     ran = cells.loc[cells["status"] == "run", "method"]
     seeds = cells.loc[ran.index, "seeds"]
-    if ours and (seeds > 1).any():
+    if measured and (seeds > 1).any():
         caption += "Filled markers are ours, with the standard deviation over seeds. "
-    elif ours:
+    elif measured:
         caption += "Filled markers are ours, from one seed, so without error bars. "
     if table and cells["paper_mean"].notna().any():
         caption += (
@@ -65,7 +67,7 @@ def metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
         )
     elif table:
         caption += "The paper plots this figure but prints no values for it."
-    for said in filter(None, (part_note(cells), laid_note(cells)) if ours else ()):
+    for said in filter(None, (part_note(cells), laid_note(cells)) if measured else ()):
         caption = f"{caption.strip()} {said}"
     return PicturePlan(
         name,
@@ -75,7 +77,7 @@ def metric_plan(study: Study, dataset: str, k: int, ours: bool) -> PicturePlan:
         caption.strip(),
         # Where the paper has no figure, one method alone makes none.
         lambda: draw_metric(cells, title, study.methods) if table or ran.nunique() > 1 else None,
-        ours,
+        measured,
     )
 
 
@@ -135,11 +137,11 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
 def _at_one_epsilon(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
     """`cells` of one budget, and NoDP's, as a dot plot."""
     epsilon = cells["epsilon"].dropna().iloc[0]
-    ours = cells[["method", "mean", "std"]].assign(source="ours")
-    theirs = cells[["method"]].assign(
+    measured = cells[["method", "mean", "std"]].assign(source="ours")
+    printed = cells[["method"]].assign(
         mean=cells["paper_mean"], std=cells["paper_std"], source="paper"
     )
-    values = pd.concat([frame for frame in (ours, theirs) if frame["mean"].notna().any()])
+    values = pd.concat([frame for frame in (measured, printed) if frame["mean"].notna().any()])
     metric = cells["metric"].iloc[0]
     return draw_dots(values, metric, f"{title}, ε = {labels.epsilon_text(epsilon)}", methods)
 

@@ -53,7 +53,7 @@ def grid_plan(study: Study, dataset: str, k: int) -> PicturePlan:
     printed = points.assign(mean=points["mean"] * labels.scale(metric))
     paper = paper_results()
     paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
-    theirs = ", the square the paper's" if len(paper) else ""
+    square = ", the square the paper's" if len(paper) else ""
     where = f"{labels.dataset_short(dataset)}, k = {k}"
     return PicturePlan(
         f"grid_{dataset}_k{k}",
@@ -61,7 +61,7 @@ def grid_plan(study: Study, dataset: str, k: int) -> PicturePlan:
         k,
         "grid",
         f"{where}: the test metric over the whole grid, mean over seeds; brighter is better. The "
-        f"ring is our best point{theirs}. Each panel's runs share one budget.",
+        f"ring is our best point{square}. Each panel's runs share one budget.",
         lambda: draw_grid(printed, paper, metric, f"{where}: the metric over the whole grid"),
         data=printed[[*CELL, *POINT, "mean", "seeds", "diverged"]],
     )
@@ -96,13 +96,13 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
     whole = 0  # cells of the panels, run or not
     for row, method in zip(axes, methods, strict=True):
         upward = AXES[method]
-        mine = points[points["method"] == method]
-        y = _values(mine, upward)
+        of_method = points[points["method"] == method]
+        y = _values(of_method, upward)
         whole += len(x) * len(y) * len(epsilons)
         for panel, epsilon in zip(row, epsilons, strict=True):
-            here = mine[mine["epsilon"] == epsilon]
-            theirs = best[(best["method"] == method) & (best["epsilon"] == epsilon)]
-            _panel(panel, here, theirs, (x, y, upward), scale, looks)
+            of_budget = of_method[of_method["epsilon"] == epsilon]
+            paper_best = best[(best["method"] == method) & (best["epsilon"] == epsilon)]
+            _panel(panel, of_budget, paper_best, (x, y, upward), scale, looks)
             panel.set_title(f"{labels.method_label(method)}, ε = {epsilon:g}")
         row[0].set_yticks(_middles(y), [_tick(value) for value in y], fontsize=7)
         row[0].set_ylabel(_NAMES[upward])
@@ -142,7 +142,7 @@ def _values(points: pd.DataFrame, name: str) -> list[float]:
 def _panel(
     panel: Axes,
     points: pd.DataFrame,
-    theirs: pd.DataFrame,
+    paper_best: pd.DataFrame,
     axes: tuple[list[float], list[float], str],
     scale: colors.Normalize,
     looks: str,
@@ -172,7 +172,7 @@ def _panel(
         flat = np.nanargmin(by_rate) if looks.endswith("_r") else np.nanargmax(by_rate)
         right, up = np.unravel_index(flat, by_rate.shape)
         panel.plot(right + 0.5, up + 0.5, **_OURS)
-    for point in theirs.dropna(subset=["learning_rate", upward]).to_dict("records"):
+    for point in paper_best.dropna(subset=["learning_rate", upward]).to_dict("records"):
         place = _place(x, point["learning_rate"]), _place(y, point[upward])
         if np.isfinite(place).all():
             panel.plot(*place, **_PAPERS)

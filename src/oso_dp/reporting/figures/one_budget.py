@@ -124,8 +124,9 @@ def _span(rows: pd.DataFrame) -> tuple[float, float]:
     worst = (direction * near["mean"]).min() - _FAR * spread
     kept = rows[direction * rows["mean"] >= worst]
     bars = bars[kept.index]
-    other, theirs = kept["cross_mean"].dropna(), kept["cross_std"].fillna(0)
-    theirs = theirs[other.index]
-    values = pd.concat([kept["mean"] - bars, kept["mean"] + bars, other - theirs, other + theirs])
+    crossed, width = kept["cross_mean"].dropna(), kept["cross_std"].fillna(0)
+    width = width[crossed.index]
+    sides = [kept["mean"] - bars, kept["mean"] + bars, crossed - width, crossed + width]
+    values = pd.concat(sides)
     margin = 0.08 * max(values.max() - values.min(), 1e-9)
     return float(values.min() - margin), float(values.max() + margin)

@@ -17,7 +17,7 @@ class PicturePlan:
     kind: str  # metric, beyond, curves, threshold, learning_rate, grid, noise, search_cost, ...
     caption: str
     draw: Callable[[], Figure | None]
-    ours: bool = True  # False where only the paper's values are in it
+    measured: bool = True  # False where only the paper's values are in it
     data: pd.DataFrame | None = None  # its numbers, where no table of the report has them
 
 
@@ -32,7 +32,7 @@ class Picture:
     caption: str
     svg: bytes
     width: int  # of the PNG, in pixels
-    ours: bool
+    measured: bool
     data: bool  # whether a CSV stands beside it
 
     @property

@@ -70,9 +70,9 @@ def draw_signs(rows: pd.DataFrame) -> Figure:
     figure, panels = canvas.panel_grid(3, len(runs), _TITLE, sharex=False)
     for column, run in enumerate(runs.itertuples()):
         panels[0][column].set_title(labels.dataset_short(str(run.dataset)))
-        mine = windows[windows["run_id"] == run.run_id]
+        of_run = windows[windows["run_id"] == run.run_id]
         for row, value in enumerate(reversed(PRODUCTS)):
-            _shares(panels[row][column], mine[mine["value"] == value], looks.STEERED[value])
+            _shares(panels[row][column], of_run[of_run["value"] == value], looks.STEERED[value])
         _lanes(panels[2][column], rows[rows["run_id"] == run.run_id].tail(SHOWN))
     for row, value in enumerate(reversed(PRODUCTS)):
         panels[row][0].set_ylabel(f"share of +, {_NAMES[value]}'s sign")

@@ -61,7 +61,7 @@ def sections_of(
         cells = judged_cells(study, dataset, k)
         ran = cells[cells["status"] != "not run"]
         whole = any(is_whole(dataset, epochs) for epochs in ran["epochs"])
-        mine = [p for p in pictures if (p.dataset, p.k) == (dataset, k) and p.ours]
+        drawn = [p for p in pictures if (p.dataset, p.k) == (dataset, k) and p.measured]
         note = labels.DATASET_NOTES.get(dataset)
         sections.append(
             Section(
@@ -69,8 +69,8 @@ def sections_of(
                 f"{labels.dataset_label(dataset)}, k = {k}",
                 tables[name_of(reference) if reference else f"{dataset}_k{k}"],
                 best_method(cells[cells["in_paper"] | (reference is None)]),
-                [p for p in mine if p.kind == "metric"],
-                [p for p in mine if p.kind != "metric"],
+                [p for p in drawn if p.kind == "metric"],
+                [p for p in drawn if p.kind != "metric"],
                 whole,
                 [note] if note and dataset not in noted else [],
             )
@@ -83,12 +83,13 @@ def unrun_tables(
     tables: Mapping[str, Table], run: set[str], pictures: list[Picture]
 ) -> list[Unrun]:
     """The paper's tables that have no section; run: the names of those that have."""
+    printed = [p for p in pictures if not p.measured]
     left = [t for t in paper_tables() if name_of(t) in tables and name_of(t) not in run]
     return [
         Unrun(
             tables[name_of(table)],
             f"Table {table.number} ({labels.dataset_short(table.dataset)}, k = {table.k})",
-            [p for p in pictures if not p.ours and (p.dataset, p.k) == (table.dataset, table.k)],
+            [p for p in printed if (p.dataset, p.k) == (table.dataset, table.k)],
         )
         for table in left
     ]

@@ -112,6 +112,8 @@ def _grids_sentences(accounts: Sequence[GridAccount]) -> str:
         text += "It keeps its budget. " if count == 1 else "None exceeds its budget. "
     if exceeded:
         names = ", ".join(exceeded[:_NAMED]) + (", …" if len(exceeded) > _NAMED else "")
-        which = "It exceeds its budget" if count == 1 else f"{len(exceeded)} of them exceed theirs"
-        text += f"{which}: {names}. Do not rely on their ε. "
+        subject = (
+            "It exceeds its budget" if count == 1 else f"{len(exceeded)} of them exceed theirs"
+        )
+        text += f"{subject}: {names}. Do not rely on their ε. "
     return text + "A grid's runs are charged once; its repetitions with other seeds are not."

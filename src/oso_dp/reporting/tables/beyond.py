@@ -83,8 +83,10 @@ def beyond_table(study: Study) -> list[Table]:
     keep += ["against_online_half", "last_mean", "last_std", "cross_mean", "cross_std"]
     title = "Beyond the paper: further methods, controls and budgets"
     printed = pd.DataFrame(rows)
-    ours = printed.columns.get_loc("ours")
-    hovers = {(place, ours): hover(study, row) for place, row in enumerate(data.to_dict("records"))}
+    column = printed.columns.get_loc("ours")
+    hovers = {
+        (place, column): hover(study, row) for place, row in enumerate(data.to_dict("records"))
+    }
     return [Table("beyond", title, data[keep], printed, _BEYOND_NOTES, hovers=hovers)]
 
 
@@ -108,7 +110,7 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
     """
     return [
         Comparison(
-            Sample(row["mean"], row["std"], int(row["seeds"])),
+            Sample.of(row),
             Sample(row["mean_online"], row["std_online"], int(row["seeds_online"])),
             verdicts.margin_of(row["dataset"]),
             is_higher_better(row["metric"]),
@@ -125,7 +127,7 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
 
 
 def _gap(pair: Comparison) -> Difference | None:
-    return verdicts.difference([(pair.ours, pair.theirs)])
+    return verdicts.difference([(pair.compared, pair.reference)])
 
 
 def _shown(difference: float, half: float) -> str:

@@ -29,14 +29,14 @@ def name(row: pd.Series) -> dict[str, str]:
 
 
 def own(row: pd.Series, heading: str) -> dict[str, str]:
-    ours = labels.spread(row["mean"], row["std"]) if row["status"] == "run" else row["status"]
+    text = labels.spread(row["mean"], row["std"]) if row["status"] == "run" else row["status"]
     if row["status"] == "run" and row["best_diverged"]:
-        ours += f" ({row['best_diverged']} of its {row['best_runs']} runs diverged)"
+        text += f" ({row['best_diverged']} of its {row['best_runs']} runs diverged)"
     return {
         "our best": labels.point_text(
             row["method"], row["learning_rate"], row["threshold"], row["quantile"]
         ),
-        heading: ours,
+        heading: text,
         **counts(row),
         "ν": labels.number(row["noise_multiplier"], ".3f"),
     }

@@ -55,10 +55,10 @@ def figures_table(study: Study, pictures: Iterable[str]) -> Table:
     return Table("figures", "The paper's figures", data, printed, (note,))
 
 
-def _row(number: int, what: str, drawn: set[str], ran: bool) -> dict[str, object]:
+def _row(number: int, content: str, drawn: set[str], ran: bool) -> dict[str, object]:
     name = f"figure_{number:02d}"
     status = NOT_RUN if not ran else "drawn" if name in drawn else "run, without a value"
     if name in drawn and not ran:
         status = f"{NOT_RUN}: the paper's values only"
     file = f"figures/{name}.png" if name in drawn else None
-    return {"figure": number, "what": what, "status": status, "file": file}
+    return {"figure": number, "what": content, "status": status, "file": file}

@@ -47,7 +47,7 @@ def cells_table(study: Study, dataset: str, k: int) -> Table:
         *precision_note(data),
         RULE_NOTE,
     )
-    ours = rows.columns.get_loc(f"ours, {data['unit'].iloc[0]}")
+    column = rows.columns.get_loc(f"ours, {data['unit'].iloc[0]}")
     return Table(
         f"{dataset}_k{k}",
         title,
@@ -56,6 +56,6 @@ def cells_table(study: Study, dataset: str, k: int) -> Table:
         tuple(n for n in notes if n),
         anchors={place: anchor(row) for place, row in enumerate(data.to_dict("records"))},
         hovers={
-            (place, ours): hover(study, row) for place, row in enumerate(data.to_dict("records"))
+            (place, column): hover(study, row) for place, row in enumerate(data.to_dict("records"))
         },
     )

@@ -34,16 +34,16 @@ def data_table(study: Study) -> Table:
     datasets = [*paper.index, *(d for d in study.datasets if d not in paper.index)]
     rows = []
     for dataset in datasets:
-        ours = _counted(study, dataset)
+        counted = _counted(study, dataset)
         for quantity in QUANTITIES:
-            theirs = paper[quantity].get(dataset)
+            paper_count = paper[quantity].get(dataset)
             rows.append(
                 {
                     "dataset": dataset,
                     "quantity": quantity,
-                    "paper": theirs,
-                    "ours": ours.get(quantity),
-                    "verdict": _verdict(theirs, ours.get(quantity)),
+                    "paper": paper_count,
+                    "ours": counted.get(quantity),
+                    "verdict": _verdict(paper_count, counted.get(quantity)),
                 }
             )
         for part, share in study.known_words.get(dataset, {}).items():
@@ -70,10 +70,14 @@ def _counted(study: Study, dataset: str) -> dict[str, int]:
     }
 
 
-def _verdict(theirs: float | None, ours: int | None) -> str | None:
-    if theirs is None or ours is None:
+def _verdict(paper_count: float | None, counted: int | None) -> str | None:
+    if paper_count is None or counted is None:
         return None
-    return "same" if ours == theirs else f"differs by {ours - theirs:+,.0f}".replace("-", "−")
+    return (
+        "same"
+        if counted == paper_count
+        else f"differs by {counted - paper_count:+,.0f}".replace("-", "−")
+    )
 
 
 def _lines(data: pd.DataFrame, datasets: list[str]) -> list[dict[str, str]]:

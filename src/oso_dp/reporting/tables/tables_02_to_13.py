@@ -137,11 +137,13 @@ def _verdict(cell: pd.Series) -> str:
 
 
 def _no_dp_note(row: pd.Series) -> str:
-    theirs = f"NoDP: the paper's best is at ρ = {row['paper_learning_rate']:g}, without a value; "
+    paper_text = (
+        f"NoDP: the paper's best is at ρ = {row['paper_learning_rate']:g}, without a value; "
+    )
     if row["status"] != "run":
-        return theirs + f"ours: {row['status']}."
-    ours = labels.spread(row["mean"], row["std"])
-    return theirs + f"ours is at ρ = {row['learning_rate']:.4g}: {ours} {row['unit']}."
+        return paper_text + f"ours: {row['status']}."
+    own_text = labels.spread(row["mean"], row["std"])
+    return paper_text + f"ours is at ρ = {row['learning_rate']:.4g}: {own_text} {row['unit']}."
 
 
 def _interval(row: pd.Series) -> str:
