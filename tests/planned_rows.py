@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.results.schema import SCHEMAS, SPLITS
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.plan import Plan
@@ -25,9 +26,14 @@ def rows_of(plan: Plan) -> dict[str, list[Row]]:
 
 
 def run_row(cohort: PlannedCohort, run: Run) -> Row:
-    nu = cohort.noise_multiplier
-    step = (SumQuery("clipped_gradient", nu),)
-    ledger = Ledger(cohort.sampling, [(step, cohort.steps)])
+    nu, second = cohort.noise_multiplier, cohort.query_noise_multiplier
+    step = [SumQuery("clipped_gradient", nu)]
+    if second is not None:
+        step = [
+            SumQuery("clipped_gradient", gradient_noise_multiplier(nu, second)),
+            SumQuery("second", second),
+        ]
+    ledger = Ledger(cohort.sampling, [(tuple(step), cohort.steps)])
     names = SCHEMAS["runs"].names
     return {
         **dict.fromkeys(names),

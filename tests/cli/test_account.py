@@ -80,6 +80,8 @@ def spoil(store, change) -> None:
     ledgers = [change(Ledger.from_json(text)) for text in runs["ledger"]]
     runs["ledger"] = [ledger.to_json() for ledger in ledgers]
     runs["noise_multiplier"] = [ledger.releases()[0][0] for ledger in ledgers]
+    second = [[q.noise_multiplier for q in ledger.steps[0][0][1:]] for ledger in ledgers]
+    runs["query_noise_multiplier"] = [(noise or [None])[0] for noise in second]
     write_table(path, "runs", runs)
 
 

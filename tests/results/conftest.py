@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.schema import RUNS
 from oso_dp.results.write import write_table
@@ -19,6 +20,10 @@ def ledger(**row: Any) -> str:
     steps = row["diverged_at"] if row["status"] == "diverged" else row["steps"]
     nu = 0.0 if row["epsilon"] is None else row["noise_multiplier"]
     sums = (SumQuery("clipped_gradient", nu),)
+    second = row["query_noise_multiplier"]
+    if second is not None:
+        first = gradient_noise_multiplier(nu, second)
+        sums = (SumQuery("clipped_gradient", first), SumQuery("clipped_direction", second))
     return Ledger(PoissonSampling(row["batch_size"] / row["examples"]), [(sums, steps)]).to_json()
 
 

@@ -23,6 +23,7 @@ WRONG = {
     "delta": 2.0,
     "selection": "by hand",
     "noise_multiplier": 0.9,  # more than its ledger has
+    "query_noise_multiplier": 5.8,  # of no sum in its ledger
     "examples": 59_999,
     "batch_size": 60_001,
     "epochs": 11,
@@ -57,6 +58,25 @@ def test_no_kind_of_step_has_less_noise_than_the_row_says(place: int) -> None:
     text = Ledger(PoissonSampling(512 / 60_000), steps).to_json()
     said = complaint(pd.DataFrame([run_row("wrong", ledger=text)]))
     assert said == "run wrong: its ledger has noise multiplier 0.8, the row 0.815"
+
+
+def test_a_second_querys_noise_is_that_of_a_sum_in_the_ledger() -> None:
+    """Proposition 1's price (C9, Figure 2) is told from this column."""
+
+    def said(second: float, *sums: SumQuery) -> str | None:
+        text = Ledger(PoissonSampling(512 / 60_000), [(sums, STEPS)]).to_json()
+        row = run_row("run", query_noise_multiplier=second, ledger=text)
+        return complaint(pd.DataFrame([row]))
+
+    one = [SumQuery("clipped_gradient", 0.9), SumQuery("count", 5.0)]
+    assert said(5.0, *one) is None
+    assert said(81.5, *one) == (
+        "run run: its ledger has no sum of noise multiplier 81.5, which the row says of its second "
+        "query"
+    )
+    groups = [SumQuery(f"{name}/{i}", nu) for name, nu in (("g", 2), ("n", 10)) for i in range(4)]
+    assert said(5.0, *groups) is None  # four sums of 10 cost what one of 5 does
+    assert said(10.0, *groups) is not None
 
 
 @pytest.mark.parametrize("batch_size", [500, 511, 512, 7_000, 40_000, 60_000])

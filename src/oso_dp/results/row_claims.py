@@ -17,6 +17,7 @@ from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.noise_split import combined_noise_multiplier
 from oso_dp.privacy.sampling import steps_of
 from oso_dp.results import parts_of_searches, protected
 from oso_dp.study.cohort import Cohort, Run
@@ -31,8 +32,9 @@ _NEEDED = (
 
 # What a claim rests on: of rows that are alike in these, one is looked at for all.
 _CLAIM = [
-    *("dataset", "method", "epsilon", "delta", "selection", "noise_multiplier"),
-    *("examples", "batch_size", "epochs", "steps", "status", "diverged_at", "ledger"),
+    *("dataset", "method", "epsilon", "delta", "selection"),
+    *("noise_multiplier", "query_noise_multiplier", "ledger"),
+    *("examples", "batch_size", "epochs", "steps", "status", "diverged_at"),
 ]
 
 
@@ -181,3 +183,15 @@ def _contradictions(row: Row, ledger: Ledger) -> Iterator[str]:
     for nu, _ in ledger.releases():
         if nu < row["noise_multiplier"] * (1 - 1e-6):
             yield f"has noise multiplier {nu:.6g}, the row {row['noise_multiplier']:.6g}"
+    second = row["query_noise_multiplier"]
+    if pd.notna(second) and not any(math.isclose(nu, second, rel_tol=1e-6) for nu in _sums(ledger)):
+        yield f"has no sum of noise multiplier {second:.6g}, which the row says of its second query"
+
+
+def _sums(ledger: Ledger) -> Iterator[float]:
+    """The noise multiplier of each sum of its steps; of a sum by groups of layers, of all."""
+    for queries, _ in ledger.steps:
+        groups: dict[str, list[float]] = {}
+        for query in queries:
+            groups.setdefault(query.name.split("/")[0], []).append(query.noise_multiplier)
+        yield from map(combined_noise_multiplier, groups.values())
