@@ -203,3 +203,13 @@ def test_what_the_trials_cost_is_said_by_the_accountant_that_is_asked(
     said = rf"the trials cost epsilon {expected:g} of 2,"
     with pytest.raises(OsoError, match=said):
         final_noise_multiplier(search(5), (8.0, 4.0), 2.0, DELTA, accountant)
+
+
+def test_trials_of_many_steps_are_priced_whole() -> None:
+    """Of MNIST with 81 points: 94,932 steps a trial, all in each batch, so that it is quick."""
+    one = ScaledSearch(PoissonSampling(1.0), 1172, 81, (0.05, 0.1, 0.15))
+    noise = one.noise_multipliers(3.0, DELTA)
+    counts = [1172 * 81] * 3 + [1172]
+    events = list(map(SelfComposedDpEvent, map(GaussianDpEvent, noise), counts))
+    spent = RdpAccountant().compose(ComposedDpEvent(events)).get_epsilon(DELTA)
+    assert 3.0 * (1 - 1e-6) <= spent <= 3.0

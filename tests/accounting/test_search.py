@@ -233,7 +233,18 @@ def test_a_delta_out_of_range_is_refused(delta: float) -> None:
         search(9).noise_multiplier(3.0, delta)
 
 
-@pytest.mark.parametrize(("steps", "runs", "shape"), [(3, 2, 0.0), (40, 9, 1.0), (1172, 81, 0.5)])
+@pytest.mark.parametrize(
+    ("steps", "runs", "shape"),
+    [
+        (3, 2, 0.0),
+        (40, 9, 1.0),
+        (1172, 81, 0.5),
+        (10, 405, 1.0),
+        (10, 10**6, 0.0),
+        (20_000, 9, 1.0),
+        (300_000, 4, 0.0),
+    ],
+)
 def test_random_stopping_is_priced_by_its_steps_mean_and_shape(steps, runs, shape) -> None:
     """As dp_accounting prices these very numbers."""
     one = dp_event.SelfComposedDpEvent(

@@ -49,7 +49,7 @@ def test_both_ends_of_the_uniform_numbers_give_a_number_of_runs() -> None:
         assert number_of_runs(9, shape, words_of(1 - 2.0**-53)) > 20
 
 
-@pytest.mark.parametrize("mean", [2, 9, 81])
+@pytest.mark.parametrize("mean", [2, 9, 81, 1000])
 def test_the_most_runs_there_may_be_are_those_of_53_bits(mean: int) -> None:
     """A search that never drew so many would have another distribution than its price."""
     most = number_of_runs(mean, 1.0, lambda count: np.full(count, 2**64 - 1, dtype=np.uint64))

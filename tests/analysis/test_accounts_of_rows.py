@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -17,6 +18,7 @@ from oso_dp.analysis.accounts import account, costliest, require_clear, require_
 from oso_dp.analysis.charges import GridAccount, completed, whole_run
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import plan_of
@@ -32,8 +34,13 @@ def test_guesses_of_two_grids_are_two_accounts() -> None:
 
 @pytest.mark.parametrize("there", [9, 1])
 def test_searches_with_another_noise_of_the_second_sum_are_two_accounts(there: int) -> None:
-    other = grid(query_noise_multiplier=9.0)[:there]
-    rows = pd.concat([grid(query_noise_multiplier=7.0), other], ignore_index=True)
+    def of_second(nu: float) -> pd.DataFrame:
+        first = gradient_noise_multiplier(NU, nu)
+        sums = (SumQuery("clipped_gradient", first), SumQuery("clipped_direction", nu))
+        text = Ledger(Ledger.from_json(ledger()).sampling, [(sums, STEPS)]).to_json()
+        return grid(query_noise_multiplier=nu, ledger=text)
+
+    rows = pd.concat([of_second(7.0), of_second(9.0)[:there]], ignore_index=True)
     assert [(one.stored, one.verdict) for one in account(rows)] == [
         (9, "within"),
         (there, "within"),
@@ -148,3 +155,14 @@ def test_a_grid_of_unknown_size_is_named_wherever_it_stands(order: int) -> None:
     accounts = account(pd.concat([grid(), grid(k=10)], ignore_index=True))[::order]
     with pytest.raises(OsoError, match=r"k10\.eps3: its rows do not say how many runs"):
         require_clear(accounts)
+
+
+@pytest.mark.parametrize("place", [0, 150, 300])
+def test_of_many_accounts_each_is_held_against_its_budget(place: int) -> None:
+    """Those of protected data stand last."""
+    within = GridAccount("mnist", "online", 9, 3.0, 1e-5, 9, 9, 1, 2.9, ())
+    accounts = [within] * 300
+    require_within(accounts)
+    accounts.insert(place, replace(within, spent=3.1))
+    with pytest.raises(OsoError, match=r"its ledgers cost epsilon 3\.1"):
+        require_within(accounts)

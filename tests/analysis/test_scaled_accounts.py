@@ -43,6 +43,8 @@ def plan(**more):
 
 def rows():
     runs = pd.DataFrame(rows_of(plan())["runs"])
+    runs["ledger"] = [ledger(nu, STEPS, RATE) for nu in runs["noise_multiplier"]]
+    runs["query_noise_multiplier"] = None  # of one sum, so that a test may change it alone
     return runs.assign(part=[json.loads(text)["part"] for text in runs["settings"]])
 
 
@@ -259,3 +261,13 @@ def test_a_search_of_a_method_with_a_momentum_of_its_own_is_charged() -> None:
     runs["run_id"] = [run_id(row, json.loads(row["settings"])) for row in known]
     (found,) = account(runs)
     assert (found.runs, found.stored, found.verdict) == (7, 7, "within")
+
+
+def test_each_run_of_a_trial_that_is_not_stored_is_charged() -> None:
+    """Of a hundred points one is stored in each part."""
+    whole = make_plan(parse_config({**STUDY, "granularities": [100], "batch_size": 6000}, "x"))
+    runs = pd.DataFrame(rows_of(whole)["runs"])
+    part = pd.Series([json.loads(text)["part"] for text in runs["settings"]])
+    (found,) = account(runs[runs["seed"] == 0].groupby(part).head(1), whole)
+    assert (found.runs, found.stored) == (201, 3)
+    assert 3 * (1 - 1e-4) < found.spent <= 3

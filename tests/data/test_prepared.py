@@ -20,6 +20,9 @@ def test_a_file_that_was_prepared_otherwise_is_refused() -> None:
         found = {"dataset": dataset, "preparation": {**want, "words": words}}
         with pytest.raises(OsoError, match=r"^x\.npz: (holds data set|prepared with)"):
             check_provenance("x.npz", found, "ag_news", want)
+    for dataset, asked in (("ag_news", want), ("mine", {"data_version": "1"})):
+        with pytest.raises(OsoError, match="prepared with no choice, not with"):
+            check_provenance("x.npz", {"dataset": dataset}, dataset, asked)
 
 
 @pytest.fixture(scope="module")

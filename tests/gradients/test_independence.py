@@ -304,3 +304,12 @@ def test_a_loss_that_changes_with_the_batchs_size_is_refused(size: int) -> None:
     nothing = torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)
     with pytest.raises(OsoError, match=f"is another in a batch of {size} than alone"):
         check_independence(made, flat, *nothing, classes=3)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3])
+def test_a_model_that_starts_at_one_number_hides_nothing(value: float) -> None:
+    """Parameters that are all equal have no spread by which they could be moved."""
+    code = GradientCode(Scaled(1.0, 0.5), squared_error)
+    flat = torch.full((code.size,), value, dtype=torch.double)
+    with pytest.raises(OsoError, match="its output for an example"):
+        check_independence(code, flat, torch.zeros(0, 6), torch.zeros(0, 3))

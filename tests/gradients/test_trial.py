@@ -200,3 +200,21 @@ def test_each_draw_has_to_hold(monkeypatch) -> None:
     monkeypatch.setattr(trial, "check_independence", in_the_last_one)
     with pytest.raises(OsoError, match="model: mixes"):
         check(nn.Linear(6, 3), weighted)
+
+
+def test_each_draw_has_examples_of_its_own() -> None:
+    """A kink that spoils one, or a mixture that one misses, is not in all of them."""
+    seen = set()
+
+    class Looking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.dtype == torch.float32 and x.any():
+                seen.add(float(x.flatten()[0]))
+            return self.last(x)
+
+    check(Looking(), weighted)
+    assert len(seen) > 2 * 7  # of three draws of seven examples; one draw gives 8 first numbers

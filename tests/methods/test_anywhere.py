@@ -97,7 +97,7 @@ def learned(name: str, gradients: list[Tensor], directions: list[Tensor]) -> tup
 
 
 @pytest.mark.parametrize("name", ["online", "online_additive", "online_scale_invariant"])
-@pytest.mark.parametrize("width", [1, 5, 300, 5000, 70_000])
+@pytest.mark.parametrize("width", [1, 5, 300, 5000, 70_000, 600_000])  # MNIST's has 551,322
 def test_every_coordinate_counts_in_an_inner_product(name: str, width: int) -> None:
     """In whichever the vectors agree or differ: the first, the last, one in between."""
     signs = torch.tensor([[1.0], [-1.0], [0.5]])

@@ -1,5 +1,7 @@
 """The networks have the sizes of the paper's Table 1, and one loss per example."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -103,3 +105,23 @@ def test_the_sum_over_pixels_is_for_training_an_autoencoder_only() -> None:
 def test_correct_counts_the_largest_output() -> None:
     outputs = torch.tensor([[0.1, 0.9], [0.9, 0.1]])
     assert correct(outputs, torch.tensor([1, 1])).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("apart", [1.0, 40.0, 60.0, 1e3, 1e6])
+def test_a_loss_grows_with_its_logits_without_end(apart: float) -> None:
+    """Cut off somewhere, the worst examples would have no gradient."""
+    outputs = torch.tensor([[apart, 0.0]], requires_grad=True)
+    loss = cross_entropy(outputs, torch.tensor([1]))
+    assert loss.item() == pytest.approx(math.log1p(math.exp(-apart)) + apart)
+    loss.sum().backward()
+    share = 1 / (1 + math.exp(-apart))
+    assert outputs.grad[0].tolist() == pytest.approx([share, -share])
+
+
+@pytest.mark.parametrize("apart", [1.0, 30.0, 1e3])
+def test_a_squared_error_grows_without_end(apart: float) -> None:
+    outputs = torch.zeros(1, 4, requires_grad=True)
+    loss = squared_error(outputs, torch.full((1, 4), apart))
+    loss.sum().backward()
+    assert loss.item() == pytest.approx(apart**2)
+    assert outputs.grad[0].tolist() == pytest.approx([-2 * apart / 4] * 4)

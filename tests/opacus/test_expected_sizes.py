@@ -1,10 +1,14 @@
 """The expected size of a batch is n over the number of batches, rounded down once."""
 
+import math
+
 import pytest
 import torch
-from tests.opacus.made import QUIET, OnlinePrivacyEngine
+from tests.opacus.made import QUIET, OnlinePrivacyEngine, study_method
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
 
 pytestmark = [pytest.mark.filterwarnings(line) for line in QUIET]
 
@@ -33,3 +37,20 @@ def test_it_is_not_rounded_twice(examples: int, batch: int) -> None:
     assert private.batch_sampler.sample_rate == pytest.approx(rate, rel=1e-12)
     share = private.batch_sampler.drawn(4_000_000).double().mean().item()
     assert share == pytest.approx(rate, abs=5 * (rate / 4_000_000) ** 0.5)
+
+
+@pytest.mark.parametrize(("workers", "whole"), [(7, 61), (11, 15), (2, 12)])
+def test_that_of_all_workers_is_not_rounded_down(workers: int, whole: int, monkeypatch) -> None:
+    """Seven times 61 / 7 is a little less than 61."""
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: workers)
+    made = SanitizingOptimizer(
+        torch.optim.SGD(nn.Linear(3, 2).parameters(), lr=0.1),
+        method=study_method("online"),
+        quantile=math.nan,
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        expected_batch_size=whole / workers,
+        sample_rate=0.1,
+        distributed=True,
+    )
+    assert made.batch_size == whole

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.opacus.made import MODES, QUIET, Made, examples, make, parameters_of
+from tests.opacus.made import MODES, QUIET, Made, examples, make, network, parameters_of
 
 from oso_dp.errors import OsoError
 
@@ -95,3 +95,25 @@ def test_a_checkpoint_in_a_file_is_read_by_its_path(tmp_path) -> None:
     assert second.optimizer.ledger.step_count == 3
     with pytest.warns(UserWarning, match="optimizer is not provided"):
         second.engine.load_checkpoint(path=path, module=second.model)
+
+
+def test_a_state_that_was_refused_leaves_the_momentum() -> None:
+    def begun(steps: int) -> Made:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        made = make(model=model, optimizer=optimizer)
+        for _ in range(steps):
+            made.step(*examples(count=7))
+        return made
+
+    def momenta(made: Made) -> torch.Tensor:
+        state = made.optimizer.original_optimizer.state
+        return torch.cat([state[p]["momentum_buffer"].flatten() for p in made.optimizer.params])
+
+    made, other = begun(3), begun(5)
+    content, before = other.optimizer.state_dict(), momenta(made).clone()
+    content["oso_dp"]["run"] = made.optimizer.state_dict()["oso_dp"]["run"]
+    content["oso_dp"].pop("threshold")
+    with pytest.raises(OsoError, match="not readable"):
+        made.optimizer.load_state_dict(content)
+    assert torch.equal(momenta(made), before)

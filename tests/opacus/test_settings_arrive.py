@@ -30,3 +30,7 @@ def test_c_follows_the_quantile_that_was_given(quantile: float) -> None:
         made.step(*examples(count=0))
         moved = torch.tensor(made.optimizer.max_grad_norm / before).log().item()
         assert moved == pytest.approx(-0.3 * (0.5 - quantile), rel=1e-3, abs=1e-5)
+
+
+def test_where_no_quantile_is_said_c_follows_the_median() -> None:
+    assert float(make("fixed_quantile", count_noise=0.3).optimizer.driver.state.quantile) == 0.5

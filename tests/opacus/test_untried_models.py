@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from tests.opacus.made import QUIET, examples, make
+from tests.opacus.made import MODES, QUIET, examples, make
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from oso_dp.errors import OsoError
 
@@ -153,3 +153,46 @@ def test_a_criterion_that_mixes_in_its_backward_pass_alone_is_refused() -> None:
     with pytest.raises(OsoError, match="an example's loss depends on the other examples"):
         made.step(*examples(count=4))
     assert made.optimizer.ledger.step_count == 0
+
+
+class Turned(nn.Module):
+    """Its second layer sees the next example in each row; its last layer starts at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs).tanh()
+        return self.last(self.second(hidden.roll(1, 0)).tanh().roll(-1, 0))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_layers_of_zeros_hide_nothing(mode: str) -> None:
+    """No gradient reaches what stands before them, in the first step: a head, LoRA's B."""
+    with pytest.raises(OsoError, match="an example's gradient in a batch is another than alone"):
+        make(mode=mode, model=Turned())
+
+
+class Half(nn.Module):
+    """Calls a layer twice; the second call counts in no loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice, self.end = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.twice(inputs).tanh()
+        self.aside = self.twice(hidden)
+        return self.end(hidden)
+
+
+@pytest.mark.filterwarnings("ignore:module. nobody could try")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_without_its_backward_pass_is_told(mode: str) -> None:
+    """Else the layer's gradient would be missing, and it would move by noise alone."""
+    data = TensorDataset(*examples())
+    loader = DataLoader(data, batch_size=12, collate_fn=lambda rows: default_collate(rows))
+    with pytest.raises(OsoError, match="without its backward pass"):
+        make(mode=mode, model=Half(), loader=loader).step(*examples(count=4))

@@ -43,6 +43,22 @@ def test_each_number_in_words_is_its_own(scored) -> None:
     assert f"noise of standard deviation {scored.score_std:.2g}." in text
 
 
+def test_no_number_in_words_is_a_rounder_one(scored) -> None:
+    """Who computes epsilon from what is said finds no less, and no other delta."""
+    numbers = {"epsilon": 1.25, "validation_epsilon": 1.75, "budget": 2.55}
+    rates = {"delta": 1.4e-5, "sampling_rate": 0.0853333}
+    text = str(replace(scored.best.statement, **numbers, **rates))
+    assert "(1.25, 1.4e-05)-differential privacy, by " in text
+    assert "(1.75, 1.4e-05)-differential privacy for one of them" in text
+    assert "the budget was epsilon 2.55." in text
+    assert "at sampling rate 0.0853333 of 400 examples" in text
+
+
+def test_it_is_said_that_other_trainings_come_on_top(scored, train) -> None:
+    for statement in (scored.best.statement, train(epochs=0.25).statement):
+        assert "their epsilons and deltas add up" in str(statement)
+
+
 @pytest.mark.parametrize(
     "claim",
     [

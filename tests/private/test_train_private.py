@@ -427,3 +427,10 @@ def test_what_goes_on_from_two_lengths_of_one_training_shares_no_stream(train, m
     made = [train(**again, after=one) for one in first]
     assert len({one.run_id for one in made}) == 2
     assert len(set(drawn)) == len(drawn) > 0
+
+
+@pytest.mark.parametrize(("examples", "rate"), [(2000, 512 / 2000), (400, 1.0)])
+def test_where_no_size_is_said_a_batch_has_512_examples_or_all(train, examples, rate) -> None:
+    data = torch.zeros(examples, 6), torch.zeros(examples, dtype=torch.long)
+    made = train(data=data, batch_size=None, epochs=0.1)
+    assert made.statement.sampling_rate == rate

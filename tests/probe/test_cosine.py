@@ -275,3 +275,13 @@ def test_other_data_than_planned_are_refused(planned, arrays, tmp_path):
         save_arrays(data, arrays, provenance)
         with pytest.raises(OsoError, match=message):
             cosine(plan, "glyphs.online.k2.eps3", data, tmp_path / "x.csv", steps=[1])
+
+
+def test_gradients_are_compared_in_float32_whatever_the_run_has(arrays) -> None:
+    """What is looked at is what clip and noise do, not what rounding does."""
+    parameters, everybody = initial_parameters(task(), 0), torch.arange(EXAMPLES)
+    of_float, of_bfloat = (
+        Probe(task(precision=name), start(), arrays, 1)._sum(parameters, everybody)
+        for name in ("float32", "bfloat16")
+    )
+    assert torch.equal(of_float, of_bfloat)

@@ -39,3 +39,15 @@ def test_signs_keep_four_digits(tmp_path) -> None:
     (line,) = pd.read_csv(tmp_path / "x.csv").to_dict("records")
     for name, value in asdict(StepSigns(2, *numbers)).items():
         assert line[name] == pytest.approx(value, rel=5.1e-4), name
+
+
+@pytest.mark.parametrize("epsilon", [2.71828, 0.123456789, 3.0, None])
+def test_a_budget_is_not_rounded_as_a_measured_number_is(epsilon, tmp_path) -> None:
+    """Of several runs in one file, each its own."""
+    for run, budget in (("a", 9.0), ("b", epsilon)):
+        cohort = SimpleNamespace(**{**vars(COHORT), "epsilon": budget})
+        run = SimpleNamespace(**{**vars(RUN), "run_id": run})
+        write_signs(tmp_path / "x.csv", cohort, run, [StepSigns(2, *[0.1] * 10)])
+    stored = pd.read_csv(tmp_path / "x.csv").set_index("run_id")["epsilon"]
+    assert stored["a"] == 9.0
+    assert pd.isna(stored["b"]) if epsilon is None else stored["b"] == epsilon

@@ -213,3 +213,11 @@ def test_a_row_is_held_against_its_plan_in_all_that_was_planned(name: str) -> No
     other = row[name] + ("x" if isinstance(row[name], str) else 1)
     with pytest.raises(OsoError, match=rf"^run row: {name} is .*, in the plan "):
         check_planned(row | {name: other}, cohort, run)
+
+
+def test_a_wrong_row_is_found_behind_a_thousand_kinds_that_are_right() -> None:
+    """Each run that diverged is of a kind of its own."""
+    rows = [run_row(str(n), k=n + 1, epsilon=9.0 - n * 1e-3) for n in range(1500)]
+    assert complaint(pd.DataFrame(rows)) is None
+    rows.append(run_row("wrong", noise_multiplier=0.9, ledger=rows[0]["ledger"]))
+    assert "run wrong: " in (complaint(pd.DataFrame(rows)) or "")

@@ -81,12 +81,13 @@ def test_noise_is_that_of_the_studys_own_delta(delta: float) -> None:
     assert 3.0 * (1 - 1e-6) < scaled[0].search.cost(whole, delta) <= 3.0
 
 
-@pytest.mark.parametrize("place", [0, 1, 3, 4])
+@pytest.mark.parametrize("place", [0, 1, 3, 4, 404])
 def test_each_cohort_is_looked_at_wherever_it_stands(place: int) -> None:
     """Also behind one that has no privacy, and behind one that keeps its budget."""
     free = parse_config({**STUDY, "methods": {"no_dp": {}}}, "x")
     (plain,) = plan_of(free, {}).cohorts
     cohorts = [plain, planned("composition", 1.0), planned("single", 1.0), plain]
+    cohorts += [planned("single", 1.0)] * 400
     check_affordable(cohorts)
     cohorts.insert(place, planned("composition", 0.99))
     with pytest.raises(OsoError, match="would cost epsilon"):

@@ -203,6 +203,8 @@ def test_the_statement_says_what_the_plan_does(offer) -> None:
     assert (statement.steps, statement.sampling_rate) == (STEPS, pytest.approx(1 / 3))
     assert f"after each of {STEPS} steps of every run" in text
     assert "Not protected: the test data" in text
+    assert "Not included: what was chosen by looking at the training data before" in text
+    assert "any other study, training or data set with these examples" in text
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(2.5, 1.4e-5), (0.75, 2.6e-7)])

@@ -63,6 +63,7 @@ def _attempt(
         if inputs is None:
             return None
         model = copy.deepcopy(module).double()
+        _move_off(model)
         for layer in model.modules():
             if isinstance(layer, _DropoutNd):
                 layer.eval()
@@ -88,6 +89,15 @@ def _attempt(
         raise
     except Exception:  # whatever a model may do with numbers that mean nothing
         return None
+
+
+def _move_off(model: nn.Module) -> None:
+    """Away from where it starts: a layer of zeros would hide all that stands before it."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                spread = float(parameter.std()) if parameter.numel() > 1 else 0.0
+                parameter.add_((spread or 0.05) * torch.randn_like(parameter))
 
 
 def _refuse_memory(model: nn.Module, before: list[Tensor]) -> None:

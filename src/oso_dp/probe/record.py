@@ -60,6 +60,9 @@ def _stored(path: Path, columns: list[str]) -> pd.DataFrame:
 
 
 def _write(path: Path, table: pd.DataFrame, digits: int) -> None:
+    """Measured numbers with so many digits; a run's budget is none of them, and keeps its own."""
+    exact = table["epsilon"].map(lambda epsilon: f"{epsilon:.15g}", na_action="ignore")
+    table = table.assign(epsilon=exact.astype(object))
     text = table.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n")
     with atomic_write(path) as file:
         file.write(text.encode())
