@@ -8,6 +8,7 @@ from tests.stores import glyphs_store, make_store, paper_store, store, study  # 
 
 from oso_dp.accounting.search import Search
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.calibrated import calibrated_grids
 from oso_dp.study.config import StudyConfig, load_config, parse_config
@@ -31,6 +32,14 @@ HIDDEN = {
 def ledger(nu: float = NU, steps: int = STEPS, rate: float = RATE) -> str:
     queries = (SumQuery("clipped_gradient", nu),)
     return Ledger(PoissonSampling(rate), [(queries, steps)]).to_json()
+
+
+def with_second(second: float) -> dict[str, object]:
+    """A row's columns where each step has two sums, which together have noise NU."""
+    first = gradient_noise_multiplier(NU, second)
+    sums = (SumQuery("clipped_gradient", first), SumQuery("clipped_direction", second))
+    text = Ledger(PoissonSampling(RATE), [(sums, STEPS)]).to_json()
+    return {"query_noise_multiplier": second, "ledger": text}
 
 
 def row(number: int, seed: int = 0, **other):

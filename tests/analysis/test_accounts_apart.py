@@ -5,7 +5,17 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from tests.analysis.conftest import EPSILON, NINE, NU, STEPS, grid, ledger, rows_of, two_plans
+from tests.analysis.conftest import (
+    EPSILON,
+    NINE,
+    NU,
+    STEPS,
+    grid,
+    ledger,
+    rows_of,
+    two_plans,
+    with_second,
+)
 from tests.analysis.test_accounts import STOPPED_NU, stopping_grid
 from tests.analysis.test_scaled_accounts import RATE as SCALED_RATE
 from tests.analysis.test_scaled_accounts import STEPS as SCALED_STEPS
@@ -28,7 +38,7 @@ OTHERS = {
     "selection": {"selection": "single"},
     "momentum": {"momentum": 0.5},
     "noise_multiplier": {"noise_multiplier": 2 * NU, "ledger": ledger(2 * NU)},
-    "query_noise_multiplier": {"query_noise_multiplier": 9.0},
+    "query_noise_multiplier": with_second(9.0),
     "examples": {"examples": 5990, "ledger": ledger(rate=120 / 5990)},  # as many steps
     "batch_size": {"batch_size": 240, "steps": 100, "ledger": ledger(steps=100, rate=0.04)},
     "epochs": {"epochs": 8, "steps": 2 * STEPS, "ledger": ledger(steps=2 * STEPS)},

@@ -147,7 +147,7 @@ def test_two_ends_of_one_run_are_refused(order, tmp_path) -> None:
     """Each sound by itself, of one ledger: finished, and diverged in its last step."""
     diverged = {"status": "diverged", "diverged_at": run_row("one")["steps"]}
     for name, more in (("a", {}), ("b", diverged)):
-        row = {**run_row("one"), "query_noise_multiplier": 7.0, "momentum": 0.9, **more}
+        row = run_row("one", query_noise_multiplier=7.0, momentum=0.9, **more)
         write_table(tmp_path / name / "runs.parquet", "runs", [row])
         write_table(tmp_path / name / "evaluations.parquet", "evaluations", [evaluation_row("one")])
         collect([tmp_path / name], tmp_path / f"store of {name} alone")

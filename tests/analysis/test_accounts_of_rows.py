@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from tests.analysis.conftest import NINE, NU, STEPS, grid, ledger, rows_of, two_plans
+from tests.analysis.conftest import NINE, NU, STEPS, grid, ledger, rows_of, two_plans, with_second
 from tests.analysis.test_accounts import STOPPED_NU, stopping_grid
 from tests.analysis.test_scaled_accounts import PARTS, RATE, STUDY, noise_of
 from tests.analysis.test_scaled_accounts import STEPS as SCALED_STEPS
@@ -18,7 +18,6 @@ from oso_dp.analysis.accounts import account, costliest, require_clear, require_
 from oso_dp.analysis.charges import GridAccount, completed, whole_run
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.noise_split import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import plan_of
@@ -34,13 +33,8 @@ def test_guesses_of_two_grids_are_two_accounts() -> None:
 
 @pytest.mark.parametrize("there", [9, 1])
 def test_searches_with_another_noise_of_the_second_sum_are_two_accounts(there: int) -> None:
-    def of_second(nu: float) -> pd.DataFrame:
-        first = gradient_noise_multiplier(NU, nu)
-        sums = (SumQuery("clipped_gradient", first), SumQuery("clipped_direction", nu))
-        text = Ledger(Ledger.from_json(ledger()).sampling, [(sums, STEPS)]).to_json()
-        return grid(query_noise_multiplier=nu, ledger=text)
-
-    rows = pd.concat([of_second(7.0), of_second(9.0)[:there]], ignore_index=True)
+    other = grid(**with_second(9.0))[:there]
+    rows = pd.concat([grid(**with_second(7.0)), other], ignore_index=True)
     assert [(one.stored, one.verdict) for one in account(rows)] == [
         (9, "within"),
         (there, "within"),

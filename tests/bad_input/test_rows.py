@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+from oso_dp.privacy.ledger import Ledger, SumQuery
+
 from .conftest import content, read, refused, write
 
 # Of the table `runs`: column, value, what is said. The first row is of online, k = 2, epsilon = 3.
@@ -160,9 +162,14 @@ def test_what_exceeds_its_budget_is_taken_and_shown_by_no_command(command, place
     rows = read(place / "part", "runs")
     for row in rows:
         if row["noise_multiplier"]:
-            less = row["noise_multiplier"] / 2
-            row["ledger"] = row["ledger"].replace(str(row["noise_multiplier"]), str(less))
-            row["noise_multiplier"] = less
+            ledger = Ledger.from_json(row["ledger"])
+            steps = [
+                (tuple(SumQuery(q.name, q.noise_multiplier / 2) for q in queries), count)
+                for queries, count in ledger.steps
+            ]
+            row["ledger"] = Ledger(ledger.sampling, steps).to_json()
+            for name in ("noise_multiplier", "query_noise_multiplier"):
+                row[name] = row[name] and row[name] / 2
     write(place / "part", "runs", rows)
     arguments = {
         "account": ["part"],
