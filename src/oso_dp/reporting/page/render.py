@@ -31,7 +31,15 @@ _PLACED = {
     *("search_outcome", "no_search", "one_budget", "linear_scaling"),
     *("figures", "accounting", "checkpoint_rules", "beyond"),
 }
-_KINDS_PLACED = ("noise", "search_cost", "no_search", "one_budget", "cosine", "steering", "signs")
+# Each place of the page for pictures, and their kinds; what is of no place comes under "more".
+_PLACES = {
+    "noise": ["noise"],
+    "cost": ["search_cost"],
+    "guesses": ["no_search"],
+    "budgets": ["one_budget"],
+    "cosines": ["cosine"],
+    "steering": ["steering", "signs"],
+}
 _FOLDER = files("oso_dp.reporting.page")
 
 
@@ -93,18 +101,19 @@ def render(
             only_shared=study.only_shared,
             rules_sentence=rules_sentence(study),
             datasets=[labels.dataset_label(d) for d in study.datasets],
-            noise_pictures=[p for p in pictures if p.kind == "noise"],
-            cost_pictures=[p for p in pictures if p.kind == "search_cost"],
-            guess_pictures=[p for p in pictures if p.kind == "no_search"],
-            budget_pictures=[p for p in pictures if p.kind == "one_budget"],
-            cosine_pictures=[p for p in pictures if p.kind == "cosine"],
-            steering_pictures=[p for p in pictures if p.kind in ("steering", "signs")],
-            # Of no data set at one k, and of no kind that has a section.
-            more_pictures=[p for p in pictures if p.k is None and p.kind not in _KINDS_PLACED],
+            pictures=_by_place(pictures),
             appendices=_appendices(tables, bool(unrun)),
             provenance=provenance(study.runs),
         )
     )
+
+
+def _by_place(pictures: list[Picture]) -> dict[str, list[Picture]]:
+    places = {name: [p for p in pictures if p.kind in kinds] for name, kinds in _PLACES.items()}
+    placed = {kind for kinds in _PLACES.values() for kind in kinds}
+    # Those of a data set at one k stand in its section.
+    more = [p for p in pictures if p.k is None and p.kind not in placed]
+    return places | {"more": more}
 
 
 _SUBTITLE = {True: "how its reproduction stands", False: "the results"}
