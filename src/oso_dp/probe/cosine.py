@@ -28,6 +28,7 @@ from oso_dp.gradients import BatchGradients
 from oso_dp.methods import State
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.probe.angles import cosine_between
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import study_training
 from oso_dp.training.own_problem import problem_of
@@ -128,8 +129,8 @@ class Probe:
         pairs = [
             self._release(place, parameters, threshold, noise) for place in range(self.realisations)
         ]
-        batch = np.array([_cosine(released, true) for released, true in pairs])
-        data = np.array([_cosine(released, self.whole[1]) for released, _ in pairs])
+        batch = np.array([cosine_between(released, true) for released, true in pairs])
+        data = np.array([cosine_between(released, self.whole[1]) for released, _ in pairs])
         return Similarity(
             step,
             noise,
@@ -179,12 +180,6 @@ class Probe:
 
     def _gradients(self, parameters: Tensor, batch: Tensor) -> BatchGradients:
         return self.code(parameters[None], self.inputs[batch][None], self.targets[batch][None])
-
-
-def _cosine(one: Tensor, other: Tensor) -> float:
-    """NaN where one of them is zero."""
-    one, other = one.double(), other.double()
-    return float(one @ other / (one.norm() * other.norm()))
 
 
 def _std(values: np.ndarray) -> float:

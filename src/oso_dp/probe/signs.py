@@ -17,6 +17,7 @@ from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientCode
 from oso_dp.methods import State
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
+from oso_dp.probe.angles import cosine_between
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import study_training
 from oso_dp.training.problem import Task
@@ -144,13 +145,13 @@ def _compare(step: int, releases: Sequence[_Release]) -> StepSigns:
         step=step,
         threshold=now.threshold,
         learning_rate=now.learning_rate,
-        direction=_cosine(gradient, before.noisy[1]),
-        gradient=_cosine(gradient, before.noisy[0]),
-        true_direction=_cosine(true, before.true[1]),
-        true_gradient=_cosine(true, before.true[0]),
+        direction=cosine_between(gradient, before.noisy[1]),
+        gradient=cosine_between(gradient, before.noisy[0]),
+        true_direction=cosine_between(true, before.true[1]),
+        true_gradient=cosine_between(true, before.true[0]),
         direction_z=_in_noise(now, before, 1),
         gradient_z=_in_noise(now, before, 0),
-        true_two_apart=_cosine(true, releases[-3].true[0]) if step > 2 else math.nan,
+        true_two_apart=cosine_between(true, releases[-3].true[0]) if step > 2 else math.nan,
         clipped=now.clipped,
     )
 
@@ -161,8 +162,3 @@ def _in_noise(now: _Release, before: _Release, index: int) -> float:
     of_a, of_b = now.noise[0], before.noise[index]
     variance = of_b**2 * (a @ a) + of_a**2 * (b @ b) + len(a) * (of_a * of_b) ** 2
     return float(a @ b / variance.sqrt())
-
-
-def _cosine(one: Tensor, other: Tensor) -> float:
-    """NaN where one of them is zero."""
-    return float(one @ other / (one.norm() * other.norm()))
