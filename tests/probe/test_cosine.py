@@ -107,9 +107,9 @@ def test_a_sum_is_over_all_its_examples_however_many_are_taken_at_once(
 
 @pytest.mark.parametrize("realisations", [1, 2, 5])
 def test_deviations_are_over_one_less_than_the_realisations(arrays, realisations, monkeypatch):
-    seen, true = [], module._cosine
+    seen, true = [], module.cosine_between
     monkeypatch.setattr(
-        module, "_cosine", lambda one, other: seen.append(true(one, other)) or seen[-1]
+        module, "cosine_between", lambda one, other: seen.append(true(one, other)) or seen[-1]
     )
     (row,) = similarities(task(0.1), start(), arrays, (1,), (1.0,), realisations)
     for mean, std, values in (
