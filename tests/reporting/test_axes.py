@@ -1,11 +1,14 @@
 """What an axis says is where a mark stands; what is drawn is of one rule, and of enough points."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from oso_dp.reporting.figures import metric_over_noise, noise_multipliers
 from oso_dp.reporting.figures.canvas import log_axis, plain_ticks
 from oso_dp.reporting.figures.grid import grid_plan
 from oso_dp.reporting.figures.metric_over_noise import noise_plan
@@ -53,6 +56,21 @@ def test_over_the_noise_searches_are_drawn_that_pay_for_all_their_runs(
     drawn = {(x, round(y, 6)) for line in axes.lines if line.get_marker() == "o"
              for x, y in zip(*line.get_data(), strict=True)}  # fmt: skip
     assert drawn == {(2.0, 80.0), (4.0, 80.0), (8.0, 80.0)}
+
+
+def test_data_whose_runs_share_one_budget_have_no_figure_over_the_noise(
+    store, study, monkeypatch
+) -> None:
+    """All of their runs have one noise; what the rows say of them counts before a plan."""
+    for dataset, rate in itertools.product(("glyphs", "mnist"), (0.1, 1.0)):
+        store.add(dataset=dataset, k=2, learning_rate=rate, values=(0.8,))
+    monkeypatch.setattr("oso_dp.analysis.study.shared_budgets", lambda runs: {"glyphs": 12})
+    plan = pd.DataFrame({"dataset": ["glyphs", "yours", "mnist"], "budget_runs": [24, 6, None]})
+    made = study(store)
+    made = replace(made, budget=plan.reindex(columns=made.budget.columns.union(plan.columns)))
+    assert made.shared_budgets == {"glyphs": 12, "yours": 6}
+    for figures in (metric_over_noise, noise_multipliers):
+        assert "glyphs" not in {picture.dataset for picture in figures.plans(made)}
 
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
