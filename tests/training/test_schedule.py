@@ -86,6 +86,22 @@ def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
     assert training.mechanism.ledgers[0].to_json() == plain.mechanism.ledgers[0].to_json()
 
 
+@pytest.mark.parametrize("late", [999, 5000, 19_999])
+def test_a_late_step_is_laid_over_as_its_own_number_says(late, arrays, make_task, make_run) -> None:
+    """The average keeps its long memory, and the schedule its short steps."""
+    task = make_task("online", steps=20_000, averaging=0.9995, schedule="linear")
+    plain = replace(task, averaging=None, schedule=None)
+    other, training = (study_training(one, [make_run()], arrays) for one in (plain, task))
+    for one in (other, training):
+        one.state.step = late - 1
+        one.take_step()
+    first = training.problem.first
+    moved = first.lerp(other.state.parameters, 1 - (late - 1) / 20_000)
+    torch.testing.assert_close(training.state.parameters, moved, rtol=1e-6, atol=1e-7)
+    expected = averaged(first, training.state.parameters, 0.9995, late)
+    assert torch.equal(training.state.evaluated, expected)
+
+
 def test_a_run_that_ends_takes_its_average_with_it(arrays, make_task, make_run) -> None:
     task = make_task("fixed_threshold", averaging=0.9)
     training = study_training(task, [make_run(), make_run("b", 1), make_run("c", 2)], arrays)
