@@ -173,8 +173,8 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
     """What `save` wrote, its weights in a copy of `model`, which must have the same parameters.
 
     What it does not train must have the same values: frozen parameters and buffers are not in the
-    file. Epsilon is computed again from the ledger. OsoError for a file that is damaged or was
-    changed.
+    file. Epsilon is computed again from the ledger. OsoError for a file that is damaged, or whose
+    statement is not what its ledger says. Who forges both, and the file's checksum, is believed.
     """
     place = _path(path)
     if not place.is_file():
