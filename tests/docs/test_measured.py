@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -218,3 +219,31 @@ def test_auto_wosm_on_mnist_stands_beside_online_at_each_budget(page, table) -> 
     assert (budgets["seeds"] == 3).all()
     gain, half = of(budgets, epsilon=9)[["gain", "gain_half"]]
     assert f"({gain:.1f} [{gain - half:.1f}, {gain + half:.1f}])" in text
+
+
+@pytest.mark.parametrize("epsilon", [3.0, 9.0])
+def test_the_linear_scaling_rule_on_mnist_stands_beside_the_search(epsilon, repo, table) -> None:
+    row = of(table("tables/linear_scaling"), dataset="mnist", epsilon=epsilon, method="online")
+    gain = of(table("tables/one_budget"), dataset="mnist", epsilon=epsilon, way="linear_scaling")
+    text = (repo / "docs/linear-scaling.md").read_text(encoding="utf-8")
+    (said,) = re.findall(rf"^\| {epsilon:g} \| ([\d., ]+) \| (.*) \|$", text, re.M)
+    assert said[0].split(", ")[-1] == f"{row['noise_multiplier']:.3f}"
+    low, high = (gain["gain"] + side * gain["gain_half"] for side in (-1, 1))
+    assert said[1] == (
+        f"{row['mean']:.2f} ± {row['std']:.2f} | {row['own_mean']:.2f} ± {row['own_std']:.2f}, "
+        f"noise multiplier {row['own_noise_multiplier']:.3f} | {gain['gain']:.2f} "
+        f"[{low:.2f}, {high:.2f}]"
+    )
+    assert row["learning_rates"] == "0.316228 (3)"
+    assert "from rho_0 = 3.16 these have 95.4, 95.7 and 95.7" in " ".join(text.split())
+
+
+def test_the_final_runs_that_the_rule_missed_are_in_the_store(repo: Path) -> None:
+    scores = []
+    for file in repo.glob("results/runs.parquet/mnist.online.k5.eps9.linear_scaling.final.*"):
+        runs = pd.read_parquet(file)
+        seen = pd.read_parquet(repo / "results/evaluations.parquet" / file.name)
+        missed = set(runs.loc[np.isclose(runs["learning_rate"], 10**0.5), "run_id"])
+        seen = seen[(seen["split"] == "test") & seen["run_id"].isin(missed)]
+        scores += seen.groupby("run_id")["value"].max().tolist()
+    assert [f"{100 * score:.1f}" for score in sorted(scores)] == ["95.4", "95.7", "95.7"]
