@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp.data.catalogue import DATASETS as CATALOGUE
-from oso_dp.methods import PAPER_METHODS, find_method, method_names
+from oso_dp.methods import AXES, PAPER_METHODS, find_method, method_names
 from oso_dp.metrics import METRICS
 from oso_dp.paper.tables import PAPER_EPOCHS
 
@@ -119,7 +119,7 @@ def tuned(method: str) -> tuple[str, ...]:
     The others are constants of the method (C_0 = 0.1 of Online and FixedQuantile, for one).
     """
     known = method in method_names()
-    return find_method(method).search if known else ("learning_rate", "threshold", "quantile")
+    return find_method(method).search if known else AXES
 
 
 def point_text(method: str, learning_rate: Any, threshold: Any, quantile: Any) -> str:

@@ -100,6 +100,8 @@ def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
 
 class Parent:
     name = "parent"
+    title = "Parent"
+    search = ("learning_rate",)
 
 
 class Forgetful(Parent):
@@ -115,6 +117,23 @@ def test_a_subclass_does_not_take_its_parents_name() -> None:
     assert by_name([Parent, Forgetful]) == {"parent": Parent}
     with pytest.raises(OsoError, match="'parent': defined twice"):
         by_name([Parent, Twin])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ({"name": 3}, "name must be a text"),
+        ({"title": None}, "title must be a text"),
+        ({"search": "learning_rate"}, "search 'learning_rate': must be a tuple of learning_rate,"),
+        ({"search": ("learning_rate", "thresh")}, "'thresh'): must be a tuple of learning_rate,"),
+        ({"search": None}, "search None: must be a tuple of learning_rate, threshold, quantile"),
+    ],
+)
+def test_a_class_that_no_study_could_use_is_told_by_its_name(mistake, told: str) -> None:
+    own = type("Own", (Parent,), {"name": "own", **mistake})
+    with pytest.raises(OsoError, match="class Own: ") as error:
+        by_name([Parent, own])
+    assert told in str(error.value)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

@@ -60,7 +60,7 @@ def test_a_grid_whose_size_nobody_says_is_not_said_to_keep_its_budget(store):
 
 def test_a_row_of_the_table_is_what_one_computes_by_hand(store):
     """Two of nine runs are stored, one with a second seed; the other seven count as the dearer."""
-    claim = {"noise_multiplier": 200.0}
+    claim = {"noise_multiplier": 200.0, "query_noise_multiplier": None}
     store.add(learning_rate=0.1, **claim, ledger=ledger(300.0).to_json())
     store.add(learning_rate=1.0, **claim, ledger=ledger(200.0).to_json())
     store.add(learning_rate=1.0, **claim, seed=1, ledger=ledger(200.0).to_json())

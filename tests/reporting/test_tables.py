@@ -313,7 +313,7 @@ def test_noise_comes_from_the_budget_and_else_from_the_rows(store, study, tmp_pa
 @pytest.mark.parametrize(
     ("content", "culprit"),
     [
-        ("{", "not valid JSON"),
+        ("{", "not a plan"),
         ('{"runs": 3}', "must be a list"),
         ("[1]", "must be a list"),
         ('[{"dataset": "mnist"}]', "entry 0 lacks method"),

@@ -73,11 +73,11 @@ def _stored(path: Path) -> Any:
     try:
         return parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise OsoError(f"{path}: cannot read the budget ({reason(error)})") from None
+        raise OsoError(f"{path}: cannot be read ({reason(error)})") from None
     except UnicodeDecodeError:
-        raise OsoError(f"{path}: the budget is not valid JSON (no text in UTF-8)") from None
+        raise OsoError(f"{path}: not a plan (`oso plan` writes one): no text in UTF-8") from None
     except ValueError as error:
-        raise OsoError(f"{path}: the budget is not valid JSON ({error})") from None
+        raise OsoError(f"{path}: not a plan (`oso plan` writes one): {error}") from None
 
 
 def _row(path: Path, index: int, row: dict) -> dict:

@@ -41,10 +41,17 @@ def verify(
     from oso_dp.verification.again import verify as train_again
     from oso_dp.verification.verdict import WRONG, line
 
-    results = read_results(results_folder(folder, results_option))
+    store = results_folder(folder, results_option)
+    results = read_results(store)
+    known = repeatable(results.runs)
+    if not known:
+        raise OsoError(
+            f"{store}: no run of it can be trained again: they are on data of your own, or their "
+            "noise was never seeded"
+        )
     named = os.environ.get("OSO_DATA_DIR")
     raw = data_dir or (Path(named) if named else None)
-    every = of_datasets(repeatable(results.runs), dataset or [])
+    every = of_datasets(known, dataset or [])
     refused: OsoError | None = None
     for name, cohort in {one.cohort.data_file: one.cohort for one in every}.items():
         if raw is not None and not (data / name).exists():

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from oso_dp.errors import OsoError
-from oso_dp.methods.base import Method, Settings, State
+from oso_dp.methods.base import AXES, Method, Settings, State
 
-__all__ = ["PAPER_METHODS", "Method", "Settings", "State", "find_method", "method_names"]
+__all__ = ["AXES", "PAPER_METHODS", "Method", "Settings", "State", "find_method", "method_names"]
 
 # What the paper compares, in the order of its tables.
 PAPER_METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
@@ -26,10 +26,22 @@ def by_name(every: Iterable[type[Method]]) -> dict[str, type[Method]]:
     for method in every:
         if "name" not in vars(method):
             continue  # a base that several methods share
+        _check(method)
         if method.name in methods:
             raise OsoError(f"method {method.name!r}: defined twice, in {methods[method.name]} too")
         methods[method.name] = method
     return methods
+
+
+def _check(method: type[Method]) -> None:
+    """OsoError for a class whose name, title or search no study could use."""
+    where = f"{method.__module__}: class {method.__name__}"
+    for text in ("name", "title"):
+        if not isinstance(getattr(method, text, None), str):
+            raise OsoError(f"{where}: {text} must be a text")
+    search = getattr(method, "search", None)
+    if not isinstance(search, tuple) or not {*search} <= {*AXES}:
+        raise OsoError(f"{where}: search {search!r}: must be a tuple of {', '.join(AXES)}")
 
 
 def _subclasses(base: type[Method]) -> Iterator[type[Method]]:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:  # the study reads declarations from here without torch's star
     from oso_dp.privacy.queries import Answers, Query
 
 
+# What a grid may search, and where a run starts.
+AXES = ("learning_rate", "threshold", "quantile")
+
+
 @dataclass
 class State:
     """Everything that changes while R runs train. P is the number of the model's parameters."""

@@ -96,8 +96,8 @@ def _merged(store: Path, results: list[Results], expected: Iterable[str]) -> Res
     if missing:
         planned = f"{len(missing)} planned runs are" if len(missing) > 1 else "1 planned run is"
         raise OsoError(
-            f"{store}: {planned} neither there nor in the parts (the first "
-            f"is {min(missing)}); remove the study's folder `parts` and train again"
+            f"{store}: {planned} neither there nor in the parts that were named (the first is "
+            f"{min(missing)}); name the other parts, too, or train what is missing"
         )
     evaluations = pd.concat([result.evaluations for result in results], ignore_index=True)
     evaluations = evaluations.drop_duplicates(ignore_index=True)

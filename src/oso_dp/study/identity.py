@@ -12,6 +12,7 @@ from typing import Any, Final
 from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
+from oso_dp.methods import AXES
 
 # The distribution of the number of runs of a search that stops at random, unless the configuration
 # says otherwise. The logarithmic one asks for the least noise.
@@ -22,7 +23,7 @@ COHORT = (
     *("dataset", "method", "k", "epsilon", "delta", "selection", "momentum"),
     *("examples", "batch_size", "epochs"),
 )
-POINT = ("learning_rate", "threshold", "quantile")
+POINT = AXES
 # What became a choice after runs had been stored counts only where it is not this, so that those
 # runs keep their identities.
 USUAL = {
