@@ -62,5 +62,6 @@ def score_rows(run: Run, steps: Iterable[int]) -> list[Row]:
         "threshold": run.threshold,
         "learning_rate": run.learning_rate,
         "fraction_clipped": None,
+        "class_accuracy": None,
     }
     return [{**score, "step": step, "split": split} for step in steps for split in SPLITS]

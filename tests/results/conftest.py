@@ -67,6 +67,7 @@ def evaluation_row(run_id: str, step: int = STEPS, value: float = 0.9) -> dict[s
         "threshold": 0.1,
         "learning_rate": 1.0,
         "fraction_clipped": None,
+        "class_accuracy": None,
     }
 
 

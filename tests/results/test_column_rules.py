@@ -21,13 +21,15 @@ NUMBERS = [
     (kind, name)
     for kind, rules in RULES.items()
     for name, rule in rules.items()
-    if pa.types.is_floating(SCHEMAS[kind].field(name).type)
+    if SCHEMAS[kind].field(name).type in (pa.float64(), pa.list_(pa.float64()))
 ]
 
 
 def said(kind: str, name: str, *values: object) -> str | None:
     """Of a table that has this column alone."""
-    return complaint(pa.table({name: pa.array(values, SCHEMAS[kind].field(name).type)}), kind)
+    column = SCHEMAS[kind].field(name).type
+    rows = [[0.5, value] for value in values] if pa.types.is_list(column) else values
+    return complaint(pa.table({name: pa.array(rows, column)}), kind)
 
 
 @pytest.mark.parametrize(("kind", "name", "sign", "limit"), LIMITS)

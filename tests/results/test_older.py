@@ -25,7 +25,7 @@ def as_version_1(folder) -> None:
 
 def test_the_first_version_lacks_what_the_second_added() -> None:
     assert schema_of("runs", "2") == RUNS
-    assert set(RUNS.names) - set(schema_of("runs", "1").names) == set(ADDED["2"])
+    assert set(RUNS.names) - set(schema_of("runs", "1").names) == set(ADDED["2"]["runs"])
 
 
 def test_an_older_part_is_collected_beside_newer_ones(write, tmp_path) -> None:
@@ -76,7 +76,7 @@ def test_settings_are_the_defaults_where_these_give_the_rows_identity(repo) -> N
 def test_other_rows_have_no_settings(repo, column, value) -> None:
     """A row that the defaults do not explain keeps null, not a guess."""
     runs = read_results(repo / "results/open_points/as_chosen").runs
-    runs = runs.drop(columns=list(ADDED["2"])).assign(**{column: value})
+    runs = runs.drop(columns=list(ADDED["2"]["runs"])).assign(**{column: value})
     assert fill_runs(runs, "1")["settings"].isna().all()
 
 

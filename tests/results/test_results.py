@@ -9,7 +9,7 @@ from oso_dp.cli import main
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect, finished_runs
 from oso_dp.results.read import read_results
-from oso_dp.results.schema import EVALUATIONS, RUNS, SCHEMAS
+from oso_dp.results.schema import EVALUATIONS, RUNS, SCHEMAS, schema_of
 from oso_dp.results.write import write_table
 
 from .conftest import STEPS, evaluation_row, part, run_row
@@ -63,6 +63,7 @@ def test_columns_are_the_public_format() -> None:
         "threshold",
         "learning_rate",
         "fraction_clipped",
+        "class_accuracy",
     ]
 
 
@@ -141,9 +142,7 @@ def test_another_schema_version_is_named(write) -> None:
     path = folder / "runs.parquet"
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({"oso_schema_version": "99"}), path)
-    with pytest.raises(
-        OsoError, match=r"runs\.parquet: schema version 99; this package reads 1 and 2"
-    ):
+    with pytest.raises(OsoError, match=r"runs\.parquet: schema version 99; allowed are 1, 2, 3"):
         read_results(folder)
 
 
@@ -238,7 +237,7 @@ def test_the_commands_end_with_one_line(write, tmp_path, monkeypatch, capsys) ->
         main()
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"oso: error: {path}: schema version 9; this package reads 1 and 2"
+    assert line == f"oso: error: {path}: schema version 9; allowed are 1, 2, 3"
     assert not (tmp_path / "report").exists()
 
 
@@ -340,3 +339,39 @@ def test_what_a_stored_run_says_of_itself_stays_when_it_comes_again(tmp_path) ->
     runs = read_results(store).runs.set_index("run_id")[where]
     assert runs.loc["r1"].to_dict() == first
     assert runs.loc["r2"].to_dict() == later
+
+
+CLASSES = (0.9, None, 0.7)
+
+
+def write_classes(folder, classes, version: str = "3"):
+    """One run, as a checkout of this schema version writes it."""
+    rows = [evaluation_row("r1") | {"class_accuracy": classes}]
+    write_table(folder / "evaluations.parquet", "evaluations", rows)
+    write_table(folder / "runs.parquet", "runs", [run_row("r1")])
+    for kind in SCHEMAS:
+        path = folder / f"{kind}.parquet"
+        table = pq.read_table(path).select(schema_of(kind, version).names)
+        pq.write_table(table.replace_schema_metadata({"oso_schema_version": version}), path)
+    return folder
+
+
+@pytest.mark.parametrize("older_first", [True, False])
+def test_class_accuracy_completes_an_older_row(older_first, tmp_path) -> None:
+    older = write_classes(tmp_path / "older", None, version="2")
+    newer = write_classes(tmp_path / "newer", CLASSES)
+    store = tmp_path / "store"
+    for folder in (older, newer) if older_first else (newer, older):
+        collect([folder], store)
+        (row,) = read_results(folder).evaluations["class_accuracy"]
+        assert row == (CLASSES if folder == newer else None)
+    assert [*read_results(store).evaluations["class_accuracy"]] == [CLASSES]
+
+
+def test_class_accuracy_of_two_values_contradicts(tmp_path) -> None:
+    parts = [
+        write_classes(tmp_path / "a", CLASSES),
+        write_classes(tmp_path / "b", (0.9, None, 0.6)),
+    ]
+    with pytest.raises(OsoError, match="measured twice with different outcomes"):
+        collect(parts, tmp_path / "store")

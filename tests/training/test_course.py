@@ -41,6 +41,7 @@ def changed(outcome, place: int, **values):
         *({"threshold": value} for value in (-1e-9, math.inf, math.nan, "1")),
         *({"learning_rate": value} for value in (-1e-9, math.inf, 0)),
         *({"fraction_clipped": value} for value in (-math.inf, math.nan)),
+        *({"class_accuracy": value} for value in ((0.5, 1.1), (math.nan,), [0.5], (1,), 0.5)),
         *({"step": value} for value in (0, 5, 10**9)),
         *({"split": value} for value in ("train", "Test")),
         {"more": 1.0},
@@ -61,6 +62,7 @@ def test_an_evaluation_that_cannot_be_is_refused(ended, values, place: int) -> N
         *({"fraction_clipped": value} for value in (-0.3, 1.2, None)),  # sanitized: of any size
         *({"value": value} for value in (0.0, 1.0)),
         {"loss": -0.1},
+        *({"class_accuracy": value} for value in (None, (0.0, None, 1.0))),
     ],
 )
 def test_what_can_be_is_not(ended, values) -> None:

@@ -25,7 +25,9 @@ def outcome(steps, **values) -> Outcome:
     one = Outcome("a", **values)
     for step in steps:
         for split in SPLITS:
-            state = dict.fromkeys(("threshold", "learning_rate", "fraction_clipped"))
+            state = dict.fromkeys(
+                ("threshold", "learning_rate", "fraction_clipped", "class_accuracy")
+            )
             row = {"run_id": "a", "step": step, "split": split, "metric": "accuracy"}
             one.evaluations.append({**row, "value": 0.5, "loss": 1.5, **state})
     return one

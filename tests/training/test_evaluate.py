@@ -44,6 +44,33 @@ def test_scores_are_means_over_all_examples_and_each_half(metric: str, size: int
         assert found[split].loss == pytest.approx(loss[part].mean(), rel=1e-5)
 
 
+def test_class_accuracy_is_each_classes_own() -> None:
+    """A half without a class has no accuracy of it; every row is of its split."""
+    model = torch.nn.Identity()
+    targets = torch.tensor([0, 1, 0, 3, 0, 1, 2, 1])
+    found = torch.tensor([0, 1, 1, 3, 0, 0, 2, 1])
+    code = GradientCode(model, cross_entropy)
+    outputs = torch.nn.functional.one_hot(found, 4).float()
+    scores = Evaluator(code, outputs, targets, "accuracy")(torch.zeros(0))
+    assert {score.split: score.class_accuracy for score in scores} == {
+        "test": (pytest.approx(2 / 3), pytest.approx(2 / 3), 1.0, 1.0),
+        "test_even": (pytest.approx(2 / 3), None, 1.0, None),
+        "test_odd": (None, pytest.approx(2 / 3), None, 1.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("metric", "targets"),
+    [("mse", torch.ones(4, 3)), ("accuracy", torch.tensor([0, 1, -1, 2]))],
+)
+def test_class_accuracy_without_classes_is_none(metric, targets) -> None:
+    scorer = Evaluator(
+        GradientCode(torch.nn.Identity(), squared_error), torch.ones(4, 3), targets, metric
+    )
+    scorer.loss = scorer.metric = lambda outputs, targets: outputs[:, 0]
+    assert all(score.class_accuracy is None for score in scorer(torch.zeros(0)))
+
+
 def convolutional() -> torch.nn.Module:
     conv = torch.nn.Conv2d(1, 2, 3)
     return torch.nn.Sequential(conv, torch.nn.Flatten(), torch.nn.Linear(8, 3))

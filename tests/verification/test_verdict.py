@@ -48,6 +48,7 @@ def evaluated(metric: str = "accuracy", more: float = 0.0) -> pd.DataFrame:
             "threshold": 0.1,
             "learning_rate": 1.0,
             "fraction_clipped": np.nan,
+            "class_accuracy": None,
         }
         for (step, value), split in product(
             zip([50, 75], best, strict=True), ["test", "test_even", "test_odd"]

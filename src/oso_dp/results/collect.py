@@ -101,6 +101,10 @@ def _merged(store: Path, results: list[Results], expected: Iterable[str]) -> Res
         )
     evaluations = pd.concat([result.evaluations for result in results], ignore_index=True)
     evaluations = evaluations.drop_duplicates(ignore_index=True)
+    # A part may know class accuracies that a row of an older version lacks.
+    measured = evaluations.columns.drop("class_accuracy")
+    older = evaluations["class_accuracy"].isna() & evaluations.duplicated(measured, keep=False)
+    evaluations = evaluations[~older].reset_index(drop=True)
     repeated = evaluations.duplicated(KEYS["evaluations"])
     if repeated.any():
         raise _contradiction(store, evaluations.loc[repeated, "run_id"].iloc[0], runs)
@@ -173,16 +177,18 @@ def _change(
 
 
 def _unlike(rows: pd.DataFrame, stored: Mapping[str, pd.DataFrame]) -> set[str]:
-    """Files that do not hold, of each run, as many rows as `rows` gives them."""
-    there = pd.concat(
-        [frame[["run_id"]].assign(file=name) for name, frame in stored.items()]
-        or [rows[["run_id", "file"]][:0]]
-    )
-    key = ["file", "run_id"]
-    counts = {"wanted": rows.value_counts(key), "present": there.value_counts(key)}
+    """Files that do not hold, of each run, as many rows as `rows` gives them, and as complete."""
+    there = pd.concat([frame.assign(file=name) for name, frame in stored.items()] or [rows[:0]])
+    key = ["file", "run_id", "complete"]
+    counts = {
+        name: table.assign(
+            complete=table.get("class_accuracy", table["run_id"]).notna()
+        ).value_counts(key)
+        for name, table in {"wanted": rows, "present": there}.items()
+    }
     both = pd.DataFrame(counts).fillna(0)
     different = both[both["wanted"] != both["present"]].index
-    return {name for name, _ in different}
+    return {name for name, *_ in different}
 
 
 def _file_names(runs: pd.DataFrame) -> pd.Series:

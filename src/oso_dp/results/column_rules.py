@@ -102,6 +102,7 @@ RULES: Final[dict[str, dict[str, ColumnRule]]] = {
         "threshold": ColumnRule(ge=0),
         "learning_rate": ColumnRule(ge=0),
         "fraction_clipped": ColumnRule(),  # sanitized, so it may lie outside of 0 to 1
+        "class_accuracy": ColumnRule(ge=0, le=1),  # of each element of its list
     },
 }
 
@@ -112,6 +113,10 @@ def complaint(table: pa.Table, kind: str) -> str | None:
         if name not in table.column_names:
             continue
         column = table[name]
+        if pa.types.is_list(column.type):
+            if not rule.holds(pc.list_flatten(column)):
+                return _said_of_list(table, column, name, rule)
+            continue
         if rule.needed and column.null_count:
             return _said(table, pc.is_null(column), name, "is missing")
         if not rule.holds(column):
@@ -123,6 +128,13 @@ def complaint(table: pa.Table, kind: str) -> str | None:
         if pc.any(share).as_py():
             return _said(table, share, "value", "an accuracy must be at most 1")
     return None
+
+
+def _said_of_list(table: pa.Table, column: pa.ChunkedArray, name: str, rule: ColumnRule) -> str:
+    """The first row whose list holds an element at fault."""
+    at_fault = pc.list_parent_indices(column).filter(rule.broken(pc.list_flatten(column)))
+    rows = pa.array(range(len(table)))
+    return _said(table, pc.is_in(rows, value_set=at_fault.combine_chunks()), name, str(rule))
 
 
 def _said(table: pa.Table, broken: pa.ChunkedArray, name: str, rule: str) -> str:

@@ -8,7 +8,6 @@ import pandas as pd
 
 from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.methods import find_method, method_names
-from oso_dp.results.schema import ADDED, VERSIONS
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.identity import STOPPING_SHAPE, run_id, settings_text
 from oso_dp.study.preparation import preparation
@@ -30,13 +29,11 @@ def fill_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
     commit was not written down (code_hash was). `settings` are the defaults where these give the
     row's own run_id, else null.
     """
-    for later in VERSIONS[VERSIONS.index(version) + 1 :]:
-        assert set(ADDED[later]) == {"precision", "settings", "streams", "commit"}
-        runs = runs.assign(precision="float32", streams=1, commit=None)
-        rows = [_nulls_as_none(row) for row in runs.to_dict("records")]
-        runs["settings"] = pd.Series(
-            [_settings(row) for row in rows], index=runs.index, dtype=object
-        )
+    if version != "1":  # later versions added columns to the evaluations only
+        return runs
+    runs = runs.assign(precision="float32", streams=1, commit=None)
+    rows = [_nulls_as_none(row) for row in runs.to_dict("records")]
+    runs["settings"] = pd.Series([_settings(row) for row in rows], index=runs.index, dtype=object)
     return runs
 
 

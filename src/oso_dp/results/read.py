@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,7 +65,8 @@ def read_results(folder: Path) -> Results:
     def read() -> Results:
         runs = read_table(folder / "runs.parquet", "runs")
         tables = _tables(folder / "evaluations.parquet", "evaluations")
-        evaluations = pa.concat_tables(table for table, _ in tables)
+        # Columns that an older version lacks are null.
+        evaluations = pa.concat_tables((table for table, _ in tables), promote_options="default")
         _refuse_unclear(folder, runs, evaluations)
         return Results(runs, _frame(evaluations, "evaluations"))
 
@@ -151,12 +153,26 @@ def _check(path: Path, table: pa.Table, kind: str) -> None:
 
 
 def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:
+    """Lists come as tuples, which are compared and counted like other values."""
+    if kind == "evaluations":
+        lacking = [name for name in EVALUATIONS.names if name not in table.column_names]
+        for name in lacking:
+            column = EVALUATIONS.field(name)
+            table = table.append_column(column, pa.nulls(len(table), column.type))
+        frame = table.cast(EVALUATIONS).to_pandas()
+        lists = frame["class_accuracy"]
+        frame["class_accuracy"] = lists.map(_as_tuple, na_action="ignore").astype(object)
+        return frame
     frame = table.cast(schema_of(kind, version)).to_pandas()
-    if kind == "evaluations" or version == SCHEMA_VERSION:
+    if version == SCHEMA_VERSION:
         return frame
     from oso_dp.results.older import fill_runs  # it needs what checks a configuration
 
     return fill_runs(frame, version)
+
+
+def _as_tuple(values: np.ndarray) -> tuple[float | None, ...]:
+    return tuple(None if np.isnan(value) else value for value in values.tolist())
 
 
 def run_ids(folder: Path) -> set[str]:
@@ -269,9 +285,7 @@ def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> t
         schema = head.schema.to_arrow_schema()
         version = (schema.metadata or {}).get(b"oso_schema_version", b"none").decode()
         if version not in VERSIONS:
-            raise OsoError(
-                f"{path}: schema version {version}; this package reads {' and '.join(VERSIONS)}"
-            )
+            raise OsoError(f"{path}: schema version {version}; allowed are {', '.join(VERSIONS)}")
         expected = schema_of(kind, version)
         if not schema.equals(expected, check_metadata=False):
             raise OsoError(f"{path}: not the schema of `{kind}`: {_difference(schema, expected)}")

@@ -8,7 +8,7 @@ oso_dp.results.column_rules.
 
 import pyarrow as pa
 
-SCHEMA_VERSION = "2"
+SCHEMA_VERSION = "3"
 _METADATA = {"oso_schema_version": SCHEMA_VERSION}
 
 RUNS = pa.schema(
@@ -60,14 +60,20 @@ EVALUATIONS = pa.schema(
         ("threshold", pa.float64()),  # C_t
         ("learning_rate", pa.float64()),  # rho_t, before the factor of a schedule
         ("fraction_clipped", pa.float64()),  # as sanitized; null where the method does not ask
+        # Of each class in order, null for one that is not in the split; null where the metric is
+        # no accuracy, and in rows of versions before 3.
+        ("class_accuracy", pa.list_(pa.float64())),
     ],
     metadata=_METADATA,
 )
 
 SPLITS = ("test", "test_even", "test_odd")
 SCHEMAS = {"runs": RUNS, "evaluations": EVALUATIONS}
-# What each version added to `runs`; its other columns are those of the version before.
-ADDED = {"2": ("precision", "settings", "streams", "commit")}
+# The columns that each version added, by table; its others are those of the version before.
+ADDED: dict[str, dict[str, tuple[str, ...]]] = {
+    "2": {"runs": ("precision", "settings", "streams", "commit")},
+    "3": {"evaluations": ("class_accuracy",)},
+}
 VERSIONS = ("1", *ADDED)
 
 RUN_KEY = ["run_id"]
@@ -80,9 +86,5 @@ KEYS = {"runs": RUN_KEY, "evaluations": EVALUATION_KEY}
 def schema_of(kind: str, version: str) -> pa.Schema:
     """The columns of `kind` in one of `VERSIONS`."""
     later = VERSIONS[VERSIONS.index(version) + 1 :]
-    absent = (
-        {name for later_version in later for name in ADDED[later_version]}
-        if kind == "runs"
-        else set()
-    )
+    absent = {name for version in later for name in ADDED[version].get(kind, ())}
     return pa.schema([field for field in SCHEMAS[kind] if field.name not in absent])

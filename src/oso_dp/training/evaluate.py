@@ -23,11 +23,16 @@ SPLITS: Final = {
 
 @dataclass(frozen=True)
 class SplitScore:
-    """Means over one split."""
+    """Means over one split.
+
+    class_accuracy: of each class in order, None for one without examples in the split; None as a
+    whole where the metric is no accuracy, or targets are no classes.
+    """
 
     split: str
     value: float
     loss: float
+    class_accuracy: tuple[float | None, ...] | None = None
 
 
 class Evaluator:
@@ -39,6 +44,9 @@ class Evaluator:
         self.batch = BATCH_IN_PORTIONS if code.portion(inputs) else BATCH
         if inputs.device.type != "cpu":
             self.batch = BATCH_ELSEWHERE
+        self.class_of: Tensor | None = None
+        if metric == "accuracy" and targets.dim() == 1 and len(targets) and targets.min() >= 0:
+            self.class_of = targets.long()
 
     @torch.inference_mode()
     def __call__(self, flat: Tensor) -> list[SplitScore]:
@@ -51,6 +59,23 @@ class Evaluator:
             values.append(self.metric(outputs, self.targets[part]))
         loss, value = torch.cat(losses).double(), torch.cat(values).double()
         return [
-            SplitScore(split, value[part].mean().item(), loss[part].mean().item())
+            SplitScore(
+                split,
+                value[part].mean().item(),
+                loss[part].mean().item(),
+                self._class_accuracy(value, part),
+            )
             for split, part in SPLITS.items()
         ]
+
+    def _class_accuracy(self, correct: Tensor, part: slice) -> tuple[float | None, ...] | None:
+        """correct: float64 [n], 1 where an example's class was found."""
+        if self.class_of is None:
+            return None
+        classes = int(self.class_of.max()) + 1
+        of_part = self.class_of[part]
+        found = torch.bincount(of_part, correct[part], minlength=classes).tolist()
+        counts = torch.bincount(of_part, minlength=classes).tolist()
+        return tuple(
+            hits / count if count else None for hits, count in zip(found, counts, strict=True)
+        )

@@ -13,7 +13,7 @@ from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training.evaluate import SPLITS
 
-_FACTS = {"run_id", "step", "split", "metric", "value", "loss"}
+_FACTS = {"run_id", "step", "split", "metric", "value", "loss", "class_accuracy"}
 _STATE = {"threshold", "learning_rate", "fraction_clipped"}  # of the method; None: has none
 
 
@@ -98,6 +98,13 @@ class Course:
         most = 1.0 if self.metric == "accuracy" else math.inf
         if not (_within(row["value"], 0.0, most) and _within(row["loss"])):
             raise ValueError(f"{where}: {self.metric} {row['value']!r}, loss {row['loss']!r}")
+        classes = row["class_accuracy"]
+        if classes is not None and not (
+            self.metric == "accuracy"
+            and isinstance(classes, tuple)
+            and all(value is None or _within(value, 0.0, 1.0) for value in classes)
+        ):
+            raise ValueError(f"{where}: class_accuracy {classes!r}")
         for name in sorted(_STATE):
             least = -math.inf if name == "fraction_clipped" else 0.0  # sanitized, so of any sign
             if row[name] is not None and not _within(row[name], least):
