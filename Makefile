@@ -8,7 +8,7 @@ DATA_DIR ?=
 MINUTES ?= 60
 PROCESSES ?= $(CORES)
 NICE ?= 19
-PLANS ?= spotcheck controls defaults defaults_falling defaults_averaged linear_scaling no_search no_search_falling ag_news_partial ag_news_partial_beyond ag_news_partial_stopping ag_news_partial_stopping_geometric ag_news_partial_stopping_poisson mnist_stopping_poisson linear_scaling_mnist paper
+PLANS ?= spotcheck controls defaults defaults_falling defaults_averaged linear_scaling no_search no_search_falling ag_news_partial ag_news_partial_beyond ag_news_partial_controls ag_news_partial_stopping ag_news_partial_stopping_geometric ag_news_partial_stopping_poisson mnist_stopping_poisson linear_scaling_mnist paper
 ONLY ?=
 # Where its runs are collected; another choice of the paper's open points has a store of its own.
 STORE ?= results

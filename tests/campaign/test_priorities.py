@@ -149,6 +149,22 @@ def test_a_part_and_a_learning_rate_select_runs(mnist, tmp_path) -> None:
     }
 
 
+def test_starting_values_select_runs(mnist, read) -> None:
+    threshold, quantile = read(
+        """
+        [[first]]
+        k = 9
+        threshold = [0.316, 7]
+        [[first]]
+        quantile = 0.3
+        """
+    )
+    runs = [(work, run) for work in all_work([mnist]) for run in work.cohort.runs]
+    starts = {round(run.threshold, 3) for work, run in runs if threshold.takes(work, run)}
+    assert starts == {0.316}
+    assert {run.quantile for work, run in runs if quantile.takes(work, run)} == {0.3}
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -17,6 +17,7 @@ SHIPPED += [
     "one_epoch",
     "open_points",
     "ag_news_partial_beyond",
+    "ag_news_partial_controls",
     "ag_news_partial_stopping",
     "ag_news_partial_stopping_geometric",
     "ag_news_partial_stopping_poisson",

@@ -2,8 +2,8 @@
 
 Entries, each a table [[first]], in the order of their value. An entry selects runs by plan (a
 study's name; a run that several plans hold is each one's), dataset, method, k, epsilon, seed, part
-(of a search by the linear scaling rule) and learning_rate (the starting one, to three digits), each
-one value or a list; what it does not name is free.
+(of a search by the linear scaling rule), learning_rate, threshold (their starting values) and
+quantile (these three to three digits), each one value or a list; what it does not name is free.
 """
 
 import math
@@ -16,6 +16,7 @@ from typing import Any
 from oso_dp.campaign.order import Work
 from oso_dp.errors import OsoError
 from oso_dp.files import reason
+from oso_dp.methods import AXES
 from oso_dp.study.cohort import Run
 
 KEYS = {
@@ -26,7 +27,7 @@ KEYS = {
     "epsilon": (int, float),
     "seed": (int,),
     "part": (str,),
-    "learning_rate": (int, float),
+    **dict.fromkeys(AXES, (int, float)),
 }
 _THREE_DIGITS = 5e-3  # values of a grid lie much farther apart
 
@@ -49,13 +50,16 @@ class Priority:
             "epsilon": {cohort.epsilon},
             "seed": {run.seed},
             "part": {cohort.part},
-            "learning_rate": {
-                value
-                for value in self.allowed.get("learning_rate", ())
-                if math.isclose(value, run.learning_rate, rel_tol=_THREE_DIGITS)
-            },
         }
+        facts |= {axis: self._near(axis, getattr(run, axis)) for axis in AXES}
         return all(not facts[key].isdisjoint(values) for key, values in self.allowed.items())
+
+    def _near(self, axis: str, value: float | None) -> set[Any]:
+        """Those of the axis' allowed values that this is one of."""
+        if value is None:
+            return set()
+        allowed = self.allowed.get(axis, ())
+        return {one for one in allowed if math.isclose(one, value, rel_tol=_THREE_DIGITS)}
 
     @property
     def text(self) -> str:
