@@ -82,6 +82,12 @@ def load_vectors(data_dir: Path | None, cache: Path) -> tuple[Vectors, dict]:
     }
 
 
+def find_vectors(data_dir: Path) -> tuple[Path, bytes]:
+    """The file that `load_vectors` reads, and its uncompressed text, unverified."""
+    path = _find(data_dir)
+    return path, _read(path)
+
+
 def parse_vectors(content: bytes, name: str) -> Vectors:
     """Read GloVe's text format; `name` is for messages.
 

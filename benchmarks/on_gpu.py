@@ -1,0 +1,186 @@
+"""Train the study's most valuable runs on a GPU that is there for some minutes.
+
+    python benchmarks/on_gpu.py --pack --data-dir DIR     at home: writes what travels to build/gpu/
+    python benchmarks/on_gpu.py --rows --output OUT       on the machine; the same command resumes
+    tar -xf OUT/rows.tar && oso collect rows/* --store results       at home again
+
+The machine needs Python 3.11 or newer with torch, numpy, pandas and pyarrow, this repository's
+tracked files, and build/gpu/. Runs are trained in the order of config/priorities.toml, as in any
+campaign (docs/campaign.md); each row records the commit, the machine's torch and its GPU.
+"""
+
+import argparse
+import lzma
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+PLANS = ("spotcheck", "paper", "controls", "ag_news_partial_controls")
+# In the order of their value: what exceeds the limit is left out from the end.
+DATASETS = ("mnist", "fashion_mnist", "ag_news_partial", "glyphs")
+MIB = 2**20
+SECONDS_TO_PACK_ROWS = 15
+
+
+def pack(options: argparse.Namespace) -> None:
+    """Write the plans, the raw data files and the commit to `options.folder`."""
+    changed = _git("status", "--porcelain", "--", "src", "config", "results")
+    if changed:
+        sys.exit(f"error: commit first, so that rows can name their code:\n{changed}")
+    (options.folder / "plans").mkdir(parents=True, exist_ok=True)
+    (options.folder / "commit").write_text(_git("rev-parse", "HEAD"))
+    for name in options.plans:
+        config, plan = ROOT / "config" / f"{name}.yaml", options.folder / "plans" / f"{name}.json"
+        call = [sys.executable, "-m", "oso_dp", "plan", "--config", config, "--output", plan]
+        subprocess.run(call, cwd=ROOT, env=_environment(), check=True)
+    tracked = _git("ls-files", "-z").split("\0")
+    size = sum((ROOT / name).lstat().st_size for name in tracked if (ROOT / name).exists())
+    size += sum(path.stat().st_size for path in (options.folder / "plans").iterdir())
+    for dataset in _datasets(options.folder, options.plans):
+        files = _compressed(dataset, options.data_dir)
+        size += sum(map(len, files.values()))
+        if size > options.limit_mib * MIB:
+            print(f"{dataset} and what follows it left out: {size / MIB:.1f} MiB with it")
+            return
+        for name, content in files.items():
+            path = options.folder / "raw" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        print(f"{dataset}: {size / MIB:.1f} MiB so far, of at most {options.limit_mib}", flush=True)
+
+
+def rows(options: argparse.Namespace) -> None:
+    """Prepare the data, train until the minutes are over, and pack what is complete."""
+    began = time.monotonic()
+    data, parts = options.work / "data", options.work / "rows"
+    plans = [options.folder / "plans" / f"{name}.json" for name in options.plans]
+    _prepare(options, data)
+    left = options.minutes - (time.monotonic() - began + SECONDS_TO_PACK_ROWS) / 60
+    if left <= 0:
+        sys.exit(f"error: --minutes {options.minutes}: preparing the data took as long")
+    priorities = ROOT / "config" / "priorities.toml"
+    named = any(f'"{name}"' in priorities.read_text(encoding="utf-8") for name in options.plans)
+    call = [
+        *(sys.executable, "-m", "oso_dp.campaign", "--minutes", f"{left:.2f}"),
+        *("--results", parts, "--have", ROOT / "results", "--data", data, "--skip-missing"),
+        *("--processes", str(options.processes), "--runs-at-once", str(options.runs_at_once)),
+        *(("--priorities", priorities) if named else ()),
+        *(("--device", options.device) if options.device else ()),
+        *("--plan", *plans),
+    ]
+    commit = (options.folder / "commit").read_text().strip()
+    environment = _environment() | {"OSO_COMMIT": commit, "PYTHONUNBUFFERED": "1"}
+    try:
+        ended = subprocess.run(call, cwd=ROOT, env=environment, check=False).returncode
+    finally:
+        done = sorted(path for path in parts.glob("*") if not path.name.startswith("."))
+        options.output.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(options.output / "rows.tar", "w") as archive:
+            for path in done:
+                archive.add(path, f"rows/{path.name}")
+        print(f"{len(done)} parts after {time.monotonic() - began:.0f} s", flush=True)
+    sys.exit(ended)
+
+
+def _prepare(options: argparse.Namespace, data: Path) -> None:
+    """The prepared file of each data set whose raw files travelled, unless it is there."""
+    from oso_dp.data import prepare
+    from oso_dp.study.plan import read_plan
+
+    plans = [read_plan(options.folder / "plans" / f"{name}.json") for name in options.plans]
+    raw = options.work / "raw"
+    for packed in sorted((options.folder / "raw").rglob("*.xz")):
+        path = raw / packed.relative_to(options.folder / "raw").with_suffix("")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(lzma.decompress(packed.read_bytes()))
+    cohorts = {cohort.data_file: cohort for plan in plans for cohort in plan.cohorts}
+    for name, cohort in cohorts.items():
+        module = import_module(f"oso_dp.data.{cohort.dataset}")
+        source = getattr(module, "SOURCE", None)
+        there = source is None or all(
+            (raw / source.dataset / f.name).exists() for f in source.files
+        )
+        if there and not (data / name).exists():
+            data.mkdir(parents=True, exist_ok=True)
+            prepare(cohort.dataset, data / name, raw, **cohort.preparation)
+
+
+def _datasets(folder: Path, names: Sequence[str]) -> list[str]:
+    """Those of the plans, by value."""
+    from oso_dp.study.plan import read_plan
+
+    plans = [read_plan(folder / "plans" / f"{name}.json") for name in names]
+    planned = {cohort.dataset for plan in plans for cohort in plan.cohorts}
+    return [name for name in DATASETS if name in planned]
+
+
+def _compressed(dataset: str, data_dir: Path | None) -> dict[str, bytes]:
+    """A data set's raw files by their place below raw/; none for one that is made on the spot."""
+    from oso_dp.data.fetch import obtain
+    from oso_dp.data.vectors import find_vectors
+
+    source = getattr(import_module(f"oso_dp.data.{dataset}"), "SOURCE", None)
+    if source is None:
+        return {}
+    found = {
+        f"{source.dataset}/{name}": file.content
+        for name, file in obtain(source, data_dir, Path("build/data/downloads") / dataset).items()
+    }
+    if source.dataset == "ag_news":
+        path, content = find_vectors(data_dir)
+        found[f"glove/{path.name.removesuffix('.gz')}"] = content
+    return {f"{name}.xz": lzma.compress(content, preset=9) for name, content in found.items()}
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
+def _git(*arguments: str) -> str:
+    call = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(call, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--pack", action="store_true", help="at home: write what travels")
+    action.add_argument("--rows", action="store_true", help="on the machine: train")
+    parser.add_argument(
+        "--plans", nargs="+", default=PLANS, metavar="NAME", help="config/NAME.yaml"
+    )
+    parser.add_argument("--folder", type=Path, default=Path("build/gpu"), help="what travels")
+    pack_options = parser.add_argument_group("--pack")
+    pack_options.add_argument("--data-dir", type=Path, help="folder with the official data files")
+    pack_options.add_argument("--limit-mib", type=float, default=64, help="tracked files included")
+    row_options = parser.add_argument_group("--rows")
+    row_options.add_argument("--output", type=Path, help="folder for rows.tar")
+    row_options.add_argument(
+        "--work", type=Path, default=Path("build/gpu-work"), help="kept to resume"
+    )
+    row_options.add_argument("--minutes", type=float, default=9.3)
+    row_options.add_argument("--processes", type=int, default=10)
+    row_options.add_argument("--runs-at-once", type=int, default=8)
+    row_options.add_argument("--device", choices=("cpu", "cuda"))
+    options = parser.parse_args()
+    if options.rows and options.output is None:
+        parser.error("--rows needs --output")
+    for name in ("folder", "work", "output", "data_dir"):
+        path = getattr(options, name)
+        setattr(options, name, path if path is None else path.absolute())
+    return options
+
+
+if __name__ == "__main__":
+    chosen = _options()
+    pack(chosen) if chosen.pack else rows(chosen)
