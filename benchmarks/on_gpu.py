@@ -124,6 +124,7 @@ def _datasets(folder: Path, names: Sequence[str]) -> list[str]:
 
 def _compressed(dataset: str, data_dir: Path | None) -> dict[str, bytes]:
     """A data set's raw files by their place below raw/; none for one that is made on the spot."""
+    from oso_dp.data.catalogue import dataset_info
     from oso_dp.data.fetch import obtain
     from oso_dp.data.vectors import find_vectors
 
@@ -135,7 +136,7 @@ def _compressed(dataset: str, data_dir: Path | None) -> dict[str, bytes]:
         for name, file in obtain(source, data_dir, Path("build/data/downloads") / dataset).items()
     }
     if source.dataset == "ag_news":
-        path, content = find_vectors(data_dir)
+        path, content = find_vectors(data_dir, dataset_info(dataset).vocabularies[0])
         found[f"glove/{path.name.removesuffix('.gz')}"] = content
     return {f"{name}.xz": lzma.compress(content, preset=9) for name, content in found.items()}
 

@@ -40,7 +40,7 @@ def numbers(inputs: np.ndarray) -> list[list[int]]:
 
 def test_each_text_is_the_vectors_of_its_first_words(tiny):
     folder, source = tiny
-    arrays, _ = ag_news.build(folder, folder, words=3, source=source)
+    arrays, _ = ag_news.build(folder, folder, words=3, vocabulary="subset", source=source)
     assert numbers(arrays.train_inputs) == [[1, 2, 3], [0, 0, 0]]
     assert numbers(arrays.test_inputs) == [[3, 1, 0]]
     assert arrays.train_targets.tolist() == [2, 0]
@@ -52,7 +52,7 @@ def test_each_text_is_the_vectors_of_its_first_words(tiny):
 )
 def test_a_word_without_a_vector_keeps_its_place_or_not(tiny, unknown_words, first):
     folder, source = tiny
-    arrays, provenance = ag_news.build(folder, folder, 5, unknown_words, source)
+    arrays, provenance = ag_news.build(folder, folder, 5, unknown_words, "subset", source)
     assert numbers(arrays.train_inputs) == [first, [0] * 5]
     assert provenance["known_words"] == {"train": 4 / 6, "test": 1}
     assert provenance["vectors"]["words"] == 4
@@ -68,7 +68,7 @@ def test_an_unknown_word_of_a_test_text_is_treated_alike(tiny, unknown_words, fi
     (folder / "test.csv").write_bytes(content)
     file = SourceFile("test.csv", len(content), hashlib.sha256(content).hexdigest())
     changed = dataclasses.replace(source, files=(source.files[0], file))
-    arrays, _ = ag_news.build(folder, folder, 5, unknown_words, changed)
+    arrays, _ = ag_news.build(folder, folder, 5, unknown_words, "subset", changed)
     assert numbers(arrays.test_inputs) == [first]
 
 
@@ -109,12 +109,15 @@ def test_the_part_is_prepared(partial):
 
 @pytest.mark.parametrize("words", [15, 25])
 @pytest.mark.parametrize("unknown_words", ["zeros", "skipped"])
-def test_the_part_is_prepared_as_it_is_asked_for(words, unknown_words, monkeypatch, tmp_path):
+@pytest.mark.parametrize("vocabulary", ["subset", "complete"])
+def test_the_part_is_prepared_as_it_is_asked_for(
+    words, unknown_words, vocabulary, monkeypatch, tmp_path
+):
     """The file says so: other inputs would pass for these."""
     monkeypatch.setattr(ag_news, "build", lambda *asked: asked)
-    made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, unknown_words)
+    made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, unknown_words, vocabulary)
     assert made == (
-        *(tmp_path, tmp_path / "cache", words, unknown_words),
+        *(tmp_path, tmp_path / "cache", words, unknown_words, vocabulary),
         ag_news_partial.SOURCE,
     )
 
@@ -147,6 +150,8 @@ def test_the_part_is_never_downloaded(tmp_path, opened):
         ("ag_news", {"unknown_words": "mean"}, "unknown_words 'mean': .* zeros or skipped"),
         ("mnist", {"words": 15}, "mnist has no words to choose; ag_news, ag_news_partial have"),
         ("glyphs", {"unknown_words": "zeros"}, "glyphs has no words"),
+        ("ag_news", {"vocabulary": "all"}, "vocabulary 'all': allowed for ag_news is complete or"),
+        ("mnist", {"vocabulary": "complete"}, "mnist has no words"),
     ],
 )
 def test_a_way_of_preparing_that_there_is_not_is_refused(tmp_path, dataset, options, message):
@@ -162,7 +167,7 @@ def test_more_words_make_longer_inputs(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(DATASETS, "ag_news", type(info)(**{**vars(info), **small}))
     monkeypatch.setattr(ag_news.build, "__defaults__", (*ag_news.build.__defaults__[:-1], source))
     for words in (None, 15, 25):
-        made = prepare("ag_news", tmp_path / "x.npz", folder, words=words)
+        made = prepare("ag_news", tmp_path / "x.npz", folder, words=words, vocabulary="subset")
         arrays, provenance = load_arrays(tmp_path / "x.npz")
         assert made == provenance
         assert arrays.train_inputs.shape == (2, 50 * (words or 15))
@@ -173,4 +178,5 @@ def test_gzipped_csv_is_as_good(tiny):
     folder, source = tiny
     (folder / "test.csv").unlink()
     (folder / "test.csv.gz").write_bytes(gzip.compress(TEST))
-    assert numbers(ag_news.build(folder, folder, 2, source=source)[0].test_inputs) == [[3, 1]]
+    arrays, _ = ag_news.build(folder, folder, 2, vocabulary="subset", source=source)
+    assert numbers(arrays.test_inputs) == [[3, 1]]

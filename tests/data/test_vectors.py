@@ -86,21 +86,40 @@ def test_every_form_in_every_place(official, tmp_path, form, folder, opened):
         archive(path)
     else:
         path.write_bytes(gzip.compress(TEXT) if form.endswith("gz") else TEXT)
-    read, provenance = load_vectors(tmp_path, tmp_path / "cache")
+    vocabulary = "subset" if form.startswith("subset") else "complete"
+    read, provenance = load_vectors(tmp_path, tmp_path / "cache", vocabulary)
     assert set(read.index) == {"the", "46", "oil"}
     assert provenance == {
         "origin": str(path),
         "sha256": hashlib.sha256(TEXT).hexdigest(),
         "words": 3,
-        "complete": not form.startswith("subset"),
+        "complete": vocabulary == "complete",
     }
     assert opened == []
 
 
-def test_the_whole_text_comes_before_a_subset(official, tmp_path):
-    (tmp_path / "glove.6B.50d.subset.txt").write_bytes(TEXT[: TEXT.index(b"\n")])
-    archive(tmp_path / "glove.6B.zip")
-    assert load_vectors(tmp_path, tmp_path)[1]["words"] == 3
+@pytest.mark.parametrize("folder", ["", "glove"])
+def test_each_vocabulary_is_read_from_its_own_file(official, tmp_path, folder):
+    (tmp_path / "glove").mkdir()
+    (tmp_path / "glove_complete").mkdir()
+    (tmp_path / folder / "glove.6B.50d.subset.txt").write_bytes(TEXT[: TEXT.index(b"\n")])
+    (tmp_path / "glove_complete" / "glove.6B.50d.txt").write_bytes(TEXT)
+    for vocabulary, words in {"subset": 1, "complete": 3}.items():
+        assert load_vectors(tmp_path, tmp_path, vocabulary)[1]["words"] == words
+
+
+@pytest.mark.parametrize("vocabulary", ["subset", "complete"])
+def test_a_vocabulary_is_never_replaced_by_the_other(official, tmp_path, vocabulary):
+    other = {"subset": "glove.6B.50d.txt", "complete": "glove.6B.50d.subset.txt"}[vocabulary]
+    (tmp_path / other).write_bytes(TEXT)
+    with pytest.raises(OsoError, match=rf"no word vectors \({vocabulary} vocabulary\)"):
+        load_vectors(tmp_path, tmp_path, vocabulary)
+
+
+def test_the_subset_is_not_downloaded(official, tmp_path, opened):
+    with pytest.raises(OsoError, match=r"vocabulary subset: needs a data_dir"):
+        load_vectors(None, tmp_path, "subset")
+    assert opened == []
 
 
 def test_a_part_must_not_pass_for_the_whole(official, tmp_path):
@@ -125,7 +144,7 @@ def test_a_part_must_not_pass_for_the_whole(official, tmp_path):
 def test_a_wrong_file_is_named(official, tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(OsoError, match=rf"^{tmp_path / name}: {message}"):
-        load_vectors(tmp_path, tmp_path)
+        load_vectors(tmp_path, tmp_path, "subset" if "subset" in name else "complete")
 
 
 def test_an_archive_without_the_text_is_named(tmp_path):

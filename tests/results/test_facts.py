@@ -56,6 +56,18 @@ def test_texts_that_were_prepared_anew_have_new_facts(prepared, tmp_path) -> Non
     assert stored["ag_news"]["known_words"] == {"test": 0.9}
 
 
+def test_facts_of_two_vocabularies_stand_side_by_side(prepared, tmp_path) -> None:
+    complete = texts("ag_news_partial", 0.98)
+    complete["preparation"]["vocabulary"] = "complete"
+    files = [prepared("a", **texts("ag_news_partial", 0.8)), prepared("b", **complete)]
+    keep_facts(tmp_path, files)
+    stored = json.loads((tmp_path / FACTS).read_text())
+    assert {name: facts["known_words"]["test"] for name, facts in stored.items()} == {
+        "ag_news_partial": 0.8,
+        "ag_news_partial-complete": 0.98,
+    }
+
+
 def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
     """Their share of known words is exact: it would tell of each text whether it is among them."""
     facts = texts("ag_news", 0.9)

@@ -2,8 +2,10 @@
 
 import pytest
 
+from oso_dp.errors import OsoError
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
+from oso_dp.study.of_row import run_of_row
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,34 @@ def test_texts_are_prepared_as_the_model_and_the_configuration_say(
 def test_images_are_prepared_in_one_way(base) -> None:
     cohort = cohorts(parse_config(base, "x"))[0]
     assert (cohort.preparation, cohort.data_file) == ({}, "mnist.npz")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "default", "other"),
+    [("ag_news", "complete", "subset"), ("ag_news_partial", "subset", "complete")],
+)
+def test_two_vocabularies_share_no_run(base, dataset, default, other) -> None:
+    """Nor a data file, nor a cohort; the default's runs are those of before there was a choice."""
+
+    def planned(**chosen):
+        section = {"model": "bag_of_words", "epsilons": [3], "seconds_per_step": 1, **chosen}
+        return cohorts(parse_config({**base, "datasets": {dataset: section}}, "x"))
+
+    implied, named, changed = planned(), planned(vocabulary=default), planned(vocabulary=other)
+    assert named == implied
+    assert {cohort.data_file for cohort in implied} == {f"{dataset}.npz"}
+    assert {cohort.data_file for cohort in changed} == {f"{dataset}-{other}.npz"}
+    assert {cohort.preparation["vocabulary"] for cohort in changed} == {other}
+    runs = [{run.run_id for cohort in study for run in cohort.runs} for study in (named, changed)]
+    assert len(runs[0]) == len(runs[1])
+    assert runs[0].isdisjoint(runs[1])
+    for cohort in changed:
+        row = {**vars(cohort), **vars(cohort.runs[0]), "settings": cohort.settings}
+        again, run = run_of_row({**row, "noise_multiplier": 2.0 if cohort.private else None})
+        assert (again.vocabulary, run) == (other, cohort.runs[0])
+
+
+def test_a_vocabulary_of_images_is_refused(base) -> None:
+    base["datasets"]["mnist"]["vocabulary"] = "complete"
+    with pytest.raises(OsoError, match=r"datasets\.mnist\.vocabulary complete: only for texts"):
+        parse_config(base, "x")

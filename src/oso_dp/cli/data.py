@@ -20,6 +20,9 @@ def data(
     unknown_words: Annotated[
         str | None, typer.Option(help="Words without a vector: zeros or skipped.")
     ] = None,
+    vocabulary: Annotated[
+        str | None, typer.Option(help="Words that have a vector: complete or subset.")
+    ] = None,
     data_version: Annotated[
         str | None, typer.Option(help="Of a data set of your own: fail if it is another version.")
     ] = None,
@@ -34,7 +37,7 @@ def data(
             from oso_dp.training.own_problem import check_own_model
 
             check_own_model(dataset)
-        made = prepare(dataset, output, data_dir, words, unknown_words, data_version)
+        made = prepare(dataset, output, data_dir, words, unknown_words, data_version, vocabulary)
     for part, share in made.get("known_words", {}).items():
         print(f"{dataset}: {share:.2%} of the {part} texts' words have a vector")
 

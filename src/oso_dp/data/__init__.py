@@ -37,6 +37,7 @@ def prepare(
     words: int | None = None,
     unknown_words: str | None = None,
     data_version: str | None = None,
+    vocabulary: str | None = None,
 ) -> dict:
     """Make one data set's arrays and write them to `output` (see `oso_dp.data.arrays`).
 
@@ -44,9 +45,10 @@ def prepare(
     set; if given it is the only source. Without it, files are downloaded to
     `downloads/<dataset>` beside `output`. A data set that is made on the spot needs neither.
     Of texts, the first `words` words are embedded; words without a vector are `unknown_words`
-    (`oso_dp.data.ag_news`). Of a data set that an installed package offers, `data_version` is the
-    one that is wanted; without it, any will do; the file is for its owner alone unless the data set
-    is public. Returns the provenance that the file holds.
+    (`oso_dp.data.ag_news`); `vocabulary` says which words have one (`oso_dp.data.vectors`). Of a
+    data set that an installed package offers, `data_version` is the one that is wanted; without
+    it, any will do; the file is for its owner alone unless the data set is public. Returns the
+    provenance that the file holds.
 
     Raises OsoError for an unknown data set or way of preparing it, a missing or wrong raw file,
     data that are not as declared, an output that cannot be written or is some other file; `output`
@@ -60,7 +62,7 @@ def prepare(
             f"installed packages offer in {GROUP}: {offered}"
         )
     info = info_of(dataset, OWN) if own else dataset_info(dataset)
-    preparation = _preparation(info, words, unknown_words, data_version)
+    preparation = _preparation(info, words, unknown_words, vocabulary, data_version)
     output = Path(output)
 
     from oso_dp.data.arrays import is_arrays_file, save_arrays
@@ -90,16 +92,24 @@ def is_own(dataset: str, data_version: str | None = None) -> bool:
 
 
 def _preparation(
-    info: DatasetInfo, words: int | None, unknown_words: str | None, data_version: str | None
+    info: DatasetInfo,
+    words: int | None,
+    unknown_words: str | None,
+    vocabulary: str | None,
+    data_version: str | None,
 ) -> dict[str, Any]:
-    """The choices that a data set of texts leaves, a user's own data set's version, else none."""
+    """The choices that a data set of texts leaves, a user's own data set's version, else none.
+
+    A vocabulary counts only where it is not the default: files of before there was a choice hold
+    that.
+    """
     if data_version not in (None, info.version):
         raise OsoError(
             f"data set {info.name!r}: version {data_version!r} is wanted, installed is "
             f"{info.version!r}; write the plan anew"
         )
     if not info.words:
-        if words is not None or unknown_words is not None:
+        if (words, unknown_words, vocabulary) != (None, None, None):
             texts = ", ".join(name for name, other in DATASETS.items() if other.words)
             raise OsoError(f"{info.name} has no words to choose; {texts} have")
         return {} if info.version is None else {"data_version": info.version}
@@ -107,7 +117,11 @@ def _preparation(
         "words": info.words[0] if words is None else words,
         "unknown_words": UNKNOWN_WORDS[0] if unknown_words is None else unknown_words,
     }
-    for name, allowed in {"words": info.words, "unknown_words": UNKNOWN_WORDS}.items():
+    if vocabulary not in (None, info.vocabularies[0]):
+        chosen["vocabulary"] = vocabulary
+    choices_of = {"words": info.words, "unknown_words": UNKNOWN_WORDS}
+    choices_of |= {"vocabulary": info.vocabularies} if "vocabulary" in chosen else {}
+    for name, allowed in choices_of.items():
         if chosen[name] not in allowed:
             choices = " or ".join(map(str, allowed))
             raise OsoError(f"{name} {chosen[name]!r}: allowed for {info.name} is {choices}")

@@ -40,6 +40,7 @@ def build(
     cache: Path,
     words: int = 15,
     unknown_words: str = "zeros",
+    vocabulary: str = "complete",
     source: Source = SOURCE,
 ) -> tuple[Arrays, dict]:
     """Return the arrays and their provenance, with the share of words that have a vector.
@@ -50,7 +51,7 @@ def build(
     `oso_dp.data.news.parse_news` and `oso_dp.data.vectors.load_vectors` do.
     """
     fetched = obtain(source, data_dir, cache, parse_news)
-    vectors, origin = load_vectors(data_dir, cache)
+    vectors, origin = load_vectors(data_dir, cache, vocabulary)
     provenance: dict = {
         "files": {
             file.name: {"sha256": file.sha256, "origin": fetched[file.name].origin}

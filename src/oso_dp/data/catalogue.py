@@ -20,7 +20,8 @@ class DatasetInfo:
     `examples` is n, the number of training examples; `input_shape` is the shape of one example
     (channels first for images); `classes` is the number of different labels; `metric` is what an
     evaluation reports: `accuracy` of the labels, or `mse` per pixel of the input itself. Texts
-    can be prepared with several numbers of `words`; the first is the default, and `input_shape`'s.
+    can be prepared with several numbers of `words`; the first is the default, and `input_shape`'s;
+    and with the vectors of several `vocabularies`; the first is the default.
     A user's own data set (`oso_dp.data.installed`) has a `version`, and it may not be public.
     """
 
@@ -32,6 +33,7 @@ class DatasetInfo:
     metric: str
     classes: int
     words: tuple[int, ...] = ()
+    vocabularies: tuple[str, ...] = ()
     version: str | None = None
     public: bool = True
 
@@ -69,6 +71,7 @@ _ALL = (
         metric="accuracy",
         classes=4,
         words=(15, 25),
+        vocabularies=("complete", "subset"),
     ),
     DatasetInfo(
         name="ag_news_partial",
@@ -79,6 +82,7 @@ _ALL = (
         metric="accuracy",
         classes=4,
         words=(15, 25),
+        vocabularies=("subset", "complete"),
     ),
     DatasetInfo(
         name="glyphs",

@@ -38,10 +38,11 @@ ARCHIVE = Source(
     suffix="",
 )
 SUBSET = "glove.6B.50d.subset.txt"
-NAMES = (  # the first that is there is taken
-    *(f"{OFFICIAL.name}.gz", OFFICIAL.name, ARCHIVE.files[0].name),
-    *(f"{SUBSET}.gz", SUBSET),
-)
+NAMES = {  # of each vocabulary; the first that is there is taken
+    "complete": (f"{OFFICIAL.name}.gz", OFFICIAL.name, ARCHIVE.files[0].name),
+    "subset": (f"{SUBSET}.gz", SUBSET),
+}
+FOLDERS = {"complete": ("glove", "glove_complete", ""), "subset": ("glove", "")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,21 +53,27 @@ class Vectors:
     index: dict[str, int]
 
 
-def load_vectors(data_dir: Path | None, cache: Path) -> tuple[Vectors, dict]:
-    """Return the vectors and where they come from.
+def load_vectors(
+    data_dir: Path | None, cache: Path, vocabulary: str = "complete"
+) -> tuple[Vectors, dict]:
+    """Return the vectors of a vocabulary and where they come from.
 
-    With `data_dir`, they lie there or in its subfolder glove/; without it, the archive is
-    downloaded to `cache` unless it is there. Raises OsoError for a missing, broken or wrong file.
+    vocabulary: complete, all 400,000 words; or subset, which has no public source. With
+    `data_dir`, the file lies there or in its subfolder glove/ (complete: or glove_complete/);
+    without it, the archive is downloaded to `cache` unless it is there. Raises OsoError for a
+    missing, broken or wrong file.
     """
+    if data_dir is None and vocabulary == "subset":
+        raise OsoError(f"vocabulary subset: needs a data_dir that holds {SUBSET}")
     if data_dir is None:
         download(ARCHIVE, cache)
         path = cache / ARCHIVE.files[0].name
     else:
-        path = _find(data_dir)
+        path = _find(data_dir, vocabulary)
     try:
         content = _read(path)
         vectors = parse_vectors(content, str(path))
-        complete = not path.name.startswith(SUBSET)
+        complete = vocabulary == "complete"
         if complete:
             verified(content, OFFICIAL)
     except WrongContentError as error:
@@ -82,9 +89,9 @@ def load_vectors(data_dir: Path | None, cache: Path) -> tuple[Vectors, dict]:
     }
 
 
-def find_vectors(data_dir: Path) -> tuple[Path, bytes]:
+def find_vectors(data_dir: Path, vocabulary: str) -> tuple[Path, bytes]:
     """The file that `load_vectors` reads, and its uncompressed text, unverified."""
-    path = _find(data_dir)
+    path = _find(data_dir, vocabulary)
     return path, _read(path)
 
 
@@ -123,14 +130,15 @@ def parse_vectors(content: bytes, name: str) -> Vectors:
     return Vectors(values, index)
 
 
-def _find(data_dir: Path) -> Path:
-    for folder in (data_dir / ARCHIVE.dataset, data_dir):
-        for name in NAMES:
-            if os.path.exists(folder / name):
-                return folder / name
+def _find(data_dir: Path, vocabulary: str) -> Path:
+    for folder in FOLDERS[vocabulary]:
+        for name in NAMES[vocabulary]:
+            if os.path.exists(data_dir / folder / name):
+                return data_dir / folder / name
     raise OsoError(
-        f"data_dir {data_dir}: no word vectors here or in {ARCHIVE.dataset}/; put there one of "
-        f"{', '.join(NAMES)}"
+        f"data_dir {data_dir}: no word vectors ({vocabulary} vocabulary) here or in "
+        f"{', '.join(f'{folder}/' for folder in FOLDERS[vocabulary] if folder)}; put there one of "
+        f"{', '.join(NAMES[vocabulary])}"
     )
 
 

@@ -22,6 +22,8 @@ FACTS = "data.json"
 def keep_facts(store: Path, data_files: Iterable[Path]) -> None:
     """Add the prepared texts' facts to the store, by data set; those of other data sets stay.
 
+    A vocabulary that is not the data set's default follows its name, as ag_news_partial-complete.
+
     Per data set: `known_words` (test: the share that has a vector), `preparation`, and of the
     `vectors` their number, checksum, and whether they are complete. Images have none. Raises
     OsoError for a file that is not what it is taken for; nothing is written then.
@@ -47,7 +49,8 @@ def _facts(made: dict[str, Any]) -> dict[str, Any]:
         "preparation": made["preparation"],
         "vectors": vectors,
     }
-    return {made["dataset"]: facts}
+    name = "-".join([made["dataset"], *filter(None, [made["preparation"].get("vocabulary")])])
+    return {name: facts}
 
 
 def _add(path: Path, new: dict[str, Any]) -> None:

@@ -65,6 +65,7 @@ class Cohort:
     randomness: str  # seeded, system
     schedule: str | None = None  # of the learning rate: linear; None: constant
     averaging: float | None = None  # decay of the iterates' average; None: the last ones count
+    vocabulary: str | None = None  # of texts: whose words have a vector; None: the default
     # Of a search by the linear scaling rule only:
     part: str | None = None  # trial 1, trial 2, ..., final
     trial_shares: tuple[float, ...] | None = None  # of epsilon
@@ -115,7 +116,7 @@ class Cohort:
     @property
     def preparation(self) -> dict[str, Any]:
         """How its data are prepared."""
-        return preparation(self.model, self.unknown_words, self.data_version)
+        return preparation(self.model, self.unknown_words, self.data_version, self.vocabulary)
 
     @property
     def data_options(self) -> list[str]:

@@ -107,6 +107,9 @@ class DatasetSection(_Section):
     unknown_words: Literal["zeros", "skipped"] = Field(
         "zeros", description="What becomes of a text's words without a vector."
     )
+    vocabulary: Literal["complete", "subset"] | None = Field(
+        None, description="Which words of a text have a vector; none: the data set's default."
+    )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         "float32", description="Of products; norms, weights and sums are float32 in any case."
     )
@@ -215,6 +218,8 @@ class StudyConfig(_Section):
                 raise ValueError(
                     f"datasets.{name}.unknown_words {section.unknown_words}: only for texts"
                 )
+            if section.vocabulary is not None and not info.words:
+                raise ValueError(f"datasets.{name}.vocabulary {section.vocabulary}: only for texts")
             if section.precision == "tf32" and self.device != "cuda":
                 raise ValueError(
                     f"datasets.{name}.precision tf32: not on device {self.device}; allowed are "

@@ -101,6 +101,7 @@ def _cohort(
         evaluate_every=config.evaluate_every,
         loss=section.loss,
         unknown_words=section.unknown_words,
+        vocabulary=None if section.vocabulary in info.vocabularies[:1] else section.vocabulary,
         last_layer_nonlinearity=config.last_layer_nonlinearity,
         precision=section.precision,
         randomness=config.randomness,

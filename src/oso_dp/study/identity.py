@@ -73,7 +73,8 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     """The column `settings`: what the configuration decides and no other column holds.
 
     settings (the method's), model, grid_runs (N), evaluate_every, last_layer_nonlinearity, loss
-    (over an image's pixels), words and unknown_words (of texts), randomness, stopping_shape (null
+    (over an image's pixels), words, unknown_words and vocabulary (of texts; the
+    last where it is not the data set's default), randomness, stopping_shape (null
     but under random stopping); schedule and averaging where there are any; part and trial_shares of
     a search by the linear scaling rule. Of a user's own data set also data_version, public, and
     budget_runs, which is how many runs share its epsilon (null where it is public). OsoError for a

@@ -35,6 +35,7 @@ def run_of_row(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
             method_settings=said["settings"],
             schedule=said.get("schedule"),
             averaging=said.get("averaging"),
+            vocabulary=said.get("vocabulary"),
             part=said.get("part"),
             trial_shares=None if shares is None else tuple(shares),
             data_version=said.get("data_version"),

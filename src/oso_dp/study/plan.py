@@ -31,7 +31,10 @@ PLAN_VERSION = 3  # 3: cohorts with all that decides their runs, no configuratio
 
 _FACTS = tuple(field.name for field in fields(Cohort) if field.name not in ("runs", "grid_runs"))
 # Facts that stand in a plan only where there is such a value.
-_RARE = ("schedule", "averaging", "part", "trial_shares", "data_version", "budget_runs")
+_RARE = (
+    *("schedule", "averaging", "vocabulary", "part", "trial_shares"),
+    *("data_version", "budget_runs"),
+)
 
 
 @dataclass(frozen=True)

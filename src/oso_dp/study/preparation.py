@@ -1,8 +1,9 @@
 """How a model wants its data prepared, and what the prepared file is called.
 
 Images are prepared in one way. Of texts, the model decides how many words it reads, and the
-configuration what becomes of a word without a vector (see `oso_dp.data.prepare`). A user's own data
-are as their package gives them, in the version that it declares.
+configuration what becomes of a word without a vector, and which words have one (see
+`oso_dp.data.prepare`). A user's own data are as their package gives them, in the version that it
+declares.
 """
 
 from typing import Any
@@ -13,11 +14,22 @@ from oso_dp.data.catalogue import DATASETS, UNKNOWN_WORDS
 WORDS = {"bag_of_words": 15, "bag_of_words_25": 25}
 
 
-def preparation(model: str, unknown_words: str, data_version: str | None = None) -> dict[str, Any]:
-    """What `oso data` is to be told; empty for images."""
+def preparation(
+    model: str,
+    unknown_words: str,
+    data_version: str | None = None,
+    vocabulary: str | None = None,
+) -> dict[str, Any]:
+    """What `oso data` is to be told; empty for images.
+
+    vocabulary: None for the data set's default, which is left out.
+    """
     if data_version is not None:
         return {"data_version": data_version}
-    return {"words": WORDS[model], "unknown_words": unknown_words} if model in WORDS else {}
+    if model not in WORDS:
+        return {}
+    chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
+    return {"words": WORDS[model], "unknown_words": unknown_words, **chosen}
 
 
 def file_name(dataset: str, prepared: dict[str, Any]) -> str:
