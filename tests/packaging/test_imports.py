@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+
 @pytest.fixture(scope="module")
 def trees(repo: Path) -> dict[Path, ast.Module]:
     """Each file of the package, by its path below oso_dp."""
