@@ -26,7 +26,8 @@ from oso_dp.private.statement import Statement, every_release, tuning_of
 from oso_dp.private.trained import History, PrivateModel, on_device
 from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.loop import Training, Watch, advance
-from oso_dp.training.own_model import Loss, OwnModel, check_targets, classes_of
+from oso_dp.training.own_loss import Loss
+from oso_dp.training.own_model import OwnModel, check_targets, classes_of
 from oso_dp.training.problem import Examples, Problem, Recipe
 from oso_dp.training.schedule import CONSTANT, rate_factor
 

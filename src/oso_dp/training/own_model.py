@@ -1,7 +1,6 @@
-"""A user's model and loss, checked, and made into the gradient code's recipe."""
+"""A user's model, checked, and made with a loss into the gradient code's recipe."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,9 +10,9 @@ from torch.nn.parameter import is_lazy
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientCode, Precision, check_forward_is_pure
+from oso_dp.training.own_loss import Loss, check_loss, per_example
 from oso_dp.training.problem import Examples
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 _TRIED = 50  # kinds of targets
 
 
@@ -128,7 +127,7 @@ class OwnModel:
                 raise OsoError(
                     f"model: parameter {name!r} holds values that are not finite (NaN or infinite)"
                 )
-        code = GradientCode(self.recipe(device), _per_example(loss), precision)
+        code = GradientCode(self.recipe(device), per_example(loss), precision)
         inputs, targets = (part.new_zeros(3, *part.shape[1:]) for part in examples.none())
         weights = self.weights(device)
         pure = copy.deepcopy(self.model).to(device).float()
@@ -157,6 +156,7 @@ class OwnModel:
                 f"loss: gave {gave} for three examples; it must give one loss of each, [3] "
                 "(reduction='none', and a mean over what is one example's)"
             )
+        check_loss(code.loss, self.model, outputs, targets)
         return code
 
 
@@ -205,15 +205,3 @@ def check_targets(code: GradientCode, weights: Tensor, examples: Examples) -> No
             f"data: targets hold {refused[0]}; for this model's {classes} outputs the loss takes "
             f"classes from 0 to {classes - 1}"
         )
-
-
-def _per_example(loss: Any) -> Loss:
-    if not callable(loss):
-        raise OsoError(f"loss: must be callable, not {type(loss).__name__}")
-    reduction = getattr(loss, "reduction", "none")
-    if reduction != "none":
-        raise OsoError(
-            f"loss: its reduction is {reduction!r}; the clip needs a loss of each example: 'none'"
-        )
-    given: Loss = loss
-    return given
