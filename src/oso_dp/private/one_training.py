@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import oso_dp
 from oso_dp.errors import Interrupted, OsoError
+from oso_dp.gradients.precision import kept_switches
 from oso_dp.interrupts import Interrupts
 from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger
@@ -91,7 +92,16 @@ class OneTraining:
         return self.steps + (0 if self.after is None else self.after.ledger.step_count)
 
     def __call__(self, noise_multiplier: float, progress: bool) -> Ended:
-        """Train, with this noise in each step."""
+        """Train, with this noise in each step.
+
+        Torch's switches stand as before where `evaluate` is called, and afterwards.
+        """
+        with kept_switches() as put_back:
+            return self._train(noise_multiplier, progress, put_back)
+
+    def _train(
+        self, noise_multiplier: float, progress: bool, put_back: Callable[[], None]
+    ) -> Ended:
         choices, place, after = self.choices, self.choices.place(), self.after
         recipe = Recipe(
             method=choices.trained_by(),
@@ -115,7 +125,7 @@ class OneTraining:
             code,
             self.examples,
             first[None],
-            scores=_scores(self.own, choices.evaluate),
+            scores=_scores(self.own, choices.evaluate, put_back),
             classes=classes_of(code, first, self.examples),
         )
         training = Training(recipe, [self.run], problem, _watch(history, recipe))
@@ -240,11 +250,12 @@ def _rate(state: State, recipe: Recipe) -> float:
 
 
 def _scores(
-    own: OwnModel, evaluate: Callable[[nn.Module], float] | None
+    own: OwnModel, evaluate: Callable[[nn.Module], float] | None, put_back: Callable[[], None]
 ) -> Callable[[Tensor], Sequence[SplitScore]]:
     def scores(weights: Tensor) -> list[SplitScore]:
         if evaluate is None:
             return []
+        put_back()
         value = number_from("evaluate", evaluate(own.with_weights(weights.cpu())))
         return [SplitScore("given", value, 0.0)]
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import check_forward_is_pure
+from oso_dp.gradients.precision import borrowed_float32
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noisy_share import NoisyShare
 from oso_dp.privacy.streams import Randomness
@@ -88,7 +89,7 @@ class NoisyScores:
         model = self._ready(model)
         check_forward_is_pure(model, self.tested.none()[0])  # else one would touch another's score
         try:
-            with torch.no_grad():
+            with torch.no_grad(), borrowed_float32(self.place):
                 self._value(model, inputs, targets)
         except OsoError:
             raise
@@ -113,7 +114,7 @@ class NoisyScores:
         """[n], of one example at a time, so that none can touch another's."""
         model = self._ready(model)
         values = []
-        with torch.no_grad():
+        with torch.no_grad(), borrowed_float32(self.place):
             for start in range(0, self.examples, self.piece):
                 end = min(start + self.piece, self.examples)
                 places = torch.arange(start, end, device=self.place)
