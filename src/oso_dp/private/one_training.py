@@ -20,6 +20,7 @@ from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling, steps_of
 from oso_dp.private.choices import Choices
+from oso_dp.private.examples import types_text, widened
 from oso_dp.private.given_values import number_from
 from oso_dp.private.paid import Paid, steps_not_made
 from oso_dp.private.progress_bar import ProgressBar
@@ -70,6 +71,7 @@ class OneTraining:
         run_id: str,
         after: PrivateModel | None = None,
     ) -> None:
+        examples = widened(examples, own.losses_by(loss))
         self.own, self.loss, self.examples, self.choices = own, loss, examples, choices
         n, size = len(examples), choices.batch_size
         self.batch_size = min(_USUAL_BATCH, n) if size is None else size
@@ -170,6 +172,7 @@ class OneTraining:
             method=self.choices.method,
             releases=every_release(ended.ledger),
             randomness=self.choices.randomness,
+            types=types_text(self.examples),
             tuning=tuning_of(paid),
             scored=scored,
             validation_examples=validation,

@@ -92,6 +92,14 @@ class OwnModel:
                     layer.register_buffer(name, parameter.detach())
         return made
 
+    def losses_by(self, loss: Loss) -> Loss:
+        """The first weights' losses of inputs and targets, on the host."""
+
+        def losses(inputs: Tensor, targets: Tensor) -> Tensor:
+            return loss(copy.deepcopy(self.model).cpu().float()(inputs), targets)
+
+        return losses
+
     def check_inputs(self, examples: Examples) -> None:
         """OsoError for whole inputs beyond what the model knows, at which it fails in mid-training.
 
