@@ -119,3 +119,30 @@ def test_a_mask_that_all_examples_share_is_none_of_theirs() -> None:
     code = GradientCode(model.double(), cross_entropy)
     flat = torch.randn(code.size, dtype=torch.double)
     check_independence(code, flat, torch.zeros(0, 3, 4), torch.zeros(0).long())
+
+
+def inside(layer: nn.Module, depth: int) -> nn.Module:
+    """The layer, so many modules below the model."""
+    for _ in range(depth):
+        layer = nn.ModuleDict({"block": nn.ModuleList([layer])})
+    return nn.ModuleList([nn.Linear(4, 4), layer])
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (lambda: nn.Embedding(5, 4, max_norm=1.0), "is an Embedding with max_norm"),
+        (lambda: OwnEmbedding(5, 4, max_norm=1.0), "is an OwnEmbedding with max_norm"),
+        (lambda: nn.EmbeddingBag(5, 4, max_norm=1.0), "is an EmbeddingBag with max_norm"),
+        (lambda: nn.Embedding(5, 4, sparse=True), "is an Embedding with sparse"),
+        (lambda: nn.BatchNorm1d(4), "is a BatchNorm1d, which mixes examples"),
+        (lambda: nn.GRU(4, 4), "is a GRU whose examples are not first"),
+    ],
+)
+def test_option_refused_at_any_depth(layer, said: str, depth: int, frozen: bool) -> None:
+    made = inside(layer().requires_grad_(not frozen), depth)
+    name = ".".join(["1", *["block.0"] * depth])
+    with pytest.raises(OsoError, match=f"layer '{name}' {said}".replace(".", r"\.")):
+        GradientCode(made, cross_entropy)

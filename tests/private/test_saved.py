@@ -192,6 +192,39 @@ def test_what_is_not_trained_must_be_what_it_was(train, tmp_path) -> None:
             load_private(path, Tuned(table=table))
 
 
+class Bare(nn.Module):
+    """Trains what `Tuned` trains, and lacks some of what it keeps."""
+
+    def __init__(self, *kept: str, more: bool = False) -> None:
+        super().__init__()
+        whole = Tuned()
+        self.head = whole.head
+        for name in kept:
+            if name == "features":
+                self.features = whole.features
+            else:
+                self.register_buffer(name, getattr(whole, name))
+        if more:
+            self.register_buffer("further", torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("kept", "more", "named"),
+    [
+        ((), False, "features.bias"),
+        (("features",), False, "scale"),
+        (("features", "scale"), False, "table"),
+        (("scale", "table"), False, "features.bias"),
+        (("features", "scale", "table"), True, "further"),
+    ],
+)
+def test_load_with_other_frozen_parts_refused(train, tmp_path, kept, more, named) -> None:
+    """The weights were trained behind what this model lacks."""
+    train(model=Tuned(), batch_size=400, epochs=1).save(tmp_path / "model")
+    with pytest.raises(OsoError, match=f"'{named}' of this Bare, which is not trained"):
+        load_private(tmp_path / "model", Bare(*kept, more=more))
+
+
 def test_saving_writes_over_nothing_but_the_same_training(saved, train, tmp_path) -> None:
     made, path = saved
     made.save(path)

@@ -7,7 +7,7 @@ what is measured and what is summed, and the clip holds as it does in float32.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -86,15 +86,25 @@ def float32(device: torch.device) -> Iterator[None]:
 @contextmanager
 def borrowed_float32(device: torch.device) -> Iterator[None]:
     """The same within somebody else's script, whose switches stand as they were afterwards."""
+    with kept_switches(), float32(device):
+        yield
+
+
+@contextmanager
+def kept_switches() -> Iterator[Callable[[], None]]:
+    """Afterwards torch's switches stand as before; the function puts them back at once."""
     legacy = torch.get_float32_matmul_precision()
     before = [torch._C._get_fp32_precision_getter(*switch) for switch in _SWITCHES]
-    try:
-        with float32(device):
-            yield
-    finally:
+
+    def put_back() -> None:
         torch.set_float32_matmul_precision(legacy)
         for switch, value in zip(_SWITCHES, before, strict=True):
             torch._C._set_fp32_precision_setter(*switch, value)
+
+    try:
+        yield put_back
+    finally:
+        put_back()
 
 
 def find_precision(

@@ -1,7 +1,9 @@
 """A user's training data as the loop takes it: tensors, arrays, or a map-style data set."""
 
+import copy
+import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,9 +69,9 @@ _NAMES = ("inputs", "targets")
 class DatasetExamples:
     """Examples that are fetched when a batch has them; each a pair of an input and a target.
 
-    Their types are those of the first one, so that none decides for others. One that has no numbers
-    of these types, or some that are not finite, counts as absent: to stop there would tell of it.
-    Another shape ends the training; shapes are public.
+    Their types are those of the first one, so that none decides for others; `widened` makes decimal
+    ones of whole ones. One that has no numbers of these types, or some that are not finite, counts
+    as absent: to stop there would tell of it. Another shape ends the training; shapes are public.
     """
 
     def __init__(self, dataset: Dataset[Any], device: torch.device, argument: str = "data") -> None:
@@ -83,6 +85,13 @@ class DatasetExamples:
             line = " ".join(str(error).split())
             name = type(error).__name__
             raise OsoError(f"{argument}: gives no example at index 0 ({name}: {line})") from error
+
+    def with_types(self, inputs: torch.dtype, targets: torch.dtype) -> "DatasetExamples":
+        """The same examples with numbers of these types."""
+        other = copy.copy(self)
+        pairs = zip(self.empty, (inputs, targets), strict=True)
+        other.empty = tuple(part.to(dtype) for part, dtype in pairs)
+        return other
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -140,6 +149,67 @@ class DatasetExamples:
             _number(self.argument, name, value) for name, value in zip(_NAMES, example, strict=True)
         )
         return one, other
+
+
+def widened(examples: Examples, values: Callable[[Tensor, Tensor], Tensor]) -> Examples:
+    """A data set whose whole inputs or targets become decimal where whole ones are no other thing.
+
+    A first target of 1 beside others of 0.5 is a decimal number to a squared error, and a class to
+    cross entropy. So `values`, of three made-up examples on the host, decides, and no example: it
+    takes decimal numbers, below zero too, and gives for whole numbers among them what it gives for
+    these as whole ones, if it takes those. Also for keys so large that float32 does not have them.
+    """
+    if not isinstance(examples, DatasetExamples):
+        return examples
+    empty = [part.cpu() for part in examples.none()]
+    dtypes = [part.dtype for part in empty]
+    choices = [
+        [torch.float32, dtype] if not dtype.is_floating_point else [dtype] for dtype in dtypes
+    ]
+
+    def tried(types: Sequence[torch.dtype], place: int, numbers: Sequence[float]) -> Tensor | None:
+        """The values with these numbers in one place, and 0 and 1 in the other."""
+        made = [
+            torch.tensor(numbers if at == place else (0, 1, 1))
+            .view(-1, *[1] * (part.dim() - 1))
+            .expand(3, *part.shape[1:])
+            .to(dtype)
+            for at, (part, dtype) in enumerate(zip(empty, types, strict=True))
+        ]
+        try:
+            with torch.no_grad():
+                return values(*made)
+        except Exception:  # whatever a model or a loss may do with another type
+            return None
+
+    def alike(types: Sequence[torch.dtype], place: int) -> bool:
+        decimal = tried(types, place, (-1.3, 0.4, 2.1)) is not None
+        for numbers in ((0, 1, 1), (0, 1, 2**24 + 1)):
+            other, whole = tried(types, place, numbers), tried(dtypes, place, numbers)
+            if whole is not None and (other is None or not torch.equal(other, whole)):
+                return False
+        return decimal
+
+    for types in itertools.product(*choices):
+        changed = [place for place in range(2) if types[place] != dtypes[place]]
+        if all(alike(types, place) for place in changed):
+            return examples.with_types(*types)
+    return examples
+
+
+def types_text(examples: Examples) -> str:
+    """What a statement says of the examples' types; public."""
+    parts = (
+        f"{name} {str(part.dtype).removeprefix('torch.')} {list(part.shape[1:])}"
+        for name, part in zip(_NAMES, examples.none(), strict=True)
+    )
+    left_out = ""
+    if isinstance(examples, DatasetExamples):
+        left_out = (
+            "; an example of the data set with values that are not finite, or not of these types, "
+            "adds nothing to any step"
+        )
+    return f"{', '.join(parts)}{left_out}"
 
 
 def _as(part: Tensor, dtype: torch.dtype) -> Tensor | None:

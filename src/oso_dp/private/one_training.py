@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 import oso_dp
 from oso_dp.errors import Interrupted, OsoError
+from oso_dp.gradients.precision import kept_switches
 from oso_dp.interrupts import Interrupts
 from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling, steps_of
 from oso_dp.private.choices import Choices
+from oso_dp.private.examples import types_text, widened
 from oso_dp.private.given_values import number_from
 from oso_dp.private.paid import Paid, steps_not_made
 from oso_dp.private.progress_bar import ProgressBar
@@ -26,7 +28,8 @@ from oso_dp.private.statement import Statement, every_release, tuning_of
 from oso_dp.private.trained import History, PrivateModel, on_device
 from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.loop import Training, Watch, advance
-from oso_dp.training.own_model import Loss, OwnModel, check_targets, classes_of
+from oso_dp.training.own_loss import Loss
+from oso_dp.training.own_model import OwnModel, check_targets, classes_of
 from oso_dp.training.problem import Examples, Problem, Recipe
 from oso_dp.training.schedule import CONSTANT, rate_factor
 
@@ -68,6 +71,7 @@ class OneTraining:
         run_id: str,
         after: PrivateModel | None = None,
     ) -> None:
+        examples = widened(examples, own.losses_by(loss))
         self.own, self.loss, self.examples, self.choices = own, loss, examples, choices
         n, size = len(examples), choices.batch_size
         self.batch_size = min(_USUAL_BATCH, n) if size is None else size
@@ -90,7 +94,16 @@ class OneTraining:
         return self.steps + (0 if self.after is None else self.after.ledger.step_count)
 
     def __call__(self, noise_multiplier: float, progress: bool) -> Ended:
-        """Train, with this noise in each step."""
+        """Train, with this noise in each step.
+
+        Torch's switches stand as before where `evaluate` is called, and afterwards.
+        """
+        with kept_switches() as put_back:
+            return self._train(noise_multiplier, progress, put_back)
+
+    def _train(
+        self, noise_multiplier: float, progress: bool, put_back: Callable[[], None]
+    ) -> Ended:
         choices, place, after = self.choices, self.choices.place(), self.after
         recipe = Recipe(
             method=choices.trained_by(),
@@ -114,7 +127,7 @@ class OneTraining:
             code,
             self.examples,
             first[None],
-            scores=_scores(self.own, choices.evaluate),
+            scores=_scores(self.own, choices.evaluate, put_back),
             classes=classes_of(code, first, self.examples),
         )
         training = Training(recipe, [self.run], problem, _watch(history, recipe))
@@ -159,6 +172,7 @@ class OneTraining:
             method=self.choices.method,
             releases=every_release(ended.ledger),
             randomness=self.choices.randomness,
+            types=types_text(self.examples),
             tuning=tuning_of(paid),
             scored=scored,
             validation_examples=validation,
@@ -239,11 +253,12 @@ def _rate(state: State, recipe: Recipe) -> float:
 
 
 def _scores(
-    own: OwnModel, evaluate: Callable[[nn.Module], float] | None
+    own: OwnModel, evaluate: Callable[[nn.Module], float] | None, put_back: Callable[[], None]
 ) -> Callable[[Tensor], Sequence[SplitScore]]:
     def scores(weights: Tensor) -> list[SplitScore]:
         if evaluate is None:
             return []
+        put_back()
         value = number_from("evaluate", evaluate(own.with_weights(weights.cpu())))
         return [SplitScore("given", value, 0.0)]
 

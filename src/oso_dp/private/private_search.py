@@ -31,7 +31,8 @@ from oso_dp.private.one_training import Ended, OneTraining
 from oso_dp.private.paid import STOPPING_SHAPES, Paid, Stopping, steps_not_made
 from oso_dp.private.scoring import NoisyScores, PublicScores, Right, Scores, most_likely
 from oso_dp.private.trained import History, PrivateModel
-from oso_dp.training.own_model import Loss, OwnModel
+from oso_dp.training.own_loss import Loss
+from oso_dp.training.own_model import OwnModel
 
 
 @dataclass

@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients import check_forward_is_pure
+from oso_dp.gradients.precision import borrowed_float32
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noisy_share import NoisyShare
 from oso_dp.privacy.streams import Randomness
+from oso_dp.private.examples import widened
 from oso_dp.private.given_values import number_from
 from oso_dp.private.one_training import Ended
 from oso_dp.training.problem import Examples
@@ -83,11 +86,19 @@ class NoisyScores:
 
     def check(self, model: nn.Module) -> None:
         """OsoError where the model does not take a made-up example, or `right` gives no score."""
+
+        def values(inputs: Tensor, targets: Tensor) -> Tensor:
+            on_host = copy.deepcopy(model).cpu().float().eval()
+            each = zip(inputs.split(1), targets.split(1), strict=True)
+            return torch.stack([self._value(on_host, *one) for one in each])
+
+        self.tested = widened(self.tested, values)
         inputs, targets = (part.new_zeros(1, *part.shape[1:]) for part in self.tested.none())
-        model = self._ready(model)
+        ready = self._ready(model)
+        check_forward_is_pure(ready, self.tested.none()[0])  # else one would touch another's score
         try:
-            with torch.no_grad():
-                self._value(model, inputs, targets)
+            with torch.no_grad(), borrowed_float32(self.place):
+                self._value(ready, inputs, targets)
         except OsoError:
             raise
         except Exception as error:  # whatever a model or `right` may do with another shape
@@ -111,7 +122,7 @@ class NoisyScores:
         """[n], of one example at a time, so that none can touch another's."""
         model = self._ready(model)
         values = []
-        with torch.no_grad():
+        with torch.no_grad(), borrowed_float32(self.place):
             for start in range(0, self.examples, self.piece):
                 end = min(start + self.piece, self.examples)
                 places = torch.arange(start, end, device=self.place)

@@ -34,6 +34,7 @@ class Statement:
     validation_epsilon: float | None = None  # that each of these is protected by, at delta
     not_made: int = 0  # steps that were planned, not made, and count all the same
     went_on: bool = False  # after somebody had stopped it
+    types: str = ""  # of the examples' numbers
     unit: str = UNIT
     neighbouring: str = NEIGHBOURING
 
@@ -52,6 +53,7 @@ class Statement:
             *self._validation(),
             _OTHERS,
             "Public: the number of examples, the model and its first weights, all settings.",
+            *([f"Types: {self.types}."] if self.types else []),
             f"Randomness: {RANDOMNESS[self.randomness]}",
             self.versions,
         ]

@@ -22,7 +22,8 @@ from oso_dp.private.paid import Paid
 from oso_dp.private.trained import PrivateModel
 from oso_dp.private.unsaid import way
 from oso_dp.study.cohort import Run
-from oso_dp.training.own_model import Loss, OwnModel
+from oso_dp.training.own_loss import Loss
+from oso_dp.training.own_model import OwnModel
 
 
 def train_private(

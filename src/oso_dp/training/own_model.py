@@ -1,8 +1,6 @@
-"""A user's model and loss, checked, and made into the gradient code's recipe."""
+"""A user's model, checked, and made with a loss into the gradient code's recipe."""
 
 import copy
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -11,10 +9,10 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode, Precision
+from oso_dp.gradients import GradientCode, Precision, check_forward_is_pure
+from oso_dp.training.own_loss import Loss, check_loss, per_example
 from oso_dp.training.problem import Examples
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 _TRIED = 50  # kinds of targets
 
 
@@ -94,6 +92,14 @@ class OwnModel:
                     layer.register_buffer(name, parameter.detach())
         return made
 
+    def losses_by(self, loss: Loss) -> Loss:
+        """The first weights' losses of inputs and targets, on the host."""
+
+        def losses(inputs: Tensor, targets: Tensor) -> Tensor:
+            return loss(copy.deepcopy(self.model).cpu().float()(inputs), targets)
+
+        return losses
+
     def check_inputs(self, examples: Examples) -> None:
         """OsoError for whole inputs beyond what the model knows, at which it fails in mid-training.
 
@@ -122,22 +128,22 @@ class OwnModel:
     ) -> GradientCode:
         """OsoError for a loss that is not one per example, or a model that does not take these.
 
-        Also for first weights that are not finite.
+        Also for first weights that are not finite, and for a forward pass that changes the model.
         """
         for name, parameter in self.model.named_parameters():
             if not parameter.isfinite().all():
                 raise OsoError(
                     f"model: parameter {name!r} holds values that are not finite (NaN or infinite)"
                 )
-        code = GradientCode(self.recipe(device), _per_example(loss), precision)
+        code = GradientCode(self.recipe(device), per_example(loss), precision)
         inputs, targets = (part.new_zeros(3, *part.shape[1:]) for part in examples.none())
         weights = self.weights(device)
-        before = [buffer.clone() for buffer in code.model.buffers()]
+        pure = copy.deepcopy(self.model).to(device).float()
+        check_forward_is_pure(pure, examples.none()[0])
         try:
             with torch.no_grad():
                 outputs: Any = code.outputs(weights, inputs)
                 losses = code.loss(outputs, targets)
-                _try_others(code, weights, inputs)
         except OsoError:
             raise
         except Exception as error:  # whatever a model or a loss may do with another shape
@@ -158,21 +164,8 @@ class OwnModel:
                 f"loss: gave {gave} for three examples; it must give one loss of each, [3] "
                 "(reduction='none', and a mean over what is one example's)"
             )
-        after = list(code.model.buffers())
-        if not all(torch.equal(one, other) for one, other in zip(before, after, strict=True)):
-            raise OsoError(
-                "model: changes a buffer of its own while it computes, which no noise protects"
-            )
+        check_loss(code.loss, self.model, outputs, targets)
         return code
-
-
-def _try_others(code: GradientCode, weights: Tensor, inputs: Tensor) -> None:
-    """Of zeros a sum in a buffer stays what it was. A model may refuse what is no real input."""
-    if inputs.is_floating_point():
-        with suppress(Exception):
-            code.outputs(
-                weights, torch.linspace(0.1, 0.9, inputs.numel()).to(inputs).view_as(inputs)
-            )
 
 
 def classes_of(code: GradientCode, weights: Tensor, examples: Examples) -> int:
@@ -220,15 +213,3 @@ def check_targets(code: GradientCode, weights: Tensor, examples: Examples) -> No
             f"data: targets hold {refused[0]}; for this model's {classes} outputs the loss takes "
             f"classes from 0 to {classes - 1}"
         )
-
-
-def _per_example(loss: Any) -> Loss:
-    if not callable(loss):
-        raise OsoError(f"loss: must be callable, not {type(loss).__name__}")
-    reduction = getattr(loss, "reduction", "none")
-    if reduction != "none":
-        raise OsoError(
-            f"loss: its reduction is {reduction!r}; the clip needs a loss of each example: 'none'"
-        )
-    given: Loss = loss
-    return given
