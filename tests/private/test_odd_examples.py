@@ -12,6 +12,7 @@ from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.streams import Seeded
 from oso_dp.private.examples import DatasetExamples
 from oso_dp.private.scoring import NoisyScores
+from oso_dp.private.train import train_private
 
 CPU = torch.device("cpu")
 LARGE = 16_777_217  # float32 has no such number
@@ -238,3 +239,36 @@ def test_shapes_that_differ_end_the_training(odd: str, train, data) -> None:
 
     with pytest.raises(OsoError, match="data: examples of different shapes"):
         train(data=pairs, loss=loss, batch_size=400, epochs=1)
+
+
+@pytest.mark.parametrize("size", [3, 99, 100, 250])
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), None, "word"])
+def test_dataset_with_mostly_unusable_examples_is_refused(size: int, odd) -> None:
+    def training(unusable: int):
+        pairs = [(torch.ones(2), 0.5)] * size
+        for index in range(1, unusable + 1):  # the first one says the types
+            pairs[index] = torch.ones(2), odd
+        return train_private(
+            nn.Linear(2, 1),
+            lambda outputs, targets: (outputs.squeeze(1) - targets) ** 2,
+            pairs,
+            epsilon=3,
+            delta=1e-5,
+            epochs=1,
+            progress=False,
+        )
+
+    half = min(size, 100) // 2
+    with pytest.raises(OsoError, match=r"^data: most of its first \d+ examples hold values"):
+        training(half + 1)
+    assert training(half).epsilon <= 3
+
+
+def test_dataset_that_raises_at_an_example_is_asked_later() -> None:
+    class Broken(list):
+        def __getitem__(self, index):
+            if index in (1, 2):
+                raise ValueError("no such file")
+            return super().__getitem__(index)
+
+    DatasetExamples(Broken([(torch.ones(2), 0.5)] * 4), CPU).check_usable()

@@ -19,7 +19,8 @@ def examples_of(data: Any, device: torch.device, argument: str = "data") -> Exam
     """(inputs [n, ...], targets [n, ...]) as tensors or arrays, or a data set of such pairs.
 
     Decimal numbers become float32, whole ones int64. OsoError, in one line, for data that cannot be
-    trained on; of a data set that is no TensorDataset only the first example is looked at.
+    trained on; of a data set that is no TensorDataset only the first example is looked at,
+    until `widened` has settled its types.
     argument: what the caller calls the data.
     """
     if isinstance(data, TensorDataset):
@@ -64,6 +65,7 @@ def _of_pairs(data: Any) -> bool:
 
 
 _NAMES = ("inputs", "targets")
+LOOKED_AT = 100  # examples of a data set
 
 
 class DatasetExamples:
@@ -138,6 +140,25 @@ class DatasetExamples:
             return absent_example
         return inputs, targets, torch.tensor(False)
 
+    def check_usable(self) -> None:
+        """OsoError if most of the first examples are absent, which would train on hardly any.
+
+        Arrays are refused for one value that is not finite, all of them being at hand.
+        """
+        tried = absent = 0
+        for index in range(min(LOOKED_AT, len(self))):
+            try:
+                _, _, is_absent = self._usable(index)
+            except Exception:  # of the data set itself: where a batch asks for that example
+                continue
+            tried += 1
+            absent += bool(is_absent)
+        if 2 * absent > tried:
+            raise OsoError(
+                f"{self.argument}: most of its first {tried} examples hold values that are not "
+                "finite (NaN or infinite) or not numbers, and would be left out; mend them"
+            )
+
     def _pair(self, index: int) -> tuple[Tensor, Tensor]:
         example = self.dataset[index]
         if not isinstance(example, tuple | list) or len(example) != 2:
@@ -158,9 +179,18 @@ def widened(examples: Examples, values: Callable[[Tensor, Tensor], Tensor]) -> E
     cross entropy. So `values`, of three made-up examples on the host, decides, and no example: it
     takes decimal numbers, below zero too, and gives for whole numbers among them what it gives for
     these as whole ones, if it takes those. Also for keys so large that float32 does not have them.
+    OsoError if most examples are unusable with the types that are settled then.
     """
     if not isinstance(examples, DatasetExamples):
         return examples
+    settled = _widened(examples, values)
+    settled.check_usable()
+    return settled
+
+
+def _widened(
+    examples: DatasetExamples, values: Callable[[Tensor, Tensor], Tensor]
+) -> DatasetExamples:
     empty = [part.cpu() for part in examples.none()]
     dtypes = [part.dtype for part in empty]
     choices = [
