@@ -139,7 +139,7 @@ def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
     ],
 )
 def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> None:
-    with pytest.raises(OsoError, match=rf"^epsilon [\de+-]+: {said}; 9 x 100 steps at delta"):
+    with pytest.raises(OsoError, match=rf"^epsilon [\de+-]+: {said} at delta 1e-05; 9 x 100"):
         Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
 
 

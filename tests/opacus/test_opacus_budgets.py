@@ -7,7 +7,6 @@ import pytest
 import torch
 from tests.opacus.made import QUIET, examples, loader_of, make, network
 
-from oso_dp.accounting.said import epsilon_text
 from oso_dp.errors import OsoError
 from oso_dp.opacus import OnlinePrivacyEngine
 
@@ -113,10 +112,10 @@ def test_what_little_noise_costs_is_refused_at_once_by_prv_and_told_by_rdp(
         for _ in range(3):
             made.step(*examples(count=7))
         if accountant == "rdp":
-            told[accountant] = epsilon_text(made.engine.get_epsilon(1e-5))
+            told[accountant] = made.engine.get_epsilon(1e-5)
         else:
-            with pytest.raises(OsoError, match=r"^get_epsilon: accountant prv takes") as raised:
+            with pytest.raises(OsoError, match=r"^accountant prv: takes minutes") as raised:
                 made.engine.get_epsilon(1e-5)
-            told[accountant] = str(raised.value).rpartition(" ")[2]
-    assert told["prv"] == told["rdp"]
+            told[accountant] = float(str(raised.value).rpartition(" ")[2])
+    assert told["prv"] == pytest.approx(told["rdp"], rel=1e-3)
     assert time.monotonic() - began < SECONDS
