@@ -1,5 +1,6 @@
 """The accounts to the last digit, for every plan that is given."""
 
+import math
 from collections import defaultdict
 
 import pandas as pd
@@ -174,6 +175,14 @@ def test_what_is_not_stored_has_the_least_noise_wherever_that_stands(place: int)
     noise[place] = 1.0
     ledgers = [Ledger(PoissonSampling(RATE), [((SumQuery("g", nu),), 7)]) for nu in noise]
     assert whole_run(ledgers, STEPS).releases() == [(1.0, STEPS)]
+
+
+@pytest.mark.parametrize(("delta", "steps"), [(1e-13, 10), (1e-40, 10), (1e-6, 2_000_001)])
+def test_account_that_prv_refuses_has_none(delta: float, steps: int) -> None:
+    one = Ledger(PoissonSampling(1.0), [((SumQuery("g", 1e4),), steps)])
+    grid = GridAccount("mnist", "online", 9, 3.0, delta, 1, 1, 1, 0.5, (one,))
+    assert math.isnan(grid.spent_by("prv"))
+    assert grid.spent_by("pld") <= grid.spent_by("rdp") < 1
 
 
 @pytest.mark.parametrize("runs", [1, 9, 25])
