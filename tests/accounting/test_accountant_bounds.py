@@ -138,6 +138,18 @@ def test_noise_by_pld_keeps_budget(rate, epsilon, delta) -> None:
     assert noise.get("pld", 0.0) <= noise.get("rdp", math.inf)
 
 
+@pytest.mark.parametrize(
+    ("rate", "steps", "epsilon", "delta"),
+    [(0.002, 50_000, 0.01, 1e-5), (0.01, 20_000, 0.02, 1e-6), (0.001, 100_000, 0.01, 1e-5)],
+)
+def test_pld_is_rdp_where_losses_are_tiny(rate, steps, epsilon, delta) -> None:
+    """Each step's losses are smaller than the interval to which PLD rounds them."""
+    search = Search(PoissonSampling(rate), steps, 1)
+    noise = search.noise_multiplier(epsilon, delta)
+    assert search.noise_multiplier(epsilon, delta, "pld") == noise
+    assert search.epsilon(noise, delta, "pld") == search.epsilon(noise, delta) <= epsilon
+
+
 @pytest.mark.parametrize("name", ["rdp", "pld"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.001, 1e-16), (1e-6, 1e-13), (0.01, 1e-40)])
 def test_budget_beyond_noise_names_delta(epsilon, delta, name) -> None:
