@@ -193,3 +193,20 @@ def test_noise_that_pld_finds_dearer_is_not_taken(monkeypatch) -> None:
     monkeypatch.setattr("opacus.accountants.PRVAccountant.get_epsilon", too_little)
     noise = find_noise("prv", 1.0, 1e-5, 10, 30, 0.1)
     assert epsilon_of_releases({(PoissonSampling(0.1), noise): 30}, 1e-5, "pld") <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("delta", "said"), [(1e-40, "^delta 1e-40: must be at least"), (1e-5, "^target_epsilon 2: ")]
+)
+def test_second_budget_of_engine_is_refused(delta: float, said: str) -> None:
+    engine, model = engine_after(10), network()
+    with pytest.raises(OsoError, match=said):
+        engine.make_private_with_epsilon(
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            data_loader=loader_of(*examples()),
+            target_epsilon=2.0,
+            target_delta=delta,
+            epochs=1,
+            max_grad_norm=1.0,
+        )

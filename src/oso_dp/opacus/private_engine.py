@@ -148,7 +148,7 @@ class SanitizingEngine(PrivacyEngine):
         check_number("epsilon_tolerance", epsilon_tolerance, gt=0)
         check_loader(data_loader)
         if len(self.accountant) > 0:
-            spent = self.accountant.get_epsilon(target_delta)
+            spent = self.get_epsilon(target_delta)
             raise OsoError(
                 f"target_epsilon {target_epsilon:g}: this engine's {len(self.accountant)} steps "
                 f"have spent {epsilon_text(spent)} already; make an engine for each training"
