@@ -103,7 +103,7 @@ def epsilon_text(epsilon: Any) -> str:
 
 
 def delta_text(delta: float) -> str:
-    return f"{delta:g}".replace("e-0", "e-")
+    return repr(float(delta)).replace("e-0", "e-")
 
 
 def spread(mean: Any, std: Any) -> str:

@@ -1,5 +1,6 @@
 """The accounts to the last digit, for every plan that is given."""
 
+import math
 from collections import defaultdict
 
 import pandas as pd
@@ -20,6 +21,13 @@ from oso_dp.results.write import write_table
 from oso_dp.study.calibrated import calibrated_grids
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.plan import make_plan, plan_of, write_plan
+
+
+def two_entries(text: str) -> str:
+    """The same steps, the first of them written apart."""
+    whole = Ledger.from_json(text)
+    ((queries, count),) = whole.steps
+    return Ledger(whole.sampling, [(queries, 1), (queries, count - 1)]).to_json()
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
@@ -104,55 +112,48 @@ def test_every_plan_says_how_large_its_grids_are(order: int, repo, tmp_path) -> 
     require_within(found)
 
 
+KNOWN = {"query_noise_multiplier": 7.0, "momentum": 0.9}
+
+
 @pytest.mark.parametrize(
-    ("column", "value"),
+    "other",
     [
-        ("ledger", ledger(2.0, 1172, 512 / 60_000)),
-        ("noise_multiplier", 2.0),
-        ("query_noise_multiplier", 9.0),
-        ("status", "diverged"),
-        ("diverged_at", 3),
-        ("learning_rate", 0.5),
-        ("threshold", 0.2),
-        ("quantile", 0.5),
-        ("epsilon", 3.0),
-        ("delta", 1e-6),
-        ("selection", "random_stopping"),
-        ("momentum", 0.1),
-        ("batch_size", 100),
-        ("steps", 3),
-        ("seed", 1),
-        ("dataset", "glyphs"),
-        ("method", "adam_wosm"),
+        {"ledger": two_entries(run_row("one", **KNOWN)["ledger"])},
+        # A row may say less noise than its ledger has, and its second sum's to a millionth.
+        {"noise_multiplier": 0.8, "ledger": run_row("one", **KNOWN)["ledger"]},
+        {"query_noise_multiplier": 7.000003, "ledger": run_row("one", **KNOWN)["ledger"]},
+        {"query_noise_multiplier": 9.0},
+        {"noise_multiplier": 2.0},
+        # Its last step is that in which it diverged.
+        {"status": "diverged", "diverged_at": run_row("one")["steps"]},
+        {"status": "diverged", "diverged_at": 3},
+        {"learning_rate": 0.5},
+        {"threshold": 0.2},
+        {"quantile": 0.5},
+        {"epsilon": 3.0},
+        {"delta": 1e-6},
+        {"delta": 1.0000001e-5},
+        {"selection": "random_stopping"},
+        {"momentum": 0.1},
+        {"batch_size": 100, "steps": 6000},
+        {"dataset": "glyphs", "examples": 6000, "steps": 118},
+        {"seed": 1},
+        {"method": "adam_wosm"},
     ],
+    ids=lambda other: "-".join(other),
 )
-def test_two_accounts_of_one_run_are_refused(column, value, tmp_path) -> None:
-    """Whichever part comes first: neither is the truth, and a ledger least of all.
-
-    A row that contradicts itself is refused already before.
-    """
-    known = {"query_noise_multiplier": 7.0, "momentum": 0.9}
-    for name, more in (("a", {}), ("b", {column: value})):
-        row = {**run_row("one"), **known, **more}
-        write_table(tmp_path / name / "runs.parquet", "runs", [row])
-        write_table(tmp_path / name / "evaluations.parquet", "evaluations", [evaluation_row("one")])
-    for order in ("ab", "ba"):
-        with pytest.raises(OsoError, match=r"run one(:| was measured twice| is finished)"):
-            collect([tmp_path / name for name in order], tmp_path / "store")
-    assert not list((tmp_path / "store").glob("*.parquet"))
-
-
 @pytest.mark.parametrize("order", ["ab", "ba"])
-def test_two_ends_of_one_run_are_refused(order, tmp_path) -> None:
-    """Each sound by itself, of one ledger: finished, and diverged in its last step."""
-    diverged = {"status": "diverged", "diverged_at": run_row("one")["steps"]}
-    for name, more in (("a", {}), ("b", diverged)):
-        row = run_row("one", query_noise_multiplier=7.0, momentum=0.9, **more)
+def test_two_accounts_of_a_run_are_refused(other, order, tmp_path) -> None:
+    """Each is sound by itself, and is collected alone."""
+    for name, more in (("a", {}), ("b", other)):
+        row = run_row("one", **{**KNOWN, **more})
+        last = evaluation_row("one", step=row["diverged_at"] or row["steps"])
         write_table(tmp_path / name / "runs.parquet", "runs", [row])
-        write_table(tmp_path / name / "evaluations.parquet", "evaluations", [evaluation_row("one")])
+        write_table(tmp_path / name / "evaluations.parquet", "evaluations", [last])
         collect([tmp_path / name], tmp_path / f"store of {name} alone")
     with pytest.raises(OsoError, match="run one was measured twice with different outcomes"):
         collect([tmp_path / name for name in order], tmp_path / "store")
+    assert not list((tmp_path / "store").glob("*.parquet"))
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 3.0, 9.0])
@@ -174,6 +175,14 @@ def test_what_is_not_stored_has_the_least_noise_wherever_that_stands(place: int)
     noise[place] = 1.0
     ledgers = [Ledger(PoissonSampling(RATE), [((SumQuery("g", nu),), 7)]) for nu in noise]
     assert whole_run(ledgers, STEPS).releases() == [(1.0, STEPS)]
+
+
+@pytest.mark.parametrize(("delta", "steps"), [(1e-13, 10), (1e-40, 10), (1e-6, 2_000_001)])
+def test_account_that_prv_refuses_has_none(delta: float, steps: int) -> None:
+    one = Ledger(PoissonSampling(1.0), [((SumQuery("g", 1e4),), steps)])
+    grid = GridAccount("mnist", "online", 9, 3.0, delta, 1, 1, 1, 0.5, (one,))
+    assert math.isnan(grid.spent_by("prv"))
+    assert grid.spent_by("pld") <= grid.spent_by("rdp") < 1
 
 
 @pytest.mark.parametrize("runs", [1, 9, 25])

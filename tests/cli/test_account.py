@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests.analysis.conftest import grid
+from tests.results.conftest import evaluation_row
 
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.results.write import write_table
@@ -52,6 +54,17 @@ def test_what_was_spent_is_never_said_to_be_less(spent, said, store, oso, monkey
     status, output, _ = oso("account", store, "--plan", "plan.json")
     assert (status == 0) == (spent < 3)
     assert output.count(f" {said} ") == (3 if spent < 3 else 1)  # rdp, pld, prv
+
+
+@pytest.mark.parametrize("odd", [1.2345678e-7, 9.87654321e-6, 0.00123456789])
+def test_account_prints_delta_unrounded(odd, oso, tmp_path) -> None:
+    rows = grid(delta=odd).to_dict("records")
+    scores = [evaluation_row(row["run_id"], step=row["steps"]) for row in rows]
+    write_table(tmp_path / "store/runs.parquet", "runs", rows)
+    write_table(tmp_path / "store/evaluations.parquet", "evaluations", scores)
+    _, output, error = oso("account", tmp_path / "store", "--output", tmp_path / "accounts.csv")
+    assert f" {odd!r} " in output, error
+    assert pd.read_csv(tmp_path / "accounts.csv")["delta"].tolist() == [odd]
 
 
 @pytest.mark.parametrize("named", [True, False])

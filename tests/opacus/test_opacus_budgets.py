@@ -1,5 +1,6 @@
 """A budget that is very large: one line, or an answer, within seconds."""
 
+import math
 import time
 import warnings
 
@@ -7,9 +8,11 @@ import pytest
 import torch
 from tests.opacus.made import QUIET, examples, loader_of, make, network
 
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.accountants import epsilon_of_releases
 from oso_dp.errors import OsoError
 from oso_dp.opacus import OnlinePrivacyEngine
+from oso_dp.opacus.private_engine import check_target, find_noise
+from oso_dp.privacy.sampling import PoissonSampling
 
 pytestmark = [
     *(pytest.mark.filterwarnings(text) for text in QUIET),
@@ -113,10 +116,97 @@ def test_what_little_noise_costs_is_refused_at_once_by_prv_and_told_by_rdp(
         for _ in range(3):
             made.step(*examples(count=7))
         if accountant == "rdp":
-            told[accountant] = epsilon_text(made.engine.get_epsilon(1e-5))
+            told[accountant] = made.engine.get_epsilon(1e-5)
         else:
-            with pytest.raises(OsoError, match=r"^get_epsilon: accountant prv takes") as raised:
+            with pytest.raises(OsoError, match=r"^accountant prv: takes minutes") as raised:
                 made.engine.get_epsilon(1e-5)
-            told[accountant] = str(raised.value).rpartition(" ")[2]
-    assert told["prv"] == told["rdp"]
+            told[accountant] = float(str(raised.value).rpartition(" ")[2])
+    assert told["prv"] == pytest.approx(told["rdp"], rel=1e-3)
     assert time.monotonic() - began < SECONDS
+
+
+def engine_after(steps: int, accountant: str = "prv", nu: float = 1.0) -> OnlinePrivacyEngine:
+    """As one whose optimizer released so many steps at sampling rate 0.01."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine = OnlinePrivacyEngine(accountant=accountant)
+    engine.accountant.history = [(nu, 0.01, steps)] if steps else []
+    return engine
+
+
+@pytest.mark.parametrize("steps", [0, 10])
+@pytest.mark.parametrize("accountant", ["rdp", "prv"])
+@pytest.mark.parametrize("delta", [0.0, 1, 2.0, -1e-5, math.nan, math.inf, None, "1e-5"])
+def test_get_epsilon_names_impossible_delta(delta, accountant, steps) -> None:
+    with pytest.raises(OsoError, match=r"^delta .*: must be a number above 0 and below 1$"):
+        engine_after(steps, accountant).get_epsilon(delta)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "prv"])
+@pytest.mark.parametrize("delta", [0.5, 1e-5, 1e-13, 1e-40])
+def test_get_epsilon_before_first_step_is_zero(delta, accountant) -> None:
+    assert engine_after(0, accountant).get_epsilon(delta) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("delta", "steps"), [(9e-12, 10), (1e-13, 5000), (1e-40, 10), (4e-11, 5000)]
+)
+def test_get_epsilon_names_unresolved_delta(delta: float, steps: int) -> None:
+    least = {10: "1e-11", 5000: "5e-11"}[steps]
+    rdp = engine_after(steps, "rdp").get_epsilon(delta)
+    assert 0 < rdp < 100
+    with pytest.raises(OsoError, match=rf"^delta {delta}: must be at least {least} ") as raised:
+        engine_after(steps).get_epsilon(delta)
+    said = float(str(raised.value).rpartition(" epsilon is ")[2])
+    assert said == pytest.approx(rdp, rel=0.2)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "prv"])
+@pytest.mark.parametrize(("delta", "nu"), [(0.5, 1.0), (0.9, 4.0), (0.999, 1.0), (0.1, 1e3)])
+def test_get_epsilon_is_never_negative(delta, nu, accountant) -> None:
+    assert 0 <= engine_after(10, accountant, nu).get_epsilon(delta) < 0.1
+
+
+def test_get_epsilon_of_two_noises_adds_both() -> None:
+    engine, more = engine_after(100), engine_after(100)
+    more.accountant.history = [(1.0, 0.01, 60), (2.0, 0.05, 30), (1.0, 0.01, 40)]
+    assert engine.get_epsilon(1e-5) + 0.1 < more.get_epsilon(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.005, 1e-5), (0.05, 1e-9), (2.0, 2e-11), (1e-3, 0.1)]
+)
+def test_noise_for_edge_budget_keeps_it(epsilon, delta) -> None:
+    noise = find_noise("prv", epsilon, delta, 10, 30, epsilon / 10)
+    spent = epsilon_of_releases({(PoissonSampling(0.1), noise): 30}, delta, "prv")
+    assert 0.8 * epsilon - 1e-5 <= spent <= epsilon
+    with pytest.raises(
+        OsoError, match=r"^target_delta 1e-12: must be at least 1e-11 for accountant"
+    ):
+        check_target(epsilon, 1e-12, 10, 30, engine_after(0).accountant)
+
+
+def test_noise_that_pld_finds_dearer_is_not_taken(monkeypatch) -> None:
+    def too_little(self, delta, **given) -> float:
+        return 0.95 if self.history[0][0] < 0.8 else 0.0
+
+    monkeypatch.setattr("opacus.accountants.PRVAccountant.get_epsilon", too_little)
+    noise = find_noise("prv", 1.0, 1e-5, 10, 30, 0.1)
+    assert epsilon_of_releases({(PoissonSampling(0.1), noise): 30}, 1e-5, "pld") <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("delta", "said"), [(1e-40, "^delta 1e-40: must be at least"), (1e-5, "^target_epsilon 2: ")]
+)
+def test_second_budget_of_engine_is_refused(delta: float, said: str) -> None:
+    engine, model = engine_after(10), network()
+    with pytest.raises(OsoError, match=said):
+        engine.make_private_with_epsilon(
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            data_loader=loader_of(*examples()),
+            target_epsilon=2.0,
+            target_delta=delta,
+            epochs=1,
+            max_grad_norm=1.0,
+        )

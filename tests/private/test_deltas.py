@@ -4,6 +4,7 @@ import pytest
 
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.tuning import RANDOM_STOPPING
+from oso_dp.private.statement import Statement
 
 WHOLE = {"batch_size": 400}  # all examples: priced in no time
 
@@ -40,6 +41,25 @@ def test_a_search_that_stops_at_random_keeps_and_uses_its_budgets(search, data, 
 
 
 SMALL = {"batch_size": 400, "epochs": 1}
+
+
+@pytest.mark.parametrize("odd", [1.2345678e-7, 0.00123456789])
+def test_statement_says_delta_unrounded(train, search, data, odd) -> None:
+    made = train(delta=odd, **SMALL)
+    best = search({"learning_rate": [0.1]}, delta=odd, epochs=1, validation=data).best
+    for one, times in ((made, 1), (best, 2)):
+        assert one.delta == Statement.from_json(one.statement.to_json()).delta == odd
+        assert str(one.statement).count(f", {odd!r})-differential privacy") == times
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(3.0, 1e-16), (0.2, 1e-5)])
+def test_pld_needs_no_more_noise(train, epsilon, delta) -> None:
+    noise = {}
+    for name in ("rdp", "pld"):
+        made = train(epsilon=epsilon, delta=delta, accountant=name, **SMALL)
+        assert 0.99 * epsilon < made.epsilon <= epsilon * (1 + 1e-9)
+        noise[name] = dict(made.statement.releases)["clipped_gradient"]
+    assert noise["pld"] <= noise["rdp"]
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from oso_dp.accounting.accountants import (
+    MAX_EPSILON,
+    MAX_STEPS,
     check_delta,
     epsilon_of_event,
     fresh_accountant,
     orders_apart,
     orders_around,
     quiet,
+    rounded_delta,
+    smallest_delta,
 )
 from oso_dp.accounting.least_noise import LARGEST_NOISE, SMALLEST_NOISE, least_noise
 from oso_dp.accounting.tuning import COMPOSITION, OF_ONE_NOISE, RANDOM_STOPPING, SINGLE
@@ -35,8 +39,6 @@ if TYPE_CHECKING:
 # The distribution of the number of runs, as a truncated negative binomial's shape.
 SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
 _MOST = 10**9  # steps, runs
-_MOST_FOR_PLD = 200.0  # epsilon
-_MOST_STEPS_FOR_PLD = 2 * 10**6  # of all runs
 _TOLERANCE = {"rdp": 1e-9, "pld": 1e-5}  # relative; PLD's own discretization is coarser than that
 
 
@@ -75,7 +77,10 @@ class Search:
             raise OsoError(f"runs {self.runs}: selection {SINGLE} is one run, without a search")
 
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
-        """Epsilon at delta of the whole search when each step's sums together have nu."""
+        """Epsilon at delta of the whole search when each step's sums together have nu.
+
+        By pld: the smaller one of its epsilon and rdp's.
+        """
         check_delta(delta)
         if not SMALLEST_NOISE <= noise_multiplier <= LARGEST_NOISE:
             raise OsoError(
@@ -83,17 +88,21 @@ class Search:
                 f"{LARGEST_NOISE:g}"
             )
         event = self._event(noise_multiplier)
-        if accountant == "pld":
-            self._check_pld(epsilon_of_event(self.sampling, event, delta, "rdp"))
-        return epsilon_of_event(self.sampling, event, delta, accountant)
+        if accountant != "pld":
+            return epsilon_of_event(self.sampling, event, delta, accountant)
+        rdp = epsilon_of_event(self.sampling, event, delta, "rdp")
+        self._check_pld(rdp)
+        if delta < smallest_delta(self._all_steps):
+            return rdp
+        return min(rdp, self._costs("pld", delta)(noise_multiplier))
 
     def noise_multiplier(
         self, epsilon: float, delta: float, accountant: str = "rdp", tolerance: float | None = None
     ) -> float:
         """The least nu of a step, such that the whole search costs no more than epsilon at delta.
 
-        Up to `tolerance` (relative) and never below it. Raises OsoError if no noise within reach
-        meets the budget.
+        Up to `tolerance` (relative) and never below it. By pld: the smaller one of its noise and
+        rdp's. Raises OsoError if no noise within reach meets the budget.
         """
         check_delta(delta)
         if not 0 < epsilon < math.inf:
@@ -108,17 +117,29 @@ class Search:
         if accountant == "rdp":
             nu = self._by_rdp(epsilon, delta, tolerance)
         else:
-            rdp = self.noise_multiplier(epsilon, delta, "rdp", 1e-3)
-            near = least_noise(self._costs(f"{accountant}_quick", delta), epsilon, 1e-4, rdp)
-            nu = least_noise(self._costs(accountant, delta), epsilon, tolerance, near or rdp)
+            nu = self._by_pld(epsilon, delta, tolerance)
         if nu is None:
             said = f"no noise multiplier between {SMALLEST_NOISE:g} and {LARGEST_NOISE:g} meets it"
             if self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon:
                 said = f"noise multiplier {SMALLEST_NOISE:g}, the least looked for, costs less"
             raise OsoError(
-                f"epsilon {epsilon:g}: {said}; {self.runs} x {self.steps} steps at delta {delta:g}"
+                f"epsilon {epsilon:g}: {said} at delta {delta!r}; {self.runs} x {self.steps} steps"
             )
         return nu
+
+    def _by_pld(self, epsilon: float, delta: float, tolerance: float) -> float | None:
+        """The smaller one of the least nu by pld and by rdp; rdp's where pld resolves no delta."""
+        rdp, pld = self._by_rdp(epsilon, delta, 1e-3), None
+        if rdp is None and self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon:
+            return None
+        if delta >= smallest_delta(self._all_steps):
+            begin = rdp or LARGEST_NOISE
+            near = least_noise(self._costs("pld_quick", delta), epsilon, 1e-4, begin)
+            pld = least_noise(self._costs("pld", delta), epsilon, tolerance, near or begin)
+        if pld is not None and (rdp is None or pld < rdp * (1 - 1e-3)):
+            return pld
+        exact = self._by_rdp(epsilon, delta, _TOLERANCE["rdp"])
+        return min((nu for nu in (pld, exact) if nu is not None), default=None)
 
     def _by_rdp(self, epsilon: float, delta: float, tolerance: float) -> float | None:
         """The least nu, from looks at few orders where they say the same as all of them."""
@@ -139,12 +160,13 @@ class Search:
     def _costs(
         self, accountant: str, delta: float, orders: Sequence[float] | None = None
     ) -> Callable[[float], float]:
-        """Epsilon of a noise multiplier, by this accountant."""
+        """Epsilon of a noise multiplier, by this accountant alone."""
+        asked = delta if accountant.startswith("rdp") else rounded_delta(delta, self._all_steps)
 
         def cost(noise_multiplier: float) -> float:
             with quiet():
                 spent = fresh_accountant(accountant, self.sampling, orders)
-                return float(spent.compose(self._event(noise_multiplier)).get_epsilon(delta))
+                return float(spent.compose(self._event(noise_multiplier)).get_epsilon(asked))
 
         return cost
 
@@ -167,20 +189,25 @@ class Search:
         one = composed_event({(self.sampling, noise_multiplier): self.steps})
         return _stopped(one, self.runs, self.shape)
 
+    @property
+    def _all_steps(self) -> int:
+        """Of all runs (under random stopping the mean number), and of what came before."""
+        return self.runs * self.steps + sum(count for _, count in self.before)
+
     def _check_pld(self, epsilon: float) -> None:
         if self.tuning_accounting == RANDOM_STOPPING:
             raise OsoError("accountant pld: random stopping is accounted for by rdp only")
-        if epsilon > _MOST_FOR_PLD:
+        if epsilon > MAX_EPSILON:
             raise OsoError(
-                f"accountant pld: epsilon {epsilon:.4g} is above {_MOST_FOR_PLD:g}, where it takes "
+                f"accountant pld: epsilon {epsilon:.4g} is above {MAX_EPSILON:g}, where it takes "
                 "minutes and gigabytes; rdp does not"
             )
-        earlier = sum(count for _, count in self.before)
-        if self.runs * self.steps + earlier > _MOST_STEPS_FOR_PLD:
+        earlier = self._all_steps - self.runs * self.steps
+        if self._all_steps > MAX_STEPS:
             after = f" after {earlier} earlier ones" if earlier else ""
             raise OsoError(
                 f"accountant pld: {self.runs} runs x {self.steps} steps{after} are more than "
-                f"{_MOST_STEPS_FOR_PLD:,}, where it takes minutes and rounds coarsely; rdp does not"
+                f"{MAX_STEPS:,}, where it takes minutes and rounds coarsely; rdp does not"
             )
 
 

@@ -111,7 +111,7 @@ def require_within(accounts: Iterable[GridAccount]) -> None:
         if grid.verdict == "exceeded":
             raise OsoError(
                 f"{grid.name}: its ledgers cost epsilon {epsilon_text(grid.spent)} at "
-                f"delta {grid.delta:g} ({grid.runs} runs); the budget is {grid.epsilon:g}"
+                f"delta {grid.delta!r} ({grid.runs} runs); the budget is {grid.epsilon:g}"
             )
 
 

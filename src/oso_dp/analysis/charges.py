@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from oso_dp.accounting.accountants import epsilon_of
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
+from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 
 SLACK = 1 + 1e-9
@@ -55,10 +56,16 @@ class GridAccount:
         return "unclear" if self.unclear else "exceeded"
 
     def spent_by(self, accountant: str) -> float:
-        """The same by another accountant: pld, prv. NaN under random stopping: RDP alone can."""
+        """The same by another accountant: pld, prv. NaN where RDP alone can.
+
+        That is so under random stopping, and by prv at a delta or for steps that it refuses.
+        """
         if self.tuning_accounting == RANDOM_STOPPING:
             return math.nan
-        return epsilon_of(self.ledgers, self.delta, accountant)
+        try:
+            return epsilon_of(self.ledgers, self.delta, accountant)
+        except OsoError:
+            return math.nan
 
 
 def whole_run(ledgers: Sequence[Ledger], steps: int) -> Ledger:

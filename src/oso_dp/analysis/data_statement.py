@@ -43,7 +43,7 @@ class DataStatement:
         return "\n".join(
             [
                 f"{self.dataset}, version {self.version}: ({epsilon_text(self.epsilon)}, "
-                f"{self.delta:g})-differential privacy of all that the study releases, by rdp "
+                f"{self.delta!r})-differential privacy of all that the study releases, by rdp "
                 f"accounting; the total budget is epsilon {self.budget:g}.",
                 f"Composed: {self.runs} runs{there}: every method, grid point and seed ({parts}). "
                 "Which one is best may be chosen at no further cost.",

@@ -51,6 +51,7 @@ def account(
     printed = table.copy()
     for name in ("rdp", "pld", "prv"):
         printed[name] = [spent_text(one) if one == one else "" for one in table[name]]
+    printed["delta"] = [repr(float(delta)) for delta in table["delta"]]
     print_table(printed.columns, printed.itertuples(index=False))
     count = sum(not grid.total for grid in grids)
     if count or not grids:

@@ -134,4 +134,4 @@ def _print_study(entries: list[dict[str, Any]]) -> None:
     cells = ([cell(key, entry[key]) for key in columns.values()] for entry in entries)
     print_table(columns, cells, left=2)
     first = entries[0]
-    print(f"delta {first['delta']:g}, {first['accountant']}, {first['selection']}")
+    print(f"delta {first['delta']!r}, {first['accountant']}, {first['selection']}")

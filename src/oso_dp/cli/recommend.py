@@ -64,7 +64,7 @@ def recommend(
     )
     print(
         f"  noise multiplier {said_noise}, runs of {one.steps} step{'s' * (one.steps != 1)}, "
-        f"epsilon {epsilon:g} at delta {delta:g}"
+        f"epsilon {epsilon:g} at delta {delta!r}"
     )
     print("It rests on these runs; gains are over Online's searched grid under the same budget:")
     for line in best.rests_on:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
+from collections import Counter
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from opacus import PrivacyEngine
-from opacus.accountants import IAccountant, RDPAccountant
+from opacus.accountants import IAccountant
 from opacus.accountants.utils import get_noise_multiplier
 from torch import nn
 from torch.utils.data import DataLoader
 
+from oso_dp.accounting.accountants import check_prv, epsilon_of_releases
 from oso_dp.accounting.least_noise import SMALLEST_NOISE
 from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import Search
@@ -144,24 +148,21 @@ class SanitizingEngine(PrivacyEngine):
         check_number("epsilon_tolerance", epsilon_tolerance, gt=0)
         check_loader(data_loader)
         if len(self.accountant) > 0:
-            spent = self.accountant.get_epsilon(target_delta)
+            spent = self.get_epsilon(target_delta)
             raise OsoError(
                 f"target_epsilon {target_epsilon:g}: this engine's {len(self.accountant)} steps "
                 f"have spent {epsilon_text(spent)} already; make an engine for each training"
             )
         steps = int(epochs * len(data_loader))
         check_target(target_epsilon, target_delta, len(data_loader), steps, self.accountant)
-        try:
-            noise_multiplier = get_noise_multiplier(
-                target_epsilon=target_epsilon,
-                target_delta=target_delta,
-                sample_rate=1 / len(data_loader),
-                steps=steps,
-                accountant=self.accountant.mechanism(),
-                epsilon_tolerance=min(epsilon_tolerance, target_epsilon / 10),
-            )
-        except ValueError as error:
-            raise OsoError(f"target_epsilon {target_epsilon:g}: {error}") from error
+        noise_multiplier = find_noise(
+            self.accountant.mechanism(),
+            float(target_epsilon),
+            float(target_delta),
+            len(data_loader),
+            steps,
+            min(epsilon_tolerance, target_epsilon / 10),
+        )
         return self.make_private(
             module=module,
             optimizer=optimizer,
@@ -173,7 +174,12 @@ class SanitizingEngine(PrivacyEngine):
         )
 
     def get_epsilon(self, delta: float) -> float:
-        """Of all steps so far; OsoError if some of them are in the optimizers' ledgers alone."""
+        """Of all steps so far, 0 before the first; by prv no more than rdp, and no less than PLD.
+
+        OsoError for a delta that is not between 0 and 1 or that prv does not resolve, and if some
+        steps are in the optimizers' ledgers alone.
+        """
+        check_number("delta", delta, gt=0, lt=1)
         released = sum(optimizer.ledger.step_count for optimizer in self.optimizers)
         booked = sum(steps for *_, steps in self.accountant.history)
         if released > booked:
@@ -181,9 +187,12 @@ class SanitizingEngine(PrivacyEngine):
                 f"get_epsilon: the optimizers' ledgers have {released} steps, the accountant "
                 f"{booked}; load the accountant's state, too (load_checkpoint loads both)"
             )
-        check_spent(self.accountant, delta)
-        epsilon: float = super().get_epsilon(delta)
-        return epsilon
+        if not self.accountant.history:
+            return 0.0
+        if self.accountant.mechanism() == "prv":
+            return epsilon_of_releases(releases_of(self.accountant), delta, "prv")
+        with np.errstate(over="ignore"):  # infinite is a true bound
+            return max(0.0, float(super().get_epsilon(delta)))
 
     def load_checkpoint(
         self,
@@ -312,12 +321,17 @@ class AutoSPrivacyEngine(SanitizingEngine):
 def check_target(
     epsilon: float, delta: float, batches: int, steps: int, accountant: IAccountant
 ) -> None:
-    """OsoError for a budget so large that Opacus's search for its noise does not end."""
+    """OsoError for a budget so large that Opacus's search for its noise does not end.
+
+    And for a delta that the accountant does not resolve.
+    """
     if accountant.mechanism() == "prv" and epsilon > _MOST_FOR_PRV:
         raise OsoError(
             f"target_epsilon {epsilon:g}: accountant prv takes minutes and gigabytes above "
             f"{_MOST_FOR_PRV:g}; rdp does not"
         )
+    if accountant.mechanism() == "prv":
+        check_prv(delta, steps, name="target_delta")
     most = Search(PoissonSampling(1 / batches), steps, 1).epsilon(SMALLEST_NOISE, delta)
     if epsilon > most:
         raise OsoError(
@@ -326,18 +340,40 @@ def check_target(
         )
 
 
-def check_spent(accountant: IAccountant, delta: float) -> None:
-    """OsoError for so large an epsilon that Opacus's PRV accountant would fill the memory."""
-    if accountant.mechanism() == "prv" and accountant.history:
-        rough = RDPAccountant()
-        rough.load_state_dict({**accountant.state_dict(), "mechanism": rough.mechanism()})
-        with warnings.catch_warnings(action="ignore"):  # of orders, for so rough a number
-            epsilon = rough.get_epsilon(delta)
-        if epsilon > 2 * _MOST_FOR_PRV:  # rdp's is the larger one
-            raise OsoError(
-                f"get_epsilon: accountant prv takes minutes and gigabytes for so little noise; rdp "
-                f"does not, whose epsilon is {epsilon_text(epsilon)}"
-            )
+def find_noise(
+    accountant: str, epsilon: float, delta: float, batches: int, steps: int, tolerance: float
+) -> float:
+    """A noise multiplier whose steps cost at most epsilon, as `get_epsilon` computes it.
+
+    Opacus's; by prv, rdp's where that is smaller or where Opacus's costs more by PLD.
+    """
+    rdp, sampling = math.inf, PoissonSampling(1 / batches)
+    try:
+        found = get_noise_multiplier(
+            target_epsilon=epsilon,
+            target_delta=delta,
+            sample_rate=sampling.rate,
+            steps=steps,
+            accountant=accountant,
+            epsilon_tolerance=tolerance,
+        )
+    except (RuntimeError, ValueError) as error:
+        if accountant != "prv":
+            raise OsoError(f"target_epsilon {epsilon:g}: {error}") from error
+        found = math.inf
+    if accountant == "prv":
+        rdp = Search(sampling, steps, 1).noise_multiplier(epsilon, delta)
+        if found < rdp and epsilon_of_releases({(sampling, found): steps}, delta, "prv") > epsilon:
+            found = rdp
+    return min(found, rdp)
+
+
+def releases_of(accountant: IAccountant) -> Counter[tuple[PoissonSampling, float]]:
+    """What was booked, by sampling and noise multiplier."""
+    booked: Counter[tuple[PoissonSampling, float]] = Counter()
+    for nu, rate, steps in accountant.history:
+        booked[PoissonSampling(rate), nu] += steps
+    return booked
 
 
 def expected_size(loader: DataLoader) -> int:

@@ -57,7 +57,7 @@ def noise_for(
     so_far = epsilon_of(spent, delta, accountant)
     if cost(_MOST) > epsilon:
         raise OsoError(
-            f"epsilon {epsilon:g}: {epsilon_text(so_far)} of it is spent, at delta {delta:g}; "
+            f"epsilon {epsilon:g}: {epsilon_text(so_far)} of it is spent, at delta {delta!r}; "
             f"nothing is left for {steps} more steps"
         )
     # From above, where an accountant is quick: with little noise it may take minutes.

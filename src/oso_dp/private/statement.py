@@ -40,7 +40,7 @@ class Statement:
 
     def __str__(self) -> str:
         lines = [
-            f"({epsilon_text(self.epsilon)}, {self.delta:g})-differential privacy, by "
+            f"({epsilon_text(self.epsilon)}, {self.delta!r})-differential privacy, by "
             f"{self.accountant} accounting; the budget was epsilon {self.budget:g}.",
             f"Protected: {self.unit}. Neighbours: {self.neighbouring}.",
             f"Released: {self.steps} of {self.planned_steps} steps of {self.method}, and with them "
@@ -94,7 +94,7 @@ class Statement:
         return [
             f"Protected otherwise: the {self.validation_examples} validation examples, of which "
             f"noisy scores are used: ({epsilon_text(self.validation_epsilon)}, "
-            f"{self.delta:g})-differential privacy for one of them. "
+            f"{self.delta!r})-differential privacy for one of them. "
             "Whoever is in both sets has both costs."
         ]
 

@@ -140,7 +140,7 @@ def train_private(
         statement, so_far = made.statement, epsilon_of(paid.ledgers(), budget.delta, accountant)
         print(
             f"stopped at step {statement.steps} of {statement.planned_steps}: these steps cost "
-            f"epsilon {epsilon_text(so_far)} of {budget.epsilon:g}, at delta {budget.delta:g}; "
+            f"epsilon {epsilon_text(so_far)} of {budget.epsilon:g}, at delta {budget.delta!r}; "
             f"the statement's {epsilon_text(statement.epsilon)} counts all that were planned, "
             "since the moment of a stop may tell something",
             file=sys.stderr,

@@ -36,7 +36,7 @@ def check_affordable(cohorts: Iterable[PlannedCohort]) -> None:
         if spent > budget * _SLACK:
             raise OsoError(
                 f"{cohort.name}: noise_multiplier {cohort.noise_multiplier:g} would cost epsilon "
-                f"{epsilon_text(spent)} (delta {cohort.delta:g}, {cohort.paid_runs} runs); "
+                f"{epsilon_text(spent)} (delta {cohort.delta!r}, {cohort.paid_runs} runs); "
                 f"its budget is {budget:g}: write the plan anew with `oso plan`"
             )
 

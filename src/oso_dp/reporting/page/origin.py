@@ -34,7 +34,9 @@ def provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
     pairs = []
     for label, column in names.items():
         values = sorted(runs[column].dropna().unique())
-        text = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+        text = ", ".join(
+            str(v).removesuffix(".0") if isinstance(v, float) else str(v) for v in values
+        )
         pairs.append((label, text or labels.NOTHING))
     total = runs["wall_seconds"].sum(min_count=1)
     time_taken = "" if labels.missing(total) else f", {labels.duration(total)} in sum"
