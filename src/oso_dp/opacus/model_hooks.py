@@ -10,7 +10,7 @@ Embedding, whose padding Opacus forgets.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -49,6 +49,8 @@ class PerExampleHooks:
     _module: nn.Module
     was_called = False  # in training mode, since the last step
     example_count: int | None = None  # of that call, if an input tells
+    batch_inputs: Tensor | None = None  # that input, or what it is a view of
+    versions_before: Sequence[tuple[Tensor, int]] = ()  # of the parameters, of the call that runs
 
     def watch_calls(self) -> None:
         hooks: Any = self._module.autograd_grad_sample_hooks  # which cleanup removes
@@ -64,15 +66,24 @@ class PerExampleHooks:
         training = torch.is_grad_enabled() and any(layer.training for layer in model.modules())
         training = training and self.hooks_enabled
         self.stands_in = _is_empty((args, kwargs), dim) and not _takes(model, args, kwargs)
+        parameters = list(model.parameters())
         if training:
-            if any(getattr(parameter, "_forward_counter", 0) for parameter in model.parameters()):
+            if any(getattr(parameter, "_forward_counter", 0) for parameter in parameters):
                 raise OsoError(OPEN)
             self.was_called, self.empty = True, self.stands_in
-            self.example_count = 0 if self.empty else _size((args, kwargs), dim)
+            first, count = _first((args, kwargs), dim)
+            self.example_count = 0 if self.empty else count
+            self.batch_inputs = first if first is None or first._base is None else first._base
+        self.versions_before = [(parameter, parameter._version) for parameter in parameters]
         return _stand_in((args, kwargs), dim) if self.stands_in else None
 
     def after_forward(self, model: nn.Module, args: Any, outputs: Any) -> Any:
-        """Of a stand-in nothing is left but the shapes."""
+        """OsoError if the call wrote to a parameter. Of a stand-in only the shapes are left."""
+        changed = [one for one, version in self.versions_before if one._version != version]
+        self.versions_before = ()
+        for name, parameter in model.named_parameters() if changed else ():
+            if any(parameter is one for one in changed):
+                raise OsoError(CHANGES.format(name))
         if not self.stands_in:
             return None
         dim = 0 if self.batch_first else 1
@@ -91,7 +102,7 @@ class PerExampleHooks:
     def forget_batch(self) -> None:
         """Drop all that a batch left."""
         forget(self._module)
-        self.was_called, self.example_count = False, None
+        self.was_called, self.example_count, self.batch_inputs = False, None, None
 
     def capture_activations_hook(self, *arguments: Any) -> None:
         # Opacus's ghost hooks refuse tied parameters here; these are held as in hooks mode.
@@ -204,7 +215,7 @@ def forget(module: nn.Module) -> None:
     """Drop all that a batch left at a model, also at layers that its loss did not reach."""
     for layer in module.modules():
         for name in ("activations", "max_batch_len"):
-            if hasattr(layer, name):
+            if name in vars(layer):  # a wrapper shows its inner layer's, too
                 delattr(layer, name)
     for parameter in module.parameters():
         parameter.grad_sample = None  # type: ignore[attr-defined]
@@ -222,6 +233,10 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 TWICE = (
     "loss.backward: was called twice in one step, so that one example could count twice; take the "
     "batch in one call of the model, or split it with BatchMemoryManager"
+)
+CHANGES = (
+    "module: its forward pass changes the parameter {!r}, which would keep something of the "
+    "examples without noise"
 )
 OPEN = (
     "model: a forward pass in training mode was left without its backward pass; take a batch in "
@@ -259,19 +274,19 @@ def _stand_in(arguments: Any, dim: int) -> Any:
     return tree_map(of, arguments)
 
 
-def _size(arguments: Any, dim: int) -> int | None:
-    """Of the batch, by the first tensor."""
+def _first(arguments: Any, dim: int) -> tuple[Tensor | None, int | None]:
+    """The first tensor of the batch, and its number of examples."""
     for value in tree_leaves(arguments, is_leaf=lambda one: isinstance(one, PackedSequence)):
         if isinstance(value, PackedSequence):
-            return int(value.batch_sizes[0])
+            return value.data, int(value.batch_sizes[0])
         if torch.is_tensor(value) and value.dim() > dim:
-            return value.shape[dim]
-    return None
+            return value, value.shape[dim]
+    return None, None
 
 
 def _close(module: Any) -> None:
     """After the last of a layer's calls in a batch."""
-    if not module.activations and hasattr(module, "max_batch_len"):
+    if not module.activations and "max_batch_len" in vars(module):
         del module.max_batch_len
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -126,6 +126,18 @@ def check_optimizer(optimizer: Any, module: nn.Module) -> None:
         raise OsoError(
             f"optimizer: its parameters are of {' and '.join(sorted(types))}; allowed is one"
         )
+    check_all_private(module, trained)
+
+
+def check_all_private(model: nn.Module, trained: Sequence[nn.Parameter]) -> None:
+    """OsoError if a parameter of the model learns, but by another optimizer."""
+    private = {id(parameter) for parameter in trained}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) not in private:
+            raise OsoError(
+                f"optimizer: has no parameter {name!r}, which requires a gradient and would learn "
+                "without noise; add it to a parameter group, or freeze it by requires_grad_(False)"
+            )
 
 
 def check_loader(loader: Any) -> None:
