@@ -54,10 +54,42 @@ def test_a_model_that_is_scored_learns_nothing_of_it() -> None:
     inner = Noting()
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(inner))
     scores = scores_of(torch.arange(5), lambda outputs, targets: 1.0)
-    scores.check(model)
     scores(SimpleNamespace(run_id="a", model=model))
     assert float(inner.total) == 0.0
     assert all(layer.training for layer in model.modules())
+
+
+class Shortening(nn.Module):
+    """Shortens in place what it has, as it is scored."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kept, self.calls = nn.Linear(2, 2), 0
+        self.kept.requires_grad_(kind != "frozen")
+        self.register_buffer("total", torch.ones(2))
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "attribute":
+            self.calls += len(x)
+        changed = self.total if self.kind == "buffer" else self.kept.weight.data
+        if not self.training and self.kind != "attribute":
+            changed *= 0.9
+        return self.kept(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        *(("trained", r"parameter '0\.kept\.weight'"), ("frozen", r"parameter '0\.kept\.weight'")),
+        *(("buffer", r"buffer '0\.total'"), ("attribute", "attribute 'calls' of layer '0'")),
+    ],
+)
+def test_scored_model_that_changes_refused(kind: str, named: str) -> None:
+    """Each example is scored alone: none may meet what another has left."""
+    scores = scores_of(torch.arange(5), lambda outputs, targets: 1.0)
+    with pytest.raises(OsoError, match=f"model: its forward pass changes {named}"):
+        scores.check(nn.Sequential(Shortening(kind)))
 
 
 class TwoFaced(nn.Module):

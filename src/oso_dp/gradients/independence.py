@@ -16,6 +16,7 @@ from torch import Tensor
 from oso_dp.errors import OsoError
 from oso_dp.gradients.code import GradientCode
 from oso_dp.gradients.portions import MIXES
+from oso_dp.gradients.pure_forward import refuse_changes
 
 MANY, FEW = 7, (5, 0, 3)  # a batch, and some of its examples: another size, other places
 REPEATED = 3  # a dropout of few numbers may come out the same once
@@ -49,7 +50,8 @@ def check_independence(
     types alone are looked at, so they may be empty; whole numbers are made up as 0 and 1, targets
     from 0 to below `classes`. draw: with another one, other examples and parameters are made up.
     Compared are, for two sizes of a batch, the losses, the norms, whole and by layer, and two
-    weighted sums; and the outputs of one example in company that is far larger.
+    weighted sums; and the outputs of one example in company that is far larger. None of it may
+    change a parameter or a buffer.
     """
     random = torch.Generator().manual_seed(draw)
 
@@ -66,13 +68,17 @@ def check_independence(
     targets = like(targets, (MANY, *targets.shape[1:]), classes)
     few = torch.tensor(FEW, device=inputs.device)
     within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
-    check_outputs(code, flat, inputs[:3], within.outputs)
-    _check_losses(code, flat, inputs, targets, within.outputs)
-    alone = _alone(code, flat, inputs, targets)
-    weights = torch.linspace(0.5, 2.0, 2 * MANY, dtype=flat.dtype, device=flat.device)
-    _check_gradients(code, flat, inputs, targets, alone, weights.view(2, -1), within.gradients)
-    weights = weights[: 2 * len(few)].view(2, -1)
-    _check_gradients(code, flat, inputs[few], targets[few], alone[few], weights, within.gradients)
+    # A pass may write into the parameters that are handed in, and nowhere else.
+    with refuse_changes(code.model, code.views(flat)):
+        check_outputs(code, flat, inputs[:3], within.outputs)
+        _check_losses(code, flat, inputs, targets, within.outputs)
+        alone = _alone(code, flat, inputs, targets)
+        weights = torch.linspace(0.5, 2.0, 2 * MANY, dtype=flat.dtype, device=flat.device)
+        _check_gradients(code, flat, inputs, targets, alone, weights.view(2, -1), within.gradients)
+        weights = weights[: 2 * len(few)].view(2, -1)
+        _check_gradients(
+            code, flat, inputs[few], targets[few], alone[few], weights, within.gradients
+        )
 
 
 def check_outputs(code: GradientCode, flat: Tensor, inputs: Tensor, tolerance: float) -> None:

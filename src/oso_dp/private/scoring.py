@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients import check_forward_is_pure
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noisy_share import NoisyShare
 from oso_dp.privacy.streams import Randomness
@@ -85,6 +86,7 @@ class NoisyScores:
         """OsoError where the model does not take a made-up example, or `right` gives no score."""
         inputs, targets = (part.new_zeros(1, *part.shape[1:]) for part in self.tested.none())
         model = self._ready(model)
+        check_forward_is_pure(model, self.tested.none()[0])  # else one would touch another's score
         try:
             with torch.no_grad():
                 self._value(model, inputs, targets)

@@ -197,7 +197,8 @@ class Training:
         return 8 if all(type(layer) is nn.Linear for layer in self.code.layers.values()) else 1
 
     def _gradients(self, runs: "Runs", batches: Tensor) -> BatchGradients:
-        return self.code(self.state.parameters[runs], *self.problem.examples.batch(batches))
+        # A copy: what a forward pass writes into its parameters is no answer, and goes nowhere.
+        return self.code(self.state.parameters[runs].clone(), *self.problem.examples.batch(batches))
 
     def _losses(self, points: Tensor) -> "Answers":
         """At points [R, J, P], over the batches of this step."""

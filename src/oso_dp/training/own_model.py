@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode, Precision
+from oso_dp.gradients import GradientCode, Precision, check_forward_is_pure
 from oso_dp.training.problem import Examples
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -122,7 +121,7 @@ class OwnModel:
     ) -> GradientCode:
         """OsoError for a loss that is not one per example, or a model that does not take these.
 
-        Also for first weights that are not finite.
+        Also for first weights that are not finite, and for a forward pass that changes the model.
         """
         for name, parameter in self.model.named_parameters():
             if not parameter.isfinite().all():
@@ -132,12 +131,12 @@ class OwnModel:
         code = GradientCode(self.recipe(device), _per_example(loss), precision)
         inputs, targets = (part.new_zeros(3, *part.shape[1:]) for part in examples.none())
         weights = self.weights(device)
-        before = [buffer.clone() for buffer in code.model.buffers()]
+        pure = copy.deepcopy(self.model).to(device).float()
+        check_forward_is_pure(pure, examples.none()[0])
         try:
             with torch.no_grad():
                 outputs: Any = code.outputs(weights, inputs)
                 losses = code.loss(outputs, targets)
-                _try_others(code, weights, inputs)
         except OsoError:
             raise
         except Exception as error:  # whatever a model or a loss may do with another shape
@@ -158,21 +157,7 @@ class OwnModel:
                 f"loss: gave {gave} for three examples; it must give one loss of each, [3] "
                 "(reduction='none', and a mean over what is one example's)"
             )
-        after = list(code.model.buffers())
-        if not all(torch.equal(one, other) for one, other in zip(before, after, strict=True)):
-            raise OsoError(
-                "model: changes a buffer of its own while it computes, which no noise protects"
-            )
         return code
-
-
-def _try_others(code: GradientCode, weights: Tensor, inputs: Tensor) -> None:
-    """Of zeros a sum in a buffer stays what it was. A model may refuse what is no real input."""
-    if inputs.is_floating_point():
-        with suppress(Exception):
-            code.outputs(
-                weights, torch.linspace(0.1, 0.9, inputs.numel()).to(inputs).view_as(inputs)
-            )
 
 
 def classes_of(code: GradientCode, weights: Tensor, examples: Examples) -> int:

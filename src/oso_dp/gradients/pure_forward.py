@@ -1,0 +1,272 @@
+"""Whether a forward pass leaves a model as it was: tried on made-up examples, before training.
+
+A forward pass that changes a parameter in place (`F.embedding(max_norm=)`, rows normalised in
+`forward`) writes something of its batch into the released weights, past the clip and the noise. One
+that changes a buffer or an attribute keeps something of a batch for later passes. No gradient shows
+either, so the values themselves are compared.
+
+On made-up examples and parameters: to stop because of real ones would tell of them.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from oso_dp.errors import OsoError
+
+EXAMPLES, MAX_EXAMPLES = 7, 64
+# Rows longer than any bound, and shorter: what shortens or lengthens them, changes some.
+LARGE, SMALL = 1e3, 1e-3
+_REGISTERED = ("_parameters", "_buffers", "_modules")
+_VALUES = (bool, int, float, complex, str, bytes, type(None))
+
+
+class _Pass(NamedTuple):
+    """How the model runs: its parameters times `scale`, with or without gradients, in eval mode."""
+
+    scale: float
+    gradients: bool
+    eval: bool
+
+
+_PASSES = (
+    _Pass(1.0, gradients=False, eval=False),
+    _Pass(1.0, gradients=True, eval=False),
+    _Pass(1.0, gradients=False, eval=True),
+    _Pass(LARGE, gradients=False, eval=False),
+    _Pass(LARGE, gradients=True, eval=False),
+    _Pass(LARGE, gradients=False, eval=True),
+    _Pass(SMALL, gradients=False, eval=False),
+)
+
+
+def check_forward_is_pure(module: nn.Module, *inputs: Any, argument: str = "model") -> None:
+    """Check that forward passes change no parameter, buffer or attribute of a module.
+
+    Copies of the module run on made-up batches: as it is and in eval mode, with and without
+    gradients, with its parameters and with far larger and smaller ones. The module stays as it is,
+    and so do torch's random numbers. What a pass raises is no matter of this check. Attributes are
+    tensors, arrays, numbers, texts, and lists, dictionaries and sets of them, of every submodule;
+    one that depends on the batch's shape only (a cached mask) may change.
+
+    Args:
+        module: trained and frozen parameters alike are compared.
+        *inputs: what the module is called with: tensors [*, ...], or structures of them. Their
+            shapes and types alone are looked at, so they may be empty.
+        argument: what the caller calls the module, for the message.
+
+    Raises:
+        OsoError: in one line, names the parameter, buffer or attribute.
+    """
+    devices = [p.device for p in module.parameters() if p.device.type == "cuda"]
+    with torch.random.fork_rng(devices=devices):
+        for how in _PASSES:
+            if how.eval and not any(layer.training for layer in module.modules()):
+                continue
+            _check_pass(_prepared(module, how), inputs, how.gradients, argument)
+
+
+@contextmanager
+def refuse_changes(
+    module: nn.Module, views: Mapping[str, Tensor] | None = None, argument: str = "model"
+) -> Iterator[None]:
+    """OsoError if what runs inside changes a parameter or a buffer of the module.
+
+    views: further tensors by the names of the parameters in whose places they are.
+    """
+    before = _registered(module, views)
+    try:
+        yield
+    finally:  # a change explains what else was found
+        _compare(before, _registered(module, views), argument)
+
+
+def _prepared(module: nn.Module, how: _Pass) -> nn.Module:
+    made = copy.deepcopy(module)
+    if how.eval:
+        made.eval()
+    if not how.gradients:  # else torch itself stops some changes, with a line of its own
+        made.requires_grad_(False)
+    with torch.no_grad():
+        for values in (*made.parameters(), *made.buffers()):
+            if how.scale != 1 and values.is_floating_point():
+                values.mul_(how.scale)
+    return made
+
+
+def _check_pass(module: nn.Module, inputs: tuple[Any, ...], gradients: bool, argument: str) -> None:
+    random = torch.Generator().manual_seed(0)
+
+    def run(module: nn.Module, size: int, below: int) -> bool:
+        """Whether the module takes another batch of this size."""
+        registered = _registered(module)
+        made = tree_map(lambda part: _made_up(part, size, below, random), inputs)
+        torch.manual_seed(0)  # what the module itself draws at random tells of no example
+        try:
+            with nullcontext() if gradients else torch.no_grad():
+                module(*made)
+        except Exception:  # whatever a module may do with numbers that mean nothing
+            taken = False
+        else:
+            taken = True
+        _compare(registered, _registered(module), argument)
+        return taken
+
+    twin, untouched = copy.deepcopy(module), _plain(module)
+    run(module, EXAMPLES, 2)
+    run(twin, EXAMPLES, 2)
+    once = _plain(module)
+    _compare_plain(untouched, once, argument, began=True)
+    _compare_plain(once, _plain(twin), argument)  # its first batch had other examples
+    for size, below in _batches(module, inputs):
+        if not run(module, size, below):
+            continue
+        once = _plain(module)  # what is made for this shape is there now
+        run(module, size, below)
+        _compare_plain(once, _plain(module), argument)
+        if below > 2:
+            return
+
+
+def _batches(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
+    """Sizes of batches, and below what their numbers are: all rows of the largest table come."""
+    yield EXAMPLES, 2
+    parts: list[Tensor] = []
+    tree_map(parts.append, inputs)
+    tensors = [part for part in parts if torch.is_tensor(part)]
+    if any(part.is_cuda for part in tensors):  # a row too high would end the process's device
+        return
+    numbers = max((part.shape[1:].numel() for part in tensors), default=1) or 1
+    tables = {values.shape[0] for _, values in module.named_parameters() if values.dim() > 1}
+    tables |= {values.shape[0] for _, values in module.named_buffers() if values.dim() > 1}
+    for rows in sorted((rows for rows in tables if rows > 2), reverse=True):
+        yield min(max(2, -(-rows // numbers)), MAX_EXAMPLES), rows
+
+
+def _made_up(part: Any, size: int, below: int, random: torch.Generator) -> Any:
+    """[size, ...]: whole numbers below a number; for decimals of `below` 2, normal ones."""
+    if not torch.is_tensor(part):
+        return part
+    shape = (size, *part.shape[1:])
+    if part.is_floating_point() and below == 2:
+        return torch.randn(shape, generator=random).to(part)
+    return torch.randint(0, below, shape, generator=random).to(part)
+
+
+def _registered(
+    module: nn.Module, views: Mapping[str, Tensor] | None = None
+) -> list[tuple[str, Tensor, int]]:
+    """Parameters and buffers: what they are called, copies, and how often they were written.
+
+    In-place writing counts for parameters, also where it happens to leave the values as they were.
+    """
+    parameters = [*(views or {}).items(), *module.named_parameters()]
+    return [
+        *((f"parameter {name!r}", p.detach().clone(), _writes(p)) for name, p in parameters),
+        *((f"buffer {name!r}", b.detach().clone(), 0) for name, b in module.named_buffers()),
+    ]
+
+
+def _writes(values: Tensor) -> int:
+    return 0 if values.is_inference() else values._version
+
+
+def _compare(
+    before: Sequence[tuple[str, Tensor, int]],
+    after: Sequence[tuple[str, Tensor, int]],
+    argument: str,
+) -> None:
+    names = [name for name, *_ in before]
+    if names != [name for name, *_ in after]:  # a parameter that was made anew under another name
+        raise OsoError(f"{argument}: its forward pass adds or removes parameters or buffers")
+    for (what, *then), (_, *now) in zip(before, after, strict=True):
+        if not _same(then, now):
+            raise OsoError(
+                f"{argument}: its forward pass changes {what}, past the clip and the noise; "
+                "compute with a changed copy, and write into nothing that the model has"
+            )
+
+
+def _plain(module: nn.Module) -> dict[str, Any]:
+    """Attributes that are neither parameter, buffer nor submodule, by what they are called."""
+    return {
+        f"attribute {key!r}" + (f" of layer {name!r}" if name else ""): _form(value, set())
+        for name, layer in module.named_modules()
+        for key, value in vars(layer).items()
+        if key not in _REGISTERED
+    }
+
+
+def _form(value: Any, seen: set[int]) -> Any:
+    """A copy that can be compared; of what is no number, text or collection of them, its type."""
+    if isinstance(value, _VALUES):
+        return value
+    if id(value) in seen:  # it holds itself
+        return type(value)
+    seen = {*seen, id(value)}
+    if torch.is_tensor(value):
+        return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.tobytes(), value.shape
+    if isinstance(value, nn.Module):  # in a list, where torch does not see it
+        tensors = value.state_dict(keep_vars=True)
+        return {name: _form(one, seen) for name, one in tensors.items()}
+    if isinstance(value, Mapping):
+        return {_key(key): _form(one, seen) for key, one in value.items()}
+    if isinstance(value, list | tuple | deque):
+        return [_form(one, seen) for one in value]
+    if isinstance(value, set | frozenset):
+        return {_key(one) for one in value}
+    return type(value)
+
+
+def _key(key: Any) -> Any:
+    return key if isinstance(key, _VALUES) else repr(key)
+
+
+def _compare_plain(
+    before: dict[str, Any], after: dict[str, Any], argument: str, began: bool = False
+) -> None:
+    """`began`: before the first pass; what that makes anew may be a table of the model's own."""
+    for what in [*before, *(name for name in after if name not in before)]:
+        then, now = before.get(what), after.get(what)
+        if began and not _alike(then, now):
+            continue
+        if not _same(then, now):
+            raise OsoError(
+                f"{argument}: its forward pass changes {what}, which would keep something of the "
+                "examples without noise; keep nothing of a batch in the model"
+            )
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether both are tensors of one shape, or collections of as many of them."""
+    if torch.is_tensor(one) and torch.is_tensor(other):
+        return one.shape == other.shape
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return False
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Values alike, NaN included; tensors by their numbers."""
+    if torch.is_tensor(one) and torch.is_tensor(other):
+        if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+            return False
+        return bool(((one == other) | ((one != one) & (other != other))).all())
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other) or (one != one and other != other)

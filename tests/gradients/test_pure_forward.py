@@ -1,0 +1,268 @@
+"""A forward pass that changes its model is refused, whatever it changes and however."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientCode, check_forward_is_pure, check_independence
+from oso_dp.models.losses import cross_entropy
+
+WORDS = torch.zeros(0, 5, dtype=torch.int64)
+NUMBERS = torch.zeros(0, 5)
+LABELS = torch.zeros(0, dtype=torch.int64)
+
+
+class Table(nn.Module):
+    """Words to vectors, as `rows` has them; 20 of them, in a table of its own."""
+
+    def __init__(self, rows, trained: bool = True) -> None:
+        super().__init__()
+        self.rows = rows
+        self.table = nn.Parameter(torch.randn(20, 4), requires_grad=trained)
+        self.head, self.calls = nn.Linear(4, 3), []
+        self.plain, self.register = torch.randn(20, 4), nn.Linear(2, 2)
+        self.register_buffer("fixed", torch.randn(20, 4))
+
+    def forward(self, words: Tensor) -> Tensor:
+        words = words.long().clamp(0, 19)
+        return self.head(self.rows(self, words).mean(dim=1))
+
+
+def renormed(model: Table, words: Tensor, name: str = "table", at: float = 0.5) -> Tensor:
+    return F.embedding(words, getattr(model, name), max_norm=at)
+
+
+def normalised(model: Table, words: Tensor) -> Tensor:
+    with torch.no_grad():
+        model.table[words.flatten()] = F.normalize(model.table[words.flatten()], dim=1)
+    return model.table[words]
+
+
+def by_data(model: Table, words: Tensor) -> Tensor:
+    model.table.data[words.flatten()] *= 0.5
+    return model.table[words]
+
+
+def while_it_trains(model: Table, words: Tensor) -> Tensor:
+    return by_data(model, words) if model.training else model.table[words]
+
+
+def while_it_is_scored(model: Table, words: Tensor) -> Tensor:
+    return model.table[words] if model.training else by_data(model, words)
+
+
+def where_it_asks_for_gradients(model: Table, words: Tensor) -> Tensor:
+    asks = model.table.requires_grad and torch.is_grad_enabled()
+    return by_data(model, words) if asks else model.table[words]
+
+
+def at_the_first_call(model: Table, words: Tensor) -> Tensor:
+    if not hasattr(model, "called"):
+        model.called = True
+        return by_data(model, words)
+    return model.table[words]
+
+
+def where_a_row_is_long(model: Table, words: Tensor) -> Tensor:
+    return renormed(model, words, at=900.0)
+
+
+def where_a_row_is_short(model: Table, words: Tensor) -> Tensor:
+    short = bool((model.table[words].norm(dim=-1) < 0.05).any())
+    return by_data(model, words) if short else model.table[words]
+
+
+def of_high_words(model: Table, words: Tensor) -> Tensor:
+    return by_data(model, words.clamp(min=15)) if (words > 15).any() else model.table[words]
+
+
+def by_a_new_parameter(model: Table, words: Tensor) -> Tensor:
+    model.table = nn.Parameter(model.table.detach() * 0.9)
+    return model.table[words]
+
+
+def of_another_layer(model: Table, words: Tensor) -> Tensor:
+    model.register.weight.data.clamp_(-0.1, 0.1)
+    return model.table[words]
+
+
+IN_PLACE = [
+    *(renormed, normalised, by_data, while_it_trains, while_it_is_scored),
+    *(where_it_asks_for_gradients, at_the_first_call, where_a_row_is_long, where_a_row_is_short),
+    *(of_high_words, by_a_new_parameter),
+]
+
+
+@pytest.mark.parametrize("inputs", [WORDS, NUMBERS], ids=["whole", "decimal"])
+@pytest.mark.parametrize("rows", IN_PLACE)
+def test_parameter_changed_in_place_refused(rows, inputs: Tensor) -> None:
+    model = Table(rows)
+    with pytest.raises(OsoError, match=r"^model: its forward pass changes parameter 'table'"):
+        check_forward_is_pure(model, inputs)
+
+
+@pytest.mark.parametrize("rows", [renormed, normalised, by_data, while_it_trains])
+def test_nested_frozen_parameter_changed_refused(rows) -> None:
+    model = nn.Sequential(nn.Sequential(nn.Identity(), Table(rows, trained=False)))
+    with pytest.raises(OsoError, match=r"^module: its .* parameter '0\.1\.table'") as error:
+        check_forward_is_pure(model, WORDS, argument="module")
+    assert "\n" not in str(error.value)
+
+
+def test_unused_parameter_changed_refused() -> None:
+    with pytest.raises(OsoError, match=r"parameter 'register\.weight'"):
+        check_forward_is_pure(Table(of_another_layer), WORDS)
+
+
+@pytest.mark.parametrize("at", [0.5, 500.0])
+def test_buffer_changed_in_place_refused(at: float) -> None:
+    with pytest.raises(OsoError, match="changes buffer 'fixed'"):
+        check_forward_is_pure(Table(partial(renormed, name="fixed", at=at)), WORDS)
+
+
+def appended(model: Table, words: Tensor) -> Tensor:
+    model.calls.append(words.float().mean())
+    return model.table[words]
+
+
+def under_a_key(model: Table, words: Tensor) -> Tensor:
+    model.__dict__.setdefault("calls_by", {})[int(words.sum())] = words
+    return model.table[words]
+
+
+def in_a_set(model: Table, words: Tensor) -> Tensor:
+    model.calls = {*model.calls, int(words.sum())}
+    return model.table[words]
+
+
+def counted(model: Table, words: Tensor) -> Tensor:
+    model.calls = len(words) if model.calls == [] else model.calls + len(words)
+    return model.table[words]
+
+
+def the_last(model: Table, words: Tensor) -> Tensor:
+    model.calls = model.table[words].detach()
+    return model.table[words]
+
+
+def set_at_the_first(model: Table, words: Tensor) -> Tensor:
+    if model.calls == []:
+        model.calls = float(words.float().mean())
+    return model.table[words]
+
+
+def unregistered(model: Table, words: Tensor) -> Tensor:
+    """A list of layers is no part of the model that torch sees."""
+    model.calls = model.calls or [nn.Linear(2, 2)]
+    with torch.no_grad():
+        model.calls[0].weight += words.float().mean()
+    return model.table[words]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [appended, in_a_set, counted, the_last, set_at_the_first, unregistered],
+)
+def test_attribute_kept_of_batch_refused(rows) -> None:
+    model = nn.Sequential(Table(rows))
+    with pytest.raises(OsoError, match=r"changes attribute 'calls' of layer '0'"):
+        check_forward_is_pure(model, WORDS)
+
+
+def test_new_attribute_of_batch_refused() -> None:
+    with pytest.raises(OsoError, match="changes attribute 'calls_by'"):
+        check_forward_is_pure(Table(under_a_key), WORDS)
+
+
+def test_unregistered_table_changed_refused() -> None:
+    with pytest.raises(OsoError, match="changes attribute 'plain'"):
+        check_forward_is_pure(Table(partial(renormed, name="plain")), WORDS)
+
+
+def out_of_place(model: Table, words: Tensor) -> Tensor:
+    return F.normalize(model.table, dim=1)[words]
+
+
+def with_a_mask_of_the_shape(model: Table, words: Tensor) -> Tensor:
+    """A cache for each shape: nothing in it is of an example's values."""
+    if not isinstance(model.calls, dict):
+        model.calls = {}
+    mask = model.calls.setdefault(words.shape, torch.ones(words.shape))
+    return model.table[words] * mask[..., None]
+
+
+@pytest.mark.parametrize("rows", [out_of_place, with_a_mask_of_the_shape])
+def test_pure_forward_accepted(rows) -> None:
+    model = Table(rows)
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    drawn = torch.get_rng_state()
+    check_forward_is_pure(model, WORDS)
+    check_forward_is_pure(model, NUMBERS)
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+    assert torch.equal(drawn, torch.get_rng_state())
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.LSTM(5, 3, batch_first=True),
+        nn.TransformerEncoderLayer(4, 2, batch_first=True),
+        nn.utils.parametrizations.weight_norm(nn.Linear(5, 3)),
+        nn.Sequential(nn.BatchNorm1d(5).eval(), nn.Dropout(0.5), nn.ReLU(inplace=True)),
+    ],
+    ids=["recurrent", "attention", "weight_norm", "others"],
+)
+def test_layers_of_torch_accepted(model: nn.Module) -> None:
+    shapes = {nn.LSTM: (2, 5), nn.TransformerEncoderLayer: (3, 4)}
+    check_forward_is_pure(model, torch.zeros(0, *shapes.get(type(model), (5,))))
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.BatchNorm1d(5), nn.InstanceNorm1d(5, track_running_stats=True)]
+)
+def test_running_statistics_refused(layer: nn.Module) -> None:
+    shape = (5,) if isinstance(layer, nn.BatchNorm1d) else (5, 4)
+    with pytest.raises(OsoError, match=r"changes buffer '0\.running_mean'"):
+        check_forward_is_pure(nn.Sequential(layer), torch.zeros(0, *shape))
+
+
+def test_two_structured_inputs_made_up() -> None:
+    """A loss has two, and a model may take a dictionary."""
+
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.centre = nn.Parameter(torch.zeros(3), requires_grad=False)
+
+        def forward(self, one: dict[str, Tensor], other: Tensor) -> Tensor:
+            self.centre += (one["x"] - other[:, None]).mean(dim=0)
+            return self.centre
+
+    with pytest.raises(OsoError, match=r"^loss: .* 'centre'"):
+        check_forward_is_pure(Pair(), {"x": torch.zeros(0, 3)}, LABELS, argument="loss")
+
+
+class OnlySubstitutes(nn.Module):
+    """Changes what stands in a parameter's place, and never the parameter itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not isinstance(self.layer.weight, nn.Parameter):
+            self.layer.weight.data.mul_(0.999)
+        return self.layer(inputs)
+
+
+def test_substituted_parameter_changed_refused() -> None:
+    model = OnlySubstitutes()
+    check_forward_is_pure(model, NUMBERS)
+    flat = nn.utils.parameters_to_vector(model.parameters()).detach().double()
+    with pytest.raises(OsoError, match=r"changes parameter 'layer\.weight'"):
+        check_independence(GradientCode(model.double(), cross_entropy), flat, NUMBERS, LABELS)
