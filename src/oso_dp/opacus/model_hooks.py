@@ -74,12 +74,12 @@ class PerExampleHooks:
             first, count = _first((args, kwargs), dim)
             self.example_count = 0 if self.empty else count
             self.batch_inputs = first if first is None or first._base is None else first._base
-        self.versions_before = [(parameter, parameter._version) for parameter in parameters]
+        self.versions_before = [(parameter, count_writes(parameter)) for parameter in parameters]
         return _stand_in((args, kwargs), dim) if self.stands_in else None
 
     def after_forward(self, model: nn.Module, args: Any, outputs: Any) -> Any:
         """OsoError if the call wrote to a parameter. Of a stand-in only the shapes are left."""
-        changed = [one for one, version in self.versions_before if one._version != version]
+        changed = [one for one, version in self.versions_before if count_writes(one) != version]
         self.versions_before = ()
         for name, parameter in model.named_parameters() if changed else ():
             if any(parameter is one for one in changed):
@@ -235,14 +235,19 @@ TWICE = (
     "batch in one call of the model, or split it with BatchMemoryManager"
 )
 CHANGES = (
-    "module: its forward pass changes the parameter {!r}, which would keep something of the "
-    "examples without noise"
+    "module: its forward pass changes parameter {!r}, past the clip and the noise; compute with a "
+    "changed copy"
 )
 OPEN = (
     "model: a forward pass in training mode was left without its backward pass; take a batch in "
     "one call, or split it with BatchMemoryManager, and evaluate with model.eval() or under "
     "torch.no_grad()"
 )
+
+
+def count_writes(tensor: Tensor) -> int:
+    """How often torch wrote to it."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _is_empty(arguments: Any, dim: int) -> bool:

@@ -26,7 +26,7 @@ from torch.utils.data import (
 
 from oso_dp.errors import OsoError
 from oso_dp.methods.given import check_number
-from oso_dp.opacus.model_hooks import FUNCTORCH, GHOST, MODES
+from oso_dp.opacus.model_hooks import FUNCTORCH, GHOST, MODES, count_writes
 
 ACCOUNTANTS = ("prv", "rdp")
 LOOKED_AT = 3  # examples
@@ -215,7 +215,7 @@ def _address(array: Array) -> int:
 
 def _writes(array: Array) -> int:
     """How often torch wrote to its memory; numpy does not count."""
-    return 0 if not torch.is_tensor(array) or array.is_inference() else array._version
+    return count_writes(array) if torch.is_tensor(array) else 0
 
 
 def _bytes(array: Array) -> bytes:

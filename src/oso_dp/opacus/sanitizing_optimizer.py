@@ -26,7 +26,7 @@ from oso_dp.gradients.precision import borrowed_float32
 from oso_dp.methods import Method
 from oso_dp.opacus.held_gradients import HeldGradients
 from oso_dp.opacus.method_driver import MethodDriver
-from oso_dp.opacus.model_hooks import PerExampleHooks, held_by, wide
+from oso_dp.opacus.model_hooks import PerExampleHooks, count_writes, held_by, wide
 from oso_dp.opacus.poisson_batches import Announced, check_process
 from oso_dp.opacus.refusals import check_all_private
 from oso_dp.opacus.sanitize import Noise, sanitize
@@ -211,7 +211,7 @@ class SanitizingOptimizer(DPOptimizer):
         if self.batches is not None and self.batches.begun:
             self.batches.use(self._rows)
         for inputs in self._inputs:
-            self._used[inputs] = _version(inputs)
+            self._used[inputs] = count_writes(inputs)
         self._forget_pieces()
         queries = self.driver.queries(self.noise_multiplier)
         with torch.no_grad():
@@ -331,7 +331,7 @@ class SanitizingOptimizer(DPOptimizer):
         """OsoError for the very tensor of an earlier step, unless it was written to since then."""
         if inputs is None or self.batches is None or not self.batches.begun:
             return
-        if self._used.get(inputs) == _version(inputs):
+        if self._used.get(inputs) == count_writes(inputs):
             raise OsoError(
                 "optimizer.step: the model's input is that of an earlier step; take a new batch of "
                 "the loader for each step"
@@ -366,11 +366,6 @@ class SanitizingOptimizer(DPOptimizer):
         finally:
             for group, rate in zip(self.param_groups, rates, strict=True):
                 group["lr"] = rate
-
-
-def _version(tensor: Tensor) -> int:
-    """How often it was written to."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def _reduces_in_backward(model: nn.Module) -> bool:
