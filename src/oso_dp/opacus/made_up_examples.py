@@ -137,7 +137,9 @@ def _example(loader: DataLoader) -> Tensor | None:
 
     Opacus's loader always stacks along the first dimension.
     """
-    collate = getattr(loader.collate_fn, "wrapped_collator_fn", loader.collate_fn)
+    collate = loader.collate_fn
+    while hasattr(collate, "wrapped_collator_fn"):  # once for each make_private
+        collate = collate.wrapped_collator_fn
     first = loader.dataset[0]
     if collate is not default_collate or not isinstance(first, tuple | list) or not first:
         return None

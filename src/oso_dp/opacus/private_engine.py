@@ -34,6 +34,7 @@ from oso_dp.opacus.refusals import (
 )
 from oso_dp.opacus.sanitize import seeded_generator
 from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
+from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.privacy.sampling import PoissonSampling
 
 _MOST_FOR_PRV = 100.0  # epsilon
@@ -93,7 +94,8 @@ class SanitizingEngine(PrivacyEngine):
         mode, reduction = shared["grad_sample_mode"], shared["loss_reduction"]
         check_module(module, mode)
         check_optimizer(optimizer, module)
-        check_loader(data_loader)
+        check_loader(data_loader, module)
+        check_no_repeats(data_loader.dataset, "data_loader")
         check_examples(data_loader.dataset)
         check_criterion(criterion, mode, reduction)
         method, quantile = self._method(own, optimizer)
@@ -142,7 +144,7 @@ class SanitizingEngine(PrivacyEngine):
         check_number("target_delta", target_delta, gt=0, lt=1)
         check_number("epochs", epochs, ge=1)
         check_number("epsilon_tolerance", epsilon_tolerance, gt=0)
-        check_loader(data_loader)
+        check_loader(data_loader, module)
         if len(self.accountant) > 0:
             spent = self.accountant.get_epsilon(target_delta)
             raise OsoError(
