@@ -29,6 +29,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
+from oso_dp.opacus.gradient_origins import GradientOrigins, find_parameter
 from oso_dp.opacus.held_gradients import Held, Kernels, OuterProducts, Samples, TokenRows
 
 HOOKS, FUNCTORCH, GHOST = "hooks", "functorch", "ghost"
@@ -50,6 +51,9 @@ class PerExampleHooks:
     was_called = False  # in training mode, since the last step
     example_count: int | None = None  # of that call, if an input tells
     batch_inputs: Tensor | None = None  # that input, or what it is a view of
+    calls = 0  # of training, so far
+    origins: GradientOrigins | None = None  # of the gradients of that call, of some calls
+    trained_inputs = False  # the inputs of that call were computed from a parameter
     versions_before: Sequence[tuple[Tensor, int]] = ()  # of the parameters, of the call that runs
 
     def watch_calls(self) -> None:
@@ -74,6 +78,8 @@ class PerExampleHooks:
             first, count = _first((args, kwargs), dim)
             self.example_count = 0 if self.empty else count
             self.batch_inputs = first if first is None or first._base is None else first._base
+            self.trained_inputs = find_parameter((args, kwargs))
+            self._watch_origins(parameters)
         self.versions_before = [(parameter, count_writes(parameter)) for parameter in parameters]
         return _stand_in((args, kwargs), dim) if self.stands_in else None
 
@@ -103,10 +109,22 @@ class PerExampleHooks:
         """Drop all that a batch left."""
         forget(self._module)
         self.was_called, self.example_count, self.batch_inputs = False, None, None
+        self._close_origins()
+
+    def check_gradients(self) -> None:
+        """OsoError if the last call's loss gave a gradient to more than the examples' layers."""
+        foreign = None if self.origins is None else self.origins.foreign
+        for name, parameter in self._module.named_parameters() if foreign is not None else ():
+            if parameter is foreign:
+                raise OsoError(FOREIGN.format(name))
+        if self.trained_inputs:
+            raise OsoError(INPUTS)
 
     def capture_activations_hook(self, *arguments: Any) -> None:
         # Opacus's ghost hooks refuse tied parameters here; these are held as in hooks mode.
         GradSampleHooks.capture_activations_hook(self, *arguments)
+        if self.origins is not None:
+            self.origins.add_layer(arguments[-1])
 
     def capture_backprops_hook(
         self,
@@ -137,6 +155,18 @@ class PerExampleHooks:
             if hasattr(parameter, "held"):
                 del parameter.held
         super().cleanup()  # type: ignore[misc]
+
+    def _watch_origins(self, parameters: Sequence[Tensor]) -> None:
+        """In calls 1, 2, 4, 8, ...: most losses have the same terms in each."""
+        self._close_origins()
+        self.calls += 1
+        if self.calls & (self.calls - 1) == 0:
+            self.origins = GradientOrigins([one for one in parameters if one.requires_grad])
+
+    def _close_origins(self) -> None:
+        if self.origins is not None:
+            self.origins.close()
+        self.origins = None
 
     def _hold_nobody(self, module: Any) -> None:
         module.activations.pop()
@@ -233,6 +263,14 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 TWICE = (
     "loss.backward: was called twice in one step, so that one example could count twice; take the "
     "batch in one call of the model, or split it with BatchMemoryManager"
+)
+FOREIGN = (
+    "loss: parameter {!r} gets a gradient that is no example's (a weight penalty, a part called "
+    "aside), which would have no effect; for a penalty use the optimizer's weight_decay"
+)
+INPUTS = (
+    "model: its inputs are computed from a parameter that requires a gradient and would learn "
+    "without noise; make it part of the module, or freeze it by requires_grad_(False)"
 )
 CHANGES = (
     "module: its forward pass changes parameter {!r}, past the clip and the noise; compute with a "

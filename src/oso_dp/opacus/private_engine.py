@@ -97,7 +97,7 @@ class SanitizingEngine(PrivacyEngine):
         check_loader(data_loader, module)
         check_no_repeats(data_loader.dataset, "data_loader")
         check_examples(data_loader.dataset)
-        check_criterion(criterion, mode, reduction)
+        check_criterion(criterion, mode, reduction, module)
         method, quantile = self._method(own, optimizer)
         # OsoError where the second sum alone would cost more than a step may.
         method.split_noise(noise_multiplier, expected_size(data_loader))

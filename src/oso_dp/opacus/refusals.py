@@ -262,12 +262,22 @@ def _bytes(array: Array) -> bytes:
     return array.tobytes()
 
 
-def check_criterion(criterion: Any, mode: str, loss_reduction: str) -> None:
-    """OsoError if the criterion sums where means are said to be, or the other way around."""
+def check_criterion(criterion: Any, mode: str, loss_reduction: str, module: nn.Module) -> None:
+    """OsoError if the criterion sums where means are said to be, or the other way around.
+
+    Also if it has parameters of its own that learn: no example's gradient has them.
+    """
     if criterion is None:
         return
     if not callable(criterion):
         raise OsoError(f"criterion: must be callable, not {type(criterion).__name__}")
+    private = {id(parameter) for parameter in module.parameters()}
+    for name, own in criterion.named_parameters() if isinstance(criterion, nn.Module) else ():
+        if own.requires_grad and id(own) not in private:
+            raise OsoError(
+                f"criterion: its parameter {name!r} requires a gradient and would learn without "
+                "noise; make it part of the module, or freeze it by requires_grad_(False)"
+            )
     reduction = getattr(criterion, "reduction", None)
     if reduction is None and mode == GHOST:
         raise OsoError(

@@ -188,6 +188,7 @@ class SanitizingOptimizer(DPOptimizer):
             gradients = HeldGradients(held, self.sizes, self.dtype, self.device)
             if self.hooks is not None:
                 self.hooks.check_count(gradients.size)
+                self.hooks.check_gradients()
             rows = self._rows + gradients.size
             self._check_rows(rows)
             self._check_inputs(None if self.hooks is None else self.hooks.batch_inputs)
