@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves
 
 
@@ -70,10 +71,10 @@ class GradientOrigins:
             self.foreign = parameter
 
 
-def find_parameter(arguments: Any) -> bool:
+def find_parameter(values: Sequence[Any]) -> bool:
     """Whether tensors among these were computed from a parameter that requires a gradient."""
-    values = tree_leaves(arguments)
-    nodes: list[Any] = [one.grad_fn for one in values if torch.is_tensor(one)]
+    tensors = [one.data if isinstance(one, PackedSequence) else one for one in values]
+    nodes: list[Any] = [one.grad_fn for one in tensors if torch.is_tensor(one)]
     seen: set[Any] = set()
     while nodes:
         node = nodes.pop()

@@ -53,6 +53,7 @@ class PerExampleHooks:
     batch_inputs: Tensor | None = None  # that input, or what it is a view of
     calls = 0  # of training, so far
     origins: GradientOrigins | None = None  # of the gradients of that call, of some calls
+    learning: Sequence[Tensor] = ()  # the parameters that required a gradient in that call
     trained_inputs = False  # the inputs of that call were computed from a parameter
     versions_before: Sequence[tuple[Tensor, int]] = ()  # of the parameters, of the call that runs
 
@@ -69,17 +70,19 @@ class PerExampleHooks:
         dim = 0 if self.batch_first else 1
         training = torch.is_grad_enabled() and any(layer.training for layer in model.modules())
         training = training and self.hooks_enabled
-        self.stands_in = _is_empty((args, kwargs), dim) and not _takes(model, args, kwargs)
+        leaves = tree_leaves((args, kwargs), is_leaf=lambda one: isinstance(one, PackedSequence))
+        self.stands_in = _is_empty(leaves, dim) and not _takes(model, args, kwargs)
         parameters = list(model.parameters())
         if training:
             if any(getattr(parameter, "_forward_counter", 0) for parameter in parameters):
                 raise OsoError(OPEN)
             self.was_called, self.empty = True, self.stands_in
-            first, count = _first((args, kwargs), dim)
+            first, count = _first(leaves, dim)
             self.example_count = 0 if self.empty else count
             self.batch_inputs = first if first is None or first._base is None else first._base
-            self.trained_inputs = find_parameter((args, kwargs))
-            self._watch_origins(parameters)
+            self.trained_inputs = find_parameter(leaves)
+            self.learning = [one for one in parameters if one.requires_grad]
+            self._watch_origins()
         self.versions_before = [(parameter, count_writes(parameter)) for parameter in parameters]
         return _stand_in((args, kwargs), dim) if self.stands_in else None
 
@@ -156,12 +159,12 @@ class PerExampleHooks:
                 del parameter.held
         super().cleanup()  # type: ignore[misc]
 
-    def _watch_origins(self, parameters: Sequence[Tensor]) -> None:
+    def _watch_origins(self) -> None:
         """In calls 1, 2, 4, 8, ...: most losses have the same terms in each."""
         self._close_origins()
         self.calls += 1
         if self.calls & (self.calls - 1) == 0:
-            self.origins = GradientOrigins([one for one in parameters if one.requires_grad])
+            self.origins = GradientOrigins(self.learning)
 
     def _close_origins(self) -> None:
         if self.origins is not None:
@@ -288,8 +291,8 @@ def count_writes(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _is_empty(arguments: Any, dim: int) -> bool:
-    tensors = [value for value in tree_leaves(arguments) if torch.is_tensor(value)]
+def _is_empty(leaves: Sequence[Any], dim: int) -> bool:
+    tensors = [value for value in leaves if torch.is_tensor(value)]
     return any(value.dim() > dim and value.shape[dim] == 0 for value in tensors)
 
 
@@ -317,9 +320,9 @@ def _stand_in(arguments: Any, dim: int) -> Any:
     return tree_map(of, arguments)
 
 
-def _first(arguments: Any, dim: int) -> tuple[Tensor | None, int | None]:
+def _first(leaves: Sequence[Any], dim: int) -> tuple[Tensor | None, int | None]:
     """The first tensor of the batch, and its number of examples."""
-    for value in tree_leaves(arguments, is_leaf=lambda one: isinstance(one, PackedSequence)):
+    for value in leaves:
         if isinstance(value, PackedSequence):
             return value.data, int(value.batch_sizes[0])
         if torch.is_tensor(value) and value.dim() > dim:

@@ -88,6 +88,7 @@ class SanitizingOptimizer(DPOptimizer):
         workers = torch.distributed.get_world_size() if distributed else 1
         self.batch_size = round(expected_batch_size * workers)
         self.trained = self.params  # in the order of P
+        self._private = {id(parameter) for parameter in self.trained}
         first = self.trained[0]
         self.dtype, self.device = wide(first.dtype), first.device
         self.sizes = [parameter.numel() for parameter in self.trained]
@@ -175,7 +176,7 @@ class SanitizingOptimizer(DPOptimizer):
                 "optimizer: its trained parameters are others than when make_private was called; "
                 "freeze and unfreeze before that"
             )
-        if self.hooks is not None:
+        if self.hooks is not None and any(id(p) not in self._private for p in self.hooks.learning):
             check_all_private(self.hooks._module, self.trained)
         held = [held_by(parameter) for parameter in self.trained]
         if all(one is None for one in held):
@@ -350,10 +351,9 @@ class SanitizingOptimizer(DPOptimizer):
 
     def _clear_others(self) -> None:
         """What an earlier backward pass left at a parameter that is frozen now is not sanitized."""
-        trained = {id(parameter) for parameter in self.trained}
         for group in self.param_groups:
             for parameter in group["params"]:
-                if id(parameter) not in trained:
+                if id(parameter) not in self._private:
                     parameter.grad = None
 
     @contextmanager
