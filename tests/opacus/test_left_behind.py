@@ -1,8 +1,22 @@
 """What a script leaves behind in the middle of a step: the next one has nothing of it."""
 
+import copy
+from typing import Any
+
 import pytest
 import torch
-from tests.opacus.made import MODES, QUIET, Recorded, examples, loader_of, make, network
+from tests.opacus.layers import Scaled
+from tests.opacus.made import (
+    MODES,
+    QUIET,
+    Recorded,
+    examples,
+    loader_of,
+    make,
+    network,
+    parameters_of,
+)
+from torch import nn
 
 from oso_dp.errors import OsoError
 
@@ -52,6 +66,40 @@ def test_each_groups_rate_is_the_scripts_again_after_every_step(mode) -> None:
         made.step(inputs[:7], targets[:7])
         assert [group["lr"] for group in made.optimizer.param_groups] == [*rates.values()]
     assert made.optimizer.learning_rate_factor != 1.0
+
+
+class Wrapper(nn.Module):
+    """Shows its inner layer's attributes as its own, as adapters' wrappers do."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.inner(inputs)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("inner", [nn.Linear(6, 3), network(), Scaled()])
+def test_a_wrapper_that_shows_its_layer_is_trained(inner, twice, mode) -> None:
+    """Also after a forward pass that had no step, whose traces are at the inner layer alone."""
+    inner, plain = copy.deepcopy(inner), copy.deepcopy(inner)
+    model = Wrapper(Wrapper(inner)) if twice else Wrapper(inner)
+    made = make(mode=mode, model=model, noise=Recorded())
+    other = make(mode=mode, model=plain, noise=Recorded())
+    for one in (made, other):
+        one.model(examples(count=5)[0])
+        one.optimizer.start_over()
+        for _ in range(2):
+            one.step(*examples(count=5))
+    assert torch.equal(parameters_of(made.optimizer), parameters_of(other.optimizer))
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -float("inf")])

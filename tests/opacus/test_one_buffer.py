@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.opacus.made import MODES, QUIET, examples, loader_of, make
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset
 
 from oso_dp.errors import OsoError
 
@@ -135,7 +135,9 @@ TAKEN: dict[str, Callable[[], Dataset]] = {
     "windows": lambda: Built(lambda index: (INPUTS.flatten()[index : index + 6], TARGETS[index])),
     "one table of classes": lambda: Built(lambda index: (INPUTS[index], TABLE[index // 60])),
     "one mask": lambda: Built(lambda index: {"inputs": INPUTS[index], "mask": MASK}),
-    "one example twice": lambda: Subset(loader_of(INPUTS, TARGETS).dataset, [0, 0, *range(118)]),
+    "one object twice": lambda: (
+        [(INPUTS[0], TARGETS[0])] * 2 + [*zip(INPUTS, TARGETS, strict=True)]
+    ),
     "filled once": lambda: Built(filled_once()),
     "moved in place": lambda: Built(moved_in_place()),
     "one example": lambda: Built(one_tensor(), count=1),

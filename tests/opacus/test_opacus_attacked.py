@@ -172,7 +172,7 @@ def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (Remembering, "changes the buffer 'seen'"),
+        (Remembering, "changes buffer 'seen'"),
         (lambda: Drawing(mixes=True), "outputs depend on the other examples"),
         (lambda: Leaning(False), "outputs depend on the other examples"),
         (lambda: Leaning(True), "outputs depend on the other examples"),

@@ -1,5 +1,6 @@
 """One example has one row of a step: with two, it would move a sum by twice the sensitivity."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -118,8 +119,34 @@ def test_rows_of_a_batch_that_was_left_do_not_count() -> None:
         made.optimizer.signal_skip_step(True)
         made.step(inputs[:5], targets[:5])
         leave()
-        made.step(inputs, targets)
+        made.step(inputs.clone(), targets)
     assert made.optimizer.ledger.step_count == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_largest_batch_with_one_more_row_is_refused(mode: str) -> None:
+    """One example twice, of a batch as large as any."""
+    made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
+    ((inputs, targets),) = made.loader
+    with pytest.raises(OsoError, match="a step has 13 rows; its largest batch drawn had 12"):
+        made.step(inputs[[*range(12), 5]], targets[[*range(12), 5]])
+    assert made.optimizer.ledger.step_count == 0
+    made.model.zero_grad()
+    made.step(inputs, targets)
+    assert made.optimizer.ledger.step_count == 1
+
+
+def test_two_small_batches_are_not_one_step() -> None:
+    """Though a larger one was drawn before, and has had its step."""
+    made = make(loader=loader_of(*examples(count=40), batch_size=10))
+    made.loader.batch_sampler.sample_rate = 1.0
+    made.step(*next(iter(made.loader)))
+    made.loader.batch_sampler.sample_rate = 0.2
+    first, second = itertools.islice(made.loader, 2)
+    made.optimizer.signal_skip_step(True)
+    made.step(*first)
+    with pytest.raises(OsoError, match=ROWS):
+        made.step(*second)
 
 
 def test_of_a_worker_its_own_batches_are_counted(monkeypatch) -> None:
@@ -131,6 +158,6 @@ def test_of_a_worker_its_own_batches_are_counted(monkeypatch) -> None:
     monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 1)
     plain = loader_of(torch.zeros(200, 1), batch_size=50)
     batches = announce_batches(DPDataLoader.from_data_loader(plain, distributed=True), 4)
-    assert batches.most == 0
+    assert batches.sizes == []
     sizes = [len(batch) for _ in range(2) for batch in batches]
-    assert batches.most == max(sizes) > 0
+    assert batches.sizes == sorted(sizes)

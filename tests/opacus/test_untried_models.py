@@ -98,7 +98,7 @@ class Counting(nn.Module):
 
 @pytest.mark.parametrize("keeps", range(3))
 def test_whichever_buffer_keeps_something_is_named(keeps: int) -> None:
-    with pytest.raises(OsoError, match=f"changes the buffer 'number {keeps}'"):
+    with pytest.raises(OsoError, match=f"changes buffer 'number {keeps}'"):
         make(model=Counting(keeps))
 
 

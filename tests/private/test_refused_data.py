@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 from tests.private.test_refused import nothing_is_trained, refusal  # noqa: F401
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+)
 
 
 class Stream(IterableDataset):
@@ -34,6 +41,7 @@ class Broken(Of):
 
 
 X, Y = np.zeros((9, 6), dtype=np.float32), np.zeros(9, dtype=np.int64)
+PAIRS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
 
 
 @pytest.mark.parametrize(
@@ -53,6 +61,9 @@ X, Y = np.zeros((9, 6), dtype=np.float32), np.zeros(9, dtype=np.int64)
         ((X, np.array(["no", "yes", "no"] * 3)), "data: targets are no numbers (<U3); allowed are"),
         (Stream(), "data: an IterableDataset cannot be sampled"),
         (Of(), "data: there are no examples"),
+        (Subset(PAIRS, [0, *range(9)]), "data: an example appears twice in its Subset or Concat"),
+        (Subset(Subset(PAIRS, [3, 3, 4]), [0, 1]), "data: an example appears twice in its Subset"),
+        (ConcatDataset([PAIRS, PAIRS]), "data: an example appears twice in its Subset or Concat"),
         (Of(X[0], X[0]), "data: each example must be a pair of an input and a target, not ndarr"),
         (Of({"x": X[0]}), "data: each example must be a pair of an input and a target, not dict"),
         (

@@ -4,6 +4,8 @@ The counterpart of `oso_dp.gradients.independence`. The clip bounds one example'
 if what the hooks take for its gradient is all of it, and nobody else's. So each example's gradient
 by plain differentiation, alone, is held against what the hooks leave of a batch of three.
 
+Nor may a forward pass change the model (`oso_dp.gradients.pure_forward`).
+
 Of the real examples only the first one's shape and type are looked at. Where they do not say how
 the model is called (a collate function of its own, examples that are no pairs, inputs that are no
 numbers, the batch in the second dimension), or the model does not run on random numbers, nothing is
@@ -23,6 +25,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import DataLoader, default_collate
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients import check_forward_is_pure
 from oso_dp.opacus.held_gradients import HeldGradients
 from oso_dp.opacus.model_hooks import WRAPPERS, held_by, wrapped
 
@@ -59,18 +62,19 @@ def _attempt(
     """A copy of the model, a batch, what its outputs are multiplied by, gradients alone [B, P]."""
     dim = 0 if batch_first else 1
     try:
-        inputs = _inputs(module, loader, dim)
-        if inputs is None:
+        example = _example(loader) if dim == 0 else None
+        if example is None:
             return None
+        first = next(p for p in module.parameters() if p.is_floating_point())
+        example = example.to(first if example.is_floating_point() else first.device)
+        check_forward_is_pure(module, example, argument="module")
+        inputs = _made_up(example)
         model = copy.deepcopy(module).double()
         _move_off(model)
         for layer in model.modules():
             if isinstance(layer, _DropoutNd):
                 layer.eval()
-        before = [buffer.clone() for buffer in model.buffers()]
-        outputs = model(inputs)
-        _refuse_memory(model, before)
-        again = model(inputs)
+        outputs, again = model(inputs), model(inputs)
         if not torch.is_tensor(outputs) or outputs.shape[dim] != EXAMPLES:
             return None
         if not torch.equal(outputs, again):  # it draws random numbers
@@ -98,16 +102,6 @@ def _move_off(model: nn.Module) -> None:
             if parameter.is_floating_point():
                 spread = float(parameter.std()) if parameter.numel() > 1 else 0.0
                 parameter.add_((spread or 0.05) * torch.randn_like(parameter))
-
-
-def _refuse_memory(model: nn.Module, before: list[Tensor]) -> None:
-    """OsoError if a forward pass changed a buffer: what examples leave there has no noise."""
-    for (name, buffer), value in zip(model.named_buffers(), before, strict=True):
-        if not torch.equal(buffer, value):
-            raise OsoError(
-                f"module: its forward pass changes the buffer {name!r}, which would keep something "
-                "of the examples without noise"
-            )
 
 
 def _refuse_company(model: nn.Module, inputs: Tensor, dim: int) -> None:
@@ -138,20 +132,26 @@ def _refuse_company(model: nn.Module, inputs: Tensor, dim: int) -> None:
             )
 
 
-def _inputs(module: nn.Module, loader: DataLoader, dim: int) -> Tensor | None:
-    collate = getattr(loader.collate_fn, "wrapped_collator_fn", loader.collate_fn)
+def _example(loader: DataLoader) -> Tensor | None:
+    """The first example's input, as a batch of one; None where nothing says how it is called.
+
+    Opacus's loader always stacks along the first dimension.
+    """
+    collate = loader.collate_fn
+    while hasattr(collate, "wrapped_collator_fn"):  # once for each make_private
+        collate = collate.wrapped_collator_fn
     first = loader.dataset[0]
-    if collate is not default_collate or not isinstance(first, tuple | list):
+    if collate is not default_collate or not isinstance(first, tuple | list) or not first:
         return None
-    example = default_collate([first])[0][0] if first else None  # numpy's arrays become tensors
-    if not torch.is_tensor(example):
-        return None
-    device = next(module.parameters()).device
-    shape = (EXAMPLES, *example.shape)
-    made = torch.randn(shape, dtype=torch.double) if example.is_floating_point() else None
-    whole = torch.randint(0, 2, shape).to(example.dtype) if made is None else made
-    # Opacus's loader, too, always stacks along the first dimension.
-    return whole.to(device) if dim == 0 else None
+    example = default_collate([first])[0]  # numpy's arrays become tensors
+    return example if torch.is_tensor(example) else None
+
+
+def _made_up(example: Tensor) -> Tensor:
+    shape = (EXAMPLES, *example.shape[1:])
+    if example.is_floating_point():
+        return torch.randn(shape, dtype=torch.double).to(example.device)
+    return torch.randint(0, 2, shape).to(example)
 
 
 def _flat(model: nn.Module, names: set[str]) -> Tensor:

@@ -10,7 +10,7 @@ Embedding, whose padding Opacus forgets.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -29,6 +29,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
+from oso_dp.opacus.gradient_origins import GradientOrigins, find_parameter
 from oso_dp.opacus.held_gradients import Held, Kernels, OuterProducts, Samples, TokenRows
 
 HOOKS, FUNCTORCH, GHOST = "hooks", "functorch", "ghost"
@@ -49,6 +50,12 @@ class PerExampleHooks:
     _module: nn.Module
     was_called = False  # in training mode, since the last step
     example_count: int | None = None  # of that call, if an input tells
+    batch_inputs: Tensor | None = None  # that input, or what it is a view of
+    calls = 0  # of training, so far
+    origins: GradientOrigins | None = None  # of the gradients of that call, of some calls
+    learning: Sequence[Tensor] = ()  # the parameters that required a gradient in that call
+    trained_inputs = False  # the inputs of that call were computed from a parameter
+    versions_before: Sequence[tuple[Tensor, int]] = ()  # of the parameters, of the call that runs
 
     def watch_calls(self) -> None:
         hooks: Any = self._module.autograd_grad_sample_hooks  # which cleanup removes
@@ -63,16 +70,29 @@ class PerExampleHooks:
         dim = 0 if self.batch_first else 1
         training = torch.is_grad_enabled() and any(layer.training for layer in model.modules())
         training = training and self.hooks_enabled
-        self.stands_in = _is_empty((args, kwargs), dim) and not _takes(model, args, kwargs)
+        leaves = tree_leaves((args, kwargs), is_leaf=lambda one: isinstance(one, PackedSequence))
+        self.stands_in = _is_empty(leaves, dim) and not _takes(model, args, kwargs)
+        parameters = list(model.parameters())
         if training:
-            if any(getattr(parameter, "_forward_counter", 0) for parameter in model.parameters()):
+            if any(getattr(parameter, "_forward_counter", 0) for parameter in parameters):
                 raise OsoError(OPEN)
             self.was_called, self.empty = True, self.stands_in
-            self.example_count = 0 if self.empty else _size((args, kwargs), dim)
+            first, count = _first(leaves, dim)
+            self.example_count = 0 if self.empty else count
+            self.batch_inputs = first if first is None or first._base is None else first._base
+            self.trained_inputs = find_parameter(leaves)
+            self.learning = [one for one in parameters if one.requires_grad]
+            self._watch_origins()
+        self.versions_before = [(parameter, count_writes(parameter)) for parameter in parameters]
         return _stand_in((args, kwargs), dim) if self.stands_in else None
 
     def after_forward(self, model: nn.Module, args: Any, outputs: Any) -> Any:
-        """Of a stand-in nothing is left but the shapes."""
+        """OsoError if the call wrote to a parameter. Of a stand-in only the shapes are left."""
+        changed = [one for one, version in self.versions_before if count_writes(one) != version]
+        self.versions_before = ()
+        for name, parameter in model.named_parameters() if changed else ():
+            if any(parameter is one for one in changed):
+                raise OsoError(CHANGES.format(name))
         if not self.stands_in:
             return None
         dim = 0 if self.batch_first else 1
@@ -91,11 +111,23 @@ class PerExampleHooks:
     def forget_batch(self) -> None:
         """Drop all that a batch left."""
         forget(self._module)
-        self.was_called, self.example_count = False, None
+        self.was_called, self.example_count, self.batch_inputs = False, None, None
+        self._close_origins()
+
+    def check_gradients(self) -> None:
+        """OsoError if the last call's loss gave a gradient to more than the examples' layers."""
+        foreign = None if self.origins is None else self.origins.foreign
+        for name, parameter in self._module.named_parameters() if foreign is not None else ():
+            if parameter is foreign:
+                raise OsoError(FOREIGN.format(name))
+        if self.trained_inputs:
+            raise OsoError(INPUTS)
 
     def capture_activations_hook(self, *arguments: Any) -> None:
         # Opacus's ghost hooks refuse tied parameters here; these are held as in hooks mode.
         GradSampleHooks.capture_activations_hook(self, *arguments)
+        if self.origins is not None:
+            self.origins.add_layer(arguments[-1])
 
     def capture_backprops_hook(
         self,
@@ -126,6 +158,18 @@ class PerExampleHooks:
             if hasattr(parameter, "held"):
                 del parameter.held
         super().cleanup()  # type: ignore[misc]
+
+    def _watch_origins(self) -> None:
+        """In calls 1, 2, 4, 8, ...: most losses have the same terms in each."""
+        self._close_origins()
+        self.calls += 1
+        if self.calls & (self.calls - 1) == 0:
+            self.origins = GradientOrigins(self.learning)
+
+    def _close_origins(self) -> None:
+        if self.origins is not None:
+            self.origins.close()
+        self.origins = None
 
     def _hold_nobody(self, module: Any) -> None:
         module.activations.pop()
@@ -204,7 +248,7 @@ def forget(module: nn.Module) -> None:
     """Drop all that a batch left at a model, also at layers that its loss did not reach."""
     for layer in module.modules():
         for name in ("activations", "max_batch_len"):
-            if hasattr(layer, name):
+            if name in vars(layer):  # a wrapper shows its inner layer's, too
                 delattr(layer, name)
     for parameter in module.parameters():
         parameter.grad_sample = None  # type: ignore[attr-defined]
@@ -223,6 +267,18 @@ TWICE = (
     "loss.backward: was called twice in one step, so that one example could count twice; take the "
     "batch in one call of the model, or split it with BatchMemoryManager"
 )
+FOREIGN = (
+    "loss: parameter {!r} gets a gradient that is no example's (a weight penalty, a part called "
+    "aside), which would have no effect; for a penalty use the optimizer's weight_decay"
+)
+INPUTS = (
+    "model: its inputs are computed from a parameter that requires a gradient and would learn "
+    "without noise; make it part of the module, or freeze it by requires_grad_(False)"
+)
+CHANGES = (
+    "module: its forward pass changes parameter {!r}, past the clip and the noise; compute with a "
+    "changed copy"
+)
 OPEN = (
     "model: a forward pass in training mode was left without its backward pass; take a batch in "
     "one call, or split it with BatchMemoryManager, and evaluate with model.eval() or under "
@@ -230,8 +286,13 @@ OPEN = (
 )
 
 
-def _is_empty(arguments: Any, dim: int) -> bool:
-    tensors = [value for value in tree_leaves(arguments) if torch.is_tensor(value)]
+def count_writes(tensor: Tensor) -> int:
+    """How often torch wrote to it."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _is_empty(leaves: Sequence[Any], dim: int) -> bool:
+    tensors = [value for value in leaves if torch.is_tensor(value)]
     return any(value.dim() > dim and value.shape[dim] == 0 for value in tensors)
 
 
@@ -259,19 +320,19 @@ def _stand_in(arguments: Any, dim: int) -> Any:
     return tree_map(of, arguments)
 
 
-def _size(arguments: Any, dim: int) -> int | None:
-    """Of the batch, by the first tensor."""
-    for value in tree_leaves(arguments, is_leaf=lambda one: isinstance(one, PackedSequence)):
+def _first(leaves: Sequence[Any], dim: int) -> tuple[Tensor | None, int | None]:
+    """The first tensor of the batch, and its number of examples."""
+    for value in leaves:
         if isinstance(value, PackedSequence):
-            return int(value.batch_sizes[0])
+            return value.data, int(value.batch_sizes[0])
         if torch.is_tensor(value) and value.dim() > dim:
-            return value.shape[dim]
-    return None
+            return value, value.shape[dim]
+    return None, None
 
 
 def _close(module: Any) -> None:
     """After the last of a layer's calls in a batch."""
-    if not module.activations and hasattr(module, "max_batch_len"):
+    if not module.activations and "max_batch_len" in vars(module):
         del module.max_batch_len
 
 

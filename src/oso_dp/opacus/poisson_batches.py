@@ -1,20 +1,27 @@
-"""Opacus's Poisson batches, with six things mended.
+"""Opacus's Poisson batches, with seven things mended.
 
 Whoever leaves a loop over them early leaves half a batch behind: each new loop says that it begins.
 A worker's empty batch is a batch, where Opacus leaves it out, and the workers would wait for ever.
 The draws come from a generator of their own, which no seed of the script's sets, and each worker's
 from another one: with equal draws, two examples would always be in the same batches.
-The largest batch is known, so that a step of more rows than examples stands out.
+The sizes of the batches that were handed out and not yet used are known, so that a step without a
+batch of its own stands out, and one of more rows than any of them has examples.
+A forked process, or a copy, does not draw its parent's batches again.
 And the uniform numbers are float64: there are 2^24 float32 ones, of which a small rate takes more
 than its share.
 """
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from opacus.data_loader import DPDataLoader
 from opacus.utils.uniform_sampler import (
     DistributedUniformWithReplacementSampler,
     UniformWithReplacementSampler,
@@ -22,64 +29,140 @@ from opacus.utils.uniform_sampler import (
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from oso_dp.errors import OsoError
 from oso_dp.opacus.sanitize import seeded_generator
 
 
-class Announced:
-    """`begin` is called before the first batch of each loop; `begun`: whether there was a loop.
+class Announced(ABC):
+    """Batches that are announced, counted and drawn in one process.
 
-    `most`: examples of the largest batch drawn so far, those that workers fetch ahead among them.
-    Of all loops, since a loop may begin while batches of another one wait to be taken.
+    `begin` is called before the first batch of each loop; `begun`: whether there was a loop.
+    `handed_out`: the number of batches that the script has got. `sizes`: those of the batches
+    among them that no step has used, in ascending order.
     """
 
     begin: Callable[[], None] | None = None
     begun = False
-    most = 0
     generator: torch.Generator | None
     sample_rate: float
+
+    def prepare(self) -> None:
+        """Count from here on, for this process."""
+        self.handed_out, self.process = 0, os.getpid()
+        self.sizes: list[int] = []
+        self.fetched: deque[int] | None = None  # of the loop that begins: sizes fetched ahead
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._counted(self.fetched)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise OsoError(
+            "data_loader: a private loader cannot be copied or pickled: the copy would draw the "
+            "same batches; call make_private for each training"
+        )
 
     def renew(self) -> None:
         """From here on other batches than after any earlier start."""
         self.generator = torch.Generator()
         self.generator.seed()
 
-    def announce(self) -> None:
-        self.begun = True
-        if self.begin is not None:
-            self.begin()
+    def hand_out(self, size: int) -> None:
+        """Note that the script has got a batch of so many examples."""
+        self.handed_out += 1
+        insort(self.sizes, size)
 
-    def noted(self, batch: list[int]) -> list[int]:
-        """The same batch, after `most` has heard of it."""
-        self.most = max(self.most, len(batch))
-        return batch
+    def use(self, rows: int) -> None:
+        """Take the smallest batch that can have so many rows from those that no step has used.
+
+        So the batches that are left are never fewer, or smaller, than those that the script has
+        left, whichever of them it takes.
+        """
+        del self.sizes[bisect_left(self.sizes, rows)]
 
     def drawn(self, count: int) -> Tensor:
         """Which of so many examples are in a batch, bool."""
         uniform = torch.rand(count, generator=self.generator, dtype=torch.float64)
         return uniform < self.sample_rate
 
+    def _counted(self, fetched: deque[int] | None) -> Iterator[list[int]]:
+        """Batches; `fetched`: gets their sizes, if the loader tells when it hands them out."""
+        check_process(self.process, "data_loader")
+        self.begun = True
+        if self.begin is not None:
+            self.begin()
+        for batch in self._batches():
+            if fetched is None:
+                self.hand_out(len(batch))
+            else:
+                fetched.append(len(batch))
+            yield batch
+
+    @abstractmethod
+    def _batches(self) -> Iterator[list[int]]:
+        """Those of one loop."""
+
 
 class PoissonBatches(Announced, UniformWithReplacementSampler):
     """Of one process."""
 
-    def __iter__(self) -> Iterator[list[int]]:
-        self.announce()
+    def _batches(self) -> Iterator[list[int]]:
         for _ in range(self.steps):
-            yield self.noted(self.drawn(self.num_samples).nonzero().flatten().tolist())
+            yield self.drawn(self.num_samples).nonzero().flatten().tolist()
 
 
 class SharedPoissonBatches(Announced, DistributedUniformWithReplacementSampler):
     """Of one of several workers, among which the examples are dealt out."""
 
-    def __iter__(self) -> Iterator[list[int]]:
-        self.announce()
+    def _batches(self) -> Iterator[list[int]]:
         places = torch.arange(self.total_size)
         if self.shuffle:  # in all workers alike
             shared = torch.Generator().manual_seed(self.shuffle_seed + self.epoch)
             places = torch.randperm(self.total_size, generator=shared)
         own = places[self.rank :: self.num_replicas]
         for _ in range(self.num_batches):
-            yield self.noted(own[self.drawn(len(own))].tolist())
+            yield own[self.drawn(len(own))].tolist()
+
+
+class CountedLoader(DPDataLoader):
+    """Batches that workers fetch ahead count when the script gets them, not when they are drawn."""
+
+    def __iter__(self) -> Any:
+        if self.num_workers == 0:
+            return super().__iter__()
+        batches: Any = self.batch_sampler
+        fetched: deque[int] = deque()
+        batches.fetched = fetched
+        try:
+            return HandedOut(super().__iter__(), batches, fetched)
+        finally:
+            batches.fetched = None
+
+
+class HandedOut:
+    """An iterator of workers' batches that reports each one that it hands out."""
+
+    def __init__(self, iterator: Any, batches: Announced, fetched: deque[int]) -> None:
+        self.iterator, self.batches, self.fetched = iterator, batches, fetched
+
+    def __iter__(self) -> HandedOut:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.iterator)
+
+    def __next__(self) -> Any:
+        batch = next(self.iterator)
+        self.batches.hand_out(self.fetched.popleft())
+        return batch
+
+
+def check_process(process: int, what: str) -> None:
+    """OsoError in another process than the one of this number, which called `make_private`."""
+    if os.getpid() != process:
+        raise OsoError(
+            f"{what}: this process was forked after make_private and would repeat the noise and "
+            "batches of its parent; call make_private in the forked process"
+        )
 
 
 def announce_batches(
@@ -109,5 +192,7 @@ def announce_batches(
             generator=past.generator or seeded_generator(torch.device("cpu")),
             steps=batches,
         )
+    own.prepare()
+    loader.__class__ = CountedLoader
     vars(loader)["batch_sampler"] = own  # a DataLoader forbids it by its __setattr__
     return own

@@ -38,6 +38,7 @@ from oso_dp.opacus.refusals import (
 )
 from oso_dp.opacus.sanitize import seeded_generator
 from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
+from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.privacy.sampling import PoissonSampling
 
 _MOST_FOR_PRV = 100.0  # epsilon
@@ -97,9 +98,10 @@ class SanitizingEngine(PrivacyEngine):
         mode, reduction = shared["grad_sample_mode"], shared["loss_reduction"]
         check_module(module, mode)
         check_optimizer(optimizer, module)
-        check_loader(data_loader)
+        check_loader(data_loader, module)
+        check_no_repeats(data_loader.dataset, "data_loader")
         check_examples(data_loader.dataset)
-        check_criterion(criterion, mode, reduction)
+        check_criterion(criterion, mode, reduction, module)
         method, quantile = self._method(own, optimizer)
         # OsoError where the second sum alone would cost more than a step may.
         method.split_noise(noise_multiplier, expected_size(data_loader))
@@ -146,7 +148,7 @@ class SanitizingEngine(PrivacyEngine):
         check_number("target_delta", target_delta, gt=0, lt=1)
         check_number("epochs", epochs, ge=1)
         check_number("epsilon_tolerance", epsilon_tolerance, gt=0)
-        check_loader(data_loader)
+        check_loader(data_loader, module)
         if len(self.accountant) > 0:
             spent = self.get_epsilon(target_delta)
             raise OsoError(

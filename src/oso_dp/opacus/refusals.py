@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,7 +26,8 @@ from torch.utils.data import (
 
 from oso_dp.errors import OsoError
 from oso_dp.methods.given import check_number
-from oso_dp.opacus.model_hooks import FUNCTORCH, GHOST, MODES
+from oso_dp.opacus.model_hooks import FUNCTORCH, GHOST, MODES, WRAPPERS, count_writes
+from oso_dp.opacus.poisson_batches import CountedLoader, PoissonBatches
 
 ACCOUNTANTS = ("prv", "rdp")
 LOOKED_AT = 3  # examples
@@ -126,17 +127,46 @@ def check_optimizer(optimizer: Any, module: nn.Module) -> None:
         raise OsoError(
             f"optimizer: its parameters are of {' and '.join(sorted(types))}; allowed is one"
         )
+    check_all_private(module, trained)
 
 
-def check_loader(loader: Any) -> None:
-    """OsoError unless Opacus can draw Poisson batches of the loader's examples, and of all."""
+def check_all_private(model: nn.Module, trained: Sequence[nn.Parameter]) -> None:
+    """OsoError if a parameter of the model learns, but by another optimizer."""
+    private = {id(parameter) for parameter in trained}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) not in private:
+            raise OsoError(
+                f"optimizer: has no parameter {name!r}, which requires a gradient and would learn "
+                "without noise; add it to a parameter group, or freeze it by requires_grad_(False)"
+            )
+
+
+def check_loader(loader: Any, module: nn.Module) -> None:
+    """OsoError unless Poisson batches of all examples are what the loader's own stand for.
+
+    The loader is replaced, and whatever it does otherwise would be lost.
+    """
     if not isinstance(loader, DataLoader):
         raise OsoError(f"data_loader: must be a DataLoader, not {type(loader).__name__}")
     if isinstance(loader.dataset, IterableDataset):
         raise OsoError("data_loader: an IterableDataset cannot be sampled; use one with an index")
+    for name in ("__iter__", "__len__", "_get_iterator"):
+        method = getattr(type(loader), name)
+        if not any(method is getattr(kind, name) for kind in (DataLoader, CountedLoader)):
+            raise OsoError(
+                f"data_loader: {type(loader).__name__} has {name} of its own, which Poisson "
+                "sampling would replace; give a plain DataLoader"
+            )
     batches = loader.batch_sampler
-    if isinstance(batches, UniformWithReplacementSampler):
-        return  # Poisson already
+    examples: Any = loader.dataset
+    if isinstance(batches, UniformWithReplacementSampler):  # Poisson already
+        _check_sampler(batches, (UniformWithReplacementSampler, PoissonBatches), len(examples))
+        if abs(batches.steps * batches.sample_rate - 1) > batches.sample_rate:
+            raise OsoError(
+                f"data_loader: {batches.steps} batches at sampling rate {batches.sample_rate:g}; "
+                f"the rate is 1 / batches, so allowed is {round(1 / batches.sample_rate)}"
+            )
+        return
     if type(batches) is not BatchSampler:
         raise OsoError(
             "data_loader: must have a batch size, and no batch sampler of its own, which Poisson "
@@ -145,11 +175,31 @@ def check_loader(loader: Any) -> None:
     if len(loader) == 0:
         raise OsoError("data_loader: has no batches")
     sampler = batches.sampler
-    known = isinstance(sampler, SequentialSampler | RandomSampler | DistributedSampler)
-    if not known or getattr(sampler, "replacement", False):
+    _check_sampler(sampler, (SequentialSampler, RandomSampler, DistributedSampler), len(examples))
+    if isinstance(sampler, DistributedSampler):
+        workers = torch.distributed.get_world_size() if isinstance(module, WRAPPERS) else 1
+        if sampler.num_replicas != workers:
+            raise OsoError(
+                f"data_loader: a DistributedSampler of {sampler.num_replicas} replicas, of a "
+                f"module in {workers}; wrap the module with DistributedDataParallel, or leave the "
+                "sampler out"
+            )
+
+
+def _check_sampler(sampler: Any, kinds: tuple[type, ...], examples: int) -> None:
+    """OsoError unless the sampler is exactly of one of these types, and of so many examples."""
+    if type(sampler) not in kinds or getattr(sampler, "replacement", False):
         raise OsoError(
             f"data_loader: {type(sampler).__name__} would be replaced by Poisson sampling, which "
             "draws every example with the same probability"
+        )
+    whole: Any = sampler.dataset if isinstance(sampler, DistributedSampler) else sampler
+    poisson = isinstance(sampler, UniformWithReplacementSampler)
+    sampled = sampler.num_samples if poisson else len(whole)
+    if sampled != examples:
+        raise OsoError(
+            f"data_loader: {type(sampler).__name__} of {sampled} examples would be replaced by "
+            f"Poisson sampling of all {examples}; give a Subset as the data set"
         )
 
 
@@ -203,7 +253,7 @@ def _address(array: Array) -> int:
 
 def _writes(array: Array) -> int:
     """How often torch wrote to its memory; numpy does not count."""
-    return 0 if not torch.is_tensor(array) or array.is_inference() else array._version
+    return count_writes(array) if torch.is_tensor(array) else 0
 
 
 def _bytes(array: Array) -> bytes:
@@ -212,12 +262,22 @@ def _bytes(array: Array) -> bytes:
     return array.tobytes()
 
 
-def check_criterion(criterion: Any, mode: str, loss_reduction: str) -> None:
-    """OsoError if the criterion sums where means are said to be, or the other way around."""
+def check_criterion(criterion: Any, mode: str, loss_reduction: str, module: nn.Module) -> None:
+    """OsoError if the criterion sums where means are said to be, or the other way around.
+
+    Also if it has parameters of its own that learn: no example's gradient has them.
+    """
     if criterion is None:
         return
     if not callable(criterion):
         raise OsoError(f"criterion: must be callable, not {type(criterion).__name__}")
+    private = {id(parameter) for parameter in module.parameters()}
+    for name, own in criterion.named_parameters() if isinstance(criterion, nn.Module) else ():
+        if own.requires_grad and id(own) not in private:
+            raise OsoError(
+                f"criterion: its parameter {name!r} requires a gradient and would learn without "
+                "noise; make it part of the module, or freeze it by requires_grad_(False)"
+            )
     reduction = getattr(criterion, "reduction", None)
     if reduction is None and mode == GHOST:
         raise OsoError(

@@ -8,24 +8,27 @@ gradient, with its own rate times the method's factor; let the method move C and
 from __future__ import annotations
 
 import copy
+import os
 import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.weak import WeakIdKeyDictionary
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.precision import borrowed_float32
 from oso_dp.methods import Method
 from oso_dp.opacus.held_gradients import HeldGradients
 from oso_dp.opacus.method_driver import MethodDriver
-from oso_dp.opacus.model_hooks import PerExampleHooks, held_by, wide
-from oso_dp.opacus.poisson_batches import Announced
+from oso_dp.opacus.model_hooks import PerExampleHooks, count_writes, held_by, wide
+from oso_dp.opacus.poisson_batches import Announced, check_process
+from oso_dp.opacus.refusals import check_all_private
 from oso_dp.opacus.sanitize import Noise, sanitize
 from oso_dp.privacy.exact_sums import exact_sums
 from oso_dp.privacy.ledger import Ledger
@@ -85,6 +88,7 @@ class SanitizingOptimizer(DPOptimizer):
         workers = torch.distributed.get_world_size() if distributed else 1
         self.batch_size = round(expected_batch_size * workers)
         self.trained = self.params  # in the order of P
+        self._private = {id(parameter) for parameter in self.trained}
         first = self.trained[0]
         self.dtype, self.device = wide(first.dtype), first.device
         self.sizes = [parameter.numel() for parameter in self.trained]
@@ -93,8 +97,11 @@ class SanitizingOptimizer(DPOptimizer):
         self.hooks: PerExampleHooks | None = None
         self.batches: Announced | None = None
         self.account: Callable[[DPOptimizer], None] | None = None
+        self.process = os.getpid()
         self._totals: list[Tensor] | None = None
         self._rows = 0  # of the logical batch, so far
+        self._inputs: list[Tensor] = []  # the same
+        self._used = WeakIdKeyDictionary()  # inputs of earlier steps, with their versions
         self._run = secrets.token_hex()  # tells its own states from those of other optimizers
         self._released = 0  # steps since it was made, or a state was loaded
         self._answers: Answers = {}
@@ -115,7 +122,7 @@ class SanitizingOptimizer(DPOptimizer):
 
     def start_over(self) -> None:
         """Drop what was left of a logical batch: with the next one, examples could count twice."""
-        self._totals, self._rows = None, 0
+        self._forget_pieces()
         self._step_skip_queue.clear()
         self._is_last_step_skipped = False
         if self.hooks is not None:
@@ -169,6 +176,8 @@ class SanitizingOptimizer(DPOptimizer):
                 "optimizer: its trained parameters are others than when make_private was called; "
                 "freeze and unfreeze before that"
             )
+        if self.hooks is not None and any(id(p) not in self._private for p in self.hooks.learning):
+            check_all_private(self.hooks._module, self.trained)
         held = [held_by(parameter) for parameter in self.trained]
         if all(one is None for one in held):
             raise OsoError(
@@ -180,8 +189,10 @@ class SanitizingOptimizer(DPOptimizer):
             gradients = HeldGradients(held, self.sizes, self.dtype, self.device)
             if self.hooks is not None:
                 self.hooks.check_count(gradients.size)
+                self.hooks.check_gradients()
             rows = self._rows + gradients.size
             self._check_rows(rows)
+            self._check_inputs(None if self.hooks is None else self.hooks.batch_inputs)
             queries = self.driver.queries(self.noise_multiplier)
             present = torch.ones(1, gradients.size, dtype=torch.bool, device=self.device)
             sums = exact_sums(queries, ONE_RUN, gradients, present)
@@ -197,8 +208,13 @@ class SanitizingOptimizer(DPOptimizer):
         self._is_last_step_skipped = self._check_skip_next_step()
         if self._is_last_step_skipped:
             return False
-        totals, self._totals, self._rows = self._totals, None, 0
+        totals = self._totals
         assert totals is not None
+        if self.batches is not None and self.batches.begun:
+            self.batches.use(self._rows)
+        for inputs in self._inputs:
+            self._used[inputs] = count_writes(inputs)
+        self._forget_pieces()
         queries = self.driver.queries(self.noise_multiplier)
         with torch.no_grad():
             self._answers = sanitize(
@@ -225,6 +241,7 @@ class SanitizingOptimizer(DPOptimizer):
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """One step, or, where it is to be skipped, the sums of a physical batch."""
+        check_process(self.process, "optimizer.step")
         if closure is not None:
             raise OsoError(
                 "optimizer.step: takes no closure, which would see the batch more than once"
@@ -285,20 +302,47 @@ class SanitizingOptimizer(DPOptimizer):
             self.original_optimizer.load_state_dict(before)
             raise
         self.ledger, self._released = ledger, 0
-        self._totals = None
-        self._rows = 0
+        self._forget_pieces()
         self.noise.renew(self.device)
         if self.batches is not None and not self.secure_mode:
             self.batches.renew()
 
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise OsoError(
+            "optimizer: a private optimizer cannot be copied or pickled: the copy would draw the "
+            "same noise; use its state_dict, or make_private for each training"
+        )
+
     def _check_rows(self, rows: int) -> None:
-        """OsoError if the step has more rows than any batch of the loader has had examples."""
-        if self.batches is not None and self.batches.begun and rows > self.batches.most:
+        """OsoError if no batch that the script has left can have so many rows."""
+        if self.batches is None or not self.batches.begun:
+            return
+        sizes, count = self.batches.sizes, self.batches.handed_out
+        if not sizes:
+            raise OsoError(
+                f"optimizer.step: step {count + 1} has no batch of its own: the loader has handed "
+                f"out {count}; take a new batch of the loader for each step"
+            )
+        if rows > sizes[-1]:
             raise OsoError(
                 f"optimizer.step: a step has {rows} rows; its largest batch drawn had "
-                f"{self.batches.most} examples: one example may have one row, and a step one "
-                "batch"
+                f"{sizes[-1]} examples: one example may have one row, and a step one batch"
             )
+
+    def _check_inputs(self, inputs: Tensor | None) -> None:
+        """OsoError for the very tensor of an earlier step, unless it was written to since then."""
+        if inputs is None or self.batches is None or not self.batches.begun:
+            return
+        if self._used.get(inputs) == count_writes(inputs):
+            raise OsoError(
+                "optimizer.step: the model's input is that of an earlier step; take a new batch of "
+                "the loader for each step"
+            )
+        self._inputs.append(inputs)
+
+    def _forget_pieces(self) -> None:
+        """Of a logical batch."""
+        self._totals, self._rows, self._inputs = None, 0, []
 
     def _record(self) -> None:
         self._released += 1
@@ -307,10 +351,9 @@ class SanitizingOptimizer(DPOptimizer):
 
     def _clear_others(self) -> None:
         """What an earlier backward pass left at a parameter that is frozen now is not sanitized."""
-        trained = {id(parameter) for parameter in self.trained}
         for group in self.param_groups:
             for parameter in group["params"]:
-                if id(parameter) not in trained:
+                if id(parameter) not in self._private:
                     parameter.grad = None
 
     @contextmanager

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from oso_dp.errors import OsoError
+from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.training.problem import Examples, TensorExamples
 
 
@@ -50,6 +51,7 @@ def examples_of(data: Any, device: torch.device, argument: str = "data") -> Exam
             raise OsoError(f"{argument}: has no length ({type(error).__name__}: {line})") from error
         if size == 0:
             raise OsoError(f"{argument}: there are no examples")
+        check_no_repeats(data, argument)
         return DatasetExamples(data, device, argument)
     instead = "; give its data set, of which batches are drawn here" * isinstance(data, DataLoader)
     raise OsoError(
