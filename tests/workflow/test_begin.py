@@ -1,12 +1,13 @@
 """Before Snakemake works on a study: nobody else does, and no receipt is for what is gone."""
 
 import platform
+import re
 from pathlib import Path
 
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.workflow.begin import begin
+from oso_dp.workflow.begin import begin, check_folders
 from oso_dp.workflow.leader import is_led
 
 TABLES = ("runs", "evaluations")
@@ -124,3 +125,55 @@ def test_a_study_is_the_machines_that_led_it_last(study, before) -> None:
     lock.write_text(f"{build}/plan.json\n")
     begin(build, store, TABLES, locks, ["snakemake"]).let_go()
     assert not lock.exists()
+
+
+@pytest.mark.parametrize("kind", ["results", "report"])
+@pytest.mark.parametrize(
+    "place", ["build/mine/parts", "build/mine/logs/x", "build/mine/report", "build/data", "link"]
+)
+def test_check_folders_working_folder_is_refused(kind, place, tmp_path, monkeypatch) -> None:
+    """Before anything is trained: a report there would be refused after all of it."""
+    monkeypatch.chdir(tmp_path)
+    Path("build/mine/benchmarks").mkdir(parents=True)
+    Path("link").symlink_to("build/mine/benchmarks")
+    folders = {"results": Path("results"), "report": Path("reports"), kind: Path(place)}
+    with pytest.raises(OsoError, match=f"^{kind} {place}: the study writes other files to build/"):
+        check_folders(Path("build/mine"), **folders)
+
+
+@pytest.mark.parametrize(
+    ("results", "report", "held"),
+    [
+        ("reports/x", "reports", "reports/x"),
+        ("a/b/c", "a", "a/b/c"),
+        ("kept", "build/mine", "build/mine/parts"),
+        ("kept", "build", "build/mine/parts"),
+        ("kept", ".", "kept"),
+    ],
+)
+def test_check_folders_report_around_others_is_refused(
+    results, report, held, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OsoError, match=f"^report {re.escape(report)}: holds {held}, which"):
+        check_folders(Path("build/mine"), Path(results), Path(report))
+
+
+@pytest.mark.parametrize(
+    ("results", "report"),
+    [
+        ("results", "reports"),
+        ("build/mine/results", "build/mine/published"),
+        ("build/other", "build/other/report"),
+        ("build", "reports"),
+    ],
+)
+def test_check_folders_apart_passes(results, report, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_folders(Path("build/mine"), Path(results), Path(report))
+
+
+@pytest.mark.parametrize("table", ["runs.parquet", "evaluations.parquet/x"])
+def test_check_folders_report_in_table_is_refused(table, tmp_path) -> None:
+    with pytest.raises(OsoError, match="the study writes other files to"):
+        check_folders(tmp_path / "build/mine", tmp_path / "kept", tmp_path / "kept" / table)

@@ -44,8 +44,11 @@ def train(
                 f"--store {store}: there is no results store; allowed is what `oso collect` "
                 "wrote, and with --new-store what it is to write"
             )
-        refuse_other_search(store, [chosen])
-        refuse_spent(store, [one for one in planned.cohorts if one.dataset == chosen.dataset])
+        instead = "another folder under `--store`"
+        refuse_other_search(store, [chosen], instead)
+        refuse_spent(
+            {store: instead}, [one for one in planned.cohorts if one.dataset == chosen.dataset]
+        )
     stored = finished_runs(store) if store is not None else set()
     runs = [run for run in shards[shard] if run.run_id not in stored]
     refuse_loss(output, stored.union(run.run_id for run in shards[shard]))

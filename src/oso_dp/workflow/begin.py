@@ -1,5 +1,6 @@
 """What has to be in order before Snakemake begins to work on a study."""
 
+import os
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oso_dp.errors import OsoError
+from oso_dp.outputs import check_folder
 from oso_dp.study.yaml_file import read_yaml, text_of
 from oso_dp.workflow.leader import Leader
 
@@ -32,7 +34,7 @@ def begin(
     is gone, and is collected again. So goes that of the report, build/published.txt, without its
     `page`.
     """
-    if dry_run(arguments) or any(_LOOKING_ONLY.fullmatch(argument) for argument in arguments):
+    if looks_only(arguments):
         return None
     leader = Leader(build)
     leader.lead()
@@ -78,6 +80,45 @@ def check_handed_over(
             )
 
 
+def check_folders(build: Path, results: Path, report: Path) -> None:
+    """OsoError unless the folders of `results` and `report` can be one, and stay the study's own.
+
+    What the study writes into its working folder `build` is no place for either, and a report
+    replaces nothing else: so its folder holds neither of them.
+    """
+    check_folder(results, "results")
+    check_folder(report, "report")
+    made = ("parts", "logs", "report", "benchmarks", "plan.json")
+    working = [*(build / name for name in made), build.parent / "data", Path(".snakemake")]
+    tables = [results / f"{name}.parquet" for name in ("runs", "evaluations")]
+    for named, folder, places in (
+        ("results", results, working),
+        ("report", report, [*working, *tables]),
+    ):
+        for place in places:
+            if _is_below(folder, place):
+                raise OsoError(
+                    f"{named} {folder}: the study writes other files to {place}; name another "
+                    f"folder under `{named}`"
+                )
+    for place in (results, *working):
+        if _is_below(place, report):
+            raise OsoError(
+                f"report {report}: holds {place}, which is no part of a report; name another "
+                "folder under `report`"
+            )
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    """Whether a path is this folder, or lies in it."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
 def dry_run(arguments: Sequence[str]) -> bool:
     """Whether Snakemake's arguments ask what would be done."""
     return any(_DRY_RUN.fullmatch(argument) for argument in arguments)
+
+
+def looks_only(arguments: Sequence[str]) -> bool:
+    """Whether Snakemake's arguments start no job."""
+    return dry_run(arguments) or any(_LOOKING_ONLY.fullmatch(one) for one in arguments)
