@@ -39,8 +39,8 @@ def refuse_unsaved(folder: Path, stores: Iterable[Path] = ()) -> None:
             lost = _private_runs(path) - saved
         except OsoError as error:
             raise OsoError(
-                f"{error}; it may be the only record of runs on data that are not public: {advice}, "
-                "or remove it yourself"
+                f"{error}; it may be the only record of runs on data that are not public: "
+                f"{advice}, or remove it yourself"
             ) from None
         if lost:
             raise OsoError(
