@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from oso_dp.errors import OsoError
+from oso_dp.option_types import MAX_AT_ONCE
 
 
 def train(
@@ -18,7 +19,7 @@ def train(
     new_store: Annotated[
         bool, typer.Option("--new-store", help="The store may not be there yet.")
     ] = False,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
 ) -> None:
     """Train the runs of one cohort, or of one shard of it. A killed call resumes."""
     from oso_dp.cli.progress import Progress

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, parse_json, reason
+from oso_dp.files import atomic_write, check_regular, parse_json, reason
 
 _HINT = "remove it, and prepare the data set again"
 
@@ -138,6 +138,7 @@ def read_provenance(path: Path) -> dict:
 
 
 def _refuse_foreign(path: Path) -> None:
+    check_regular(path)
     try:
         path.open("rb").close()
     except OSError as error:
