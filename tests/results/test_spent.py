@@ -73,3 +73,21 @@ def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
     with pytest.raises(OsoError, match=f"holds 1 runs on patients .* or name {said}, and add"):
         refuse_spent(places, [planned("patients", "new")])
     refuse_spent(study_places(tmp_path / "else", tmp_path / "build/y"), [planned("patients", "b")])
+
+
+@pytest.mark.parametrize("store", ["collected", "a part"])
+def test_refuse_spent_lost_evaluations_is_refused(store, tmp_path) -> None:
+    """They would be trained again, under the identity of runs that were released."""
+    place = part(tmp_path / "made", "known", dataset="patients")
+    if store == "collected":
+        collect([place], tmp_path / "store")
+        place = tmp_path / "store"
+    places = {place: "x", part(tmp_path / "other", "more", dataset="patients"): "x"}
+    mine = [planned("patients", "known", "more")]
+    refuse_spent(places, mine)
+    (place / "evaluations.parquet").rename(tmp_path / "gone")
+    with pytest.raises(OsoError, match=f"^{place}: holds 1 runs on patients without their eval"):
+        refuse_spent(places, mine)
+    refuse_spent(places, [planned("patients", "known", "more", public=True)])
+    whole = part(tmp_path / "again", "known", dataset="patients")
+    refuse_spent({**places, whole: "x"}, mine)  # which a collection brings

@@ -33,7 +33,7 @@ def study(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def test_a_receipt_of_what_is_there_stays(study) -> None:
     build, store, locks = study
-    begin(build, store, TABLES, locks, ["snakemake", "--cores", "2"])
+    begin(build, store, locks, ["snakemake", "--cores", "2"])
     assert (build / "collected.txt").exists()
 
 
@@ -42,21 +42,21 @@ def test_a_receipt_goes_with_either_table(study, gone: str) -> None:
     build, store, locks = study
     (store / f"{gone}.parquet").unlink()
     for only_looking in ONLY_LOOKING:
-        begin(build, store, TABLES, locks, ["snakemake", only_looking])
+        begin(build, store, locks, ["snakemake", only_looking])
     assert (build / "collected.txt").exists()
-    begin(build, store, TABLES, locks, ["snakemake", "--cores", "2"])
+    begin(build, store, locks, ["snakemake", "--cores", "2"])
     assert not (build / "collected.txt").exists()
-    begin(build, store, TABLES, locks, ["snakemake", "--cores", "2"])
+    begin(build, store, locks, ["snakemake", "--cores", "2"])
 
 
 def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
     build, store, locks = study
-    first = begin(build, store, TABLES, locks, ["snakemake"])
+    first = begin(build, store, locks, ["snakemake"])
     (locks / "0.output.lock").write_text(f"{build}/plan.json\n")
     with pytest.raises(OsoError, match="another snakemake is at work on this study"):
-        begin(build, store, TABLES, locks, ["snakemake"])
+        begin(build, store, locks, ["snakemake"])
     for only_looking in ONLY_LOOKING:
-        assert begin(build, store, TABLES, locks, ["snakemake", only_looking]) is None
+        assert begin(build, store, locks, ["snakemake", only_looking]) is None
     assert is_led(first.path)
     first.let_go()
     assert not is_led(first.path)
@@ -64,11 +64,11 @@ def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
 
 def test_the_locks_of_one_that_was_killed_here_go(study) -> None:
     build, store, locks = study
-    begin(build, store, TABLES, locks, ["snakemake"]).let_go()  # as the system does
+    begin(build, store, locks, ["snakemake"]).let_go()  # as the system does
     ours, other = locks / "0.output.lock", locks / "1.output.lock"
     ours.write_text(f"{build}/plan.json\n")
     other.write_text(f"{build.parent}/other/plan.json\n")
-    begin(build, store, TABLES, locks, ["snakemake"])
+    begin(build, store, locks, ["snakemake"])
     assert not ours.exists()
     assert other.exists()
 
@@ -83,7 +83,7 @@ def test_the_locks_of_another_machine_stay(study, host) -> None:
     lock.write_text(f"{build}/plan.json\n")
     for _ in range(2):  # the first refusal must not make it ours
         with pytest.raises(OsoError, match=f"a snakemake on {host or 'another machine'}.*--unlock"):
-            begin(build, store, TABLES, locks, ["snakemake"])
+            begin(build, store, locks, ["snakemake"])
     assert lock.exists()
 
 
@@ -93,12 +93,12 @@ def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
     page.parent.mkdir()
     page.touch()
     (build / "published.txt").touch()
-    assert begin(build, store, TABLES, locks, ["snakemake"], page)
+    assert begin(build, store, locks, ["snakemake"], page)
     assert (build / "published.txt").exists()
     page.unlink()
-    assert not begin(build, store, TABLES, locks, ["snakemake", "-n"], page)
+    assert not begin(build, store, locks, ["snakemake", "-n"], page)
     assert (build / "published.txt").exists()
-    begin(build, store, TABLES, locks, ["snakemake"], page)
+    begin(build, store, locks, ["snakemake"], page)
     assert not (build / "published.txt").exists()
 
 
@@ -106,10 +106,10 @@ def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
 def test_the_locks_of_a_study_whose_name_begins_alike_stay(study, name: str) -> None:
     """Its snakemake is at work, and would not be alone any more."""
     build, store, locks = study
-    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    begin(build, store, locks, ["snakemake"]).let_go()
     other = locks / "0.output.lock"
     other.write_text(f"{build.parent / name}/plan.json\n")
-    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    begin(build, store, locks, ["snakemake"]).let_go()
     assert other.exists()
 
 
@@ -119,11 +119,11 @@ def test_a_study_is_the_machines_that_led_it_last(study, before) -> None:
     build, store, locks = study
     if before is not None:
         (build / ".leader-host").write_text(before.replace("here", platform.node()))
-    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    begin(build, store, locks, ["snakemake"]).let_go()
     assert (build / ".leader-host").read_text() == platform.node()
     lock = locks / "0.output.lock"
     lock.write_text(f"{build}/plan.json\n")
-    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    begin(build, store, locks, ["snakemake"]).let_go()
     assert not lock.exists()
 
 

@@ -16,7 +16,6 @@ from oso_dp.files import make_folder
 from oso_dp.reporting.folder import check_place
 from oso_dp.results.collect import finished_runs
 from oso_dp.results.other_search import refuse_other_search
-from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.spent import refuse_spent, study_places
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
@@ -68,7 +67,7 @@ if workflow.is_main_process:
             refuse_spent(study_places(STORE, BUILD), COHORTS.values())
             check_place(PUBLISHED, STORE)
         page = PUBLISHED / "index.html"
-        LEADS = begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv, page)
+        LEADS = begin(BUILD, STORE, Path(".snakemake/locks"), sys.argv, page)
         if LEADS is not None:
             make_folder(STORE)
             make_folder(PUBLISHED)

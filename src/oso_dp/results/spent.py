@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from oso_dp.errors import OsoError
+from oso_dp.results.read import run_ids as whole_runs
 from oso_dp.results.read import runs_of
 from oso_dp.study.cohort import Cohort
 
@@ -25,7 +26,9 @@ def study_places(results: Path, build: Path) -> dict[Path, str]:
 
 
 def refuse_spent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
-    """OsoError names a place and the data set; a folder that is not there yet holds nothing.
+    """OsoError names a place with runs of another study, or with runs whose evaluations are lost.
+
+    The latter would be trained again. A folder that is not there yet holds nothing.
 
     places: stores or parts, and of each what to change for a study that does not have it. cohorts:
     all of the study, since each one's noise counts the runs of all.
@@ -36,10 +39,13 @@ def refuse_spent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
             planned.setdefault(cohort.dataset, set()).update(run.run_id for run in cohort.runs)
     for dataset, run_ids in planned.items():
         others: dict[Path, set[str]] = {}
+        mine: dict[Path, set[str]] = {}
         for place in places:
             rows = runs_of(place, dataset)
-            if strange := {*rows.loc[rows["dataset"] == dataset, "run_id"]} - run_ids:
+            held = {*rows.loc[rows["dataset"] == dataset, "run_id"]}
+            if strange := held - run_ids:
                 others[place] = strange
+            mine[place] = held & run_ids
         if others:
             changes = " and ".join(dict.fromkeys(places[place] for place in others))
             raise OsoError(
@@ -49,3 +55,11 @@ def refuse_spent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
                 f"configuration that made them, or name {changes}, and add both epsilons and both "
                 "deltas"
             )
+        whole = {run for place, held in mine.items() if held for run in whole_runs(place)}
+        for place, held in mine.items():
+            if half := held - whole:
+                raise OsoError(
+                    f"{place}: holds {len(half)} runs on {dataset} without their evaluations; they "
+                    "are spent, and would be trained again: bring evaluations.parquet back, or "
+                    "collect the parts that these runs came in"
+                )

@@ -12,6 +12,7 @@ from oso_dp.outputs import check_folder
 from oso_dp.study.yaml_file import read_yaml, text_of
 from oso_dp.workflow.leader import Leader
 
+_TABLES = ("runs.parquet", "evaluations.parquet")  # of a store
 _DRY_RUN = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--dry-?run")
 _LOOKING_ONLY = re.compile(
     "-[lSD]|--(unlock|lint|report|(d3)?dag|(rule|file)graph|(detailed-)?summary|list(-[a-z-]+)?)(=.*)?"
@@ -21,7 +22,6 @@ _LOOKING_ONLY = re.compile(
 def begin(
     build: Path,
     store: Path,
-    tables: Sequence[str],
     locks: Path,
     arguments: Sequence[str],
     page: Path | None = None,
@@ -30,7 +30,7 @@ def begin(
 
     OsoError if another Snakemake works on this study. What a killed one left of its locks (files of
     `locks` that name something below `build`) goes, if that was on this machine. And the receipt of
-    a collection, build/collected.txt, goes if the store lacks one of its `tables`: what it attests
+    a collection, build/collected.txt, goes if the store lacks one of its tables: what it attests
     is gone, and is collected again. So goes that of the report, build/published.txt, without its
     `page`.
     """
@@ -50,7 +50,7 @@ def begin(
     for lock in left:  # nobody leads, so its process is gone
         lock.unlink()
     leader.note_host()
-    if not all((store / f"{name}.parquet").exists() for name in tables):
+    if not all((store / name).exists() for name in _TABLES):
         (build / "collected.txt").unlink(missing_ok=True)
     if page is not None and not page.exists():
         (build / "published.txt").unlink(missing_ok=True)
@@ -90,7 +90,7 @@ def check_folders(build: Path, results: Path, report: Path) -> None:
     check_folder(report, "report")
     made = ("parts", "logs", "report", "benchmarks", "plan.json")
     working = [*(build / name for name in made), build.parent / "data", Path(".snakemake")]
-    tables = [results / f"{name}.parquet" for name in ("runs", "evaluations")]
+    tables = [results / name for name in _TABLES]
     for named, folder, places in (
         ("results", results, working),
         ("report", report, [*working, *tables]),
