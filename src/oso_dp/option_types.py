@@ -14,7 +14,8 @@ from typing import Final
 
 # Of threads, or of processes side by side: more of them only wait, and thousands end the process.
 MAX_PER_CORE: Final = 4
-MAX_AT_ONCE: Final = MAX_PER_CORE * (os.cpu_count() or 1)
+MAX_ANYWHERE: Final = 16  # also where there are few cores
+MAX_AT_ONCE: Final = max(MAX_ANYWHERE, MAX_PER_CORE * (os.cpu_count() or 1))
 _WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
 _REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,9})?|[-+]?(inf|nan)", re.I)
 
@@ -75,7 +76,8 @@ def _between(minimum: float | None, maximum: float | None) -> str:
     least = "" if minimum is None else f" from {minimum:g}"
     most = "" if maximum is None else f" to {maximum:g}"
     per_core = maximum == MAX_AT_ONCE
-    return least + most + (f" ({MAX_PER_CORE} for each of this machine's cores)" * per_core)
+    reason = f" ({MAX_ANYWHERE}, or {MAX_PER_CORE} for each of this machine's cores)"
+    return least + most + reason * per_core
 
 
 def _short(text: object) -> str:

@@ -134,7 +134,7 @@ def test_priorities_for_what_only_leaves_out_are_no_mistake(tmp_path, call) -> N
     [
         ([], "the following arguments are required: --results"),
         (["--results", "out", "--minutes", "0"], "--minutes: 0: must be a number above 0"),
-        (["--results", "out", "--minutes", "many"], "--minutes: many: must be a number from 0"),
+        (["--results", "out", "--minutes", "many"], "--minutes: many: must be a number above 0"),
         (["--results", "out", "--device", "tpu"], "--device: invalid choice: 'tpu'"),
         (["--results", "out", "--runs-at-once", "0"], "--runs-at-once: 0: must be auto or"),
         (["--results", "out", "--only", "online/mnist"], "--only online/mnist: names nothing"),

@@ -58,9 +58,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _minutes(text: str) -> float:
-    value = real_number(0, MAX_MINUTES)(text)
+    try:
+        value = real_number(0, MAX_MINUTES)(text)
+    except OptionError:
+        value = 0.0
     if not value:
-        raise OptionError(f"{text}: must be a number above 0")
+        raise OptionError(f"{text[:80]}: must be a number above 0, at most {MAX_MINUTES:g}")
     return value
 
 
