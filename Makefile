@@ -146,8 +146,8 @@ campaign-stop: ## End them; complete runs are kept, and the others go on from th
 collect: $(READY) ## Add the campaign's complete runs to results/, also while it works
 	@STORE='$(call quoted,$(STORE))' scripts/campaign collect
 
-clean: ## Remove build/, and nothing else
-	rm -rf build
+clean: ## Remove build/, and nothing else; not the only record of runs on data that are not public
+	@STORE='$(call quoted,$(STORE))' scripts/clean
 
 $(READY): requirements.in requirements.lock pyproject.toml $(if $(INTACT),,FORCE)
 ifeq ($(ALONE),)

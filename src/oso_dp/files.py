@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,24 @@ def atomic_write(path: Path, only_owner: bool = False) -> Iterator[BinaryIO]:
 
 def _owners(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+# What `stat` tells from a regular file; the first letter of a mode's text.
+_KINDS = {"d": "folder", "p": "pipe", "c": "device", "b": "device", "s": "socket"}
+
+
+def check_regular(path: Path) -> None:
+    """OsoError for what is there but is no regular file, whose reading might never end.
+
+    Of a path that is not there, or closed to us, its reader says more.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.filemode(mode)[0], "special file")
+        raise OsoError(f"{path}: is a {kind}; must be a regular file")
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,149}")

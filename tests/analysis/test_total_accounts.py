@@ -186,11 +186,11 @@ def part(folder, plan, *cohorts):
 
 def test_a_store_with_another_study_is_refused_before_training(plan, tmp_path) -> None:
     store = tmp_path / "store"
-    refuse_spent(store, plan.cohorts)
+    refuse_spent({store: "x"}, plan.cohorts)
     collect([part(tmp_path / "part", plan, plan.cohorts[0])], store)
-    refuse_spent(store, plan.cohorts)  # its own runs, of which some are there
+    refuse_spent({store: "x"}, plan.cohorts)  # its own runs, of which some are there
     with pytest.raises(OsoError, match="holds 4 runs on patients that are not of this study"):
-        refuse_spent(store, planned(seeds=[0, 1, 2]).cohorts)
+        refuse_spent({store: "x"}, planned(seeds=[0, 1, 2]).cohorts)
 
 
 def test_a_collection_looks_at_all_that_the_store_has_of_the_data_set(plan, tmp_path) -> None:

@@ -129,7 +129,7 @@ def test_whoever_reads_a_configuration_refuses_it(case, place, oso, monkeypatch)
 
 
 def test_an_endless_file_is_refused_at_once(place, oso, monkeypatch) -> None:
-    refused(oso("plan", "--config", "/dev/zero"), "/dev/zero: more than 10,000,000 letters")
+    refused(oso("plan", "--config", "/dev/zero"), "/dev/zero: is a device; must be a regular file")
     with open("/dev/zero") as file:
         monkeypatch.setattr("sys.stdin", file)
         refused(oso("plan", "--config", "-"), "configuration: more than 10,000,000 letters")
@@ -150,7 +150,7 @@ def test_a_file_that_is_no_text_is_named(place, oso) -> None:
     (place / "bad.yaml").write_bytes(b"\xff\xfe\x00")
     refused(oso("plan", "--config", "bad.yaml"), "bad.yaml: not YAML")
     refused(oso("plan", "--config", "none.yaml"), "none.yaml: cannot be read")
-    refused(oso("plan", "--config", "part"), "part: cannot be read")
+    refused(oso("plan", "--config", "part"), "part: is a folder; must be a regular file")
 
 
 HANDED = {

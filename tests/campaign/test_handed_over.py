@@ -85,11 +85,14 @@ def test_every_store_is_held_against_every_plan(prepared) -> None:
     own = stores[0].parent / "out" / "a part"
     cohorts = [cohort.name for plan in plans for cohort in plan.cohorts]
     together = {own.parent: [own], **{store: [store] for store in stores}}
-    assert [stores for stores, _ in seen.searches] == [together] * len(cohorts)
-    assert sorted(one.name for _, every in seen.searches for one in every) == sorted(cohorts)
-    assert sorted((store, [one.name for one in every]) for store, every in seen.spent) == sorted(
-        (store, [one.name for one in plan.cohorts]) for store in [own, *stores] for plan in plans
-    )
+    assert [stores for stores, *_ in seen.searches] == [together] * len(cohorts)
+    assert sorted(one.name for _, every, _ in seen.searches for one in every) == sorted(cohorts)
+    places = {own: "another folder under `--results`"}
+    places |= dict.fromkeys(stores, "another folder under `--have`")
+    assert [places for places, _ in seen.spent] == [places] * len(plans)
+    assert [[one.name for one in every] for _, every in seen.spent] == [
+        [one.name for one in plan.cohorts] for plan in plans
+    ]
 
 
 def test_the_plans_share_the_budget_of_data_that_are_not_public(prepared) -> None:

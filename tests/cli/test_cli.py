@@ -99,7 +99,7 @@ def test_a_plan_from_standard_input(oso, repo, tmp_path, monkeypatch) -> None:
     ("arguments", "parts"),
     [
         (["train", "--shard", "1"], ["--shard 1", "shards 0 to 0"]),
-        (["train", "--threads", "0"], ["--threads", "greater than or equal to 1"]),
+        (["train", "--threads", "0"], ["--threads", "must be a whole number from 1"]),
         (["train", "--data", "none.npz"], ["none.npz"]),
         (["train", "--plan", "none.json"], ["none.json"]),
         (["train", "--cohort", "mnist.x"], ["mnist.x", "not in the plan"]),

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,7 +70,8 @@ def test_the_file_is_a_plain_npz_that_any_numpy_reads(tmp_path):
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
     with np.load(path, allow_pickle=False) as file:
         np.testing.assert_array_equal(file["test_inputs"], arrays.test_inputs)
-        assert json.loads(file["provenance"].item()) == PROVENANCE
+        stored = {**PROVENANCE, "digest": arrays.digest}
+        assert json.loads(file["provenance"].item()) == stored
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
@@ -152,9 +154,10 @@ def test_another_file_is_refused_by_name_and_left_alone(tmp_path):
 
 
 def test_a_missing_file_or_a_folder_is_named(tmp_path):
-    for path in (tmp_path / "missing.npz", tmp_path):
-        with pytest.raises(OsoError, match=f"^{path}: cannot read this data file"):
-            load_arrays(path)
+    said = {"missing.npz": "cannot read this data file", "": "is a folder; must be a regular file"}
+    for name, complaint in said.items():
+        with pytest.raises(OsoError, match=f"^{tmp_path / name}: {complaint}"):
+            load_arrays(tmp_path / name)
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +219,37 @@ def test_too_little_memory_says_nothing_against_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(arrays_module, "_entries", too_large)
     with pytest.raises(OsoError, match=r"data\.npz: memory does not suffice for what it holds$"):
         load_arrays(path)
+
+
+def rewritten(path: Path, provenance: dict | None = None, **changed) -> Path:
+    """The file with other arrays, written by numpy, as a user's script would; else as it was."""
+    with np.load(path) as file:
+        entries = {name: file[name] for name in file.files} | changed
+    if provenance is not None:
+        entries["provenance"] = np.array(json.dumps(provenance))
+    np.savez(path, **entries)
+    return path
+
+
+@pytest.mark.parametrize("name", ["train_targets", "test_targets", "train_inputs", "test_inputs"])
+def test_load_arrays_other_order_is_refused(name, tmp_path) -> None:
+    """Nothing else tells: sizes, ranges and the archive's checksums are right."""
+    path = tmp_path / "x.npz"
+    arrays = make(train=9, test=9)
+    save_arrays(path, arrays, PROVENANCE)
+    assert load_arrays(rewritten(path))[1] == PROVENANCE
+    values = getattr(arrays, name)
+    other = values[::-1].copy() if name.endswith("inputs") else (values + 1) % 10
+    with pytest.raises(OsoError, match=r"x\.npz: .*digest differs.*prepare the data set again"):
+        load_arrays(rewritten(path, **{name: other}))
+
+
+def test_load_arrays_without_digest_warns(tmp_path, caplog) -> None:
+    """A file of an older version is taken, and said to be one."""
+    path = tmp_path / "x.npz"
+    save_arrays(path, make(), PROVENANCE)
+    load_arrays(path)
+    assert not caplog.records
+    assert load_arrays(rewritten(path, PROVENANCE))[1] == PROVENANCE
+    (record,) = caplog.records
+    assert "x.npz: without a digest, as older versions wrote it" in record.getMessage()

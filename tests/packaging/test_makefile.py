@@ -59,7 +59,8 @@ class Checkout:
         self.log = folder.parent / "log"
         self.python = folder.parent / "stand-in"
         (folder / "scripts").mkdir(parents=True)
-        shutil.copy(repo / "scripts/alone", folder / "scripts")
+        for name in ("alone", "clean"):
+            shutil.copy(repo / "scripts" / name, folder / "scripts")
         for name in ("Makefile", "requirements.in", "requirements.lock", "pyproject.toml"):
             shutil.copy(repo / name, folder)
         self.python.write_text(STAND_IN)
@@ -291,6 +292,6 @@ def test_clean_removes_build_only(checkout: Checkout) -> None:
     assert {path.name for path in checkout.folder.iterdir()} == before - {"build"}
 
 
-@pytest.mark.parametrize("script", [".ci/run", "scripts/lock"])
+@pytest.mark.parametrize("script", [".ci/run", "scripts/clean", "scripts/lock"])
 def test_scripts_are_executable(repo: Path, script: str) -> None:
     assert (repo / script).stat().st_mode & stat.S_IXUSR

@@ -6,7 +6,7 @@ import pytest
 
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect
-from oso_dp.results.spent import refuse_spent
+from oso_dp.results.spent import refuse_spent, study_places
 
 from .conftest import part
 
@@ -22,11 +22,11 @@ def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
     """The store may hold runs of the second one alone."""
     store = part(tmp_path / "store", "known", dataset="pupils")
     cohorts = [planned("patients", "a"), planned("pupils", "known"), planned("pupils", "b")]
-    refuse_spent(store, cohorts[::order])
+    refuse_spent({store: "x"}, cohorts[::order])
     cohorts[1] = planned("pupils", "new")
     with pytest.raises(OsoError, match="holds 1 runs on pupils that are not of this study"):
-        refuse_spent(store, cohorts[::order])
-    refuse_spent(store, [planned("pupils", "new", public=True), cohorts[0]])
+        refuse_spent({store: "x"}, cohorts[::order])
+    refuse_spent({store: "x"}, [planned("pupils", "new", public=True), cohorts[0]])
 
 
 def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
@@ -35,9 +35,9 @@ def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
     collect([part(tmp_path / "part", "run", dataset="patients")], store)
     (only,) = (store / "runs.parquet").iterdir()
     only.rename(only.with_name("a.parquet"))
-    refuse_spent(store, [planned("patients", "run")])
+    refuse_spent({store: "x"}, [planned("patients", "run")])
     with pytest.raises(OsoError, match="holds 1 runs on patients"):
-        refuse_spent(store, [planned("patients", "another")])
+        refuse_spent({store: "x"}, [planned("patients", "another")])
 
 
 def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
@@ -48,5 +48,46 @@ def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
     for k in sizes:
         mine = [planned("patients", f"run{other}") for other in sizes if other != k]
         with pytest.raises(OsoError, match="holds 1 runs on patients"):
-            refuse_spent(tmp_path / "store", mine)
-    refuse_spent(tmp_path / "store", [planned("patients", *(f"run{k}" for k in sizes))])
+            refuse_spent({tmp_path / "store": "x"}, mine)
+    refuse_spent({tmp_path / "store": "x"}, [planned("patients", *(f"run{k}" for k in sizes))])
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ({"store"}, "other folders under `results` and `report`"),
+        ({"build/x/parts/a/shard0"}, "another study under `name`"),
+        ({"build/x/parts/a/shard12"}, "another study under `name`"),
+        (
+            {"store", "build/x/parts/b/shard1"},
+            "other folders under `results` and `report` and another study under `name`",
+        ),
+    ],
+)
+def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
+    """The keys that a new study changes; a part that is not collected yet counts as well."""
+    for place in held:
+        part(tmp_path / place, "known", dataset="patients")
+    places = study_places(tmp_path / "store", tmp_path / "build/x")
+    refuse_spent(places, [planned("patients", "known")])
+    with pytest.raises(OsoError, match=f"holds 1 runs on patients .* or name {said}, and add"):
+        refuse_spent(places, [planned("patients", "new")])
+    refuse_spent(study_places(tmp_path / "else", tmp_path / "build/y"), [planned("patients", "b")])
+
+
+@pytest.mark.parametrize("store", ["collected", "a part"])
+def test_refuse_spent_lost_evaluations_is_refused(store, tmp_path) -> None:
+    """They would be trained again, under the identity of runs that were released."""
+    place = part(tmp_path / "made", "known", dataset="patients")
+    if store == "collected":
+        collect([place], tmp_path / "store")
+        place = tmp_path / "store"
+    places = {place: "x", part(tmp_path / "other", "more", dataset="patients"): "x"}
+    mine = [planned("patients", "known", "more")]
+    refuse_spent(places, mine)
+    (place / "evaluations.parquet").rename(tmp_path / "gone")
+    with pytest.raises(OsoError, match=f"^{place}: holds 1 runs on patients without their eval"):
+        refuse_spent(places, mine)
+    refuse_spent(places, [planned("patients", "known", "more", public=True)])
+    whole = part(tmp_path / "again", "known", dataset="patients")
+    refuse_spent({**places, whole: "x"}, mine)  # which a collection brings

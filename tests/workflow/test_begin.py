@@ -1,12 +1,13 @@
 """Before Snakemake works on a study: nobody else does, and no receipt is for what is gone."""
 
 import platform
+import re
 from pathlib import Path
 
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.workflow.begin import begin
+from oso_dp.workflow.begin import begin, check_folders
 from oso_dp.workflow.leader import is_led
 
 TABLES = ("runs", "evaluations")
@@ -32,7 +33,7 @@ def study(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def test_a_receipt_of_what_is_there_stays(study) -> None:
     build, store, locks = study
-    begin(build, store, TABLES, locks, ["snakemake", "--cores", "2"])
+    begin(build, store, locks, ["snakemake", "--cores", "2"])
     assert (build / "collected.txt").exists()
 
 
@@ -41,21 +42,21 @@ def test_a_receipt_goes_with_either_table(study, gone: str) -> None:
     build, store, locks = study
     (store / f"{gone}.parquet").unlink()
     for only_looking in ONLY_LOOKING:
-        begin(build, store, TABLES, locks, ["snakemake", only_looking])
+        begin(build, store, locks, ["snakemake", only_looking])
     assert (build / "collected.txt").exists()
-    begin(build, store, TABLES, locks, ["snakemake", "--cores", "2"])
+    begin(build, store, locks, ["snakemake", "--cores", "2"])
     assert not (build / "collected.txt").exists()
-    begin(build, store, TABLES, locks, ["snakemake", "--cores", "2"])
+    begin(build, store, locks, ["snakemake", "--cores", "2"])
 
 
 def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
     build, store, locks = study
-    first = begin(build, store, TABLES, locks, ["snakemake"])
+    first = begin(build, store, locks, ["snakemake"])
     (locks / "0.output.lock").write_text(f"{build}/plan.json\n")
     with pytest.raises(OsoError, match="another snakemake is at work on this study"):
-        begin(build, store, TABLES, locks, ["snakemake"])
+        begin(build, store, locks, ["snakemake"])
     for only_looking in ONLY_LOOKING:
-        assert begin(build, store, TABLES, locks, ["snakemake", only_looking]) is None
+        assert begin(build, store, locks, ["snakemake", only_looking]) is None
     assert is_led(first.path)
     first.let_go()
     assert not is_led(first.path)
@@ -63,11 +64,11 @@ def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
 
 def test_the_locks_of_one_that_was_killed_here_go(study) -> None:
     build, store, locks = study
-    begin(build, store, TABLES, locks, ["snakemake"]).let_go()  # as the system does
+    begin(build, store, locks, ["snakemake"]).let_go()  # as the system does
     ours, other = locks / "0.output.lock", locks / "1.output.lock"
     ours.write_text(f"{build}/plan.json\n")
     other.write_text(f"{build.parent}/other/plan.json\n")
-    begin(build, store, TABLES, locks, ["snakemake"])
+    begin(build, store, locks, ["snakemake"])
     assert not ours.exists()
     assert other.exists()
 
@@ -82,7 +83,7 @@ def test_the_locks_of_another_machine_stay(study, host) -> None:
     lock.write_text(f"{build}/plan.json\n")
     for _ in range(2):  # the first refusal must not make it ours
         with pytest.raises(OsoError, match=f"a snakemake on {host or 'another machine'}.*--unlock"):
-            begin(build, store, TABLES, locks, ["snakemake"])
+            begin(build, store, locks, ["snakemake"])
     assert lock.exists()
 
 
@@ -92,12 +93,12 @@ def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
     page.parent.mkdir()
     page.touch()
     (build / "published.txt").touch()
-    assert begin(build, store, TABLES, locks, ["snakemake"], page)
+    assert begin(build, store, locks, ["snakemake"], page)
     assert (build / "published.txt").exists()
     page.unlink()
-    assert not begin(build, store, TABLES, locks, ["snakemake", "-n"], page)
+    assert not begin(build, store, locks, ["snakemake", "-n"], page)
     assert (build / "published.txt").exists()
-    begin(build, store, TABLES, locks, ["snakemake"], page)
+    begin(build, store, locks, ["snakemake"], page)
     assert not (build / "published.txt").exists()
 
 
@@ -105,10 +106,10 @@ def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
 def test_the_locks_of_a_study_whose_name_begins_alike_stay(study, name: str) -> None:
     """Its snakemake is at work, and would not be alone any more."""
     build, store, locks = study
-    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    begin(build, store, locks, ["snakemake"]).let_go()
     other = locks / "0.output.lock"
     other.write_text(f"{build.parent / name}/plan.json\n")
-    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    begin(build, store, locks, ["snakemake"]).let_go()
     assert other.exists()
 
 
@@ -118,9 +119,61 @@ def test_a_study_is_the_machines_that_led_it_last(study, before) -> None:
     build, store, locks = study
     if before is not None:
         (build / ".leader-host").write_text(before.replace("here", platform.node()))
-    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    begin(build, store, locks, ["snakemake"]).let_go()
     assert (build / ".leader-host").read_text() == platform.node()
     lock = locks / "0.output.lock"
     lock.write_text(f"{build}/plan.json\n")
-    begin(build, store, TABLES, locks, ["snakemake"]).let_go()
+    begin(build, store, locks, ["snakemake"]).let_go()
     assert not lock.exists()
+
+
+@pytest.mark.parametrize("kind", ["results", "report"])
+@pytest.mark.parametrize(
+    "place", ["build/mine/parts", "build/mine/logs/x", "build/mine/report", "build/data", "link"]
+)
+def test_check_folders_working_folder_is_refused(kind, place, tmp_path, monkeypatch) -> None:
+    """Before anything is trained: a report there would be refused after all of it."""
+    monkeypatch.chdir(tmp_path)
+    Path("build/mine/benchmarks").mkdir(parents=True)
+    Path("link").symlink_to("build/mine/benchmarks")
+    folders = {"results": Path("results"), "report": Path("reports"), kind: Path(place)}
+    with pytest.raises(OsoError, match=f"^{kind} {place}: the study writes other files to build/"):
+        check_folders(Path("build/mine"), **folders)
+
+
+@pytest.mark.parametrize(
+    ("results", "report", "held"),
+    [
+        ("reports/x", "reports", "reports/x"),
+        ("a/b/c", "a", "a/b/c"),
+        ("kept", "build/mine", "build/mine/parts"),
+        ("kept", "build", "build/mine/parts"),
+        ("kept", ".", "kept"),
+    ],
+)
+def test_check_folders_report_around_others_is_refused(
+    results, report, held, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OsoError, match=f"^report {re.escape(report)}: holds {held}, which"):
+        check_folders(Path("build/mine"), Path(results), Path(report))
+
+
+@pytest.mark.parametrize(
+    ("results", "report"),
+    [
+        ("results", "reports"),
+        ("build/mine/results", "build/mine/published"),
+        ("build/other", "build/other/report"),
+        ("build", "reports"),
+    ],
+)
+def test_check_folders_apart_passes(results, report, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_folders(Path("build/mine"), Path(results), Path(report))
+
+
+@pytest.mark.parametrize("table", ["runs.parquet", "evaluations.parquet/x"])
+def test_check_folders_report_in_table_is_refused(table, tmp_path) -> None:
+    with pytest.raises(OsoError, match="the study writes other files to"):
+        check_folders(tmp_path / "build/mine", tmp_path / "kept", tmp_path / "kept" / table)

@@ -47,7 +47,10 @@ def test_each_job_finds_the_package_and_the_runs_share_one_epsilon(
     assert (account["grid"], account["runs"]) == ("patients.total.eps8", 4)
     assert (account["stored"], account["verdict"]) == (4, "within")
     (tmp_path / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0]"))
-    assert "holds 4 runs on patients that are not of this study" in study()
+    # The dry run says it, with all that has to change.
+    said = study("-n")
+    assert "oso: error: store: holds 4 runs on patients that are not of this study" in said
+    assert "name other folders under `results` and `report` and another study under" in said
     # The same of parts, which nobody has collected.
     (part,) = (tmp_path / "build/own/parts").glob("*/shard*/runs.parquet")
     before = part.read_bytes()

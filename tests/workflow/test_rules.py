@@ -157,19 +157,6 @@ def common(repo):
     return SimpleNamespace(names=names, **{key: names[key] for key in ("STUDY", "COHORTS")})
 
 
-def test_every_run_is_in_one_job_and_every_job_is_collected(common) -> None:
-    parts = common.names["all_parts"]()
-    trained = []
-    for folder in parts:
-        assert folder.parts[:3] == ("build", "test", "parts")
-        shard = folder.name.removeprefix("shard")
-        wildcards = SimpleNamespace(cohort=folder.parent.name, shard=shard)
-        trained += [run.run_id for run in common.names["shard_runs"](wildcards)]
-    expected = [run.run_id for one in common.COHORTS.values() for run in one.runs]
-    assert sorted(trained) == sorted(expected)
-    assert len(parts) > len(common.COHORTS)
-
-
 def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None:
     asked = []
 
@@ -183,16 +170,6 @@ def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None
     common.names["STORED"].add(ids[0])
     assert common.names["job_minutes"](SimpleNamespace(cohort=name, shard="1")) == 5
     assert asked == [(common.STUDY, name, ids[1:])]
-
-
-def test_accounts_and_report_know_the_stores_plans_and_the_studys(common) -> None:
-    common.names["plans_of"] = lambda store: [store / "plan.json"]
-    given = common.names["plans"](None, SimpleNamespace(plan="build/test/plan.json"))
-    assert given == ["--plan=kept/plan.json", "--plan=build/test/plan.json"]
-
-
-def test_what_is_looked_at_is_onlines_largest_grid_and_budget(common) -> None:
-    assert common.names["online_on"]("mnist") == "mnist.online.k9.eps9"
 
 
 def test_hours_ahead_are_those_of_each_job(common) -> None:

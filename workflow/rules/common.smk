@@ -13,17 +13,16 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from oso_dp.errors import OsoError
 from oso_dp.exits import error_line
 from oso_dp.files import make_folder
-from oso_dp.outputs import check_folder
 from oso_dp.reporting.folder import check_place
 from oso_dp.results.collect import finished_runs
-from oso_dp.results.schema import SCHEMAS
-from oso_dp.results.spent import refuse_spent
+from oso_dp.results.other_search import refuse_other_search
+from oso_dp.results.spent import refuse_spent, study_places
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
 from oso_dp.study.needs import gpus, memory_mb, minutes
 from oso_dp.study.plan import plans_of
 from oso_dp.study.workload import seconds, workload
-from oso_dp.workflow.begin import begin, check_handed_over, dry_run
+from oso_dp.workflow.begin import begin, check_folders, check_handed_over, dry_run, looks_only
 from oso_dp.workflow.leader import LEADER
 from oso_dp.workflow.progress import Job, Watch, version
 from oso_dp.workflow.slurm import Request, check_requests
@@ -59,18 +58,19 @@ shell.prefix(
 LEADS = None  # this process, while its jobs are to run
 if workflow.is_main_process:
     try:
+        if dry_run(sys.argv) or not looks_only(sys.argv):
+            # Before any job, and in a dry run: all that would refuse the study later.
+            check_folders(BUILD, STORE, PUBLISHED)
+            refuse_other_search(STORE, COHORTS.values())
+            # Of data that are not public, parts count, too: Snakemake removes what a job made
+            # before it runs again.
+            refuse_spent(study_places(STORE, BUILD), COHORTS.values())
+            check_place(PUBLISHED, STORE)
         page = PUBLISHED / "index.html"
-        if not dry_run(sys.argv):
-            for named, folder in {"results": STORE, "report": PUBLISHED}.items():
-                check_folder(folder, named)
-                make_folder(folder)
-        LEADS = begin(BUILD, STORE, tuple(SCHEMAS), Path(".snakemake/locks"), sys.argv, page)
+        LEADS = begin(BUILD, STORE, Path(".snakemake/locks"), sys.argv, page)
         if LEADS is not None:
-            check_place(PUBLISHED, STORE)  # a folder that refuses is better found out now
-            # What an earlier study of data that are not public has trained and nobody collected is
-            # spent; its jobs' outputs would be removed before they ran again.
-            for part in sorted(BUILD.glob("parts/*/shard*/runs.parquet")):
-                refuse_spent(part.parent, COHORTS.values())
+            make_folder(STORE)
+            make_folder(PUBLISHED)
     except OsoError as error:
         sys.exit(error_line(error))
     AHEAD = workload(STUDY, COHORTS.values(), STORED)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
-from oso_dp.files import check_name, parse_json, reason
+from oso_dp.files import check_name, check_regular, parse_json, reason
 from oso_dp.study.plan import Plan, read_plan
 
 GRID = ("dataset", "method", "k", "epsilon")
@@ -70,6 +70,7 @@ def read_study_plans(paths: Iterable[Path]) -> list[Plan]:
 
 
 def _stored(path: Path) -> Any:
+    check_regular(Path(path))
     try:
         return parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

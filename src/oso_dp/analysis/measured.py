@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from oso_dp.errors import OsoError
-from oso_dp.files import parse_json
+from oso_dp.files import check_regular, parse_json
 from oso_dp.results.facts import FACTS
 
 
@@ -18,6 +18,7 @@ def read_facts(results: Path) -> dict[str, dict[str, float]]:
     path = Path(results) / FACTS
     if not path.exists():
         return {}
+    check_regular(path)
     try:
         stored = parse_json(path.read_text(encoding="utf-8"))
         shares = {

@@ -22,7 +22,7 @@ from oso_dp.analysis.budgets import read_budget
 from oso_dp.analysis.noise import noise_multipliers
 from oso_dp.analysis.study import Study
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write
+from oso_dp.files import atomic_write, check_regular
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.lock import writing
 from oso_dp.results.schema import EVALUATIONS, RUNS
@@ -198,6 +198,7 @@ def read_costs(path: Path) -> dict[tuple[object, ...], float]:
     """
     if not path.exists():
         return {}
+    check_regular(path)
     try:
         rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines(), strict=True)
         noise = {_stored_key(row): float(row["noise_multiplier"] or "nan") for row in rows}

@@ -10,6 +10,10 @@ from typing import Any, NoReturn
 
 from oso_dp.errors import OsoError
 from oso_dp.exits import ended
+from oso_dp.option_types import MAX_AT_ONCE, OptionError, path, real_number, whole_number
+
+MAX_MINUTES = 1e6  # two years
+MAX_RUNS_AT_ONCE = 100_000  # of a cohort; memory limits them far below
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,53 +57,53 @@ class _Parser(argparse.ArgumentParser):
         raise OsoError(f"{message} (see {self.prog} --help)")
 
 
-def _positive(text: str) -> float:
+def _minutes(text: str) -> float:
     try:
-        value = float(text)
-    except ValueError:
+        value = real_number(0, MAX_MINUTES)(text)
+    except OptionError:
         value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}: must be a number above 0")
+    if not value:
+        raise OptionError(f"{text[:80]}: must be a number above 0, at most {MAX_MINUTES:g}")
     return value
 
 
-def _count(text: str, others: str = "") -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be {others}a whole number from 1")
-    return int(text)
+_at_once = whole_number(1, MAX_AT_ONCE)
 
 
 def _count_or_auto(text: str) -> int | None:
-    return None if text == "auto" else _count(text, "auto or ")
+    try:
+        return None if text == "auto" else whole_number(1, MAX_RUNS_AT_ONCE)(text)
+    except OptionError as error:
+        raise OptionError(str(error).replace("must be", "must be auto or", 1)) from None
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     "minutes": {
-        "type": _positive,
+        "type": _minutes,
         "required": True,
         "help": "when to stop",
     },
     "results": {
-        "type": Path,
+        "type": path,
         "required": True,
         "metavar": "OUT",
         "help": "folder for the parts",
     },
     "have": {
-        "type": Path,
+        "type": path,
         "nargs": "+",
         "metavar": "FOLDER",
         "help": "results stores or other campaigns' folders; their runs are not trained again "
         "(the plans' folders, if they are results stores)",
     },
     "data": {
-        "type": Path,
+        "type": path,
         "default": Path("build/data"),
         "metavar": "FOLDER",
         "help": "prepared data sets, as .npz (%(default)s)",
     },
     "plan": {
-        "type": Path,
+        "type": path,
         "nargs": "+",
         "default": [Path("results/plan.json")],
         "metavar": "FILE",
@@ -116,25 +120,24 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "what its memory holds)",
     },
     "processes": {
-        "type": _count,
+        "type": _at_once,
         "default": 1,
         "metavar": "N",
         "help": "how many train side by side, each with its share of the CPU (%(default)s)",
     },
     "threads": {
-        "type": _count,
+        "type": _at_once,
         "metavar": "N",
         "help": "CPU threads of each process (the cores, divided by the processes)",
     },
     "nice": {
-        "type": int,
-        "choices": range(20),
+        "type": whole_number(0, 19),
         "default": 0,
         "metavar": "0..19",
         "help": "19 is the lowest priority (%(default)s)",
     },
     "priorities": {
-        "type": Path,
+        "type": path,
         "metavar": "FILE",
         "help": "what goes first, as config/priorities.toml says",
     },

@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
     """The exit status (`oso_dp.exits`)."""
 
     def control() -> None:
-        if len(arguments) != 2 or arguments[0] not in ACTIONS:
+        if len(arguments) != 2 or arguments[0] not in ACTIONS or not arguments[1].strip():
             raise OsoError(f"usage: python -m oso_dp.campaign.control {'|'.join(ACTIONS)} FOLDER")
         print(f"{arguments[1]}: {act(arguments[0], Path(arguments[1]))}")
 

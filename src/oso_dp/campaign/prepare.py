@@ -98,11 +98,17 @@ def _refuse_other_searches(
     """OsoError where a folder holds another search over this work's data, or has spent them."""
     for cohort in (work.cohort for work in everything):
         stores_of = {folder: stores_in(folder, cohort.name) for folder in folders}
-        refuse_other_search_among(stores_of, [cohort])
-    for folder in folders:
-        for store in stores_in(folder):
-            for plan in plans:
-                refuse_spent(store, plan.cohorts)
+        refuse_other_search_among(
+            stores_of, [cohort], "other folders under `--results` and `--have`"
+        )
+    own, *_ = folders
+    places = {
+        store: f"another folder under `{'--results' if folder == own else '--have'}`"
+        for folder in folders
+        for store in stores_in(folder)
+    }
+    for plan in plans:
+        refuse_spent(places, plan.cohorts)
 
 
 def _slow_precisions(

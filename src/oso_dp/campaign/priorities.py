@@ -15,7 +15,7 @@ from typing import Any
 
 from oso_dp.campaign.order import Work
 from oso_dp.errors import OsoError
-from oso_dp.files import reason
+from oso_dp.files import check_regular, reason
 from oso_dp.methods import AXES
 from oso_dp.study.cohort import Run
 
@@ -73,11 +73,12 @@ def read_priorities(path: Path, everything: Sequence[Work]) -> list[Priority]:
     OsoError names an entry with an unknown key or a value of another kind, one that selects no run,
     and a file whose entries are all of other plans.
     """
+    check_regular(path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise OsoError(f"{path}: cannot be read ({reason(error)})") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, and a number too long to read
         why = "nested too deeply" if isinstance(error, RecursionError) else error
         raise OsoError(f"{path}: not TOML ({why})") from None
     entries = content.pop("first", None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oso_dp.errors import OsoError
+from oso_dp.option_types import MAX_AT_ONCE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,7 +32,9 @@ def audit(
     ] = False,
     runs: Annotated[int, typer.Option(min=1, help="Runs with the canary, and without it.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Another one draws everything anew.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, of one core each.")] = 2,
+    workers: Annotated[
+        int, typer.Option(min=1, max=MAX_AT_ONCE, help="Processes, of one core each.")
+    ] = 2,
     output: Annotated[Path | None, typer.Option(help="Write the findings here (CSV).")] = None,
     opacus: Annotated[
         str, typer.Option(help="Through the drop-in for Opacus: hooks, functorch or ghost.")

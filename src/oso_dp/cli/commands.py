@@ -3,9 +3,13 @@
 Heavy rooms are imported when a command needs them, to keep `oso --help` quick.
 """
 
-from typing import Annotated
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
 
 from oso_dp import __version__
 from oso_dp.cli.account import account
@@ -25,6 +29,7 @@ from oso_dp.cli.signs import signs
 from oso_dp.cli.summary import summary
 from oso_dp.cli.train import train
 from oso_dp.cli.verify import verify
+from oso_dp.option_types import path, real_number, whole_number
 
 app = typer.Typer(
     add_completion=False,
@@ -51,10 +56,32 @@ def common(
     """Private learning with Online Sensitivity Optimization: the study's commands."""
 
 
+def _with_types(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command, each of whose options is read by the parser of its type."""
+    hints = get_type_hints(command, include_extras=True)
+    command.__annotations__ = hints  # objects, also where they are written as text
+    for hint in hints.values():
+        for info in getattr(hint, "__metadata__", ()):
+            if isinstance(info, ParameterInfo) and info.parser is None:
+                info.parser = _parser(get_args(hint)[0], info)
+    return command
+
+
+def _parser(kind: Any, info: ParameterInfo) -> Callable[[Any], Any] | None:
+    """None for a type that has no parser of ours, as text."""
+    if isinstance(kind, types.UnionType):
+        kind = next(part for part in get_args(kind) if part is not type(None))
+    kind = get_args(kind)[0] if get_origin(kind) is list else kind
+    if kind is Path:
+        return path
+    makers: dict[Any, Callable[..., Any]] = {int: whole_number, float: real_number}
+    return makers[kind](info.min, info.max) if kind in makers else None
+
+
 for command in (
     *(calibrate, epsilon, recommend, account, audit, cosine, signs),
     *(data, plan, train, collect, verify, report, summary, schema),
 ):
-    app.command()(command)
+    app.command()(_with_types(command))
 for hidden in (budget, publish):  # an older name; for the workflow
-    app.command(hidden=True)(hidden)
+    app.command(hidden=True)(_with_types(hidden))

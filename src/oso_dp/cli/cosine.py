@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from oso_dp.errors import OsoError
+from oso_dp.option_types import MAX_AT_ONCE
 
 
 def cosine(
@@ -19,7 +20,7 @@ def cosine(
             min=1, help="A step to look at; may be repeated [the paper's: 100, 250, 500, 750, 950]."
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
 ) -> None:
     """Compare the sanitized gradient with the true one over C, during a run (the paper's Figure 1).
 

@@ -30,7 +30,7 @@ def plan(
     from oso_dp.results.collect import finished_runs
     from oso_dp.results.lock import writing
     from oso_dp.results.other_search import refuse_other_search
-    from oso_dp.results.spent import refuse_spent
+    from oso_dp.results.spent import refuse_spent, study_places
     from oso_dp.study.config import load_config
     from oso_dp.study.expand import cohorts
     from oso_dp.study.plan import is_plan, make_plan, write_plan
@@ -54,7 +54,7 @@ def plan(
         check_folder(Path(study.results), "results")
         check_folder(Path(study.report), "report")
         refuse_other_search(Path(study.results), every)
-        refuse_spent(Path(study.results), every)
+        refuse_spent(study_places(Path(study.results), Path("build") / study.name), every)
         made = make_plan(study)
         with writing(output):
             write_plan(made, output)

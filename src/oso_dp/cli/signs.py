@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oso_dp.errors import OsoError
+from oso_dp.option_types import MAX_AT_ONCE
 
 if TYPE_CHECKING:
     from oso_dp.study.cohort import PlannedCohort, Run
@@ -25,7 +26,7 @@ def signs(
     steps: Annotated[
         int | None, typer.Option(min=2, help="Stop after this step [all steps of the run].")
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
 ) -> None:
     """Follow the signs that move Online's C and rho, and the same without noise, step by step.
 

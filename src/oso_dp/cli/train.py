@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from oso_dp.errors import OsoError
+from oso_dp.option_types import MAX_AT_ONCE
 
 
 def train(
@@ -18,7 +19,7 @@ def train(
     new_store: Annotated[
         bool, typer.Option("--new-store", help="The store may not be there yet.")
     ] = False,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
 ) -> None:
     """Train the runs of one cohort, or of one shard of it. A killed call resumes."""
     from oso_dp.cli.progress import Progress
@@ -44,8 +45,11 @@ def train(
                 f"--store {store}: there is no results store; allowed is what `oso collect` "
                 "wrote, and with --new-store what it is to write"
             )
-        refuse_other_search(store, [chosen])
-        refuse_spent(store, [one for one in planned.cohorts if one.dataset == chosen.dataset])
+        instead = "another folder under `--store`"
+        refuse_other_search(store, [chosen], instead)
+        refuse_spent(
+            {store: instead}, [one for one in planned.cohorts if one.dataset == chosen.dataset]
+        )
     stored = finished_runs(store) if store is not None else set()
     runs = [run for run in shards[shard] if run.run_id not in stored]
     refuse_loss(output, stored.union(run.run_id for run in shards[shard]))

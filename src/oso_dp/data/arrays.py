@@ -1,12 +1,14 @@
 """The one form in which every data set reaches training, and its file.
 
 A data file is an uncompressed .npz with the four arrays and `provenance`, a JSON string that
-says where they come from. The archive's checksums are verified on reading, so a damaged file
-is refused rather than trained on.
+says where they come from and holds a digest of the arrays. The archive's checksums and that
+digest are verified on reading: a damaged file, or one with labels in another order, is refused
+rather than trained on.
 """
 
 import hashlib
 import json
+import logging
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, parse_json, reason
+from oso_dp.files import atomic_write, check_regular, parse_json, reason
 
 _HINT = "remove it, and prepare the data set again"
 
@@ -79,6 +81,8 @@ def _require(array: np.ndarray, name: str, dtype: np.dtype, shape_ok: bool, shap
 
 _ARRAY_NAMES = tuple(field.name for field in fields(Arrays))
 _ENTRIES = {*_ARRAY_NAMES, "provenance"}
+_DIGEST = "digest"  # in the file's provenance, and of no concern to its readers
+_log = logging.getLogger(__name__)
 
 
 def save_arrays(path: Path, arrays: Arrays, provenance: dict, only_owner: bool = False) -> None:
@@ -87,7 +91,7 @@ def save_arrays(path: Path, arrays: Arrays, provenance: dict, only_owner: bool =
     only_owner: nobody but the file's owner may read it.
     Raises OsoError if the file cannot be written; a file that was there is then untouched.
     """
-    text = json.dumps(provenance, sort_keys=True)
+    text = json.dumps({**provenance, _DIGEST: arrays.digest}, sort_keys=True)
     entries = {name: getattr(arrays, name) for name in _ARRAY_NAMES}
     with atomic_write(Path(path), only_owner) as handle:
         np.savez(handle, allow_pickle=False, **entries, provenance=np.array(text))
@@ -111,10 +115,15 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
             provenance = parse_json(file["provenance"].item())
         if not isinstance(provenance, dict):
             raise OsoError("provenance is not a JSON object")
+        stated = provenance.pop(_DIGEST, None)
+        if stated is not None and stated != arrays.digest:
+            raise OsoError("its arrays are not those that were prepared: the digest differs")
     except MemoryError as error:  # which says nothing against the file
         raise OsoError(f"{path}: memory does not suffice for what it holds") from error
     except Exception as error:  # a damaged archive fails in too many ways to list
         raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
+    if stated is None:
+        _log.warning("%s: without a digest, as older versions wrote it; for one, %s", path, _HINT)
     return arrays, provenance
 
 
@@ -132,12 +141,15 @@ def read_provenance(path: Path) -> dict:
     _refuse_foreign(path)
     try:
         with _entries(path) as file:
-            return dict(parse_json(file["provenance"].item()))
+            provenance = dict(parse_json(file["provenance"].item()))
+            provenance.pop(_DIGEST, None)
+            return provenance
     except Exception as error:  # as above
         raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
 
 
 def _refuse_foreign(path: Path) -> None:
+    check_regular(path)
     try:
         path.open("rb").close()
     except OSError as error:

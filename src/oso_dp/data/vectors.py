@@ -18,7 +18,7 @@ from oso_dp.data.catalogue import DIMENSIONS
 from oso_dp.data.fetch import Source, SourceFile, download, read_up_to, unpacked, verified
 from oso_dp.data.transfer import WrongContentError
 from oso_dp.errors import OsoError
-from oso_dp.files import reason
+from oso_dp.files import check_regular, reason
 
 OFFICIAL = SourceFile(
     "glove.6B.50d.txt",
@@ -145,6 +145,7 @@ def _find(data_dir: Path, vocabulary: str) -> Path:
 def _read(path: Path) -> bytes:
     """The uncompressed text; of a file that claims to hold more than the official one, not all."""
     limit = OFFICIAL.size + 1
+    check_regular(path)
     try:
         if path.suffix != ".zip":
             return unpacked(read_up_to(path, limit), limit)

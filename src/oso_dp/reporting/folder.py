@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, make_folder, parse_json, reason
+from oso_dp.files import atomic_write, check_regular, make_folder, parse_json, reason
 from oso_dp.locks import only_writer
 
 MANIFEST = "manifest.json"
@@ -147,6 +147,7 @@ def _files(folder: Path, below: str = "") -> Iterator[str]:
 
 def _read(folder: Path) -> Manifest | None:
     """The manifest; None where there is none of ours."""
+    check_regular(folder / MANIFEST)
     try:
         stored = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
         files = stored["files"].items()
@@ -157,6 +158,7 @@ def _read(folder: Path) -> Manifest | None:
 
 
 def _content(path: Path) -> bytes:
+    check_regular(path)
     try:
         return path.read_bytes()
     except OSError as error:

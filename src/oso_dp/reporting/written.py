@@ -22,7 +22,8 @@ from oso_dp.analysis.surest_default import greatest_losses
 from oso_dp.analysis.verdict_matrix import verdict_matrix
 from oso_dp.errors import OsoError
 from oso_dp.exits import ended
-from oso_dp.files import atomic_write
+from oso_dp.files import atomic_write, check_regular
+from oso_dp.option_types import path
 from oso_dp.reporting.measured_ways import measured_lines
 from oso_dp.reporting.page import headline, matrix
 from oso_dp.reporting.table import markdown_rows
@@ -151,6 +152,7 @@ def marks(name: str) -> tuple[str, str]:
 
 def write_blocks(page: Path, study: Study) -> None:
     """Replace what stands between marks; OsoError where a mark lacks its partner, or all do."""
+    check_regular(page)
     text = page.read_text(encoding="utf-8")
     written = 0
     for name, make in BLOCKS.items():
@@ -171,9 +173,9 @@ def write_blocks(page: Path, study: Study) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pages", nargs="+", type=Path)
-    parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--measured", type=Path)
+    parser.add_argument("pages", nargs="+", type=path)
+    parser.add_argument("--results", type=path, required=True)
+    parser.add_argument("--measured", type=path)
     options = parser.parse_args(arguments)
     study = read_study(options.results, plans_of(options.results, None))
     for page in options.pages:

@@ -13,7 +13,7 @@ from typing import Any
 
 from oso_dp.data.arrays import read_provenance
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, parse_json, reason
+from oso_dp.files import atomic_write, check_regular, parse_json, reason
 from oso_dp.locks import only_writer
 
 FACTS = "data.json"
@@ -54,6 +54,7 @@ def _facts(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add(path: Path, new: dict[str, Any]) -> None:
+    check_regular(path)
     try:
         stored = parse_json(path.read_text(encoding="utf-8")) if path.exists() else {}
         text = json.dumps({**stored, **new}, indent=1, sort_keys=True)

@@ -10,17 +10,22 @@ from pathlib import Path
 from oso_dp.accounting.tuning import SINGLE
 from oso_dp.errors import OsoError
 from oso_dp.results.read import runs_of
+from oso_dp.results.spent import ANOTHER_RESULTS
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.identity import COHORT, POINT
 
 
-def refuse_other_search(store: Path, cohorts: Iterable[Cohort]) -> None:
-    """OsoError that names the store and the cohort; nothing where there is no store yet."""
-    refuse_other_search_among({store: [store]}, cohorts)
+def refuse_other_search(
+    store: Path, cohorts: Iterable[Cohort], instead: str = ANOTHER_RESULTS
+) -> None:
+    """OsoError names the store, the cohort and what to name instead; no store yet holds nothing."""
+    refuse_other_search_among({store: [store]}, cohorts, instead)
 
 
 def refuse_other_search_among(
-    folders: Mapping[Path, Sequence[Path]], cohorts: Iterable[Cohort]
+    folders: Mapping[Path, Sequence[Path]],
+    cohorts: Iterable[Cohort],
+    instead: str = ANOTHER_RESULTS,
 ) -> None:
     """As `refuse_other_search`, of all that these folders' stores hold together.
 
@@ -42,7 +47,7 @@ def refuse_other_search_among(
             raise OsoError(
                 f"{' and '.join(map(str, strange))}: holds {len(held)} points of another search of "
                 f"{cohort.name}, over other ranges of `grid`, which no column tells from this one: "
-                "together they would exceed its budget; name another folder under `results`"
+                f"together they would exceed its budget; name {instead}"
             )
 
 

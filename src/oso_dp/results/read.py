@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
-from oso_dp.files import check_name, reason
+from oso_dp.files import check_name, check_regular, reason
 from oso_dp.results import column_rules, evaluated, row_claims
 from oso_dp.results.schema import (
     EVALUATIONS,
@@ -280,6 +280,7 @@ def read_columns(path: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
 
 def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
     """These columns of a file, or all of its version, and that version."""
+    check_regular(path)
     try:
         head = pq.read_metadata(path)
         schema = head.schema.to_arrow_schema()

@@ -34,6 +34,7 @@ from oso_dp.study.preparation import WORDS
 from oso_dp.study.scaled import check_scaled
 from oso_dp.study.yaml_file import read_yaml, start_of, text_of
 
+MAX_COUNT = 10**9  # of examples, or of steps
 _SHORT = Repr()  # however large the value is
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
@@ -42,6 +43,8 @@ def _number(value: Any) -> Any:
     # YAML reads 1e-5 (without a dot) as text, and true would pass as 1.
     if isinstance(value, bool):
         raise ValueError("must be a number, not true or false")
+    if isinstance(value, str) and "_" in value:  # pydantic would take 1_000
+        raise ValueError("must be a number of decimal digits")
     return value
 
 
@@ -98,7 +101,7 @@ class DatasetSection(_Section):
         min_length=1,
         description="Budgets, each for a whole grid; of own data that are not public one, for all.",
     )
-    seconds_per_step: Annotated[Real, Field(gt=0)] = Field(
+    seconds_per_step: Annotated[Real, Field(gt=0, le=1e6)] = Field(
         description="Measured on 2 CPU cores; for estimates of hours, and a job's time limit."
     )
     loss: Literal["mean", "sum"] = Field(
@@ -156,9 +159,9 @@ class StudyConfig(_Section):
     )
     grid: GridSection = GridSection()
     delta: Annotated[Real, Field(gt=0, lt=1)] = 1e-5
-    batch_size: Annotated[Whole, Field(ge=1)] = 512
-    epochs: Annotated[Whole, Field(ge=1)] = 10
-    evaluate_every: Annotated[Whole, Field(ge=1)] = 50
+    batch_size: Annotated[Whole, Field(ge=1, le=MAX_COUNT)] = 512
+    epochs: Annotated[Whole, Field(ge=1, le=1_000_000)] = 10
+    evaluate_every: Annotated[Whole, Field(ge=1, le=MAX_COUNT)] = 50
     tuning_accounting: Annotated[
         Literal["composition", "random_stopping", "single", "linear_scaling"],
         BeforeValidator(_with_underscores),
@@ -182,9 +185,9 @@ class StudyConfig(_Section):
     randomness: Literal["seeded", "system"] = Field(
         "seeded", description="system: fresh entropy for batches and noise; not reproducible."
     )
-    runs_per_job: Annotated[Whole, Field(ge=1)] = 45
-    runs_at_once: Annotated[Whole, Field(ge=1)] = 1
-    threads_per_job: Annotated[Whole, Field(ge=1)] = 1
+    runs_per_job: Annotated[Whole, Field(ge=1, le=1_000_000)] = 45
+    runs_at_once: Annotated[Whole, Field(ge=1, le=100_000)] = 1
+    threads_per_job: Annotated[Whole, Field(ge=1, le=1024)] = 1
     device: Annotated[str, Field(pattern=r"^(cpu|cuda)$")] = "cpu"
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, check_name, parse_json, reason
+from oso_dp.files import atomic_write, check_name, check_regular, parse_json, reason
 from oso_dp.study.cohort import Cohort, PlannedCohort
 from oso_dp.study.own_data import check_one_budget
 
@@ -132,6 +132,7 @@ def read_plan(path: Path) -> Plan:
 
     OsoError names a file that is not a plan, is of another version, or was changed since.
     """
+    check_regular(path)
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
         version = content.pop("version", 1)

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import yaml
 
 from oso_dp.errors import OsoError
-from oso_dp.files import reason
+from oso_dp.files import check_regular, reason
 
 _PLAIN_NUMBER = re.compile(
     r"[-+]?(0|[1-9][0-9]*|[0-9]*\.[0-9]*([eE][-+]?[0-9]+)?|\.(inf|nan))", re.I
@@ -42,6 +42,7 @@ def read_yaml(text: str, source: str) -> Any:
 
 def text_of(path: Path) -> str:
     """A file's text; OsoError if it has none."""
+    check_regular(path)
     try:
         with path.open(encoding="utf-8") as file:
             return start_of(file)

@@ -1,5 +1,6 @@
 """What has to be in order before Snakemake begins to work on a study."""
 
+import os
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from oso_dp.errors import OsoError
+from oso_dp.outputs import check_folder
 from oso_dp.study.yaml_file import read_yaml, text_of
 from oso_dp.workflow.leader import Leader
 
+_TABLES = ("runs.parquet", "evaluations.parquet")  # of a store
 _DRY_RUN = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--dry-?run")
 _LOOKING_ONLY = re.compile(
     "-[lSD]|--(unlock|lint|report|(d3)?dag|(rule|file)graph|(detailed-)?summary|list(-[a-z-]+)?)(=.*)?"
@@ -19,7 +22,6 @@ _LOOKING_ONLY = re.compile(
 def begin(
     build: Path,
     store: Path,
-    tables: Sequence[str],
     locks: Path,
     arguments: Sequence[str],
     page: Path | None = None,
@@ -28,11 +30,11 @@ def begin(
 
     OsoError if another Snakemake works on this study. What a killed one left of its locks (files of
     `locks` that name something below `build`) goes, if that was on this machine. And the receipt of
-    a collection, build/collected.txt, goes if the store lacks one of its `tables`: what it attests
+    a collection, build/collected.txt, goes if the store lacks one of its tables: what it attests
     is gone, and is collected again. So goes that of the report, build/published.txt, without its
     `page`.
     """
-    if dry_run(arguments) or any(_LOOKING_ONLY.fullmatch(argument) for argument in arguments):
+    if looks_only(arguments):
         return None
     leader = Leader(build)
     leader.lead()
@@ -48,7 +50,7 @@ def begin(
     for lock in left:  # nobody leads, so its process is gone
         lock.unlink()
     leader.note_host()
-    if not all((store / f"{name}.parquet").exists() for name in tables):
+    if not all((store / name).exists() for name in _TABLES):
         (build / "collected.txt").unlink(missing_ok=True)
     if page is not None and not page.exists():
         (build / "published.txt").unlink(missing_ok=True)
@@ -78,6 +80,45 @@ def check_handed_over(
             )
 
 
+def check_folders(build: Path, results: Path, report: Path) -> None:
+    """OsoError unless the folders of `results` and `report` can be one, and stay the study's own.
+
+    What the study writes into its working folder `build` is no place for either, and a report
+    replaces nothing else: so its folder holds neither of them.
+    """
+    check_folder(results, "results")
+    check_folder(report, "report")
+    made = ("parts", "logs", "report", "benchmarks", "plan.json")
+    working = [*(build / name for name in made), build.parent / "data", Path(".snakemake")]
+    tables = [results / name for name in _TABLES]
+    for named, folder, places in (
+        ("results", results, working),
+        ("report", report, [*working, *tables]),
+    ):
+        for place in places:
+            if _is_below(folder, place):
+                raise OsoError(
+                    f"{named} {folder}: the study writes other files to {place}; name another "
+                    f"folder under `{named}`"
+                )
+    for place in (results, *working):
+        if _is_below(place, report):
+            raise OsoError(
+                f"report {report}: holds {place}, which is no part of a report; name another "
+                "folder under `report`"
+            )
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    """Whether a path is this folder, or lies in it."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
 def dry_run(arguments: Sequence[str]) -> bool:
     """Whether Snakemake's arguments ask what would be done."""
     return any(_DRY_RUN.fullmatch(argument) for argument in arguments)
+
+
+def looks_only(arguments: Sequence[str]) -> bool:
+    """Whether Snakemake's arguments start no job."""
+    return dry_run(arguments) or any(_LOOKING_ONLY.fullmatch(one) for one in arguments)

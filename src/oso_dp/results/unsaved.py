@@ -1,0 +1,121 @@
+"""Before a folder is deleted: is it the only record of runs on data that are not public?
+
+`python -m oso_dp.results.unsaved FOLDER STORE...`, which scripts/clean calls. What such runs have
+shown is spent, whatever becomes of the rows; without the rows, the next study spends it again.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from oso_dp.errors import OsoError
+from oso_dp.exits import ended
+from oso_dp.files import reason
+from oso_dp.results.protected import protected
+
+_MEASURED = ["run_id", "step", "split", "value"]
+_RECEIPT = "collected.txt"  # what `oso collect` said: the store, then what it holds
+
+
+def refuse_unsaved(folder: Path, stores: Iterable[Path] = ()) -> None:
+    """OsoError names a place in `folder` with runs that no store outside of it holds.
+
+    stores: where they may be, besides those that the folder's receipts of collections name. Looked
+    at are results stores, parts and changes under way, at any depth. A file that cannot be read
+    counts as such runs.
+    """
+    files = sorted(_files(folder))
+    outside = [place for place in [*stores, *_collected(folder)] if not _is_in(place, folder)]
+    saved = {run for store in outside for path in _tables(store) for run in _private_runs(path)}
+    for path in files:
+        place = path.parent.parent if path.parent.suffix == ".parquet" else path.parent
+        move = "move it out of this folder, and name its new place under `results`"
+        collect = f"add it to a store outside: oso collect {place} --store FOLDER"
+        advice = f"nothing was deleted; {move}, or {collect}, then make clean STORE=FOLDER"
+        try:
+            lost = _private_runs(path) - saved
+        except OsoError as error:
+            raise OsoError(
+                f"{error}; it may be the only record of runs on data that are not public: "
+                f"{advice}, or remove it yourself"
+            ) from None
+        if lost:
+            raise OsoError(
+                f"{place}: is the only known record of {len(lost)} runs on data that are not "
+                f"public, whose epsilon is spent: {advice}"
+            )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Every file below that may hold rows of runs; links are followed, as readers follow them."""
+    seen = set()
+
+    def fail(error: OSError) -> None:
+        raise OsoError(f"{error.filename}: cannot be read ({reason(error)}); nothing was deleted")
+
+    for place, folders, names in os.walk(folder, followlinks=True, onerror=fail):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        if os.path.basename(place) != "evaluations.parquet":
+            yield from (
+                Path(place, name)
+                for name in names
+                if name.endswith(".parquet") and name != "evaluations.parquet"
+            )
+
+
+def _tables(store: Path) -> list[Path]:
+    table = store / "runs.parquet"
+    return [table] if table.is_file() else sorted(table.glob("*.parquet"))
+
+
+def _collected(folder: Path) -> list[Path]:
+    """The stores that a study's receipts name."""
+    texts = [path.read_text(errors="replace") for path in folder.glob(f"*/{_RECEIPT}")]
+    return [Path(text.rpartition(": ")[0]) for text in texts if ": " in text]
+
+
+def _is_in(path: Path, folder: Path) -> bool:
+    """Whether a path is lost with the folder, by its name or by where it leads."""
+    named = Path(os.path.abspath(path)).is_relative_to(os.path.abspath(folder))
+    return named or Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def _private_runs(path: Path) -> set[tuple[str, str]]:
+    """Identities, with what was measured: a run that is trained twice is spent twice.
+
+    OsoError for a file that does not tell. Rows of before there was own data say nothing of it.
+    """
+    try:
+        if not path.is_file():
+            raise ValueError("no regular file")
+        if "settings" not in pq.read_schema(path).names:
+            return set()
+        rows = pq.read_table(path, columns=["run_id", "settings"]).to_pandas()
+        runs = {*rows.loc[protected(rows), "run_id"]}
+        beside = _evaluations_of(path)
+        if not runs or not beside.exists():
+            return {(run, "") for run in runs}
+        measured = pq.read_table(beside, columns=_MEASURED).to_pandas().sort_values(_MEASURED)
+    except Exception as error:  # a damaged file fails in too many ways to list
+        raise OsoError(f"{path}: cannot be read ({type(error).__name__})") from None
+    texts = {run: here.to_csv(index=False) for run, here in measured.groupby("run_id")}
+    return {(run, texts.get(run, "")) for run in runs}
+
+
+def _evaluations_of(path: Path) -> Path:
+    """The file beside one of runs, in a part or in a store."""
+    if path.parent.suffix == ".parquet":
+        return path.parent.with_name("evaluations.parquet") / path.name
+    return path.with_name("evaluations.parquet")
+
+
+if __name__ == "__main__":
+    places = [Path(argument) for argument in sys.argv[1:]]
+    sys.exit(ended(lambda: refuse_unsaved(places[0], places[1:])))

@@ -1,0 +1,211 @@
+"""Every option of every command by its kind: numbers, paths, how many at once.
+
+The options are read from the parsers, so a new one is tried as soon as it is there.
+"""
+
+import os
+import shutil
+import signal
+import socket
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from typer.models import ArgumentInfo
+
+from oso_dp.campaign import control
+from oso_dp.cli.commands import app
+from oso_dp.option_types import MAX_AT_ONCE, path, real_number, whole_number
+from oso_dp.reporting import written
+
+from .conftest import COHORT, content, refused
+
+campaign = import_module("oso_dp.campaign.__main__")
+AT_ONCE = {"threads", "workers", "processes"}
+
+
+def leaf(kind: Any) -> Any:
+    """What one value of an option is: int, of `list[int] | None`."""
+    while get_args(kind):
+        kind = next(part for part in get_args(kind) if part is not type(None))
+    return kind
+
+
+def options() -> list[tuple[str, str, Any]]:
+    """Command, option as it is given, and type; an argument has no name."""
+    found = []
+    for command in app.registered_commands:
+        for name, hint in command.callback.__annotations__.items():
+            kind, *infos = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+            for info in infos:
+                stated = [info.default, *(info.param_decls or ())]  # where typer finds the name
+                names = [one for one in stated if isinstance(one, str) and one.startswith("--")]
+                named = next(iter(names), f"--{name.replace('_', '-')}")
+                given = "" if isinstance(info, ArgumentInfo) else named
+                found.append((command.callback.__name__, given, leaf(kind)))
+    return found
+
+
+NUMBERS = [(c, o, k) for c, o, k in options() if k in (int, float)]
+PATHS = [(c, o) for c, o, k in options() if k is Path]
+
+
+def test_options_are_found_in_the_parsers() -> None:
+    assert ("train", "--threads", int) in NUMBERS
+    assert ("epsilon", "--noise-multiplier", float) in NUMBERS
+    assert {("train", "--store"), ("collect", ""), ("plan", "--config")} < {*PATHS}
+
+
+@pytest.mark.parametrize("text", ["1_000", "١", "1" * 400, "1" * 5000, "", "0x10", "1e999"])
+@pytest.mark.parametrize(("command", "option", "kind"), NUMBERS)
+def test_number_options_odd_digits_are_refused(command, option, kind, text, oso) -> None:
+    """A float of 400 digits is infinite, which its command refuses in its own words."""
+    infinite = kind is float and text in ("1" * 400, "1" * 5000, "1e999")
+    refused(
+        oso(command, *["glyphs"] * (command == "data"), option, text), *[option] * (not infinite)
+    )
+
+
+@pytest.mark.parametrize(("command", "option"), PATHS)
+def test_path_options_empty_are_refused(command, option, place, oso) -> None:
+    """An empty path would be the current folder."""
+    before = content(place)
+    for empty in ("", " "):
+        first = ["glyphs"] * (command == "data")
+        given = [f"{option}={empty}"] if option else [empty]
+        refused(oso(command, *first, *given), f"{empty!r}: must name a file or folder")
+    assert content(place) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [(c, o) for c, o, _ in NUMBERS if o.lstrip("-") in AT_ONCE]
+)
+@pytest.mark.parametrize("number", [MAX_AT_ONCE + 1, 10**6, 10**7])
+def test_options_too_many_at_once_are_refused(command, option, number, oso) -> None:
+    refused(oso(command, option, number), option, f"must be a whole number from 1 to {MAX_AT_ONCE}")
+
+
+def campaign_options(kinds: set) -> list[str]:
+    return [name for name, said in campaign._OPTIONS.items() if said.get("type") in kinds]
+
+
+@pytest.mark.parametrize("name", campaign_options({path}))
+def test_campaign_paths_empty_are_refused(name, capsys) -> None:
+    assert campaign.main(["--minutes", "1", f"--{name}", ""]) == 2
+    assert f"argument --{name}: '': must name a file or folder" in capsys.readouterr().err
+
+
+def test_campaign_paths_are_all_typed() -> None:
+    named = {action.dest for action in campaign._parser()._actions}
+    typed = {name.replace("-", "_") for name in campaign_options({path})}
+    assert typed == {"results", "have", "data", "plan", "priorities"} < named
+
+
+@pytest.mark.parametrize("text", ["1_000", "١", "1" * 400, "1" * 5000, "nan", "1e999", "0", "-0"])
+@pytest.mark.parametrize("name", ["minutes", "processes", "threads", "runs-at-once"])
+def test_campaign_numbers_odd_are_refused(name, text, capsys) -> None:
+    assert campaign.main([f"--{name}={text}", "--minutes", "1", "--results", "x"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"oso: error: argument --{name}: {text[:80]}")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["processes", "threads"])
+def test_campaign_too_many_at_once_are_refused(name, capsys) -> None:
+    assert campaign.main([f"--{name}", "10000000", "--minutes", "1", "--results", "x"]) == 2
+    assert f"from 1 to {MAX_AT_ONCE} (16, or 4 for each" in capsys.readouterr().err
+
+
+def test_other_commands_empty_paths_are_refused(capsys) -> None:
+    assert control.main(["pause", ""]) == 2
+    assert "FOLDER" in capsys.readouterr().err
+    for given in (["", "--results", "x"], ["page", "--results", ""], ["p", "--measured", ""]):
+        with pytest.raises(SystemExit):
+            written.main(given)
+        assert "'': must name a file or folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limits", [(None, None), (0, None), (1, 8)])
+def test_numbers_plain_are_taken(limits) -> None:
+    assert [whole_number(*limits)(text) for text in ("1", "+8", "007", 5)] == [1, 8, 7, 5]
+    assert [real_number(*limits)(text) for text in ("1", "2.5", "1e0", 5)] == [1, 2.5, 1, 5]
+
+
+# A valid call of each command that reads a file, with what each path option names.
+PLANNED = {"--plan": "plan.json", "--data": "glyphs.npz"}
+CALLS: dict[str, tuple[list[str], dict[str, str]]] = {
+    "account": ([], {"": "store", "--results": "store", "--plan": "plan.json", "--output": "x"}),
+    "calibrate": ([], {"--config": "study.yaml"}),
+    "budget": ([], {"--config": "study.yaml"}),
+    "collect": ([], {"": "part", "--store": "new", "--plan": "plan.json", "--data": "glyphs.npz"}),
+    "cosine": (["--cohort", COHORT], {**PLANNED, "--output": "x.csv"}),
+    "signs": (["--cohort", COHORT], {**PLANNED, "--output": "x.csv"}),
+    "train": (["--cohort", COHORT], {**PLANNED, "--output": "out", "--store": "store"}),
+    "data": (["glyphs"], {"--output": "x.npz", "--data-dir": "."}),
+    "plan": ([], {"--config": "study.yaml", "--output": "p.json", "--prices": "p.csv"}),
+    "publish": ([], {"": "report", "--output": "other"}),
+    "report": ([], {"": "store", "--results": "store", "--output": "o", "--plan": "plan.json"}),
+    "summary": ([], {"": "store", "--results": "store"}),
+    "verify": ([], {"": "store", "--results": "store", "--data": ".", "--data-dir": "."}),
+    "audit": ([], {"--output": "x.csv"}),
+}
+UNREAD = {("summary", "--report"), ("data", "--data-dir"), ("verify", "--data-dir")}
+
+
+@pytest.fixture(params=["pipe", "device", "socket", "folder"])
+def special(request, place) -> str:
+    """The name of what is no regular file; to open it may never end, so an alarm is set."""
+    held = socket.socket(socket.AF_UNIX)
+    if request.param == "pipe":
+        os.mkfifo("special")
+    elif request.param == "device":
+        Path("special").symlink_to("/dev/zero")
+    elif request.param == "socket":
+        held.bind("special")
+    else:
+        Path("special").mkdir()
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it does not end"))
+    signal.alarm(20)
+    yield request.param
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    held.close()
+
+
+@pytest.mark.parametrize(("command", "option"), sorted({*PATHS} - UNREAD))
+def test_path_options_special_files_are_refused(command, option, special, place, oso) -> None:
+    """A pipe that nobody writes to, a device without an end: a command would wait for ever."""
+    others, paths = CALLS[command]
+    named = paths[option]
+    if special == "folder" and "." not in named[1:]:
+        pytest.skip("it names a folder")
+    if command == "publish":
+        Path("report").mkdir()
+        Path("report/manifest.json").write_text('{"store": "../store", "files": {}}')
+    given = {**paths, option: "special"}
+    given = {key: value for key, value in given.items() if key != "--results" or option == key}
+    if option == "--results":
+        given.pop("")
+    words = [word for key, value in given.items() for word in ([key, value] if key else [value])]
+    refused(oso(command, *others, *words), "special")
+
+
+@pytest.mark.parametrize("name", ["runs.parquet", "evaluations.parquet", "plan.json", "prices.csv"])
+def test_stores_special_files_are_refused(name, special, place, oso) -> None:
+    """Where a folder is named, the files in it."""
+    if special == "folder" and name.endswith("parquet"):
+        pytest.skip("a table may be a folder")
+    target = Path("store", name)
+    if target.is_dir():
+        shutil.rmtree(target)
+    target.unlink(missing_ok=True)
+    if name == "prices.csv":
+        shutil.copy("plan.json", "store/plan.json")
+    if special == "device":
+        target.symlink_to("/dev/zero")
+    else:
+        Path("special").rename(target)
+    refused(oso("report", "store", "--output", "o"), name)
+    if name != "prices.csv":
+        refused(oso("account", "store"), name)

@@ -1,0 +1,95 @@
+"""A cell in which every run diverged was run, wherever the report counts or names it."""
+
+import pytest
+
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cells import is_whole
+from oso_dp.analysis.claims import judged
+from oso_dp.analysis.evidence import Evidence
+from oso_dp.analysis.verdict_matrix import verdict_matrix
+from oso_dp.paper.tables import find_table
+from oso_dp.reporting.page import headline
+from oso_dp.reporting.page.matrix import blocks, markdown
+from oso_dp.reporting.page.sections import sections_of
+from oso_dp.reporting.summary import summary_table
+from oso_dp.reporting.tables import cells as cell_texts
+from oso_dp.reporting.tables.figures import figures_table
+from oso_dp.reporting.tables.tables_02_to_13 import paper_table
+
+
+@pytest.fixture
+def diverged(store, study):
+    """On MNIST at k = 9: two methods of which every run diverged at once, and nothing else."""
+    ended = {"values": (), "diverged_at": 3}
+    for seed in (0, 1):
+        store.add(seed=seed, precision="bfloat16", **ended)
+    store.add(method="fixed_quantile", learning_rate=1e-2, quantile=0.5, **ended)
+    return study(store)
+
+
+@pytest.fixture
+def lost(diverged):
+    """The rows of the two cells."""
+    cells = judged_cells(diverged, "mnist", 9)
+    return cells[cells["method"].isin(["online", "fixed_quantile"]) & (cells["epsilon"] == 9)]
+
+
+def test_judged_cells_all_diverged_are_diverged(lost) -> None:
+    assert [*lost["status"]] == ["diverged"] * 2
+    assert [*lost["verdict"]] == [verdicts.DIVERGED] * 2
+
+
+def test_headline_all_diverged_cells_count_run(diverged, lost) -> None:
+    (line,) = headline.against_paper(diverged)
+    assert "values that the paper prints, 2 were run: 2 diverged" in line
+    (part,) = headline.coverage([lost])
+    assert part.startswith("2 of 2 grids ran in part only")
+
+
+def test_verdict_all_diverged_cells_count_run(diverged) -> None:
+    said = headline.verdict(diverged, judged(diverged))
+    assert "2 were run: 2 diverged, 0 without a verdict yet" in said
+
+
+def test_tables_all_diverged_cells_are_run(diverged, lost) -> None:
+    table = paper_table(diverged, find_table("mnist", 9))
+    assert "Nothing of this table was run yet." not in table.notes
+    assert any("bfloat16: Online at ε = 9" in note for note in cell_texts.precision_note(lost))
+    online = lost[lost["method"] == "online"].iloc[0]
+    assert cell_texts.counts(online)["grid points"] == "1 of 9 (2 of 2 runs diverged)"
+    assert cell_texts.verdict_text(online, "diverged") != "diverged"  # with its seeds
+
+
+def test_figures_all_diverged_cells_count_run(diverged) -> None:
+    data = figures_table(diverged, []).data.set_index("what")
+    row = data.loc[[what for what in data.index if "MNIST, k = 9: " in what and "F" not in what]]
+    assert [*row["status"]] == ["run, without a value"]
+    assert [*row["cells_run"], *row["runs"]] == [2, 3]
+
+
+def test_matrix_all_diverged_cells_are_no_gap(diverged) -> None:
+    matrix = verdict_matrix(diverged)
+    (mnist, *_) = blocks(matrix)
+    looks = [cell.look for cell in dict(mnist.lines)["Online"]]
+    assert looks[-1] != "idle"
+    assert {*looks[:-1]} == {"idle"}
+    assert any("ε = 9: diverged" in line for line in markdown(matrix))
+
+
+def test_evidence_all_diverged_cells_ran(diverged) -> None:
+    evidence = Evidence(judged_cells(diverged, "mnist", 9))
+    for method, ran in {"online": 1, "fixed_quantile": 1, "adam_wosm": 0}.items():
+        assert len(evidence.ran("mnist", method, frozenset({(9, 9.0)}))) == ran
+
+
+def test_sections_all_diverged_cells_have_their_length(diverged) -> None:
+    """Which epochs were run is known of runs that diverged, too."""
+    tables = {"table_08": paper_table(diverged, find_table("mnist", 9))}
+    (section,) = sections_of(diverged, tables, [])
+    assert section.whole == is_whole("mnist", 600)
+
+
+def test_summary_all_diverged_cells_are_shown(diverged, store, tmp_path) -> None:
+    table = summary_table(store.write(tmp_path / "store"))
+    assert [*table.columns[2].cells] == ["diverged"] * 2

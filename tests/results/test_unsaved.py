@@ -1,0 +1,171 @@
+"""What a deletion would lose: runs on data that are not public, if it has the only record."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oso_dp.errors import OsoError
+from oso_dp.results.collect import collect
+from oso_dp.results.unsaved import refuse_unsaved
+from oso_dp.results.write import write_table
+from oso_dp.study.identity import run_id
+
+from .conftest import evaluation_row, run_row
+
+
+def part(folder: Path, seed: int = 0, public: bool = False, value: float = 0.5) -> Path:
+    said = {"data_version": "1", "public": public, "grid_runs": 2, "randomness": "system"}
+    said |= {"budget_runs": None if public else 4}
+    row = run_row("one", dataset="patients", settings=json.dumps(said), seed=seed)
+    row["run_id"] = run_id(row, said)
+    scores = [evaluation_row(row["run_id"], value=value)]
+    write_table(folder / "evaluations.parquet", "evaluations", scores)
+    write_table(folder / "runs.parquet", "runs", [row])
+    return folder
+
+
+PLACES = [
+    "study/results",
+    "study/parts/patients.online.k2.eps8/shard0",
+    "study/parts/patients.online.k2.eps8/shard11",
+    "campaign/parts/patients.online.k2.eps8.0123456789ab",
+    "campaign/parts-of/kept/.patients.online.k2.eps8.0123456789ab",
+    "a/b/c/d/results",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_unsaved_private_runs_are_refused(place, tmp_path) -> None:
+    build = tmp_path / "build"
+    part(build / place)
+    with pytest.raises(OsoError, match=f"^{build / place}: is the only known record of 1 runs"):
+        refuse_unsaved(build)
+    refuse_unsaved(build, [part(tmp_path / "kept")])
+    with pytest.raises(OsoError, match="is the only known record"):
+        refuse_unsaved(build, [part(build / "z/kept")])  # goes with it
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_unsaved_public_runs_pass(place, tmp_path) -> None:
+    part(tmp_path / "build" / place, public=True)
+    refuse_unsaved(tmp_path / "build")
+
+
+def collected(build: Path, store: Path, *parts: Path) -> None:
+    collect(parts, store)
+    (build / "study").mkdir(parents=True, exist_ok=True)
+    (build / "study/collected.txt").write_text(f"{store}: 1 runs, 1 evaluations\n")
+
+
+def test_unsaved_collected_parts_pass(tmp_path, monkeypatch) -> None:
+    """A store of the form that `oso collect` writes, which the study's receipt names."""
+    monkeypatch.chdir(tmp_path)
+    made = part(Path("build/study/parts/x/shard0"))
+    collected(Path("build"), Path("private/results"), made)
+    refuse_unsaved(Path("build"))
+    part(Path("build/study/parts/x/shard1"), 1)
+    with pytest.raises(OsoError, match="shard1: is the only known record of 1 runs"):
+        refuse_unsaved(Path("build"))
+
+
+def test_unsaved_second_training_is_refused(tmp_path, monkeypatch) -> None:
+    """Of one run, trained twice: both are spent, and the store holds one."""
+    monkeypatch.chdir(tmp_path)
+    collected(Path("build"), Path("kept"), part(Path("build/study/parts/x/shard0")))
+    part(Path("build/other/parts/x/shard0"), value=0.6)
+    with pytest.raises(OsoError, match=r"^build/other/parts/x/shard0: is the only known record"):
+        refuse_unsaved(Path("build"))
+
+
+@pytest.mark.parametrize("stage", [".pending", ".staging"])
+def test_unsaved_store_under_way_is_refused(stage, tmp_path) -> None:
+    store = tmp_path / "build/study/results"
+    collect([part(tmp_path / "part")], store)
+    (store / stage).mkdir()
+    for kind in ("runs", "evaluations"):
+        shutil.move(store / f"{kind}.parquet", store / stage)
+    with pytest.raises(OsoError, match=f"^{store / stage}: is the only known record"):
+        refuse_unsaved(tmp_path / "build")
+
+
+def test_unsaved_linked_store_is_refused(tmp_path, monkeypatch) -> None:
+    """The link goes, and the study would find nothing under the name that it knows."""
+    monkeypatch.chdir(tmp_path)
+    made = part(Path("elsewhere"))
+    Path("build/study").mkdir(parents=True)
+    Path("build/study/results").symlink_to(made.resolve())
+    collected(Path("build"), Path("build/study/results"))
+    with pytest.raises(OsoError, match=r"^build/study/results: is the only known record"):
+        refuse_unsaved(Path("build"))
+
+
+@pytest.mark.parametrize("spoil", ["cut off", "settings", "a folder", "closed"])
+def test_unsaved_unreadable_runs_are_refused(spoil, tmp_path) -> None:
+    place = part(tmp_path / "build/study/results", public=True)
+    table = place / "runs.parquet"
+    if spoil == "settings":
+        row = run_row("a", dataset="patients", settings="{not JSON")
+        write_table(table, "runs", [row])
+    elif spoil == "cut off":
+        table.write_bytes(table.read_bytes()[:-20])
+    elif spoil == "closed":
+        table.unlink()
+        table.symlink_to(tmp_path / "gone")
+    else:
+        table.unlink()
+        (table / "x.parquet").mkdir(parents=True)
+        (table / "x.parquet/y.parquet").write_text("no rows")
+    with pytest.raises(OsoError, match=r"cannot be read .* nothing was deleted"):
+        refuse_unsaved(tmp_path / "build")
+
+
+@pytest.fixture
+def checkout(repo, tmp_path) -> Path:
+    """The script, in a folder of its own without an environment."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(repo / "scripts/clean", tmp_path / "scripts")
+    return tmp_path
+
+
+def clean(checkout: Path, **variables: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [checkout / "scripts/clean"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stderr
+
+
+def test_clean_private_store_is_kept(checkout, repo) -> None:
+    python = checkout / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\nPYTHONPATH='{repo}/src' exec '{sys.executable}' \"$@\"\n")
+    python.chmod(0o755)
+    made = part(checkout / "build/study/results")
+    status, said = clean(checkout)
+    assert (status, len(said.splitlines())) == (2, 1)
+    assert said.startswith("oso: error: build/study/results: is the only known record")
+    assert "nothing was deleted; move it out" in said
+    shutil.copytree(made, checkout / "kept")
+    assert clean(checkout)[0] == 2
+    assert clean(checkout, STORE="kept") == (0, "")
+    assert not (checkout / "build").exists()
+    assert (checkout / "kept/runs.parquet").exists()
+
+
+def test_clean_without_environment_keeps_results(checkout) -> None:
+    (checkout / "build/data").mkdir(parents=True)
+    assert clean(checkout) == (0, "")
+    assert not (checkout / "build").exists()
+    assert clean(checkout) == (0, "")
+    made = part(checkout / "build/deep/er/results", public=True)
+    status, said = clean(checkout)
+    assert (status, len(said.splitlines())) == (2, 1)
+    assert "make setup, then make clean; nothing was deleted" in said
+    assert (made / "runs.parquet").exists()

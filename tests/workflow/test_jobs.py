@@ -1,0 +1,220 @@
+"""What each rule's jobs get, as Snakemake lays them out: params, resources and threads are those
+that the shared functions compute, of every job of every rule."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from oso_dp.study.config import parse_config
+from oso_dp.study.expand import cohorts
+from oso_dp.study.needs import memory_mb, minutes
+
+# More than ten shards of a cohort, a GPU, texts, and data sets of different size.
+STUDY = {
+    "name": "whole",
+    "results": "kept",
+    "report": "page",
+    "datasets": {
+        "mnist": {"model": "cnn", "epsilons": [3, 9], "seconds_per_step": 0.5},
+        "fashion_mnist": {"model": "autoencoder", "epsilons": [3], "seconds_per_step": 2},
+        "ag_news_partial": {"model": "bag_of_words_25", "epsilons": [9], "seconds_per_step": 0.1},
+    },
+    "methods": {"online": {}, "fixed_threshold": {}},
+    "granularities": [3, 5],
+    "seeds": [0, 1],
+    "runs_per_job": 4,
+    "threads_per_job": 3,
+    "device": "cuda",
+}
+# Snakemake in a process of its own: what is asked of each job, when it is sent for the n-th time.
+LAY_OUT = """
+import json, sys
+from pathlib import Path
+from snakemake.api import SnakemakeApi
+from snakemake.settings import types
+
+snakefile, configfile, out = map(Path, sys.argv[1:])
+sys.argv = ["snakemake", "-n"]
+with SnakemakeApi(types.OutputSettings(dryrun=True, quiet={types.Quietness.ALL})) as api:
+    workflow = api.workflow(
+        resource_settings=types.ResourceSettings(cores=4),
+        config_settings=types.ConfigSettings(configfiles=[configfile]),
+        snakefile=snakefile,
+        workdir=Path.cwd(),
+    )
+    targets = {"all", "cosine", "signs"}
+    workflow.dag(types.DAGSettings(targets=targets)).execute_workflow(executor="dryrun")
+
+    def plain(value):
+        return value if isinstance(value, (str, int)) else [str(one) for one in value]
+
+    jobs = []
+    for job in workflow._workflow.dag.jobs:
+        asked = {"rule": job.rule.name, "shell": job.shellcmd, "threads": job.threads}
+        asked["wildcards"] = dict(job.wildcards.items())
+        asked["params"] = {
+            name: plain(value) if isinstance(value, (list, int)) else str(value)
+            for name, value in job.params.items()
+        }
+        for attempt in (1, 2):
+            job.attempt = attempt
+            asked[f"attempt {attempt}"] = {
+                name: job.resources.get(name) for name in ("mem_mb", "runtime", "gpu")
+            }
+        jobs.append(asked)
+out.write_text(json.dumps(jobs))
+"""
+PARTS = "build/whole/parts"
+PLAN = "build/whole/plan.json"
+
+
+@pytest.fixture(scope="module")
+def study():
+    return parse_config(STUDY, "study")
+
+
+@pytest.fixture(scope="module")
+def planned(study):
+    return {cohort.name: cohort for cohort in cohorts(study)}
+
+
+@pytest.fixture(scope="module")
+def jobs(repo, tmp_path_factory) -> dict[str, list[dict]]:
+    """By rule."""
+    folder = tmp_path_factory.mktemp("jobs")
+    (folder / "study.yaml").write_text(yaml.safe_dump(STUDY, sort_keys=False))
+    (folder / "kept").mkdir()
+    (folder / "kept/plan.json").touch()  # the store's own plan
+    command = [sys.executable, "-c", LAY_OUT, repo / "Snakefile", "study.yaml", "out.json"]
+    environment = {**os.environ, "PYTHONPATH": str(repo / "src")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[dict]] = {}
+    for job in json.loads((folder / "out.json").read_text()):
+        found.setdefault(job["rule"], []).append(job)
+    return found
+
+
+def asks(job: dict) -> list[tuple]:
+    """Megabytes, minutes and GPUs, when it is sent for the first and the second time."""
+    return [tuple(job[f"attempt {n}"][k] for k in ("mem_mb", "runtime", "gpu")) for n in (1, 2)]
+
+
+def only(jobs: dict[str, list[dict]], rule: str) -> dict:
+    (job,) = jobs[rule]
+    return job
+
+
+def all_parts(study, planned) -> list[str]:
+    return [
+        f"{PARTS}/{name}/shard{shard}"
+        for name, cohort in planned.items()
+        for shard in range(len(cohort.shards(study.runs_per_job)))
+    ]
+
+
+def test_jobs_every_rule_is_looked_at(jobs) -> None:
+    rules = {"budget", "data", "train", "collect", "account", "report_page", "publish"}
+    assert jobs.keys() == {*rules, "cosine", "signs", "all"}
+
+
+def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
+    expected = {}
+    for name, cohort in planned.items():
+        for shard, runs in enumerate(cohort.shards(study.runs_per_job)):
+            expected[name, str(shard)] = (
+                {
+                    "runs": [run.run_id for run in runs],
+                    "folder": f"{PARTS}/{name}/shard{shard}",
+                    "store": "kept",
+                },
+                3,
+                [
+                    (memory_mb(study, cohort, attempt), minutes(study, cohort, runs), 1)
+                    for attempt in (1, 2)
+                ],
+                f"oso train --plan {PLAN} --cohort {name} --shard {shard} "
+                f"--data build/data/{cohort.data_file} --output {PARTS}/{name}/shard{shard} "
+                "--store kept --new-store --threads 3",
+            )
+    assert max(int(shard) for _, shard in expected) > 10
+    found = {}
+    for job in jobs["train"]:
+        command = job["shell"].partition(" 2> ")[0]
+        key = job["wildcards"]["cohort"], job["wildcards"]["shard"]
+        found[key] = (job["params"], job["threads"], asks(job), command)
+    assert found == expected
+
+
+def test_data_jobs_get_their_preparation(jobs, planned) -> None:
+    expected = {
+        cohort.data_file: {"dataset": cohort.dataset, "options": cohort.data_options}
+        for cohort in planned.values()
+    }
+    found = {f"{job['wildcards']['prepared']}.npz": job["params"] for job in jobs["data"]}
+    assert found == expected
+    assert {ask[:1] for job in jobs["data"] for ask in asks(job)} == {(4000,)}
+
+
+def test_budget_job_gets_the_whole_configuration(jobs, study) -> None:
+    job = only(jobs, "budget")
+    given = json.loads(job["params"]["config"])
+    assert parse_config(given, "the job's") == study
+    assert asks(job) == [(1500, 30, None), (3000, 60, None)]
+
+
+def test_collect_job_gets_every_part(jobs, study, planned) -> None:
+    job = only(jobs, "collect")
+    assert job["params"] == {
+        "parts": all_parts(study, planned),
+        "store": "kept",
+        "data": ["--data=build/data/ag_news_partial-25.npz"],
+    }
+    assert f"--store kept --plan {PLAN} --data=" in job["shell"]
+    assert asks(job) == [(3000, 60, None), (6000, 120, None)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "params", "threads", "needs"),
+    [
+        ("account", {}, 1, (2000, 60, None)),
+        ("report_page", {"folder": "build/whole/report"}, 4, (3000, 60, None)),
+    ],
+)
+def test_jobs_over_the_store_get_both_plans(jobs, rule, params, threads, needs) -> None:
+    job = only(jobs, rule)
+    both = ["--plan=kept/plan.json", f"--plan={PLAN}"]
+    assert job["params"] == {**params, "store": "kept", "plans": both}
+    assert job["threads"] == threads
+    assert asks(job) == [needs, (2 * needs[0], 2 * needs[1], None)]
+
+
+def test_publish_job_gets_both_folders(jobs) -> None:
+    job = only(jobs, "publish")
+    assert job["params"] == {"source": "build/whole/report", "target": "page"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "params"),
+    [
+        ("cosine", {"cohort": "mnist.online.k5.eps9"}),
+        (
+            "signs",
+            {
+                "mnist": "mnist.online.k5.eps9",
+                "fashion_mnist": "fashion_mnist.online.k5.eps3",
+                "steps": 250,
+            },
+        ),
+    ],
+)
+def test_probe_jobs_get_onlines_largest(jobs, study, planned, rule, params) -> None:
+    job = only(jobs, rule)
+    assert job["params"] == params
+    assert job["threads"] == 3
+    cohort = planned["mnist.online.k5.eps9"]
+    assert asks(job) == [(memory_mb(study, cohort, n), 120 * n, 1) for n in (1, 2)]
