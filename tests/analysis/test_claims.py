@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import pandas as pd
 import pytest
 from tests.analysis.claimed import papers_point
 
@@ -10,8 +11,22 @@ from oso_dp.accounting.tuning import RANDOM_STOPPING
 from oso_dp.analysis import claims
 from oso_dp.analysis.cell_verdicts import judged_cells
 from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judged
-from oso_dp.analysis.evidence import FAILS, HOLDS, NOT_RUN, NOTHING, UNDECIDED, Evidence
-from oso_dp.reporting.tables.claims import claims_sentence, claims_tables
+from oso_dp.analysis.evidence import (
+    CELLS,
+    FAILS,
+    HOLDS,
+    NOT_RUN,
+    NOTHING,
+    RUNS,
+    UNDECIDED,
+    Evidence,
+)
+from oso_dp.reporting.tables.claims import (
+    claims_count,
+    claims_sentence,
+    claims_tables,
+    in_short,
+)
 
 
 @pytest.mark.parametrize("dataset", ["ag_news_partial", "patients"])
@@ -80,6 +95,54 @@ def test_a_whole_grid_and_a_part_are_compared_at_the_papers_points(whole, store,
     assert (data["advantage"], data["grids"]) == (pytest.approx(0), 8)
     assert "8 of 12 grids (8 at the paper's best points)" in data["evidence"]
     assert (data["verdict_best"], data["verdict_cross"]) == (HOLDS, HOLDS)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(("end", "verdict"), [(0.95, HOLDS), (0.85, FAILS), (0.99, FAILS)])
+def test_the_last_step_can_overturn_a_claim(end, verdict, whole: bool, store, study):
+    """C3: on a par by the best checkpoint; Online ends elsewhere than AdamWOSM's 0.95."""
+    for k, epsilon, seed in itertools.product((5, 9), (3.0, 5.0, 7.0, 9.0), range(3)):
+        for method, last in (("online", end), ("adam_wosm", 0.95)):
+            own = papers_point(method, k, epsilon)
+            axis = "threshold" if method == "adam_wosm" else "learning_rate"
+            for place in range(k if whole else 1):
+                values = (0.99 + 1e-3 * seed, last + 1e-3 * seed)
+                store.add(**own | {axis: own[axis] * 1.5**place}, seed=seed, values=values)
+    data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C3", "mnist")]
+    assert (data["verdict_best"], data["verdict_last"]) == (HOLDS, verdict)
+    assert data["at_paper"] == (0 if whole else 8)
+
+
+@pytest.mark.parametrize("rule", ["last", "cross"])
+def test_cells_by_a_rule_have_its_numbers(rule: str) -> None:
+    """Of the best point and of the paper's: mean, spread and seeds, none of another rule's."""
+    names = [*CELLS, *RUNS]
+    numbers = ("mean", "std", "seeds")
+    of_rules = [f"{other}_{name}" for other in ("last", "cross") for name in numbers]
+    at_paper = [f"at_paper{other}_{n}" for other in ("", "_last", "_cross") for n in numbers]
+    columns = [*names, *of_rules, *at_paper]
+    frame = pd.DataFrame([dict(zip(columns, range(len(columns)), strict=True))])
+    found = claims._by_rule(frame, rule).iloc[0]
+    for name in numbers:
+        assert found[name] == frame[f"{rule}_{name}"].item()
+        assert found[f"at_paper_{name}"] == frame[f"at_paper_{rule}_{name}"].item()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_claim_at_the_papers_points_says_so(whole: bool, store, study):
+    """In the table of the README and in its count; whole grids need no such words."""
+    for k, epsilon, seed in itertools.product((5, 9), (3.0, 5.0, 7.0, 9.0), range(3)):
+        for method in ("online", "adam_wosm"):
+            own = papers_point(method, k, epsilon)
+            axis = "threshold" if method == "adam_wosm" else "learning_rate"
+            for place in range(k if whole else 1):
+                point = own | {axis: own[axis] * 1.5**place}
+                store.add(**point, seed=seed, values=(0.9 + 1e-3 * seed,))
+    data = judged(study(store))
+    words = in_short(data, "C").set_index("")["MNIST"]
+    assert words["C3"] == (HOLDS if whole else "holds at the paper's points")
+    assert words["C1"] == NOT_RUN
+    assert ("1 holds (1 at the paper's points)" in claims_count(data)) == (not whole)
 
 
 def test_what_ran_in_part_without_the_papers_point_is_compared_with_nothing(store, study):
@@ -157,5 +220,5 @@ def test_by_cross_selection_a_claim_rests_on_the_seeds_that_have_both_halves(
     seen = []
     monkeypatch.setattr(claims, "Evidence", lambda cells, *_: seen.append(cells) or Evidence(cells))
     judged(made)
-    ours, crossed = (set(cells.query("status == 'run'")["seeds"]) for cells in seen[:2])
-    assert (ours, crossed) == ({4}, {halved})
+    ours, last, crossed = (set(cells.query("status == 'run'")["seeds"]) for cells in seen[:3])
+    assert (ours, last, crossed) == ({4}, {4}, {halved})

@@ -313,6 +313,18 @@ def test_of_parts_the_one_with_the_papers_own_point_stands_there(turned, store, 
     assert "part of a grid, k = 9" in set(printed["way"])
 
 
+@pytest.mark.parametrize("method", ["online", "adam_wosm", "fixed_threshold"])
+@pytest.mark.parametrize(("small", "large", "shown"), [(1, 5, 9), (2, 3, 9), (3, 5, 5), (1, 2, 5)])
+def test_of_parts_one_with_seeds_enough_counts(small, large, shown, method, store, study):
+    """One seed at k = 5 says less than five at k = 9; both stand at the paper's point."""
+    for k, seeds in ((5, small), (9, large)):
+        for seed in range(seeds):
+            store.add(**papers_point(method, k, 9.0), seed=seed, values=(0.9 + 0.001 * k,))
+    default(store, [0.90] * 3, epsilon=9.0)
+    row = of(ways(study(store)), "composition", method)
+    assert (row["k"], row["seeds"]) == (shown, {5: small, 9: large}[shown])
+
+
 def test_runs_in_another_precision_have_no_part_in_a_default_s_numbers(store, study):
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92], halves=((0.80, 0.80),))

@@ -87,7 +87,8 @@ def test_lower_is_better_for_mse():
         Evidence(pd.concat(evidence)), "fashion_mnist"
     )
     assert found.verdict == HOLDS
-    assert found.numbers["advantage"] == pytest.approx(0.8)
+    assert found.numbers["advantage"] == pytest.approx(math.log(1.5 / 0.7))
+    assert "0.47 times its error" in found.text
     assert (found.numbers["grids"], found.numbers["of_grids"]) == (12, 12)
 
 
@@ -98,7 +99,8 @@ def test_a_few_grids_decide_nothing_and_no_grid_is_not_run():
     )
     found = judge(Evidence(few), "mnist")
     assert found.verdict == UNDECIDED
-    assert found.text.endswith("2 of 12 grids; too few grids: 6 would decide")
+    assert "2 of 12 grids; by ε 3: +5.00 [" in found.text
+    assert found.text.endswith("; too few grids: 6 would decide")
     assert judge(Evidence(few), "ag_news").verdict == NOT_RUN
     alone = judge(Evidence(few[few["method"] == "online"]), "mnist")
     assert (alone.verdict, alone.text) == (NOT_RUN, "no grid of FixedThreshold")
@@ -290,3 +292,64 @@ def test_one_seed_on_either_side_decides_nothing(single: str) -> None:
     found = relation("online", "better than", "fixed_threshold")(evidence, "mnist")
     assert found.verdict == UNDECIDED
     assert "12 grids with one seed only" in found.text
+
+
+def leads(values: dict[float, float], dataset: str = "mnist") -> Evidence:
+    """FixedThreshold has 90, and Online as much more at each epsilon; at all k."""
+    rows = [
+        (method, epsilon, 90 + lead * (method == "online"), 0.1)
+        for epsilon, lead in values.items()
+        for method in ("online", "fixed_threshold")
+    ]
+    return Evidence(pd.concat([cells(*rows, dataset=dataset, k=k) for k in (5, 7, 9)]))
+
+
+@pytest.mark.parametrize("name", ["on a par with", "better than", "at least as good as"])
+@pytest.mark.parametrize("values", [(-1, 1, 2, 3), (3, 0, 0, -3), (0.5, 0.5, 0.5, 0.5)])
+def test_evidence_gives_the_advantage_by_epsilon(name: str, values) -> None:
+    """An effect that turns round with the budget is no average."""
+    budgets = dict(zip((3.0, 5.0, 7.0, 9.0), values, strict=True))
+    found = relation("online", name, "fixed_threshold")(leads(budgets), "mnist")
+    (said,) = re.findall(r"; by ε ([^;]*)", found.text)
+    pairs = re.findall(r"(\d): ([+−]?[\d.]+) \[", said)
+    assert {float(e): float(v.replace("−", "-")) for e, v in pairs} == budgets
+    assert found.numbers["advantage"] == pytest.approx(np.mean(values))
+
+
+def test_evidence_of_one_epsilon_gives_it_once() -> None:
+    found = relation("online", "better than", "fixed_threshold")(leads({3.0: 1.0}), "mnist")
+    assert "by ε" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("lead", "std", "verdict", "equivalent"),
+    [
+        (0.1, 0.5, UNDECIDED, True),
+        (-0.1, 0.5, UNDECIDED, True),
+        (1.0, 1.0, UNDECIDED, False),  # the interval reaches beyond the margin at one end
+        (-1.0, 1.0, UNDECIDED, False),
+        (0.1, 2.0, UNDECIDED, False),
+        (0.5, 0.1, HOLDS, False),  # a lead that is sure is a lead
+        (-0.5, 0.1, FAILS, False),
+    ],
+)
+def test_a_lead_within_the_margin_is_equivalent(lead, std, verdict, equivalent: bool) -> None:
+    """Where the interval includes 0 and lies inside the margin."""
+    found = relation("online", "better than", "fixed_threshold")(both(90 + lead, 90, std), "mnist")
+    assert (found.verdict, "equivalent within M" in found.text) == (verdict, equivalent)
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0, 0.05])
+@pytest.mark.parametrize(("ratio", "par"), [(1.1, True), (0.9, True), (1.5, False), (0.6, False)])
+def test_errors_are_compared_in_proportion(scale: float, ratio: float, par: bool) -> None:
+    """A tenth more is as much of a small error as of a large one."""
+    rows = [
+        (method, epsilon, scale * size, 0.01 * scale)
+        for epsilon in (1, 2, 3, 4)
+        for method, size in (("online", ratio), ("fixed_threshold", 1.0))
+    ]
+    grids = [cells(*rows, dataset="fashion_mnist", k=k) for k in (5, 7, 9)]
+    judge = relation("online", "on a par with", "fixed_threshold")
+    found = judge(Evidence(pd.concat(grids)), "fashion_mnist")
+    assert found.verdict == (HOLDS if par else FAILS)
+    assert f"{ratio:.2f} times its error" in found.text

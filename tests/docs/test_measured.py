@@ -62,9 +62,13 @@ def test_values_at_the_papers_points_stand_beside_the_papers(
         for epsilon, said in zip(budgets.split(" | "), row.split(" | "), strict=True):
             if said.endswith("(all diverge)"):
                 continue
-            own, printed = re.fullmatch(r"([\d.]+) \(([\d.]+)\)", said).groups()
+            own, last, printed = re.fullmatch(
+                r"([\d.]+)(?: / ([\d.]+))? \(([\d.]+)\)", said
+            ).groups()
             cell = of(cells, epsilon=float(epsilon), method=method)
             assert own == f"{cell['at_paper_mean']:.{digits}f}", (method, epsilon)
+            if last is not None:
+                assert last == f"{cell['at_paper_last_mean']:.{digits}f}", (method, epsilon)
             assert float(printed) == pytest.approx(cell["paper_mean"], abs=0.051), (method, epsilon)
             seen += 1
     assert seen == {"08": 16, "09": 15}[number]

@@ -8,6 +8,7 @@ from importlib.resources import files
 import pytest
 
 from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.claims import judged
 from oso_dp.labels import method_label
 from oso_dp.reporting.page.headline import (
     against_paper,
@@ -16,6 +17,7 @@ from oso_dp.reporting.page.headline import (
     noise_cost,
     paper_says,
     scope,
+    verdict,
 )
 
 
@@ -89,6 +91,19 @@ def test_the_papers_values_are_counted_and_the_largest_difference_is_named(store
     )
     assert "In % the median absolute difference is 0.40, the largest −2.40 (AdamWOSM, MNIST" in line
     assert line.endswith("The paper's are means of 5 seeds, ours of as few as 1.")
+
+
+@pytest.mark.parametrize("word", ["consistent", "better", "worse"])
+def test_verdict_counts_values_by_data_set(word, store, study):
+    """A count over both would hide that all of one data set's errors are far off."""
+    error = {"consistent": 0.0076, "better": 0.002, "worse": 0.05}[word]  # the paper has 0.76
+    for seed, more in ((0, -0.001), (1, 0.0), (2, 0.001)):
+        store.add(seed=seed, values=(0.9362 + more,))
+        known = {"dataset": "fashion_mnist", "metric": "mse", "epsilon": 4.0, "seed": seed}
+        store.add(**known, learning_rate=3.162, values=(error * (1 + more),))
+    one = study(store)
+    said = verdict(one, judged(one))
+    assert f"2 were run: on MNIST 1 consistent; on Fashion-MNIST 1 {word}; of its" in said
 
 
 def test_scope_counts_runs_and_seeds(store, study):

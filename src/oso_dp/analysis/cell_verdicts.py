@@ -46,7 +46,7 @@ def _judged(frame: pd.DataFrame) -> pd.DataFrame:
         row = rows[place]
         short = verdict == verdicts.WORSE and not says_how_good(row)
         values[place] = verdicts.UNDECIDED if short else verdict
-        gap = verdicts.difference([(_comparison(row).compared, _comparison(row).reference)])
+        gap = verdicts.difference([_beside_the_papers(row)])
         halves[place] = math.nan if gap is None else gap.half
     words = {"verdict": values, "point_verdict": [point for _, point in pairs]}
     columns = {name: np.array(column, dtype=object) for name, column in words.items()}
@@ -62,13 +62,13 @@ def says_how_good(row: Mapping) -> bool:
     return not row["laid"] and (is_whole_grid(row) or bool(pd.notna(row["at_paper_seeds"])))
 
 
+def _beside_the_papers(row: Mapping) -> tuple[Sample, Sample]:
+    return Sample.of(row), Sample(row["paper_mean"], row["paper_std"], SEEDS)
+
+
 def _comparison(row: Mapping) -> Comparison:
-    return Comparison(
-        Sample.of(row),
-        Sample(row["paper_mean"], row["paper_std"], SEEDS),
-        verdicts.MARGINS[row["dataset"]],
-        is_higher_better(row["metric"]),
-    )
+    better = is_higher_better(row["metric"])
+    return verdicts.compare(row["dataset"], *_beside_the_papers(row), better)
 
 
 def _verdicts(row: Mapping) -> tuple[str, str]:

@@ -47,9 +47,9 @@ COLUMNS = [
     "verdict",  # on the value, and
     "point_verdict",  # on the hyperparameters: see `cell_verdicts`; null until then
     *("at_paper_mean", "at_paper_std", "at_paper_seeds"),  # ours at the paper's own best point,
-    *("at_paper_cross_mean", "at_paper_cross_std", "at_paper_cross_seeds"),  # by cross-selection
-    "last_mean",
-    "last_std",
+    *("at_paper_cross_mean", "at_paper_cross_std", "at_paper_cross_seeds"),  # by cross-selection,
+    *("at_paper_last_mean", "at_paper_last_std", "at_paper_last_seeds"),  # and at the last step
+    *("last_mean", "last_std", "last_seeds"),
     *(f"last_{name}" for name in POINT),
     *("cross_mean", "cross_std", "cross_seeds"),
     *(f"{half}_{name}" for half in ("even", "odd") for name in POINT),  # chosen on this half
@@ -58,7 +58,7 @@ COLUMNS = [
 _COUNTS = [
     *("table", "k", "paper_seeds", "seeds", "runs", "diverged", "best_runs", "best_diverged"),
     *("grid_points", "grid_size", "at_paper_seeds", "cross_seeds", "epochs"),
-    "at_paper_cross_seeds",
+    *("at_paper_cross_seeds", "at_paper_last_seeds", "last_seeds"),
 ]
 
 
@@ -114,6 +114,7 @@ class _Sources:
     cross: _ByCell
     points: dict[int, list[dict]]  # of the cell's main setting, by its key `cell`
     crossed: dict[int, list[dict]]
+    lasting: dict[int, list[dict]]
 
 
 def _sources(study: Study) -> _Sources:
@@ -121,9 +122,11 @@ def _sources(study: Study) -> _Sources:
         _by_cell, (paper_results(), study.best, study.last, study.cross)
     )
     points = main_variants(study.points)
-    crossed = study.crossed_points
-    crossed = crossed[crossed["point"].isin(points["point"])]
-    return _Sources(printed, best, last, cross, _points(points), _points(crossed))
+    others = (
+        by_rule[by_rule["point"].isin(points["point"])]
+        for by_rule in (study.crossed_points, study.last_points)
+    )
+    return _Sources(printed, best, last, cross, _points(points), *map(_points, others))
 
 
 def _points(frame: pd.DataFrame) -> dict[int, list[dict]]:
@@ -167,9 +170,12 @@ def _beside_the_papers(study: Study, sources: _Sources, dataset: str, k: int) ->
             row |= _by_other_rules(last_at[epsilon, method], cross_at[epsilon, method], metric)
             row["difference"] = row["mean"] - row.get("paper_mean", math.nan)
             if printed is not None:
-                row |= _at_paper(sources.points[own["cell"]], printed, metric)
-                crossed_at = _at_paper(sources.crossed[own["cell"]], printed, metric)
-                row |= {n.replace("at_paper", "at_paper_cross"): v for n, v in crossed_at.items()}
+                for rule, points in (
+                    ("", sources.points),
+                    ("_cross", sources.crossed),
+                    ("_last", sources.lasting),
+                ):
+                    row |= _at_paper(points[own["cell"]], printed, metric, rule)
         rows.append(row)
     return rows
 
@@ -215,22 +221,25 @@ def _ours(best: dict, metric: str) -> dict:
 def _by_other_rules(last: dict, cross: dict, metric: str) -> dict:
     factor = labels.scale(metric)
     row = {"last_mean": last["mean"] * factor, "last_std": last["std"] * factor}
-    row |= {f"last_{name}": last[name] for name in POINT}
+    row |= {"last_seeds": last["seeds"], **{f"last_{name}": last[name] for name in POINT}}
     row |= {"cross_mean": cross["mean"] * factor, "cross_std": cross["std"] * factor}
     row |= {"cross_seeds": cross["seeds"]}
     return row | {f"{h}_{name}": cross[f"{h}_{name}"] for h in ("even", "odd") for name in POINT}
 
 
-def _at_paper(own_points: list[dict], printed: dict, metric: str) -> dict:
-    """The first of our points that is the paper's best one; nothing where none is."""
+def _at_paper(own_points: list[dict], printed: dict, metric: str, rule: str = "") -> dict:
+    """The first of our points that is the paper's best one; nothing where none is.
+
+    rule: behind `at_paper` in the names; empty for the paper's own checkpoint rule.
+    """
     names = [n for n in labels.tuned(printed["method"]) if not pd.isna(printed[n])]
     for at in own_points:
         near = (abs(at[name] - printed[name]) <= SAME_POINT * abs(printed[name]) for name in names)
         if names and all(near):
             factor = labels.scale(metric)
             return {
-                "at_paper_mean": at["mean"] * factor,
-                "at_paper_std": at["std"] * factor,
-                "at_paper_seeds": at["seeds"],
+                f"at_paper{rule}_mean": at["mean"] * factor,
+                f"at_paper{rule}_std": at["std"] * factor,
+                f"at_paper{rule}_seeds": at["seeds"],
             }
     return {}

@@ -8,7 +8,9 @@ the best of more points is larger by their number alone. Runs of another precisi
 than the other method's, or shorter than the paper's, are left out.
 The claim holds where the interval lies inside the range, does not hold where it lies outside, and
 is undecided otherwise, or where too few of the paper's grids can be used. M, the margin of "on a
-par", is the data set's margin of equivalence.
+par", is the data set's margin of equivalence; where that is a factor, A is the logarithm of the
+ratio of the two errors, and the text gives the ratio. The text also gives A at each epsilon: an
+effect that changes with epsilon has no one size.
 """
 
 import math
@@ -23,7 +25,15 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.analysis.cells import is_whole
 from oso_dp.analysis.keys import ALIKE
-from oso_dp.analysis.verdicts import Difference, Sample, difference, margin_of, over_grids
+from oso_dp.analysis.verdicts import (
+    RATIO_DATASETS,
+    Difference,
+    Sample,
+    difference,
+    margin_of,
+    over_grids,
+    scale_to_margin,
+)
 from oso_dp.metrics import sign
 from oso_dp.paper.tables import paper_results
 
@@ -130,35 +140,53 @@ def relation(
             )
         if usable.empty:
             return Finding(UNDECIDED, "; ".join(says))
-        direction = sign(usable["metric"].iloc[0])
-        values, others = zip(
-            *(_pair(row, direction) for row in usable.to_dict("records")), strict=True
-        )
-        sides = over_grids(values), over_grids(others)
-        advantage = difference([sides])
-        assert advantage is not None  # two seeds or more on either side
+        sides = _sides(usable)
+        advantage = _advantage(usable)
         margin = margin_of(dataset)
         bounds = RANGES[claimed](margin)
         verdict = within(advantage, *bounds)
-        if verdict == UNDECIDED:
+        if verdict == UNDECIDED and -margin <= advantage.low and advantage.high <= margin:
+            says.append("equivalent within M")
+        elif verdict == UNDECIDED:
             says.append(_to_decide(sides, advantage.mean, bounds))
         if len(usable) < at_least * len(design):
             verdict = UNDECIDED
             says.append(f"too few grids: {math.ceil(at_least * len(design))} would decide")
-        unit = labels.metric_unit(usable["metric"].iloc[0])
+        ratio = dataset in RATIO_DATASETS
+        unit = "times its error" if ratio else labels.metric_unit(usable["metric"].iloc[0])
         text = (
             f"{labels.method_label(method)} over {labels.method_label(baseline)} "
-            f"{labels.signed(advantage.mean)} {unit} "
-            f"[{labels.signed(advantage.low)}, {labels.signed(advantage.high)}], M = {margin:.2f}, "
+            f"{_interval(advantage, ratio, unit)}, "
+            f"M = {f'{math.exp(margin):.2f} times' if ratio else f'{margin:.2f}'}, "
             f"{len(usable)} of {len(design)} grids"
         )
-        if points := int(usable["at_paper"].sum()):
-            text += f" ({points} at the paper's best points)"
+        points = int(usable["at_paper"].sum())
+        text += f" ({points} at the paper's best points)" if points else ""
         numbers = {"advantage": advantage.mean, "low": advantage.low, "high": advantage.high}
         numbers |= {"margin": margin, "grids": len(usable), "of_grids": len(design)}
-        return Finding(verdict, "; ".join([text, *says]), numbers)
+        numbers |= {"at_paper": points}
+        return Finding(verdict, "; ".join([text, *_by_epsilon(usable, ratio), *says]), numbers)
 
     return judge
+
+
+def _by_epsilon(usable: pd.DataFrame, ratio: bool) -> list[str]:
+    """The advantage at each epsilon, where there are several."""
+    said = [
+        f"{epsilon:g}: {_interval(_advantage(rows), ratio)}"
+        for epsilon, rows in usable.groupby("epsilon")
+    ]
+    return [f"by ε {', '.join(said)}"] if len(said) > 1 else []
+
+
+def _interval(advantage: Difference, ratio: bool, unit: str = "") -> str:
+    """An advantage with its interval; as the ratio of the errors where it is its logarithm."""
+    if ratio:
+        ends = advantage.mean, advantage.high, advantage.low
+        mean, low, high = (f"{math.exp(-end):.2f}" for end in ends)
+    else:
+        mean, low, high = map(labels.signed, (advantage.mean, advantage.low, advantage.high))
+    return f"{mean}{f' {unit}' if unit else ''} [{low}, {high}]"
 
 
 def _to_decide(sides: tuple[Sample, Sample], advantage: float, bounds: tuple[float, float]) -> str:
@@ -195,11 +223,29 @@ def _pairs(cells: pd.DataFrame, dataset: str) -> frozenset[tuple]:
     return frozenset(zip(of_dataset["k"], of_dataset["epsilon"], strict=True))
 
 
-def _pair(row: dict, sign: float) -> tuple[Sample, Sample]:
-    return (
-        Sample(sign * row["mean"], row["std"], int(row["seeds"])),
-        Sample(sign * row["mean_baseline"], row["std_baseline"], int(row["seeds_baseline"])),
+def _advantage(usable: pd.DataFrame) -> Difference:
+    advantage = difference([_sides(usable)])
+    assert advantage is not None  # two seeds or more on either side
+    return advantage
+
+
+def _sides(usable: pd.DataFrame) -> tuple[Sample, Sample]:
+    """Both methods over these grids, higher is better, on the scale of the margin."""
+    values, others = zip(*map(_pair, usable.to_dict("records")), strict=True)
+    return over_grids(values), over_grids(others)
+
+
+def _pair(row: dict) -> tuple[Sample, Sample]:
+    pair = (
+        Sample.of(row),
+        Sample(row["mean_baseline"], row["std_baseline"], int(row["seeds_baseline"])),
     )
+    direction = sign(row["metric"])
+    one, other = (
+        replace(scaled, mean=direction * scaled.mean)
+        for scaled in (scale_to_margin(row["dataset"], sample) for sample in pair)
+    )
+    return one, other
 
 
 def _alike(both: pd.DataFrame) -> pd.DataFrame:

@@ -24,7 +24,7 @@ from oso_dp.analysis.keys import ALIKE, CELL, are_alike
 from oso_dp.analysis.laid_over import laid_over
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
-from oso_dp.analysis.verdicts import Sample, difference
+from oso_dp.analysis.verdicts import SEEDS_NEEDED, Sample, difference
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import sign
 from oso_dp.study.defaults import DEFAULTS, Default
@@ -57,7 +57,8 @@ def ways(study: Study) -> pd.DataFrame:
     Data sets without a run from a default are left out: there is nothing to be compared. Of a
     default that was run as a guess at several k, the one with the most seeds stands there. Of the
     paper's methods, and those of the defaults, the grid of the smallest k that was run whole, if
-    any was; else a part that has the paper's own best point. Of random stopping and linear scaling
+    any was; else a part that has the paper's own best point, and seeds enough for a verdict before
+    fewer. Of random stopping and linear scaling
     over several grids, the smallest; over one with several shares for the trials, the one with the
     most seeds. Runs that are shorter than the paper's are no way to spend a budget.
     """
@@ -141,7 +142,9 @@ def _searched(study: Study) -> Iterator[dict[str, Any]]:
     had = _with_the_papers_point(study)
     keys = zip(*(best[name] for name in CELL), strict=True)
     best = best.assign(lacks=best["part"] & np.array([key not in had for key in keys], dtype=bool))
-    best = best[(best["size"] > 1) & _long_enough(best)].sort_values(["part", "lacks", "k"])
+    best["few"] = best["part"] & (best["seeds"] < SEEDS_NEEDED)
+    best = best[(best["size"] > 1) & _long_enough(best)]
+    best = best.sort_values(["part", "lacks", "few", "k"])
     for row in best.drop_duplicates(["dataset", "epsilon", "method", "laid"]).to_dict("records"):
         factor = labels.scale(row["metric"])
         yield {

@@ -80,7 +80,12 @@ class Study:
     @cached_property
     def last(self) -> pd.DataFrame:
         """One row per cell that was run under the rule `last`, selection of the point included."""
-        return best_of_grid(grid_points(_composed(choose(self.keyed, self.checkpoints, "last"))))
+        return best_of_grid(self.last_points)
+
+    @cached_property
+    def last_points(self) -> pd.DataFrame:
+        """One row per grid point under the rule `last`, as `points`."""
+        return grid_points(_composed(choose(self.keyed, self.checkpoints, "last")))
 
     @cached_property
     def cross(self) -> pd.DataFrame:

@@ -8,12 +8,13 @@ Of runs at one place that differ in precision, length or delta the kind counts o
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from oso_dp.analysis.keys import ALIKE
 from oso_dp.analysis.one_budget import DEFAULT, ways
 from oso_dp.analysis.study import Study
-from oso_dp.analysis.verdicts import MARGINS, SEEDS_NEEDED
+from oso_dp.analysis.verdicts import MARGINS, RATIO_DATASETS, SEEDS_NEEDED
 from oso_dp.metrics import sign
 
 _DEFAULT = ["method", "laid"]
@@ -38,7 +39,9 @@ def greatest_losses(study: Study) -> pd.DataFrame:
     rows = rows[rows.groupby(_PLACE)["method"].transform("size") > 1]
     if rows.empty:
         return pd.DataFrame(columns=COLUMNS)
-    score = rows["metric"].map(sign) * rows["mean"] / rows["dataset"].map(MARGINS)
+    ratio = rows["dataset"].isin(RATIO_DATASETS)
+    values = rows["mean"].mask(ratio, np.log(rows["mean"].where(ratio)))
+    score = rows["metric"].map(sign) * values / rows["dataset"].map(MARGINS)
     best = score.groupby([rows[name] for name in _PLACE]).transform("max")
     rows = rows.assign(loss=best - score)
     places = len(rows[_PLACE].drop_duplicates())

@@ -9,9 +9,10 @@ from oso_dp import labels
 from oso_dp.analysis.laid_over import laid_over
 from oso_dp.analysis.one_budget import DEFAULT, WAYS, is_reference, ways
 from oso_dp.analysis.study import Study
-from oso_dp.analysis.verdicts import MARGINS
+from oso_dp.analysis.verdicts import margin_near
 from oso_dp.choosing.known import COLUMNS
 from oso_dp.data.catalogue import DATASETS
+from oso_dp.metrics import sign
 from oso_dp.models import build_model, parameter_count
 from oso_dp.study.config import MODELS
 from oso_dp.study.defaults import DEFAULTS
@@ -33,6 +34,7 @@ def measured_lines(study: Study) -> str:
 
 def _line(row: dict[str, Any], itself: bool) -> dict[str, Any]:
     info = DATASETS[row["dataset"]]
+    reference = row["mean"] if itself else row["mean"] - sign(row["metric"]) * row["gain"]
     model = next(name for name, fits in MODELS.items() if fits == (info.input_shape, info.metric))
     return {
         "dataset": labels.dataset_short(row["dataset"]),
@@ -55,7 +57,7 @@ def _line(row: dict[str, Any], itself: bool) -> dict[str, Any]:
         "reference": itself,
         "gain": "nan" if itself else f"{row['gain']:.6g}",
         "gain_half": "nan" if itself else f"{row['gain_half']:.6g}",
-        "margin": MARGINS[row["dataset"]],
+        "margin": margin_near(row["dataset"], reference),
     }
 
 

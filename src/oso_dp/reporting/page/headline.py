@@ -28,22 +28,26 @@ def verdict(study: Study, claims: pd.DataFrame) -> str:
             filter(None, (best_method(judged_cells(study, *pair)) for pair in settings(study)))
         )
     cells = pd.concat([judged_cells(study, t.dataset, t.k) for t in paper_tables()])
-    words = cells.loc[cells["paper_mean"].notna(), "verdict"]
-    decided = {
-        word: int((words == word).sum())
-        for word in (verdicts.CONSISTENT, verdicts.BETTER, verdicts.WORSE, verdicts.DIVERGED)
-    }
+    printed = cells[cells["paper_mean"].notna()]
+    words = printed["verdict"]
+    decided = (verdicts.CONSISTENT, verdicts.BETTER, verdicts.WORSE, verdicts.DIVERGED)
     ran = int((words != verdicts.NOT_RUN).sum())
-    if not any(decided.values()):
+    if not words.isin(decided).any():
         opening = (
             f"Neither confirmed nor refuted yet: of the {len(words)} values that the paper prints, "
             f"{ran} {'was' if ran == 1 else 'were'} run, none with a verdict"
         )
     else:
-        parts = [f"{number} {word}" for word, number in decided.items() if number]
+        parts = []
+        for dataset, found in printed.groupby("dataset", sort=False)["verdict"]:
+            counts = {word: int((found == word).sum()) for word in decided}
+            left = int((found != verdicts.NOT_RUN).sum()) - sum(counts.values())
+            said = [f"{number} {word}" for word, number in counts.items() if number]
+            said += [f"{left} without a verdict yet"] if left else []
+            if said:
+                parts.append(f"on {labels.dataset_short(dataset)} {_listed(said)}")
         opening = (
-            f"Of the {len(words)} values that the paper prints, {ran} were run: "
-            f"{_listed(parts)}, {ran - sum(decided.values())} without a verdict yet"
+            f"Of the {len(words)} values that the paper prints, {ran} were run: {'; '.join(parts)}"
         )
     return f"{opening}; {claims_count(claims)}."
 

@@ -61,7 +61,8 @@ def beyond_table(study: Study) -> list[Table]:
     data["against_online"] = data["mean"] - data["mean_online"]
     compared = _compared(data)
     data["against_online_half"] = [
-        math.nan if pair is None or (gap := _gap(pair)) is None else gap.half for pair in compared
+        math.nan if pair is None or (gap := _gap(row)) is None else gap.half
+        for pair, row in zip(compared, data.to_dict("records"), strict=True)
     ]
     data["verdict"] = [
         labels.NOTHING if _of_a_part(verdict, row) else verdict
@@ -109,12 +110,7 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
     shown, and not ranked.
     """
     return [
-        Comparison(
-            Sample.of(row),
-            Sample(row["mean_online"], row["std_online"], int(row["seeds_online"])),
-            verdicts.margin_of(row["dataset"]),
-            is_higher_better(row["metric"]),
-        )
+        verdicts.compare(row["dataset"], *_beside_online(row), is_higher_better(row["metric"]))
         if row["status"] == "run"
         and row["method"] != "online"
         and not math.isnan(row["mean_online"])
@@ -126,8 +122,13 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
     ]
 
 
-def _gap(pair: Comparison) -> Difference | None:
-    return verdicts.difference([(pair.compared, pair.reference)])
+def _beside_online(row: dict) -> tuple[Sample, Sample]:
+    online = Sample(row["mean_online"], row["std_online"], int(row["seeds_online"]))
+    return Sample.of(row), online
+
+
+def _gap(row: dict) -> Difference | None:
+    return verdicts.difference([_beside_online(row)])
 
 
 def _shown(difference: float, half: float) -> str:
