@@ -151,7 +151,7 @@ def test_clean_private_store_is_kept(checkout, repo) -> None:
     status, said = clean(checkout)
     assert (status, len(said.splitlines())) == (2, 1)
     assert said.startswith("oso: error: build/study/results: is the only known record")
-    assert "nothing was deleted; move it out" in said
+    assert f"oso collect {Path('build/study/results')} --store FOLDER, then make clean" in said
     shutil.copytree(made, checkout / "kept")
     assert clean(checkout)[0] == 2
     assert clean(checkout, STORE="kept") == (0, "")
@@ -169,3 +169,16 @@ def test_clean_without_environment_keeps_results(checkout) -> None:
     assert (status, len(said.splitlines())) == (2, 1)
     assert "make setup, then make clean; nothing was deleted" in said
     assert (made / "runs.parquet").exists()
+
+
+def test_unsaved_store_is_named_before_parts(tmp_path, monkeypatch) -> None:
+    """It is to be moved, and a part to be collected."""
+    monkeypatch.chdir(tmp_path)
+    made = part(Path("build/a/parts/x/shard0"))
+    collected(Path("build"), Path("build/z/results"), made)
+    with pytest.raises(OsoError, match=r"^build/z/results: is .*; move it out of this folder"):
+        refuse_unsaved(Path("build"))
+    Path("build/z/results").rename("kept")
+    with pytest.raises(OsoError, match=r"^build/a/parts/x/shard0: .* oso collect build/a/parts"):
+        refuse_unsaved(Path("build"))
+    refuse_unsaved(Path("build"), [Path("kept")])

@@ -39,13 +39,13 @@ def refuse_spent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
             planned.setdefault(cohort.dataset, set()).update(run.run_id for run in cohort.runs)
     for dataset, run_ids in planned.items():
         others: dict[Path, set[str]] = {}
-        mine: dict[Path, set[str]] = {}
+        planned_here: dict[Path, set[str]] = {}
         for place in places:
             rows = runs_of(place, dataset)
             held = {*rows.loc[rows["dataset"] == dataset, "run_id"]}
             if strange := held - run_ids:
                 others[place] = strange
-            mine[place] = held & run_ids
+            planned_here[place] = held & run_ids
         if others:
             changes = " and ".join(dict.fromkeys(places[place] for place in others))
             raise OsoError(
@@ -55,8 +55,8 @@ def refuse_spent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
                 f"configuration that made them, or name {changes}, and add both epsilons and both "
                 "deltas"
             )
-        whole = {run for place, held in mine.items() if held for run in whole_runs(place)}
-        for place, held in mine.items():
+        whole = {run for place, held in planned_here.items() if held for run in whole_runs(place)}
+        for place, held in planned_here.items():
             if half := held - whole:
                 raise OsoError(
                     f"{place}: holds {len(half)} runs on {dataset} without their evaluations; they "

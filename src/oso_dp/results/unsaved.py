@@ -27,14 +27,17 @@ def refuse_unsaved(folder: Path, stores: Iterable[Path] = ()) -> None:
     at are results stores, parts and changes under way, at any depth. A file that cannot be read
     counts as such runs.
     """
-    files = sorted(_files(folder))
+    files = sorted(_files(folder), key=lambda path: (not _is_in_store(path), path))
     outside = [place for place in [*stores, *_collected(folder)] if not _is_in(place, folder)]
     saved = {run for store in outside for path in _tables(store) for run in _private_runs(path)}
     for path in files:
-        place = path.parent.parent if path.parent.suffix == ".parquet" else path.parent
-        move = "move it out of this folder, and name its new place under `results`"
-        collect = f"add it to a store outside: oso collect {place} --store FOLDER"
-        advice = f"nothing was deleted; {move}, or {collect}, then make clean STORE=FOLDER"
+        place = path.parent.parent if _is_in_store(path) else path.parent
+        keep = (
+            "move it out of this folder to FOLDER, and name that under `results`"
+            if _is_in_store(path)
+            else f"keep it in a store outside this folder: oso collect {place} --store FOLDER"
+        )
+        advice = f"nothing was deleted; {keep}, then make clean STORE=FOLDER"
         try:
             lost = _private_runs(path) - saved
         except OsoError as error:
@@ -68,6 +71,11 @@ def _files(folder: Path) -> Iterator[Path]:
                 for name in names
                 if name.endswith(".parquet") and name != "evaluations.parquet"
             )
+
+
+def _is_in_store(path: Path) -> bool:
+    """Whether a file is one of a store's table, which is a folder; else it is a part's table."""
+    return path.parent.suffix == ".parquet"
 
 
 def _tables(store: Path) -> list[Path]:
@@ -111,7 +119,7 @@ def _private_runs(path: Path) -> set[tuple[str, str]]:
 
 def _evaluations_of(path: Path) -> Path:
     """The file beside one of runs, in a part or in a store."""
-    if path.parent.suffix == ".parquet":
+    if _is_in_store(path):
         return path.parent.with_name("evaluations.parquet") / path.name
     return path.with_name("evaluations.parquet")
 
