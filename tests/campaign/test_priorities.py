@@ -174,6 +174,11 @@ def test_starting_values_select_runs(mnist, read) -> None:
         ("[[first]]", "entry 1: must name at least one of plan, dataset"),
         ("[[first]]\nk = 9\n[[first]]\nsize = 9", "entry 2: size: unknown key; allowed are plan"),
         ('[[first]]\nk = "9"', "entry 1: k = '9': must be a number"),
+        (
+            f"[[first]]\nlearning_rate = {'9' * 400}",
+            "entry 1: learning_rate: a number must be at most",
+        ),
+        (f"[[first]]\nk = [9, -{'9' * 400}]", "entry 1: k: a number must be at most 1e\\+18"),
         ("[[first]]\nk = true", "entry 1: k = True: must be a number"),
         ("[[first]]\nk = []", r"entry 1: k = \[\]: must be a number"),
         ("[[first]]\npart = 1", "entry 1: part = 1: must be text"),

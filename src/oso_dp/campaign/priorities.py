@@ -29,6 +29,7 @@ KEYS = {
     "part": (str,),
     **dict.fromkeys(AXES, (int, float)),
 }
+MAX_NUMBER = 10**18
 _THREE_DIGITS = 5e-3  # values of a grid lie much farther apart
 
 
@@ -111,6 +112,9 @@ def _allowed(path: Path, number: int, entry: Any) -> dict[str, tuple[Any, ...]]:
             raise OsoError(f"{where}: {key}: unknown key; allowed are {', '.join(KEYS)}")
         values = value if isinstance(value, list) else [value]
         wrong = [v for v in values if not isinstance(v, KEYS[key]) or isinstance(v, bool)]
+        too_large = [v for v in values if isinstance(v, int) and abs(v) > MAX_NUMBER]
+        if too_large:
+            raise OsoError(f"{where}: {key}: a number must be at most {MAX_NUMBER:.0e}")
         if wrong or not values:
             kind = "text" if KEYS[key] == (str,) else "a number"
             raise OsoError(f"{where}: {key} = {value!r}: must be {kind}, or a list of such")
