@@ -17,7 +17,7 @@ from oso_dp.reporting.page.origin import provenance
 from oso_dp.results.collect import collect
 from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table
-from oso_dp.training.job import _row
+from oso_dp.training.job import make_row
 from oso_dp.training.outcome import Outcome
 
 
@@ -40,7 +40,7 @@ def test_rows_of_training_have_delta(offer, odd) -> None:
     cohort = by_hand(delta=odd).cohorts[0]
     outcome = Outcome(cohort.runs[0].run_id, "finished", None, 1.0, "{}")
     task = SimpleNamespace(device=torch.device("cpu"))
-    assert _row(task, cohort, cohort.runs[0], outcome, "0")["delta"] == odd
+    assert make_row(task, cohort, cohort.runs[0], outcome, "0")["delta"] == odd
 
 
 def test_stored_rows_have_delta(odd, tmp_path) -> None:

@@ -109,7 +109,7 @@ def run_job(
                 clock=clock,
             )
             for run, outcome in zip(group, outcomes, strict=True):
-                rows.runs.append(_row(task, cohort, run, outcome, code))
+                rows.runs.append(make_row(task, cohort, run, outcome, code))
                 rows.evaluations += outcome.evaluations
             save_checkpoint(folder / "rows.pt", fingerprint, dict(vars(rows)))
             (folder / "state.pt").unlink(missing_ok=True)
@@ -132,7 +132,7 @@ def _check_rows(
         outcome = Outcome(run.run_id, **measured)
         outcome.evaluations = evaluations[run.run_id]
         course.check([outcome], task.steps)
-        made = _row(task, cohort, run, outcome, code)
+        made = make_row(task, cohort, run, outcome, code)
         for name in made.keys() - _WHERE_IT_RAN:
             if type(row[name]) is not type(made[name]) or row[name] != made[name]:
                 raise ValueError(f"run {run.run_id}: {name} {row[name]!r}, not {made[name]!r}")
@@ -145,7 +145,7 @@ def _fingerprint(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _row(
+def make_row(
     task: Task, cohort: PlannedCohort, run: Run, outcome: Outcome, code: str
 ) -> dict[str, Any]:
     return {
