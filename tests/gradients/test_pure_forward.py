@@ -71,6 +71,19 @@ def where_a_row_is_long(model: Table, words: Tensor) -> Tensor:
     return renormed(model, words, at=900.0)
 
 
+def has_long_rows(model: Table, words: Tensor) -> bool:
+    return bool((model.table[words].norm(dim=-1) > 900).any())
+
+
+def where_a_row_is_long_and_asks(model: Table, words: Tensor) -> Tensor:
+    asks = where_it_asks_for_gradients
+    return asks(model, words) if has_long_rows(model, words) else model.table[words]
+
+
+def where_a_row_is_long_and_scored(model: Table, words: Tensor) -> Tensor:
+    return while_it_is_scored(model, words) if has_long_rows(model, words) else model.table[words]
+
+
 def where_a_row_is_short(model: Table, words: Tensor) -> Tensor:
     short = bool((model.table[words].norm(dim=-1) < 0.05).any())
     return by_data(model, words) if short else model.table[words]
@@ -93,6 +106,7 @@ def of_another_layer(model: Table, words: Tensor) -> Tensor:
 IN_PLACE = [
     *(renormed, normalised, by_data, while_it_trains, while_it_is_scored),
     *(where_it_asks_for_gradients, at_the_first_call, where_a_row_is_long, where_a_row_is_short),
+    *(where_a_row_is_long_and_asks, where_a_row_is_long_and_scored),
     *(of_high_words, by_a_new_parameter),
 ]
 

@@ -161,3 +161,16 @@ def test_of_a_worker_its_own_batches_are_counted(monkeypatch) -> None:
     assert batches.sizes == []
     sizes = [len(batch) for _ in range(2) for batch in batches]
     assert batches.sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("sizes", [(2, 9), (0, 1, 7), (4, 8, 8, 9)])
+def test_step_takes_batch_as_large(sizes) -> None:
+    """Not a smaller one that waits: else the largest would be there for a second step."""
+    made = make()
+    batches = made.loader.batch_sampler
+    next(iter(made.loader))
+    batches.sizes = list(sizes)
+    made.step(*examples(count=sizes[-1]))
+    with pytest.raises(OsoError, match=rf"a step has {sizes[-1]} rows; .* {sizes[-2]} examples"):
+        made.step(*examples(count=sizes[-1]))
+    assert batches.sizes == list(sizes[:-1])

@@ -97,6 +97,21 @@ def test_an_input_of_an_earlier_step_is_refused(replayed, mode) -> None:
     assert made.optimizer.ledger.step_count == 1
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_any_earlier_piece_again_refused(place) -> None:
+    """Each of a logical batch's pieces is of that step, while another batch waits."""
+    made = make()
+    made.loader.batch_sampler.sample_rate = 1.0
+    (inputs, targets), _ = itertools.islice(made.loader, 2)
+    pieces = [(inputs[rows].clone(), targets[rows]) for rows in torch.arange(120).split(40)]
+    for piece in pieces:
+        made.optimizer.signal_skip_step(piece is not pieces[-1])
+        made.step(*piece)
+    with pytest.raises(OsoError, match=AGAIN):
+        made.step(*pieces[place])
+    assert made.optimizer.ledger.step_count == 1
+
+
 def loops(loader: DataLoader) -> Batches:
     for _ in range(3):
         yield from loader

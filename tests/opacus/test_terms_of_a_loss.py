@@ -8,9 +8,10 @@ import torch
 from tests.opacus.layers import CASES
 from tests.opacus.made import MODES, QUIET, Made, Recorded, examples, loader_of, make, network
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus.gradient_origins import GradientOrigins
+from oso_dp.opacus.gradient_origins import GradientOrigins, find_parameter
 
 NOT_TRIED = "ignore:module. nobody could try"
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
@@ -164,6 +165,21 @@ def test_inputs_that_a_part_outside_computed_are_refused(body, wrapped, mode) ->
     made.step(features, targets)
     made.step(features.clone().requires_grad_() * 2, targets)  # of no parameter
     assert made.optimizer.ledger.step_count == 2
+
+
+FORMS: dict[str, Callable[[Tensor], Any]] = {
+    "plain": lambda value: value,
+    "view": lambda value: value.transpose(0, 1)[1:],
+    "packed": lambda value: pack_padded_sequence(value, [4, 2], batch_first=True),
+    "joined": lambda value: torch.cat([torch.ones_like(value), value]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_parameter_behind_inputs_found(form) -> None:
+    inputs, scale = torch.ones(2, 4, 3), nn.Parameter(torch.ones(3))
+    assert find_parameter([torch.ones(2), form(inputs * scale)])
+    assert not find_parameter([None, form(inputs), form(inputs.clone().requires_grad_() * 2)])
 
 
 @pytest.mark.parametrize("mode", MODES)
