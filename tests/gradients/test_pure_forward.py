@@ -158,6 +158,17 @@ def counted(model: Table, words: Tensor) -> Tensor:
     return model.table[words]
 
 
+def counting_some(model: Table, words: Tensor) -> Tensor:
+    """Batches of one kind."""
+    model.calls = (model.calls or 0) + int(words.float().mean() > 0.4)
+    return model.table[words]
+
+
+def counting_far(model: Table, words: Tensor) -> Tensor:
+    model.calls = (model.calls or 0) + int(words.sum())
+    return model.table[words]
+
+
 def the_last(model: Table, words: Tensor) -> Tensor:
     model.calls = model.table[words].detach()
     return model.table[words]
@@ -179,7 +190,10 @@ def unregistered(model: Table, words: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     "rows",
-    [appended, in_a_set, counted, the_last, set_at_the_first, unregistered],
+    [
+        *(appended, in_a_set, counted, counting_some, counting_far, the_last),
+        *(set_at_the_first, unregistered),
+    ],
 )
 def test_attribute_kept_of_batch_refused(rows) -> None:
     model = nn.Sequential(Table(rows))
@@ -209,7 +223,20 @@ def with_a_mask_of_the_shape(model: Table, words: Tensor) -> Tensor:
     return model.table[words] * mask[..., None]
 
 
-@pytest.mark.parametrize("rows", [out_of_place, with_a_mask_of_the_shape])
+def counting_calls(model: Table, words: Tensor) -> Tensor:
+    model.calls = 1 if model.calls == [] else model.calls + 1
+    return model.table[words]
+
+
+def counting_before_it_fails(model: Table, words: Tensor) -> Tensor:
+    counting_calls(model, words)
+    return torch.zeros(3)[words.long()]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [out_of_place, with_a_mask_of_the_shape, counting_calls, counting_before_it_fails],
+)
 def test_pure_forward_accepted(rows) -> None:
     model = Table(rows)
     before = {name: one.clone() for name, one in model.state_dict().items()}

@@ -76,7 +76,7 @@ def test_a_plan_that_is_not_there_is_named(clone):
     [
         ("MINUTES", "an hour", "--minutes: an hour: must be a number above 0", "a_b", "a_b"),
         ("PROCESSES", "0", "--processes: 0: must be a whole number from 1", "a/b", "a%2Fb"),
-        ("NICE", "20", "--nice: invalid choice: 20", "a%2Fb", "a%252Fb"),
+        ("NICE", "20", "--nice: 20: must be a whole number from 0 to 19", "a%2Fb", "a%252Fb"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_planned(

@@ -54,7 +54,8 @@ def check_forward_is_pure(module: nn.Module, *inputs: Any, argument: str = "mode
     gradients, with its parameters and with far larger and smaller ones. The module stays as it is,
     and so do torch's random numbers. What a pass raises is no matter of this check. Attributes are
     tensors, arrays, numbers, texts, and lists, dictionaries and sets of them, of every submodule;
-    one that depends on the batch's shape only (a cached mask) may change.
+    one that depends on the batch's shape only (a cached mask) may change, and so may a number of
+    calls.
 
     Args:
         module: trained and frozen parameters alike are compared.
@@ -126,18 +127,22 @@ def _check_pass(module: nn.Module, inputs: tuple[Any, ...], how: _Pass, argument
         return
     twin, untouched = copy.deepcopy(module), _plain(module)
     run(module, EXAMPLES, 2)
-    once = _plain(module)
+    first = once = _plain(module)
     _compare_plain(untouched, once, argument, began=True)
     run(twin, EXAMPLES, 2)
     _compare_plain(once, _plain(twin), argument)  # its first batch had other examples
+    calls = 0
     for size, below in _batches(module, inputs):
         if not run(module, size, below):
+            first, calls = _plain(module), 0  # it may have counted before it failed
             continue
         once = _plain(module)  # what is made for this shape is there now
-        run(module, size, below)
+        calls += 1 + run(module, size, below)
         _compare_plain(once, _plain(module), argument)
         if below > 2:
-            return
+            break
+    if run(module, EXAMPLES, 1):  # of zeros
+        _check_counts(first, _plain(module), calls + 1, argument)
 
 
 def _batches(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
@@ -245,11 +250,31 @@ def _compare_plain(
         then, now = before.get(what), after.get(what)
         if began and not _alike(then, now):
             continue
-        if not _same(then, now):
-            raise OsoError(
-                f"{argument}: its forward pass changes {what}, which would keep something of the "
-                "examples without noise; keep nothing of a batch in the model"
-            )
+        if not _same(then, now) and not _counts_calls(then, now):
+            raise OsoError(_keeps(argument, what))
+
+
+def _counts_calls(then: Any, now: Any) -> bool:
+    """Whether a whole number grew by 1 in a pass: of batches, which says nothing of their examples.
+
+    A number of rows grows by more, since made-up batches have two or more.
+    """
+    return type(then) is type(now) is int and now == then + 1
+
+
+def _check_counts(before: dict[str, Any], after: dict[str, Any], calls: int, argument: str) -> None:
+    """A number that grew by 1 in some passes and not in others counts batches of some kind."""
+    for what, then in before.items():
+        now = after.get(what)
+        if type(then) is type(now) is int and now - then not in (0, calls):
+            raise OsoError(_keeps(argument, what))
+
+
+def _keeps(argument: str, what: str) -> str:
+    return (
+        f"{argument}: its forward pass changes {what}, which would keep something of the "
+        "examples without noise; keep nothing of a batch in the model"
+    )
 
 
 def _alike(one: Any, other: Any) -> bool:

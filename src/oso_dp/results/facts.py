@@ -34,7 +34,7 @@ def keep_facts(store: Path, data_files: Iterable[Path]) -> None:
         if "known_words" in made:
             try:
                 new |= _facts(made)
-            except (KeyError, TypeError) as error:
+            except (KeyError, TypeError, AttributeError) as error:
                 raise OsoError(f"{path}: not what `oso data` says of texts ({error!r})") from None
     if not new:
         return
