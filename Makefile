@@ -112,9 +112,9 @@ artifact: $(READY) ## Pack this commit with its results, checksums and metadata 
 account: $(READY) ## Recompute the epsilon of every grid in results/ from its ledgers
 	$(IN_VENV) oso account results
 
-report: $(READY) ## Make reports/ again from results/, with what pages and `oso recommend` say of it
+report: $(READY) ## Make reports/ again from results/, with what pages say of it
 	$(IN_VENV) oso report --results results --output reports
-	$(IN_VENV) python -m oso_dp.reporting.written README.md docs/findings.md results/README.md docs/choosing.md --results results --measured src/oso_dp/choosing/measured.csv
+	$(IN_VENV) python -m oso_dp.reporting.written README.md docs/findings.md results/README.md docs/choosing.md --results results
 
 cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine

@@ -137,7 +137,6 @@ PLANNED = {"--plan": "plan.json", "--data": "glyphs.npz"}
 CALLS: dict[str, tuple[list[str], dict[str, str]]] = {
     "account": ([], {"": "store", "--results": "store", "--plan": "plan.json", "--output": "x"}),
     "calibrate": ([], {"--config": "study.yaml"}),
-    "budget": ([], {"--config": "study.yaml"}),
     "collect": ([], {"": "part", "--store": "new", "--plan": "plan.json", "--data": "glyphs.npz"}),
     "cosine": (["--cohort", COHORT], {**PLANNED, "--output": "x.csv"}),
     "signs": (["--cohort", COHORT], {**PLANNED, "--output": "x.csv"}),

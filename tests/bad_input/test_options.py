@@ -12,8 +12,6 @@ CASES = [
     # Not looked at.
     ([*CALIBRATE, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --query-noise"),
     ([*EPSILON, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --query-noise"),
-    (["budget", *CALIBRATE[1:], "--query-noise-ratio", 3], "needs --query-noise"),
-    (["budget", *EPSILON[1:], "--query-noise-ratio", 3], "needs --query-noise"),
     (["calibrate", "--config", "study.yaml", "--query-noise-ratio", 3], "--query-noise-ratio:"),
     ([*CALIBRATE, "--shape", "geometric"], "--shape geometric: needs --selection random-stopping"),
     ([*EPSILON, "--shape", "poisson"], "--shape poisson: needs --selection random-stopping"),
@@ -33,7 +31,6 @@ CASES = [
     (["calibrate", *SEARCH], "--epsilon: must be given"),
     (["calibrate", "--epsilon", 3], "--examples: must be given"),
     (["epsilon", *SEARCH], "--noise-multiplier: must be given"),
-    (["budget", *SEARCH], "give one of --epsilon and --noise-multiplier"),
     (["plan"], "--config"),
     (["collect", "part"], "--store"),
     (["train"], "--plan"),

@@ -1,4 +1,4 @@
-"""`oso calibrate` and `oso epsilon` at a prompt, by their old name, too; mistakes get one line."""
+"""`oso calibrate` and `oso epsilon` at a prompt; mistakes get one line."""
 
 import json
 import re
@@ -15,14 +15,18 @@ NINE_STOPPED = ("--runs", 9, "--selection", "random-stopping")
 
 
 def test_the_noise_of_a_search(oso) -> None:
-    status, output, _ = oso("budget", "--epsilon", 3, *MNIST, "--runs", 9)
+    status, output, _ = oso("calibrate", "--epsilon", 3, *MNIST, "--runs", 9)
     assert status == 0
     assert output.startswith("noise multiplier 1.49")
     assert "9 runs of 1172 steps" in output
 
 
+def command_of(arguments) -> str:
+    return "epsilon" if "--noise-multiplier" in arguments else "calibrate"
+
+
 def price(oso, *arguments):
-    status, output, error = oso("budget", *arguments, "--json")
+    status, output, error = oso(command_of(arguments), *arguments, "--json")
     assert status == 0, error
     return json.loads(output)
 
@@ -94,8 +98,6 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "give one of --epsilon and --noise-multiplier"),
-        (("--epsilon", 3, "--noise-multiplier", 1, *MNIST), "give one of --epsilon"),
         (("--epsilon", 3), "--examples: must be given"),
         (("--epsilon", 3, "--examples", 0), "--examples 0: must be at least 1"),
         (("--epsilon", 3, "--examples", -5), "--examples -5"),
@@ -124,7 +126,7 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
 )
 def test_what_cannot_be_priced_is_said_in_one_line(oso, repo, monkeypatch, arguments, complaint):
     monkeypatch.chdir(repo)
-    status, output, error = oso("budget", *arguments)
+    status, output, error = oso(command_of(arguments), *arguments)
     assert status == 2
     assert output == ""
     assert error.startswith("oso: error: ")
@@ -135,7 +137,7 @@ def test_what_cannot_be_priced_is_said_in_one_line(oso, repo, monkeypatch, argum
 def test_a_price_by_rdp_loads_nothing_heavy() -> None:
     """Torch, Opacus and privacy-loss distributions would make the prompt wait for seconds."""
     code = (
-        "import sys; sys.argv = ['oso', 'budget', '--epsilon', '3', '--examples', '60000'];"
+        "import sys; sys.argv = ['oso', 'calibrate', '--epsilon', '3', '--examples', '60000'];"
         "from oso_dp.cli import main\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code\n"
@@ -149,28 +151,11 @@ def test_a_price_by_rdp_loads_nothing_heavy() -> None:
 
 def test_the_answer_goes_to_a_pipe_whole(repo: Path) -> None:
     oso = Path(sys.executable).parent / "oso"
-    command = [str(oso), "budget", "--config", str(repo / "config/smoke.yaml")]
+    command = [str(oso), "calibrate", "--config", str(repo / "config/smoke.yaml")]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "noise multiplier" in output
     assert "online" in output
     assert "…" not in output
-
-
-@pytest.mark.parametrize(
-    ("command", "arguments"),
-    [
-        ("calibrate", ("--epsilon", 3, *MNIST, "--runs", 9, "--query-noise", "--json")),
-        ("calibrate", ("--epsilon", 3, *MNIST, *NINE_STOPPED, "--shape", "poisson")),
-        ("calibrate", ("--config", "config/smoke.yaml", "--query-noise")),
-        ("epsilon", ("--noise-multiplier", 4, *MNIST, "--runs", 81, "--accountant", "pld")),
-        ("epsilon", ("--noise-multiplier", 2, *MNIST, "--query-noise", "--json")),
-    ],
-)
-def test_the_older_name_answers_alike(oso, repo, monkeypatch, command, arguments) -> None:
-    monkeypatch.chdir(repo)
-    found = oso(command, *arguments)
-    assert found[0] == 0, found[2]
-    assert oso("budget", *arguments) == found
 
 
 @pytest.mark.parametrize(
@@ -194,7 +179,7 @@ def test_each_name_asks_for_its_own(oso, arguments, complaint) -> None:
 def test_the_split_is_printed_as_it_is_in_json(oso, ratio) -> None:
     asked = ("--epsilon", 3, *MNIST, "--runs", 9, "--query-noise", "--query-noise-ratio", ratio)
     found = price(oso, *asked)
-    assert oso("budget", *asked)[1].splitlines()[-1] == (
+    assert oso("calibrate", *asked)[1].splitlines()[-1] == (
         f"split between two queries (Proposition 1): gradient "
         f"{noise_text(found['gradient_noise_multiplier'])}, second query "
         f"{noise_text(found['query_noise_multiplier'])}"
@@ -204,7 +189,7 @@ def test_the_split_is_printed_as_it_is_in_json(oso, ratio) -> None:
 def test_a_studys_table_has_the_numbers_of_its_json(oso, repo) -> None:
     asked = ("--config", repo / "config/smoke.yaml", "--query-noise")
     (entry,) = price(oso, *asked)
-    head, _, row = oso("budget", *asked)[1].strip().splitlines()[:3]
+    head, _, row = oso("calibrate", *asked)[1].strip().splitlines()[:3]
     names = [name.strip() for name in re.split(r"\s{2,}", head.strip())]
     cells = dict(zip(names, row.split(), strict=True))
     for name, key in (
@@ -230,7 +215,7 @@ def test_a_run_of_some_epochs_has_its_steps_rounded_up(oso, epochs, steps) -> No
 def test_guesses_have_no_distribution_of_their_number(oso, repo, tmp_path, shape: str) -> None:
     study = tmp_path / "guesses.yaml"
     study.write_text((repo / "config/smoke.yaml").read_text() + "selection: single\n")
-    status, output, error = oso("budget", "--config", study, "--shape", shape)
+    status, output, error = oso("calibrate", "--config", study, "--shape", shape)
     assert (status, output) == (2, "")
     assert error.startswith("oso: error: --shape: needs --selection random-stopping, or a study")
     (alone,) = price(oso, "--config", study)

@@ -93,14 +93,14 @@ def test_the_noise_of_the_final_run_and_of_the_trials(oso) -> None:
 @pytest.mark.parametrize("shares", ["0.3,0.4", "0.3 0.4", "0.3, 0.4"])
 def test_shares_are_numbers_with_a_comma_or_a_blank(oso, shares) -> None:
     size = ("--examples", 6000, "--epochs", 1, "--runs", 2, *SCALED)
-    status, output, _ = oso("budget", "--epsilon", 3, *size, "--trial-shares", shares, "--json")
+    status, output, _ = oso("calibrate", "--epsilon", 3, *size, "--trial-shares", shares, "--json")
     assert status == 0
     found = json.loads(output)
     assert found["trial_shares"] == [0.3, 0.4]
     assert (found["selection"], found["runs"], found["steps"]) == ("linear_scaling", 2, 12)
     assert [trial["epsilon"] for trial in found["trials"]] == pytest.approx([0.9, 1.2])
     noise = str(found["noise_multiplier"])
-    back = oso("budget", "--noise-multiplier", noise, *size, "--trial-shares", shares, "--json")
+    back = oso("epsilon", "--noise-multiplier", noise, *size, "--trial-shares", shares, "--json")
     assert json.loads(back[1])["epsilon"] == pytest.approx(3, rel=1e-6)
 
 
@@ -137,7 +137,7 @@ def test_a_study_is_priced_part_by_part(place, oso) -> None:
     ],
 )
 def test_what_cannot_be_priced_is_said_in_one_line(oso, arguments, complaint) -> None:
-    status, output, error = oso("budget", "--epsilon", 3, *arguments)
+    status, output, error = oso("calibrate", "--epsilon", 3, *arguments)
     assert (status, output) == (2, "")
     assert error.startswith("oso: error: ")
     assert complaint in error

@@ -1,7 +1,5 @@
 """Each option of `oso calibrate` and `oso epsilon` counts, and what is printed is the answer."""
 
-import importlib
-import inspect
 import json
 import math
 import re
@@ -240,21 +238,6 @@ def test_a_studys_entry_is_its_grids(repo, monkeypatch) -> None:
         (f"m{n}", n, float(n), n * 1e-7, n + 0.5, 1 if n == 3 else 7) for n in (1, 2, 3)
     ]
     assert [entry.get("part") for entry in found] == [None, "trial 1", "final"]
-
-
-@pytest.mark.parametrize(
-    ("target", "chosen"), [("calibrate", "epsilon"), ("epsilon_command", "noise_multiplier")]
-)
-def test_the_older_name_passes_on_each_option_as_what_it_is(target, chosen, monkeypatch) -> None:
-    module = importlib.import_module("oso_dp.cli.budget")
-    takes, seen = inspect.signature(getattr(module, target)), {}
-    monkeypatch.setattr(module, target, lambda *given: seen.update(takes.bind(*given).arguments))
-    left = {"epsilon", "noise_multiplier", "config"} - {chosen}
-    names = [name for name in inspect.signature(module.budget).parameters if name not in left]
-    given = {name: f"{name}, as given" for name in names}
-    module.budget(**given)
-    expected = {**given, "config": None} if target == "calibrate" else given
-    assert seen == expected
 
 
 @pytest.mark.parametrize("command", COMMANDS)

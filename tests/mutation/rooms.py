@@ -18,7 +18,7 @@ GROUPS = {
     "selection and verdicts": ("analysis",),
     "methods and training": ("methods", "training", "metrics.py"),
     "other ways in": ("private", "opacus"),
-    "study and tables": ("study", "reporting/tables", "choosing"),
+    "study and tables": ("study", "reporting/tables"),
 }
 # Code that is found by its name, or by way of a fixture, and the folders of tests that reach it.
 BY_NAME = {

@@ -3,8 +3,8 @@
 import subprocess
 import sys
 
-# Rooms whose every file is imported by commands that plan, collect, price, list and recommend.
-ROOMS = ("accounting", "analysis", "choosing", "cli", "methods", "paper", "results", "study")
+# Rooms whose every file is imported by commands that plan, collect, price and list.
+ROOMS = ("accounting", "analysis", "cli", "methods", "paper", "results", "study")
 
 LOAD = """
 import importlib, pkgutil, sys

@@ -1,20 +1,13 @@
 """`make report` writes what the runs say into pages of this repository; nothing else does."""
 
-import csv
-import math
 import re
 
-import pandas as pd
 import pytest
 
 from oso_dp.analysis.laid_over import laid_over
 from oso_dp.analysis.load import read_study
-from oso_dp.analysis.one_budget import DEFAULT, WAYS
 from oso_dp.analysis.surest_default import greatest_losses
-from oso_dp.choosing.known import FILE
 from oso_dp.errors import OsoError
-from oso_dp.reporting import measured_ways
-from oso_dp.reporting.measured_ways import measured_lines
 from oso_dp.reporting.written import BLOCKS, counts, evidence, marks, write_blocks
 from oso_dp.study.defaults import RECOMMENDED
 from oso_dp.study.plan import plans_of
@@ -111,37 +104,6 @@ def test_train_private_takes_a_default_that_lost_as_little_as_any(stored):
         losses["laid"] == laid_over(RECOMMENDED.laid)
     )
     assert losses.loc[ours, "loss"].item() <= losses["loss"].min() + 0.25
-
-
-def test_what_recommend_knows_is_what_the_results_say(stored):
-    """And each line of it can be told from the others."""
-    text = measured_lines(stored)
-    assert FILE.read_text(encoding="utf-8") == text
-    lines = list(csv.DictReader(text.splitlines()))
-    keys = [
-        tuple(
-            line[name] for name in ("dataset", "epsilon", "way", "method", "laid", "distribution")
-        )
-        for line in lines
-    ]
-    assert len(set(keys)) == len(keys)
-    assert all((line["start"] != "") == (line["way"] == WAYS[DEFAULT]) for line in lines)
-    of_search = [line for line in lines if line["gain"] == "0.0"]
-    assert {line["method"] for line in of_search} <= {"Online"}
-
-
-def test_a_part_of_a_grid_is_nothing_that_recommend_knows(monkeypatch):
-    """Of the search that all others are held against, neither: its best point may be another."""
-    row = {
-        **{"dataset": "glyphs", "epsilon": 3.0, "method": "online", "laid": "", "chosen": "us"},
-        **{"distribution": None, "trial_shares": None, "seen": False, "runs": 9, "seeds": 3},
-        **{"metric": "accuracy", "mean": 90.0, "std": 0.5, "way": "composition"},
-        **{"gain": math.nan, "gain_half": math.nan},
-    }
-    for whole in (True, False):
-        rows = pd.DataFrame([row | {"whole": whole}])
-        monkeypatch.setattr(measured_ways, "ways", lambda study, rows=rows: rows)
-        assert measured_lines(None).count("\n") == 1 + whole
 
 
 def test_only_make_report_writes_them(repo):

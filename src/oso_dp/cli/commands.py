@@ -14,7 +14,6 @@ from typer.models import ParameterInfo
 from oso_dp import __version__
 from oso_dp.cli.account import account
 from oso_dp.cli.audit import audit
-from oso_dp.cli.budget import budget
 from oso_dp.cli.calibrate import calibrate
 from oso_dp.cli.collect import collect
 from oso_dp.cli.cosine import cosine
@@ -22,7 +21,6 @@ from oso_dp.cli.data import data
 from oso_dp.cli.epsilon import epsilon
 from oso_dp.cli.plan import plan
 from oso_dp.cli.publish import publish
-from oso_dp.cli.recommend import recommend
 from oso_dp.cli.report import report
 from oso_dp.cli.schema import schema
 from oso_dp.cli.signs import signs
@@ -79,9 +77,8 @@ def _parser(kind: Any, info: ParameterInfo) -> Callable[[Any], Any] | None:
 
 
 for command in (
-    *(calibrate, epsilon, recommend, account, audit, cosine, signs),
+    *(calibrate, epsilon, account, audit, cosine, signs),
     *(data, plan, train, collect, verify, report, summary, schema),
 ):
     app.command()(_with_types(command))
-for hidden in (budget, publish):  # an older name; for the workflow
-    app.command(hidden=True)(_with_types(hidden))
+app.command(hidden=True)(_with_types(publish))  # for the workflow

@@ -1,8 +1,6 @@
 """What `make report` writes into pages of this repository, from `results/` alone.
 
 python -m oso_dp.reporting.written README.md docs/findings.md results/README.md --results results
-
-With --measured, also the lines that `oso recommend` knows.
 """
 
 import argparse
@@ -24,7 +22,6 @@ from oso_dp.errors import OsoError
 from oso_dp.exits import ended
 from oso_dp.files import atomic_write, check_regular
 from oso_dp.option_types import path
-from oso_dp.reporting.measured_ways import measured_lines
 from oso_dp.reporting.page import headline, matrix
 from oso_dp.reporting.table import markdown_rows
 from oso_dp.reporting.tables.claims import in_short
@@ -179,14 +176,10 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", nargs="+", type=path)
     parser.add_argument("--results", type=path, required=True)
-    parser.add_argument("--measured", type=path)
     options = parser.parse_args(arguments)
     study = read_study(options.results, plans_of(options.results, None))
     for page in options.pages:
         write_blocks(page, study)
-    if options.measured is not None:
-        with atomic_write(options.measured) as file:
-            file.write(measured_lines(study).encode())
 
 
 if __name__ == "__main__":

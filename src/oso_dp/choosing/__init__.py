@@ -1,1 +1,0 @@
-"""What to do with one privacy budget, by what was measured: `oso recommend`."""
