@@ -128,6 +128,7 @@ CELLS = {
     "int64": st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(-2, 20)),
     "double": st.one_of(st.none(), st.floats(), st.floats(-2, 2)),
 }
+CELLS["list<item: double>"] = st.one_of(st.none(), st.lists(CELLS["double"], max_size=4))
 
 
 @EXAMPLES

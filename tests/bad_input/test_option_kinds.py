@@ -120,7 +120,7 @@ def test_campaign_too_many_at_once_are_refused(name, capsys) -> None:
 def test_other_commands_empty_paths_are_refused(capsys) -> None:
     assert control.main(["pause", ""]) == 2
     assert "FOLDER" in capsys.readouterr().err
-    for given in (["", "--results", "x"], ["page", "--results", ""], ["p", "--measured", ""]):
+    for given in (["", "--results", "x"], ["page", "--results", ""]):
         with pytest.raises(SystemExit):
             written.main(given)
         assert "'': must name a file or folder" in capsys.readouterr().err

@@ -73,7 +73,9 @@ def test_every_grid_is_checked_thrice_where_that_is_asked_for(oso, collected, mo
 
     def table(grids, every=False):
         asked.append(every)
-        return pd.DataFrame({"grid": ["a"], "rdp": [1.0], "pld": [1.0], "prv": [1.0]})
+        return pd.DataFrame(
+            {"grid": ["a"], "delta": [1e-5], "rdp": [1.0], "pld": [1.0], "prv": [1.0]}
+        )
 
     monkeypatch.setattr("oso_dp.analysis.accounts.account", lambda *_: [])
     monkeypatch.setattr("oso_dp.analysis.accounts.accounts_table", table)

@@ -27,6 +27,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -103,6 +104,14 @@ def _by_choices(group: pd.DataFrame) -> list[pd.DataFrame]:
     unknown = group[_CHOICES].isna()
     known = group.loc[~unknown, _CHOICES].unique()
     return [group[unknown | (group[_CHOICES] == choices)] for choices in known] or [group]
+
+
+def account_store(results: Path, runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
+    """As `account`, of the runs of a folder, which an error names."""
+    try:
+        return account(runs, *plans)
+    except OsoError as error:
+        raise OsoError(f"{results}: {error}") from None
 
 
 def require_within(accounts: Iterable[GridAccount]) -> None:

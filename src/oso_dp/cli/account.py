@@ -29,8 +29,12 @@ def account(
     Data that are not public have one budget for all their runs.
     """
     from oso_dp.accounting.said import spent_text
-    from oso_dp.analysis.accounts import account as account_runs
-    from oso_dp.analysis.accounts import accounts_table, require_clear, require_within
+    from oso_dp.analysis.accounts import (
+        account_store,
+        accounts_table,
+        require_clear,
+        require_within,
+    )
     from oso_dp.analysis.data_statement import stored_statements
     from oso_dp.cli.tables import print_table
     from oso_dp.files import atomic_write
@@ -46,7 +50,7 @@ def account(
         check_output(output, "a table of accounts", is_ours, paths)
     plans = [read_plan(path) for path in paths]
     runs = read_results(results).runs
-    grids = account_runs(runs, *plans)
+    grids = account_store(results, runs, *plans)
     table = accounts_table(grids, cross_check_all)
     printed = table.copy()
     for name in ("rdp", "pld", "prv"):

@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from oso_dp import labels
-from oso_dp.analysis.accounts import account, require_within
+from oso_dp.analysis.accounts import account_store, require_within
 from oso_dp.analysis.cell_verdicts import is_part_of_grid, judged_cells
 from oso_dp.analysis.cells import settings
 from oso_dp.analysis.keys import ALIKE
@@ -32,7 +32,7 @@ def summary_table(results: Path) -> Table:
     """
     plans = plans_of(results)
     study = read_study(results, plans)
-    require_within(account(study.runs, *map(read_plan, plans)))
+    require_within(account_store(results, study.runs, *map(read_plan, plans)))
     ran = settings(study)
     title = "Best on test, mean ± standard deviation over seeds"
     if len(ran) == 1:
