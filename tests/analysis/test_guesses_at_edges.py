@@ -10,7 +10,7 @@ from tests.analysis.test_guesses import SEARCH, fill
 from oso_dp.analysis.claims import CLAIMS
 from oso_dp.analysis.evidence import FAILS, HOLDS, UNDECIDED, Evidence
 from oso_dp.analysis.guesses import ranges, wide_guesses
-from oso_dp.analysis.laid_over import laid_over
+from oso_dp.analysis.variant_label import laid_over
 from oso_dp.reporting.tables.no_search import no_search_table
 
 

@@ -11,7 +11,7 @@ from tests.planned_rows import rows_of
 from tests.study.test_own_data import RUNS, STUDY, planned
 
 from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.said import epsilon_text, used_noise_text
+from oso_dp.accounting.formatting import epsilon_text, used_noise_text
 from oso_dp.analysis.accounts import account, require_within
 from oso_dp.analysis.data_statement import stored_statements
 from oso_dp.errors import OsoError

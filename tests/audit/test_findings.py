@@ -25,7 +25,7 @@ from oso_dp.audit.experiments import (
 )
 from oso_dp.audit.findings import AuditFinding, audit, find, private_methods
 from oso_dp.audit.scores import Score, scores
-from oso_dp.audit.seen import Seen
+from oso_dp.audit.transcript import Seen
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
 from oso_dp.privacy.clipped_losses import ClippedLosses

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oso_dp.accounting.said import noise_text
+from oso_dp.accounting.formatting import noise_text
 
 MNIST = ("--delta", "1e-5", "--examples", 60000, "--batch-size", 512, "--epochs", 10)
 NINE_STOPPED = ("--runs", 9, "--selection", "random-stopping")

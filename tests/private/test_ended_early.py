@@ -8,7 +8,7 @@ from torch import nn
 
 from oso_dp import load_private
 from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.formatting import epsilon_text
 
 BREAKS = {"method": "fixed_threshold", "threshold": 1e6}
 

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from oso_dp import OsoError
 from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.said import epsilon_text, used_noise_text
+from oso_dp.accounting.formatting import epsilon_text, used_noise_text
 from oso_dp.accounting.search import Search
 from oso_dp.gradients import GradientCode
 from oso_dp.methods import find_method

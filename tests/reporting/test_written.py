@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from oso_dp.analysis.laid_over import laid_over
 from oso_dp.analysis.load import read_study
 from oso_dp.analysis.surest_default import greatest_losses
+from oso_dp.analysis.variant_label import laid_over
 from oso_dp.errors import OsoError
 from oso_dp.reporting.written import BLOCKS, counts, evidence, marks, write_blocks
 from oso_dp.study.defaults import RECOMMENDED

@@ -33,7 +33,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.formatting import epsilon_text
 from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
 from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.analysis.charges import SLACK, GridAccount, completed, whole_run

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.said import epsilon_text, large_delta_text, used_noise_text
+from oso_dp.accounting.formatting import epsilon_text, large_delta_text, used_noise_text
 from oso_dp.accounting.search import Search
 from oso_dp.analysis.charges import GridAccount
 from oso_dp.analysis.total_accounts import of_totals

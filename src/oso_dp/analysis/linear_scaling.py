@@ -27,11 +27,11 @@ from oso_dp.accounting.trial_shares import FINAL, parts_of
 from oso_dp.accounting.tuning import LINEAR_SCALING
 from oso_dp.analysis.guesses import ranges
 from oso_dp.analysis.keys import ALIKE, CELL, POINT, VARIANT, are_alike
-from oso_dp.analysis.laid_over import laid_over
 from oso_dp.analysis.points import grid_points, main_variants
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.scaled_accounts import choices_of
 from oso_dp.analysis.study import Study
+from oso_dp.analysis.variant_label import laid_over
 from oso_dp.files import parse_json
 from oso_dp.metrics import sign
 from oso_dp.privacy.sampling import PoissonSampling

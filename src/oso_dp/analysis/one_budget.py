@@ -21,9 +21,9 @@ from oso_dp.analysis.cells import cells, is_whole
 from oso_dp.analysis.checkpoint_rules import choose
 from oso_dp.analysis.guesses import guess_points
 from oso_dp.analysis.keys import ALIKE, CELL, are_alike
-from oso_dp.analysis.laid_over import laid_over
 from oso_dp.analysis.row_order import ordered
 from oso_dp.analysis.study import Study
+from oso_dp.analysis.variant_label import laid_over
 from oso_dp.analysis.verdicts import SEEDS_NEEDED, Sample, difference
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import sign

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from oso_dp.analysis.keys import CELL, DEFAULT_MOMENTUM, POINT, VARIANT, signs
-from oso_dp.analysis.laid_over import laid_over
+from oso_dp.analysis.variant_label import laid_over
 from oso_dp.paper.tables import PAPER_EPOCHS
 
 

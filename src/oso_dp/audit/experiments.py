@@ -20,7 +20,7 @@ from oso_dp.accounting.search import Search
 from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
 from oso_dp.audit.observe import Observer
 from oso_dp.audit.scores import Score, movement, scores
-from oso_dp.audit.seen import Seen
+from oso_dp.audit.transcript import Seen
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State, find_method
 from oso_dp.models.one_layer import INPUTS

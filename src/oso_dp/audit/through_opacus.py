@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from oso_dp.audit.canaries import THRESHOLD, Canaries
 from oso_dp.audit.observe import Observer
-from oso_dp.audit.seen import Seen
+from oso_dp.audit.transcript import Seen
 from oso_dp.errors import OsoError
 from oso_dp.models import build_model
 

@@ -28,7 +28,7 @@ def account(
 
     Data that are not public have one budget for all their runs.
     """
-    from oso_dp.accounting.said import spent_text
+    from oso_dp.accounting.formatting import spent_text
     from oso_dp.analysis.accounts import (
         account_store,
         accounts_table,

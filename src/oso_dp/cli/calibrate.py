@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oso_dp.accounting.said import noise_text
+from oso_dp.accounting.formatting import noise_text
 from oso_dp.accounting.trial_shares import FINAL
 from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING
 from oso_dp.cli import search_options as options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oso_dp.accounting.said import epsilon_text, large_delta_text, noise_text
+from oso_dp.accounting.formatting import epsilon_text, large_delta_text, noise_text
 from oso_dp.accounting.trial_shares import TRIAL_SHARES, shares_complaint
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError

@@ -57,7 +57,7 @@ def train(
     import torch
 
     from oso_dp.cli.gpu import own_gpu
-    from oso_dp.cli.leave import Leave
+    from oso_dp.cli.shutdown import Leave
     from oso_dp.data.prepared import load_prepared
     from oso_dp.training.job import run_job
 

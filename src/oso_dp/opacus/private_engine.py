@@ -17,8 +17,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from oso_dp.accounting.accountants import check_prv, epsilon_of_releases
+from oso_dp.accounting.formatting import epsilon_text
 from oso_dp.accounting.least_noise import SMALLEST_NOISE
-from oso_dp.accounting.said import epsilon_text
 from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method

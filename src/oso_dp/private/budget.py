@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.formatting import epsilon_text
 from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
 from oso_dp.methods.given import check_number

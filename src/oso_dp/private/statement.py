@@ -5,7 +5,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oso_dp.accounting.said import epsilon_text, large_delta_text, used_noise_text
+from oso_dp.accounting.formatting import epsilon_text, large_delta_text, used_noise_text
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT

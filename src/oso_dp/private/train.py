@@ -10,7 +10,7 @@ from uuid import uuid4
 from torch import nn
 
 from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.formatting import epsilon_text
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.private.budget import Budget, noise_for

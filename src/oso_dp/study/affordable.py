@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 
-from oso_dp.accounting.said import epsilon_text
+from oso_dp.accounting.formatting import epsilon_text
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.trial_shares import FINAL
 from oso_dp.errors import OsoError

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.said import spent_text
+from oso_dp.accounting.formatting import spent_text
 from oso_dp.accounting.tuning import COMPOSITION
 from oso_dp.analysis.accounts import GridAccount, accounts_table
 from oso_dp.analysis.row_order import ordered

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.behind import cell_key, runs_behind
+from oso_dp.analysis.contributing_runs import cell_key, runs_behind
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import SEEDS
 

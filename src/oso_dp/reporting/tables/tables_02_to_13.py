@@ -10,8 +10,8 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.behind import cell_key
 from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.contributing_runs import cell_key
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.verdict_matrix import CHOSE_MOMENTUM
 from oso_dp.analysis.verdicts import POINT_RULE, VALUE_RULE

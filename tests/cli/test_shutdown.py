@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from oso_dp.cli import leave as module
-from oso_dp.cli.leave import Leave
+from oso_dp.cli import shutdown as module
+from oso_dp.cli.shutdown import Leave
 from oso_dp.errors import Interrupted
 from oso_dp.workflow.leader import LEADER, Leader
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso_dp.accounting.said import (
+from oso_dp.accounting.formatting import (
     epsilon_text,
     large_delta_text,
     noise_text,
