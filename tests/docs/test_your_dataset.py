@@ -1,4 +1,4 @@
-"""docs/your-data.md: its files are the example's, its table is whole, its study is as told."""
+"""docs/user/your_dataset.md: its files are the example's, its table is whole, its study is as told."""
 
 import inspect
 import re
@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 import oso_dp
-from oso_dp.analysis.data_statement import planned_statements
-from oso_dp.data import prepare
-from oso_dp.data.installed import GROUP, installed
-from oso_dp.data.prepared import load_prepared
+from oso_dp.analysis.study_statement import make_planned_statements
+from oso_dp.data import prepare_dataset
+from oso_dp.data.plugins import GROUP, find_plugin
+from oso_dp.data.validation import load_prepared
 from oso_dp.study.config import load_config
 from oso_dp.study.plan import make_plan
 from oso_dp.training.job import run_job
-from oso_dp.training.own_problem import check_own_model
+from oso_dp.training.user_task import check_user_model
 
 
 @pytest.fixture
 def page(repo) -> str:
-    return (repo / "docs/your-data.md").read_text(encoding="utf-8")
+    return (repo / "docs/user/your_dataset.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def example(repo, tmp_path, monkeypatch):
     except ImportError:
         monkeypatch.setitem(sys.modules, "sklearn", ModuleType("sklearn"))
         monkeypatch.setitem(sys.modules, "sklearn.datasets", _stand_in())
-    installed.cache_clear()
+    find_plugin.cache_clear()
     yield folder
-    installed.cache_clear()
+    find_plugin.cache_clear()
 
 
 def _stand_in() -> ModuleType:
@@ -68,7 +68,7 @@ def test_its_files_are_those_of_the_example(page, repo) -> None:
 
 
 def test_every_argument_is_there_with_its_default(page) -> None:
-    parameters = inspect.signature(oso_dp.DataSet).parameters
+    parameters = inspect.signature(oso_dp.UserDataset).parameters
     rows = dict(re.findall(r"^\| `(\w+)` \| .* \| ?`?(.*?)`? ?\|$", page, re.M))
     assert rows.keys() == parameters.keys()
     for name, parameter in parameters.items():
@@ -77,10 +77,10 @@ def test_every_argument_is_there_with_its_default(page) -> None:
 
 
 def test_the_example_is_a_study_with_one_epsilon_and_trains(example, page, tmp_path) -> None:
-    check_own_model("breast_cancer")
-    prepare("breast_cancer", tmp_path / "data.npz")
+    check_user_model("breast_cancer")
+    prepare_dataset("breast_cancer", tmp_path / "data.npz")
     plan = make_plan(load_config(example / "study.yaml"))
-    (statement,) = planned_statements(plan.cohorts)
+    (statement,) = make_planned_statements(plan.cohorts)
     assert 7.99 < statement.epsilon <= 8
     told = " ".join(page.replace("\n> ", " ").split())
     said = str(statement).replace("60 runs:", "60 runs, of which 60 are stored:")

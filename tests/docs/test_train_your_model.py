@@ -6,13 +6,13 @@ import re
 import pytest
 
 import oso_dp
-from oso_dp.private.choices import Choices
-from oso_dp.training.schedule import CONSTANT
+from oso_dp.api.options import TrainingOptions
+from oso_dp.training.schedule_and_averaging import CONSTANT
 
 
 @pytest.fixture
 def page(repo) -> str:
-    return (repo / "docs/your-model.md").read_text(encoding="utf-8")
+    return (repo / "docs/user/train_your_model.md").read_text(encoding="utf-8")
 
 
 def test_its_lines_run_and_what_they_say_is_true(page, tmp_path, monkeypatch, capsys) -> None:
@@ -43,8 +43,8 @@ def test_every_argument_is_there_with_its_default(page) -> None:
     named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.*?) \|", page, re.M))))
     besides = {"model", "settings", "training", "seed"}
     assert named == parameters.keys() - besides
-    simple = ("selection", "shape", "method", "accountant", "randomness", "learning_rate")
+    simple = ("search_accounting", "stopping_distribution", "method", "accountant", "randomness", "learning_rate")
     usual = {name: parameters[name].default for name in (*simple, "progress")}
-    for name, default in {**usual, "momentum": Choices.momentum, "schedule": CONSTANT}.items():
+    for name, default in {**usual, "momentum": TrainingOptions.momentum, "schedule": CONSTANT}.items():
         (row,) = re.findall(rf"^\| `{name}` .*\| `?(.*?)`? \|$", page, re.M)
         assert row == str(default)
