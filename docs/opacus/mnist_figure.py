@@ -1,4 +1,4 @@
-"""The figure of docs/opacus-measured.md from mnist_runs.csv: C, the rate, accuracy, by step.
+"""The figure of docs/user/opacus.md from mnist_runs.csv: C, the rate, accuracy, by step.
 
 python docs/opacus/mnist_figure.py
 """

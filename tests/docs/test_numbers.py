@@ -7,7 +7,6 @@ import pytest
 
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
-from oso_dp.methods import PAPER_METHODS, method_names
 from oso_dp.models import build_model
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -46,13 +45,3 @@ def test_the_sizes_of_the_report(repo) -> None:
     sizes = whole, (repo / "reports/index.html").stat().st_size
     for megabytes, size in zip(map(int, said.groups()), sizes, strict=True):
         assert abs(megabytes - size / 1e6) < 1
-
-
-def test_the_settings_are_said_to_be_arguments_of_make_private(repo) -> None:
-    text = " ".join((repo / "docs/opacus.md").read_text(encoding="utf-8").split())
-    assert "`threshold_rate` and its like, are arguments of both, too" in text
-
-
-def test_the_number_of_methods(repo) -> None:
-    text = (repo / "README.md").read_text(encoding="utf-8")
-    assert f"{len(method_names()) - len(PAPER_METHODS)} further methods" in text

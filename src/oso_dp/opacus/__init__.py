@@ -1,6 +1,6 @@
 """The drop-in for Opacus's PrivacyEngine: an adaptive clipping threshold by one changed line.
 
-docs/opacus.md shows a script, and says which of Opacus's modes and features go together.
+docs/user/opacus.md shows a script, and says which of Opacus's modes and features go together.
 """
 
 from oso_dp.opacus.private_engine import (

@@ -45,7 +45,7 @@ _MOST_FOR_PRV = 100.0  # epsilon
 NO_QUANTILE = float("nan")
 NOT_TRIED = (
     "module: nobody could try whether it keeps the examples of a batch apart, as the guarantee "
-    "needs; docs/opacus.md says for which models and loaders that is so"
+    "needs; docs/user/opacus.md says for which models and loaders that is so"
 )
 # What `make_private` takes as Opacus's does, beside the objects and the noise; with its defaults.
 DEFAULTS: dict[str, Any] = {
