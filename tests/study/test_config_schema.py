@@ -50,13 +50,14 @@ def test_what_is_wrong_is_wrong_in_an_editor(validator, smoke, wrong, at) -> Non
 
 def test_people_are_told_every_configuration(repo) -> None:
     text = (repo / "config/README.md").read_text(encoding="utf-8")
-    names = [path.name for path in (repo / "config").glob("*.yaml") if not path.is_symlink()]
+    files = [path for path in (repo / "config").rglob("*.yaml") if not path.is_symlink()]
+    names = [str(path.relative_to(repo / "config")) for path in files]
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
 
 
 def test_people_are_told_every_method_its_settings_and_their_defaults(repo) -> None:
     text = (repo / "config/README.md").read_text(encoding="utf-8")
-    table = text.partition("Settings of the methods")[2].partition("\n## ")[0]
+    table = text.partition("Options of the methods")[2].partition("\n## ")[0]
     lines = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
     said = {name: cell for names, cell in lines for name in re.findall(r"`(\w+)`", names)}
     assert sorted(said) == method_names()
