@@ -115,8 +115,8 @@ class End:
         self.study()
 
     def first_steps(self) -> None:
-        """Those of docs/user/quickstart.md, with nothing installed but the library."""
-        page = (REPO / "docs/user/quickstart.md").read_text(encoding="utf-8")
+        """Those of docs/quick-start.md, with nothing installed but the library."""
+        page = (REPO / "docs/quick-start.md").read_text(encoding="utf-8")
         (lines,) = re.findall(r"```python\n(.*?)```", page, re.S)
         self.step("the quick start", self.programs / "python", "-c", lines, says="epsilon ")
         drop_in = "from oso_dp.opacus import OnlinePrivacyEngine"
