@@ -6,7 +6,8 @@
 
 The machine needs Python 3.11 or newer with torch, numpy, pandas and pyarrow, this repository's
 tracked files, and build/gpu/. Runs are trained in the order of config/priorities.toml, as in any
-campaign (docs/campaign.md); each row records the commit, the machine's torch and its GPU.
+campaign (docs/internals/running_at_scale.md); each row records the commit, the machine's torch and
+its GPU.
 """
 
 import argparse

@@ -3,8 +3,9 @@
     python benchmarks/untrained.py --model autoencoder --data build/data/fashion_mnist.npz
 
 Prints the test value of each seed's starting weights, their mean and standard deviation, and the
-median length of 512 training examples' gradients there, seed by seed. docs/findings.md holds runs
-that hardly learnt against the first, docs/deviations.md the paper's C against the second.
+median norm of 512 training examples' gradients there, seed by seed. Compare runs that hardly learn
+(docs/reproduction/findings.md) with the first, the paper's C (docs/reproduction/ambiguities.md)
+with the second.
 """
 
 import argparse

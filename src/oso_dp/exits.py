@@ -1,6 +1,6 @@
 """How every command ends: its exit status and, where it failed, one line on standard error.
 
-docs/troubleshooting.md says what a user can do about each.
+docs/user/troubleshooting.md says what a user can do about each.
 """
 
 import io

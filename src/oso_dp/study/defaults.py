@@ -41,5 +41,5 @@ DEFAULTS: Final = (
     Default("hyfreedp", {}, {"learning_rate": 1e-4}, "its paper, by others' accounts of it"),
 )
 
-# What `train_private` does unless it is told otherwise: docs/choosing.md says why.
+# What `train_private` does unless it is told otherwise: docs/user/choosing_a_method.md says why.
 RECOMMENDED: Final = next(one for one in DEFAULTS if one.method == "online")
