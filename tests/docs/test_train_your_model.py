@@ -43,8 +43,10 @@ def test_every_argument_is_there_with_its_default(page) -> None:
     named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.*?) \|", page, re.M))))
     besides = {"model", "settings", "training", "seed"}
     assert named == parameters.keys() - besides
-    simple = ("search_accounting", "stopping_distribution", "method", "accountant", "randomness", "learning_rate")
-    usual = {name: parameters[name].default for name in (*simple, "progress")}
-    for name, default in {**usual, "momentum": TrainingOptions.momentum, "schedule": CONSTANT}.items():
+    simple = ("method", "accountant", "randomness", "learning_rate", "progress")
+    simple += ("search_accounting", "stopping_distribution")
+    usual = {name: parameters[name].default for name in simple}
+    usual |= {"momentum": TrainingOptions.momentum, "schedule": CONSTANT}
+    for name, default in usual.items():
         (row,) = re.findall(rf"^\| `{name}` .*\| `?(.*?)`? \|$", page, re.M)
         assert row == str(default)

@@ -1,4 +1,4 @@
-"""docs/user/your_dataset.md: its files are the example's, its table is whole, its study is as told."""
+"""docs/user/your_dataset.md: its files are the example's, its table is whole, its study runs."""
 
 import inspect
 import re
