@@ -6,8 +6,9 @@ from tests.docs.pages import FENCED, pages
 
 # Pages whose blocks have a test of their own, which looks at what comes out, too.
 TESTED = {
-    "docs/your-model.md": "tests/docs/test_your_model.py",
-    "docs/quick-start.md": "tests/packaging/test_fresh_install.py",
+    "docs/internals/add_a_method.md": "tests/docs/test_add_a_method.py",
+    "docs/user/train_your_model.md": "tests/docs/test_train_your_model.py",
+    "docs/user/quickstart.md": "tests/packaging/test_fresh_install.py",
 }
 
 
@@ -32,5 +33,5 @@ def test_every_block_runs(repo: Path, tmp_path: Path, monkeypatch) -> None:
 
 
 def test_the_quick_start_is_a_dozen_lines(repo: Path) -> None:
-    (lines,) = blocks(repo / "docs/quick-start.md")
+    (lines,) = blocks(repo / "docs/user/quickstart.md")
     assert len([line for line in lines.splitlines() if line.strip()]) <= 12
