@@ -12,10 +12,10 @@ PLANS ?= spotcheck controls defaults defaults_falling defaults_averaged linear_s
 ONLY ?=
 # Where its runs are collected; another choice of the paper's open points has a store of its own.
 STORE ?= results
-# For `make mutants` and `make mutation`: which, how many, how long (tests/*/__main__.py).
+# For `make planted-faults` and `make mutation-sample`: which, how many, how long.
 MUTANTS ?=
 MUTATION ?=
-# For `make precisions`: of which data sets (all).
+# For `make bench-precision`: of which data sets (all).
 PAIRS ?=
 
 # What stands between single quotes in a shell.
@@ -46,29 +46,30 @@ FOREIGN := $(shell test -e $(THEIRS) \
 	|| { test -n "$$(ls -A $(VENV) 2>/dev/null)" && ! test -e $(OURS) -o -e $(READY); } && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slurm lint mutants mutation faults versions docs audit bench step-times precisions account verify artifact report cosine signs spotcheck paper campaign \
-	campaign-pause campaign-resume campaign-stop collect clean FORCE
+.PHONY: help setup demo test test-slurm lint planted-faults mutation-sample fuzz test-dependency-range docs audit \
+	bench bench-step-time bench-precision account verify artifact report diagnose-cosine diagnose-signs paper-best paper \
+	campaign campaign-pause campaign-resume campaign-stop collect clean FORCE
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile \
-		| awk -F '|' '{ printf "%-24s %s\n", $$1, $$2 }'
+		| awk -F '|' '{ printf "%-28s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  Of campaign: MINUTES=$(MINUTES)  PROCESSES=$(PROCESSES)  NICE=$(NICE)  PLANS="$(PLANS)"  ONLY=<METHOD/DATASET ...>'
 	@echo '  Variables: CORES=$(CORES)  PYTHON=$(PYTHON)  DATA_DIR=<folder with the official data files>'
 
-setup: $(READY) ## Make .venv and install everything into it
+setup: $(READY) ## Create .venv and install everything into it
 
-demo: $(READY) ## Run the whole study in miniature, on digits made on the spot (a few minutes)
+demo: $(READY) ## Run a small study end to end on synthetic digits (a few minutes)
 	$(STUDY) --configfile config/demo.yaml
 	@$(IN_VENV) oso summary --results build/demo/results --report reports/demo/index.html
 
 test: $(READY) ## Run the tests, on CORES cores
 	$(IN_VENV) pytest --numprocesses $(CORES) --dist worksteal
 
-test-slurm: $(READY) ## Run the smallest study on a real Slurm, installed and started here (root, Debian)
+test-slurm: $(READY) ## Run the smallest study on a Slurm that this target installs (root, Debian)
 	$(IN_VENV) OSO_TEST_SLURM=1 pytest tests/slurm
 
-lint: $(READY) ## Check style, types, the workflow and the direction of imports
+lint: $(READY) ## Check style, types, the workflow and the import layers
 	$(IN_VENV) ruff check .
 	$(IN_VENV) ruff format --check .
 	$(IN_VENV) mypy src
@@ -76,55 +77,55 @@ lint: $(READY) ## Check style, types, the workflow and the direction of imports
 	$(IN_VENV) snakefmt --check Snakefile workflow/rules
 	$(IN_VENV) snakemake --lint
 
-mutants: $(READY) ## Plant faults in the privacy code one by one, and see the tests catch each
+planted-faults: $(READY) ## Plant each curated fault in the code and check that a test catches it
 	$(IN_VENV) python tests/mutants $(MUTANTS)
 
-mutation: $(READY) ## Change the code mechanically, ten minutes long, and see the tests catch that
+mutation-sample: $(READY) ## Run the tests against a random sample of mutants (ten minutes)
 	$(IN_VENV) python tests/mutation $(MUTATION)
 
-faults: $(READY) ## Give every reader its long list of spoiled inputs, and stores every fault (long)
+fuzz: $(READY) ## Run the fuzz tests of all readers and of the results store (long)
 	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_broken_downloads.py tests/results
 
-versions: $(READY) ## Try the package with the lowest and the highest versions it allows (ten minutes, network)
+test-dependency-range: $(READY) ## Test the lowest and the highest allowed dependencies (ten minutes, network)
 	$(IN_VENV) python tests/versions
 
-docs: $(READY) ## Make the documentation's site in build/site; a broken link fails
+docs: $(READY) ## Build the documentation site in build/site; a broken link fails
 	$(IN_VENV) mkdocs build --strict
 
-audit: $(READY) ## Attack the paper's private methods and HyFreeDP, and see that planted faults are found
+audit: $(READY) ## Audit the private methods empirically, with and without planted faults
 	$(IN_VENV) oso audit --faults
 
-bench: $(READY) ## Measure steps and memory beside plain SGD, Opacus, torch.func and JAX
+bench: $(READY) ## Measure step time and memory against plain SGD, Opacus, torch.func and JAX
 	$(IN_VENV) python benchmarks
 
-step-times: $(READY) ## Measure Online's step beside FixedThreshold's, for claim C8 (5 minutes; stop all else first)
+bench-step-time: $(READY) ## Measure the step times of claim C8 (5 minutes on an idle machine)
 	$(IN_VENV) python benchmarks/step_times.py results/step_times.csv
 
-precisions: $(READY) ## Train runs in float32 and bfloat16 with the same noise: what precision changes (an hour or more)
+bench-precision: $(READY) ## Train pairs of runs in float32 and bfloat16 (an hour or more)
 	$(IN_VENV) python benchmarks/precisions.py --processes $(CORES) $(PAIRS)
 
-verify: $(READY) ## Train a random sample of the stored runs again, for five minutes, and compare (VERIFY='--seed 7')
+verify: $(READY) ## Train a random sample of stored runs again and compare (five minutes)
 	$(IN_VENV) oso verify results --data build/data $(if $(DATA_DIR),--data-dir '$(call quoted,$(DATA_DIR))') $(VERIFY)
 
-artifact: $(READY) ## Pack this commit with its results, checksums and metadata into one archive, for a DOI
+artifact: $(READY) ## Pack this commit with checksums and metadata into one archive, for a DOI
 	$(IN_VENV) python scripts/artifact.py
 
-account: $(READY) ## Recompute the epsilon of every grid in results/ from its ledgers
+account: $(READY) ## Recompute epsilon of every grid in results/ from its ledgers
 	$(IN_VENV) oso account results
 
-report: $(READY) ## Make reports/ again from results/, with what pages say of it
+report: $(READY) ## Regenerate reports/ and the generated blocks of the pages from results/
 	$(IN_VENV) oso report --results results --output reports
 	$(IN_VENV) python -m oso_dp.reporting.written README.md docs/reproduction/findings.md results/README.md docs/user/choosing_a_method.md --results results
 
-cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (an hour)
+diagnose-cosine: $(READY) ## Compare true and sanitized gradients: the data of Figure 1 (an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine
 	cp build/headline/cosine.csv results/.cosine.csv && mv results/.cosine.csv results/cosine.csv
 
-signs: $(READY) ## Follow the signs that move C and rho, with and without noise (a quarter of an hour)
+diagnose-signs: $(READY) ## Record the signs that update C and rho, with and without noise (15 minutes)
 	$(STUDY) --configfile config/signs.yaml -- signs
 	cp build/signs/signs.csv results/.signs.csv && mv results/.signs.csv results/signs.csv
 
-spotcheck: $(READY) ## Train only the best settings that the paper reports (days)
+paper-best: $(READY) ## Train only the grid points that the paper reports as best (days)
 	$(STUDY) --configfile config/spotcheck.yaml
 
 paper: $(READY) ## Train the paper's whole grid (months; on a cluster)

@@ -1,7 +1,7 @@
 """What low precision does to results: the same run in float32 and bfloat16, in pairs.
 
-    make precisions                       # those below, from build/data; goes on after any kill
-    make precisions PAIRS='ag_news mnist' # of these data sets only
+    make bench-precision  # those below, from build/data; goes on after any kill
+    make bench-precision PAIRS='ag_news mnist'  # of these data sets only
 
 Both runs of a pair start from the same weights and draw the same batches and the same noise: one
 identity, the float32 run's, is passed to the streams. Neither run enters the results, where the

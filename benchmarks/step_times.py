@@ -1,6 +1,6 @@
 """How much longer a step of Online takes than one of FixedThreshold: both in turns, on each net.
 
-    make step-times      # on a quiet machine: five minutes on 2 cores, results/step_times.csv
+    make bench-step-time      # on a quiet machine: five minutes on 2 cores, results/step_times.csv
 
 The report's claim on time (C8) rests on this. Seconds per step are the median of a turn; the ratio
 of each pair of neighbouring turns is one observation, and the interval is Student's, of their

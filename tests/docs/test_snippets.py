@@ -6,6 +6,7 @@ from tests.docs.pages import FENCED, pages
 
 # Pages whose blocks have a test of their own, which looks at what comes out, too.
 TESTED = {
+    "docs/internals/add_a_method.md": "tests/docs/test_add_a_method.py",
     "docs/user/train_your_model.md": "tests/docs/test_train_your_model.py",
     "docs/user/quickstart.md": "tests/packaging/test_fresh_install.py",
 }

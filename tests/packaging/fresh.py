@@ -48,7 +48,7 @@ class Environment:
                 (self.site / name).symlink_to(Path(str(package.locate_file(name))).resolve())
 
     def install(self, wheel: Path) -> None:
-        """As pip does, but for what pip checks and compiles: `make versions` has the real one."""
+        """As pip does, but for what pip checks and compiles: the nightly tests use pip."""
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(self.site)
 

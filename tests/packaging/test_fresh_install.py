@@ -1,6 +1,6 @@
 """The sdist, the wheel made from it, and both in the environment of somebody who wants the library.
 
-`make versions` does the same with real downloads, at both ends of the ranges of versions.
+`make test-dependency-range` does the same with real downloads, at both ends of the version ranges.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Try the package where only its lowest, or only its highest, supported versions are installed.
 
-    make versions                     # both ends of the ranges in pyproject.toml
+    make test-dependency-range        # both ends of the ranges in pyproject.toml
     python tests/versions lowest      # one of them
 
 Each end is a new environment in build/versions: torch by its pin (an index may have one build that

@@ -28,7 +28,7 @@ def step_time(method: str, baseline: str, at_most: float) -> Judge:
         rows = rows[(rows["dataset"] == dataset) & (rows["method"] == method)]
         rows = rows[rows["rival"] == baseline]
         if rows.empty:
-            return Finding(NOT_RUN, "`make step-times` was not run")
+            return Finding(NOT_RUN, "`make bench-step-time` was not run")
         # Every device has to say it; the one where it costs most speaks, and first one that denies.
         denied = rows[rows["low"] > at_most]
         row = rows.loc[rows["high"].idxmax()] if denied.empty else denied.iloc[0]

@@ -93,7 +93,7 @@ def read_step_times(path: Path) -> pd.DataFrame:
     """
     positive = ["turns", "ratio", "low", "high"]
     every = STEP_TIME_COLUMNS
-    table = _read(path, every, every, positive, "step times", "`make step-times`")
+    table = _read(path, every, every, positive, "step times", "`make bench-step-time`")
     if not (table[positive] > 0).all(axis=None):
         raise OsoError(f"{path}: rows or numbers are missing; {', '.join(positive)} are above 0")
     return table

@@ -23,7 +23,7 @@ def prominent_optimum(evidence: Evidence, dataset: str) -> Finding:
     rows = evidence.cosine
     rows = rows if rows.empty else rows[rows["dataset"] == dataset]
     if rows.empty:
-        return Finding(NOT_RUN, "`make cosine` was not run")
+        return Finding(NOT_RUN, "`make diagnose-cosine` was not run")
     verdicts, texts = set(), []
     for noise, part in rows.groupby("noise_multiplier", sort=False):
         alone, said = _at_one_noise(part)

@@ -4,7 +4,7 @@ A method sees sanitized values only: never an example, a gradient of one, or a b
 values have a leading run axis R, one entry per run that trains beside the others.
 
 To add a method, put one file with a subclass of `Method` into this folder and name it in a
-configuration; nothing else has to know (docs/add-a-method.md).
+configuration; nothing else has to know (docs/internals/add_a_method.md).
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def train_private(
         training.sampling, training.steps, budget.epsilon, budget.delta, accountant, spent.ledgers()
     )
     ended = training(noise, progress)
-    # Steps that an earlier training left unmade do not count any more: see docs/privacy.md.
+    # Steps that an earlier training left unmade do not count: see docs/internals/privacy.md.
     paid = replace(spent, ledger=ended.ledger, not_made=ended.not_made)
     earlier = None if after is None else after.statement
     made = training.described(
