@@ -68,10 +68,11 @@ def rows(options: argparse.Namespace) -> None:
         sys.exit(f"error: --minutes {options.minutes}: preparing the data took as long")
     priorities = ROOT / "config" / "priorities.toml"
     named = any(f'"{name}"' in priorities.read_text(encoding="utf-8") for name in options.plans)
+    threads = max(1, (os.cpu_count() or 1) // options.processes)
     call = [
-        *(sys.executable, "-m", "oso_dp.campaign", "--minutes", f"{left:.2f}"),
-        *("--results", parts, "--have", ROOT / "results", "--data", data, "--skip-missing"),
-        *("--processes", str(options.processes), "--runs-at-once", str(options.runs_at_once)),
+        *(sys.executable, "-m", "oso_dp.scheduler", "--minutes", f"{left:.2f}"),
+        *("--results", parts, "--existing", ROOT / "results", "--data", data, "--skip-missing"),
+        *("--parallel-runs", str(options.runs_at_once), "--threads", str(threads)),
         *(("--priorities", priorities) if named else ()),
         *(("--device", options.device) if options.device else ()),
         *("--plan", *plans),
@@ -79,7 +80,9 @@ def rows(options: argparse.Namespace) -> None:
     commit = (options.folder / "commit").read_text().strip()
     environment = _environment() | {"OSO_COMMIT": commit, "PYTHONUNBUFFERED": "1"}
     try:
-        ended = subprocess.run(call, cwd=ROOT, env=environment, check=False).returncode
+        quiet = [[], *[["--quiet"]] * (options.processes - 1)]
+        started = [subprocess.Popen([*call, *q], cwd=ROOT, env=environment) for q in quiet]
+        ended = max(abs(process.wait()) for process in started)
     finally:
         done = sorted(path for path in parts.glob("*") if not path.name.startswith("."))
         options.output.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ DOCUMENTED = [
     ),
     *("report", "verify", "artifact", "cosine", "signs", "spotcheck", "paper", "clean", "help"),
     *("step-times", "precisions", "faults", "versions", "docs", "campaign", "collect"),
-    *("campaign-pause", "campaign-resume", "campaign-stop"),
+    "campaign-stop",
 ]
 
 STAND_IN = (

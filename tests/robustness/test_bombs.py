@@ -9,7 +9,7 @@ import pytest
 
 from oso_dp.analysis.budgets import read_budget
 from oso_dp.analysis.measured import read_facts
-from oso_dp.campaign.priorities import read_priorities
+from oso_dp.scheduler.priorities import read_priorities
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.study.config import parse_config

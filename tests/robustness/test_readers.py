@@ -22,7 +22,7 @@ from oso_dp.analysis.measured import (
     read_step_times,
 )
 from oso_dp.analysis.search_costs import KEY, read_costs
-from oso_dp.campaign.priorities import read_priorities
+from oso_dp.scheduler.priorities import read_priorities
 from oso_dp.data.arrays import Arrays, is_arrays_file, load_arrays, read_provenance, save_arrays
 from oso_dp.data.idx import parse_idx
 from oso_dp.data.news import parse_news
