@@ -21,6 +21,7 @@ def clone(repo, tmp_path):
     place = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", str(repo), str(place)], check=True)
     shutil.copy(repo / "scripts/campaign.sh", place / "scripts/campaign.sh")
+    assert not (place / ".venv").exists()  # a link to a real environment would be written to
     write_python(place)
     return place
 
