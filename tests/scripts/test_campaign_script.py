@@ -77,7 +77,7 @@ def test_stores_are_filled_and_collected(clone) -> None:
     before = sorted((clone / "results").rglob("*"))
     choices = {"one": "online/*", "two": "no_dp/*"}
     started = [
-        start(clone, "start", STORE=f"other/{name}", FILTER=pattern, PROCESSES="2", NICE="19")
+        start(clone, "start", STORE=f"other/{name}", FILTER=pattern, PROCESSES="2")
         for name, pattern in choices.items()
     ]
     for process in started:
