@@ -83,7 +83,7 @@ mutation: $(READY) ## Change the code mechanically, ten minutes long, and see th
 	$(IN_VENV) python tests/mutation $(MUTATION)
 
 faults: $(READY) ## Give every reader its long list of spoiled inputs, and stores every fault (long)
-	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_broken_downloads.py tests/results
+	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_download.py tests/results
 
 versions: $(READY) ## Try the package with the lowest and the highest versions it allows (ten minutes, network)
 	$(IN_VENV) python tests/versions

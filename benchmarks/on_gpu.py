@@ -128,7 +128,7 @@ def _datasets(folder: Path, names: Sequence[str]) -> list[str]:
 def _compressed(dataset: str, data_dir: Path | None) -> dict[str, bytes]:
     """A data set's raw files by their place below raw/; none for one that is made on the spot."""
     from oso_dp.data.catalogue import dataset_info
-    from oso_dp.data.fetch import obtain
+    from oso_dp.data.download import obtain
     from oso_dp.data.vectors import find_vectors
 
     source = getattr(import_module(f"oso_dp.data.{dataset}"), "SOURCE", None)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from oso_dp.data.fetch import read_up_to
+from oso_dp.data.download import read_up_to
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, make_folder, parse_json, reason
 from oso_dp.results.read import is_store, read_columns, run_ids
