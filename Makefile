@@ -48,7 +48,7 @@ FOREIGN := $(shell test -e $(THEIRS) \
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slurm lint planted-faults mutation-sample fuzz test-dependency-range docs audit \
 	bench bench-step-time bench-precision account verify artifact report diagnose-cosine diagnose-signs paper-best paper \
-	campaign campaign-pause campaign-resume campaign-stop collect clean FORCE
+	campaign campaign-stop collect clean FORCE
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile \
@@ -84,7 +84,7 @@ mutation-sample: $(READY) ## Run the tests against a random sample of mutants (t
 	$(IN_VENV) python tests/mutation $(MUTATION)
 
 fuzz: $(READY) ## Run the fuzz tests of all readers and of the results store (long)
-	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_broken_downloads.py tests/results
+	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_download.py tests/results
 
 test-dependency-range: $(READY) ## Test the lowest and the highest allowed dependencies (ten minutes, network)
 	$(IN_VENV) python tests/versions
@@ -133,19 +133,16 @@ paper: $(READY) ## Train the paper's whole grid (months; on a cluster)
 
 campaign: $(READY) ## Train what is worth most, beside other work, for MINUTES; resumes after any kill
 	@MINUTES='$(call quoted,$(MINUTES))' PROCESSES='$(call quoted,$(PROCESSES))' \
-		NICE='$(call quoted,$(NICE))' PLANS='$(call quoted,$(PLANS))' ONLY='$(call quoted,$(ONLY))' \
-		DATA_DIR='$(call quoted,$(DATA_DIR))' STORE='$(call quoted,$(STORE))' scripts/campaign start
+		NICE='$(call quoted,$(NICE))' PLANS='$(call quoted,$(PLANS))' FILTER='$(call quoted,$(ONLY))' \
+		DATA_DIR='$(call quoted,$(DATA_DIR))' STORE='$(call quoted,$(STORE))' CORES='$(call quoted,$(CORES))' \
+		scripts/campaign.sh start
 
-# Nothing is installed for these: a campaign is at work in that environment.
-campaign-pause campaign-resume campaign-stop: campaign-%:
-	@STORE='$(call quoted,$(STORE))' scripts/campaign $*
-
-campaign-pause: ## Let all its processes wait, and return once the last one does
-campaign-resume: ## Let them go on
-campaign-stop: ## End them; complete runs are kept, and the others go on from their checkpoints
+# Nothing is installed here: a campaign is at work in that environment.
+campaign-stop: ## End it; finished runs are kept, the others go on from their checkpoints next time
+	@STORE='$(call quoted,$(STORE))' scripts/campaign.sh stop
 
 collect: $(READY) ## Add the campaign's complete runs to results/, also while it works
-	@STORE='$(call quoted,$(STORE))' scripts/campaign collect
+	@STORE='$(call quoted,$(STORE))' scripts/campaign.sh collect
 
 clean: ## Remove build/, and nothing else; not the only record of runs on data that are not public
 	@STORE='$(call quoted,$(STORE))' scripts/clean

@@ -69,10 +69,11 @@ def rows(options: argparse.Namespace) -> None:
         sys.exit(f"error: --minutes {options.minutes}: preparing the data took as long")
     priorities = ROOT / "config" / "priorities.toml"
     named = any(f'"{name}"' in priorities.read_text(encoding="utf-8") for name in options.plans)
+    threads = max(1, (os.cpu_count() or 1) // options.processes)
     call = [
-        *(sys.executable, "-m", "oso_dp.campaign", "--minutes", f"{left:.2f}"),
-        *("--results", parts, "--have", ROOT / "results", "--data", data, "--skip-missing"),
-        *("--processes", str(options.processes), "--runs-at-once", str(options.runs_at_once)),
+        *(sys.executable, "-m", "oso_dp.scheduler", "--minutes", f"{left:.2f}"),
+        *("--results", parts, "--existing", ROOT / "results", "--data", data, "--skip-missing"),
+        *("--parallel-runs", str(options.runs_at_once), "--threads", str(threads)),
         *(("--priorities", priorities) if named else ()),
         *(("--device", options.device) if options.device else ()),
         *("--plan", *plans),
@@ -80,7 +81,9 @@ def rows(options: argparse.Namespace) -> None:
     commit = (options.folder / "commit").read_text().strip()
     environment = _environment() | {"OSO_COMMIT": commit, "PYTHONUNBUFFERED": "1"}
     try:
-        ended = subprocess.run(call, cwd=ROOT, env=environment, check=False).returncode
+        quiet = [[], *[["--quiet"]] * (options.processes - 1)]
+        started = [subprocess.Popen([*call, *q], cwd=ROOT, env=environment) for q in quiet]
+        ended = max(abs(process.wait()) for process in started)
     finally:
         done = sorted(path for path in parts.glob("*") if not path.name.startswith("."))
         options.output.mkdir(parents=True, exist_ok=True)
@@ -126,7 +129,7 @@ def _datasets(folder: Path, names: Sequence[str]) -> list[str]:
 def _compressed(dataset: str, data_dir: Path | None) -> dict[str, bytes]:
     """A data set's raw files by their place below raw/; none for one that is made on the spot."""
     from oso_dp.data.catalogue import dataset_info
-    from oso_dp.data.fetch import obtain
+    from oso_dp.data.download import obtain
     from oso_dp.data.vectors import find_vectors
 
     source = getattr(import_module(f"oso_dp.data.{dataset}"), "SOURCE", None)

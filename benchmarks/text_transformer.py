@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp.data.ag_news_partial import SOURCE
-from oso_dp.data.fetch import obtain
+from oso_dp.data.download import obtain
 from oso_dp.data.news import parse_news, words_of
 
 VOCABULARY, LENGTH, WIDTH, HEADS, HIDDEN, BLOCKS, CLASSES = 5_700, 32, 128, 4, 256, 2, 4

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from oso_dp.campaign.__main__ import main as campaign
 from oso_dp.cli import main
 from oso_dp.reporting.page import build  # noqa: F401 (once, not in each copy)
+from oso_dp.scheduler.__main__ import main as campaign
 
 from .conftest import COHORT, content, refused
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from tests.data import server
 
-from oso_dp.data import fetch, mnist
+from oso_dp.data import download, mnist
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def mirrors(monkeypatch):
     """MNIST's mirrors: one without the file, and one that refuses."""
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("OSO_DATA_DIR", raising=False)
-    monkeypatch.setattr(fetch, "TRIES", 1)
+    monkeypatch.setattr(download, "ROUNDS", 1)
     with server.serving(b"", server.status(404), server.status(503)) as mirrors:
         source = dataclasses.replace(mnist.SOURCE, mirrors=mirrors.urls)
         monkeypatch.setattr(mnist.build, "__defaults__", (source,))

@@ -89,7 +89,7 @@ def test_what_nothing_is_left_without_is_not_left_out(study, skip) -> None:
     import subprocess
     import sys
 
-    command = [sys.executable, "-m", "oso_dp.campaign", "--minutes", "1", "--results", "out"]
+    command = [sys.executable, "-m", "oso_dp.scheduler", "--minutes", "1", "--results", "out"]
     command += ["--plan", "plan.json", "--data", "nowhere", *["--skip-missing"] * skip]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     error = refused((done.returncode, "", done.stderr), "nowhere/glyphs.npz: no such file")

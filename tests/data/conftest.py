@@ -2,15 +2,20 @@
 
 import gzip
 import hashlib
+import http.server
 import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import requests
 
-from oso_dp.data import fetch, transfer
-from oso_dp.data.fetch import Fetched, Source, SourceFile
+from oso_dp.data.download import DatasetSource, Fetched, SourceFile
 from oso_dp.locks import LOCK
 
 IDX_CODES = {"uint8": 8, "int8": 9, "int16": 11, "int32": 12, "float32": 13, "float64": 14}
@@ -28,7 +33,7 @@ def encode_idx(array: np.ndarray) -> bytes:
 class Tiny:
     """A source with the form of MNIST and a few examples, and its files' content by name."""
 
-    source: Source
+    source: DatasetSource
     content: dict[str, bytes]
 
     def write(self, folder: Path, compressed: bool = True) -> Path:
@@ -54,7 +59,7 @@ def make_tiny(mirrors: tuple[str, ...] = (), **changed: np.ndarray) -> Tiny:
         SourceFile(name, len(data), hashlib.sha256(data).hexdigest())
         for name, data in content.items()
     )
-    return Tiny(Source("tiny", files, mirrors), content)
+    return Tiny(DatasetSource("tiny", files, mirrors), content)
 
 
 def contents(fetched: dict[str, Fetched]) -> dict[str, bytes]:
@@ -64,6 +69,23 @@ def contents(fetched: dict[str, Fetched]) -> dict[str, bytes]:
 def kept(folder: Path) -> dict[str, bytes]:
     """What a folder holds, but for its lock."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != LOCK}
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder over HTTP on this machine and yield its address."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            pass
+
+    handler = partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture(scope="session", name="encode_idx")
@@ -91,14 +113,13 @@ def official_mnist(shared: Path) -> Path:
 def opened(monkeypatch) -> list[str]:
     """Keep every test off the network and list the URLs that were asked for."""
     urls: list[str] = []
-    real = transfer.open_url
+    real = requests.get
 
-    def guarded(url, timeout, start=0):
+    def guarded(url, **options):
         urls.append(url)
-        assert url.startswith(("file://", "http://127.0.0.1:")), f"{url} is on the network"
-        return real(url, timeout, start)
+        assert url.startswith("http://127.0.0.1:"), f"{url} is on the network"
+        return real(url, **options)
 
-    monkeypatch.setattr(transfer, "open_url", guarded)
-    monkeypatch.setattr(fetch, "PAUSE", 0.0)
+    monkeypatch.setattr(requests, "get", guarded)
     monkeypatch.setenv("no_proxy", "*")
     return urls

@@ -1,6 +1,5 @@
 """A server on this machine that serves a file as badly as it is told to."""
 
-import gzip
 import http.server
 import threading
 import time
@@ -19,32 +18,16 @@ class Answer(http.server.BaseHTTPRequestHandler):
     def content(self) -> bytes:
         return self.server.content
 
-    @property
-    def start(self) -> int:
-        """From which byte on the client asks."""
-        wanted = self.headers.get("Range", "bytes=0-")
-        return int(wanted.removeprefix("bytes=").removesuffix("-"))
-
     def head(self, status: int = 200, **headers: object) -> None:
         self.send_response_only(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()
 
-    def head_of_rest(self) -> bytes:
+    def head_of_all(self) -> bytes:
         """Answer as a good server does; returns what it would send then."""
-        if self.start >= len(self.content):
-            self.head(416)
-            return b""
-        rest = self.content[self.start :]
-        if self.start:
-            last, whole = len(self.content) - 1, len(self.content)
-            self.head(
-                206, Content_Length=len(rest), Content_Range=f"bytes {self.start}-{last}/{whole}"
-            )
-        else:
-            self.head(Content_Length=len(rest))
-        return rest
+        self.head(Content_Length=len(self.content))
+        return self.content
 
     def wait(self, seconds: float | None = None) -> bool:
         """Until the server closes, or that long; whether it is still open."""
@@ -52,7 +35,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         number = int(self.path.split("/")[1])
-        self.server.asked.append((number, self.start))
+        self.server.asked.append(number)
         self.server.behaviours[number](self)
 
     def log_message(self, *args: object) -> None:
@@ -65,7 +48,7 @@ Behaviour = Callable[[Answer], Any]
 class Server(http.server.ThreadingHTTPServer):
     behaviours: tuple[Behaviour, ...]
     content: bytes
-    asked: list[tuple[int, int]]
+    asked: list[int]
     closing: threading.Event
 
     def handle_error(self, *args: object) -> None:
@@ -74,10 +57,10 @@ class Server(http.server.ThreadingHTTPServer):
 
 @dataclass
 class Mirrors:
-    """The addresses, one for each behaviour, and who was asked from which byte on."""
+    """The addresses, one for each behaviour, and who was asked."""
 
     urls: tuple[str, ...]
-    asked: list[tuple[int, int]] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
 
 
 @contextmanager
@@ -102,23 +85,13 @@ def serving(content: bytes, *behaviours: Behaviour) -> Iterator[Mirrors]:
 
 
 def sound(answer: Answer) -> None:
-    answer.wfile.write(answer.head_of_rest())
-
-
-def without_ranges(answer: Answer) -> None:
-    answer.head(Content_Length=len(answer.content))
-    answer.wfile.write(answer.content)
+    answer.wfile.write(answer.head_of_all())
 
 
 def cut_in_the_middle(answer: Answer) -> None:
-    """Half of what is asked for."""
-    rest = answer.head_of_rest()
+    """Half of it."""
+    rest = answer.head_of_all()
     answer.wfile.write(rest[: len(rest) // 2])
-
-
-def cut_without_ranges(answer: Answer) -> None:
-    answer.head(Content_Length=len(answer.content))
-    answer.wfile.write(answer.content[: len(answer.content) // 2])
 
 
 def cut_without_a_length(answer: Answer) -> None:
@@ -166,11 +139,6 @@ def silent_in_the_middle(answer: Answer) -> None:
     answer.wait()
 
 
-def silent_in_the_middle_without_ranges(answer: Answer) -> None:
-    cut_without_ranges(answer)
-    answer.wait()
-
-
 def dripping_head(answer: Answer) -> None:
     """A letter now and then, each in time for the next."""
     answer.wfile.write(b"HTTP/1.0 200 OK\r\n")
@@ -179,16 +147,16 @@ def dripping_head(answer: Answer) -> None:
 
 
 def dripping(answer: Answer) -> None:
-    """A byte now and then."""
-    rest = answer.head_of_rest()
+    """Some bytes now and then."""
+    rest = answer.head_of_all()
     while answer.wait(0.02):
-        answer.wfile.write(rest[:1])
-        rest = rest[1:]
+        answer.wfile.write(rest[:64])
+        rest = rest[64:]
 
 
 def slow(answer: Answer) -> None:
     """A twentieth now and then."""
-    rest = answer.head_of_rest()
+    rest = answer.head_of_all()
     while rest:
         answer.wfile.write(rest[: len(answer.content) // 20])
         rest = rest[len(answer.content) // 20 :]
@@ -215,40 +183,7 @@ def no_http(answer: Answer) -> None:
     answer.wfile.write(b"220 ready\r\n" * 9)
 
 
-def a_part_unasked(answer: Answer) -> None:
-    whole = len(answer.content)
-    answer.head(206, Content_Range=f"bytes 0-{whole - 1}/{whole}", Content_Length=whole)
-    answer.wfile.write(answer.content)
-
-
-def another_part(answer: Answer) -> None:
-    """First the half, then what is not the other half."""
-    if not answer.start:
-        return cut_in_the_middle(answer)
-    whole = len(answer.content)
-    answer.head(206, Content_Range=f"bytes 9-{whole - 1}/{whole}", Content_Length=whole - 9)
-    answer.wfile.write(answer.content[9:])
-
-
-def another_part_under_the_right_name(answer: Answer) -> None:
-    if not answer.start:
-        return cut_in_the_middle(answer)
-    rest = answer.head_of_rest()
-    answer.wfile.write(rest[::-1])
-
-
-def a_part_of_no_number(answer: Answer) -> None:
-    if not answer.start:
-        return cut_in_the_middle(answer)
-    answer.head(206, Content_Range="bytes x-y/z")
-    answer.wfile.write(answer.content[answer.start :])
-
-
 def endless(answer: Answer) -> None:
     answer.head()
     while answer.wait(0):
         answer.wfile.write(bytes(1 << 20))
-
-
-def packed(content: bytes) -> bytes:
-    return gzip.compress(content, 1, mtime=0)

@@ -11,7 +11,7 @@ import pytest
 
 from oso_dp.data import DATASETS, ag_news, ag_news_partial, prepare
 from oso_dp.data.arrays import load_arrays
-from oso_dp.data.fetch import Source, SourceFile
+from oso_dp.data.download import DatasetSource, SourceFile
 from oso_dp.errors import OsoError
 
 WORDS = ["oil", "rises", "the", "46"]
@@ -21,14 +21,14 @@ TEST = b'"4","THE","oil"\n'
 
 
 @pytest.fixture
-def tiny(tmp_path) -> tuple[Path, Source]:
+def tiny(tmp_path) -> tuple[Path, DatasetSource]:
     """A folder with two training texts, one test text and four vectors; and its source."""
     files = []
     for name, content in {"train.csv": TRAIN, "test.csv": TEST}.items():
         (tmp_path / name).write_bytes(content)
         files.append(SourceFile(name, len(content), hashlib.sha256(content).hexdigest()))
     (tmp_path / "glove.6B.50d.subset.txt").write_text(VECTORS)
-    return tmp_path, Source("ag_news", tuple(files), ())
+    return tmp_path, DatasetSource("ag_news", tuple(files), ())
 
 
 def numbers(inputs: np.ndarray) -> list[list[int]]:

@@ -1,148 +1,207 @@
-"""Mirrors: another is tried, only the right file is stored, and a failure says what to do."""
+"""Mirrors that break, hang, drip or lie: another one is used, and only the right file is stored."""
 
 import gzip
-import http.server
+import hashlib
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
-from contextlib import contextmanager
+import time
+import tracemalloc
 from dataclasses import replace
-from functools import partial
-from urllib.error import URLError
 
+import numpy as np
 import pytest
+import requests
 
-from oso_dp.data import fetch, transfer
-from oso_dp.data.fetch import obtain
+from oso_dp.data import download as module
+from oso_dp.data.download import DatasetSource, SourceFile, obtain
 from oso_dp.errors import OsoError
 
+from . import server
 from .conftest import contents, kept
+from .server import serving
+
+# pooch leaves it to the garbage collector to close a broken connection.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+CONTENT = np.random.default_rng(0).bytes(200_000)
+FILE = SourceFile("big", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+BAD = [
+    *(server.silent, server.silent_after_the_head, server.silent_in_the_middle),
+    *(server.cut_in_the_middle, server.cut_without_a_length, server.cut_between_chunks),
+    *(server.too_short_by_its_length, server.too_long_by_its_length, server.huge_by_its_length),
+    *(server.wrong, server.dripping, server.endless, server.no_http),
+    *(server.status(code) for code in (204, 404, 416, 500, 503)),
+    *(server.redirected_in_circles, server.redirected_to_no_address, server.redirected_to_a_file),
+]
 
 
-@contextmanager
-def served(folder):
-    """Serve a folder over HTTP on this machine and yield its address."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            pass
-
-    handler = partial(Quiet, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch):
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(module, "SPEED_SECONDS", 0.2)
+    monkeypatch.setattr(module, "_CHUNK_BYTES", 512)
 
 
-def test_a_source_without_mirrors_is_not_waited_for(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetch.time, "sleep", lambda seconds: pytest.fail("it was waited for"))
-    with pytest.raises(OsoError, match=r"tiny: cannot download train_images\.gz \(no mirror\)"):
-        obtain(tiny.source, None, tmp_path / "cache")
+def source_at(*mirrors, suffix=""):
+    return DatasetSource("some", (FILE,), mirrors, suffix)
 
 
-def test_mirrors_may_call_their_files_without_gz(tiny, make_tiny, tmp_path, opened):
-    mirror = tiny.write(tmp_path / "mirror", compressed=False)
-    source = replace(make_tiny(mirrors=(mirror.as_uri(),)).source, suffix="")
-    assert contents(obtain(source, None, tmp_path / "cache")) == tiny.content
-    assert set(kept(tmp_path / "cache")) == set(tiny.content)
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_mirror_another_is_used(bad, tmp_path, caplog):
+    with (
+        serving(CONTENT, bad, server.sound) as mirrors,
+        caplog.at_level(logging.INFO, "oso_dp.data"),
+    ):
+        fetched = obtain(source_at(*mirrors.urls), None, tmp_path)
+    assert contents(fetched) == kept(tmp_path) == {"big": CONTENT}
+    first, second = (f"{url}/big" for url in mirrors.urls)
+    assert [caplog.messages[0], caplog.messages[-1]] == [
+        f"downloading {u}" for u in (first, second)
+    ]
+    assert re.match(rf"{first}: \S", caplog.messages[1])
+
+
+@pytest.mark.parametrize("bad", [server.status(404), server.wrong, server.silent_after_the_head])
+def test_bad_mirrors_alone_get_one_line(bad, tmp_path):
+    with serving(CONTENT, bad, bad) as mirrors, pytest.raises(OsoError) as caught:
+        obtain(source_at(*mirrors.urls), None, tmp_path)
+    message = str(caught.value)
+    assert message.startswith(f"some: cannot download big ({mirrors.urls[0]}: ")
+    for part in (*mirrors.urls, "big.gz", "data_dir", "OSO_DATA_DIR"):
+        assert part in message
+    assert "\n" not in message
+    assert sorted(mirrors.asked) == [0, 0, 1, 1]
+    assert kept(tmp_path) == {}
+
+
+REASONS = [(server.dripping, "too slow"), (server.endless, "longer"), (server.status(404), "404")]
+
+
+@pytest.mark.parametrize(("bad", "says"), REASONS)
+def test_bad_mirror_reason_is_said(bad, says, tmp_path):
+    tracemalloc.start()
+    try:
+        with serving(CONTENT, bad) as mirrors, pytest.raises(OsoError, match=says):
+            obtain(source_at(*mirrors.urls), None, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_network_gets_one_line(tmp_path, monkeypatch):
+    def offline(url, **options):
+        raise requests.ConnectionError("Name or service\nnot known")
+
+    monkeypatch.setattr(requests, "get", offline)
+    with pytest.raises(OsoError, match=r"\(https://a\.example: Name or service not known; https"):
+        obtain(source_at("https://a.example", "https://b.example"), None, tmp_path)
+    with pytest.raises(OsoError, match=r"cannot download big\.gz \(no mirror\)"):
+        obtain(source_at(suffix=".gz"), None, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "garbage",
-    [b"<html>please log in</html>", gzip.compress(b"no", mtime=0), b""],
-    ids=["a page", "another archive", "nothing"],
+    ("served", "suffix", "stored"),
+    [(gzip.compress(CONTENT), ".gz", "big.gz"), (CONTENT, ".gz", "big"), (CONTENT, "", "big")],
+    ids=["packed", "unpacked on the way", "plain"],
 )
-def test_the_mirror_after_one_with_garbage_is_used(tiny, make_tiny, tmp_path, garbage, opened):
-    good = tiny.write(tmp_path / "good")
-    bad = tmp_path / "bad"
-    bad.mkdir()
-    for name in tiny.content:
-        (bad / f"{name}.gz").write_bytes(garbage)
-    cache = tmp_path / "cache"
-    with served(good) as good_url, served(bad) as bad_url:
-        source = make_tiny(mirrors=(bad_url, good_url + "/")).source
-        assert contents(obtain(source, None, cache)) == tiny.content
-    asked = len(opened)
-    assert asked == 2 * len(tiny.content)
-    # What is stored is what was verified, without leftovers; it serves the next time.
-    assert kept(cache) == kept(good)
-    assert contents(obtain(source, None, cache)) == tiny.content
-    assert len(opened) == asked
+def test_file_is_stored_as_it_came(served, suffix, stored, tmp_path, opened):
+    with serving(served, server.sound) as mirrors:
+        source = source_at(f"{mirrors.urls[0]}/", suffix=suffix)
+        for _ in range(2):  # the second call downloads nothing
+            assert contents(obtain(source, None, tmp_path)) == {"big": CONTENT}
+    assert kept(tmp_path) == {stored: served}
+    assert opened == [f"{mirrors.urls[0]}/big{suffix}"]
 
 
-def test_only_what_the_cache_lacks_is_downloaded(tiny, make_tiny, tmp_path, opened):
-    mirror = tiny.write(tmp_path / "mirror")
+@pytest.mark.parametrize(
+    "served",
+    [gzip.compress(bytes(1 << 26), 1), gzip.compress(b"") * 999, gzip.compress(CONTENT)[:-9]],
+)
+def test_spoiled_archive_is_not_stored(served, tmp_path):
+    with serving(served, server.sound) as mirrors:
+        tracemalloc.start()
+        try:
+            with pytest.raises(OsoError, match=r"wrong file|truncated"):
+                obtain(source_at(*mirrors.urls), None, tmp_path)
+            assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        finally:
+            tracemalloc.stop()
+    assert kept(tmp_path) == {}
+
+
+def test_only_missing_files_are_downloaded(tiny, make_tiny, tmp_path, opened):
     cache = tiny.write(tmp_path / "cache")
     (cache / "t10k_labels.gz").unlink()
-    source = make_tiny(mirrors=(mirror.as_uri(),)).source
-    assert contents(obtain(source, None, cache)) == tiny.content
+    with serving(tiny.content["t10k_labels"], server.sound) as mirrors:
+        source = replace(make_tiny().source, mirrors=mirrors.urls)
+        assert contents(obtain(source, None, cache)) == tiny.content
     assert [url.rsplit("/", 1)[1] for url in opened] == ["t10k_labels.gz"]
 
 
-def test_a_file_that_was_unpacked_on_the_way_is_stored_under_its_plain_name(
-    tiny, make_tiny, tmp_path
-):
-    mirror = tmp_path / "mirror"
-    mirror.mkdir()
-    for name, content in tiny.content.items():
-        (mirror / f"{name}.gz").write_bytes(content)
-    source = make_tiny(mirrors=(mirror.as_uri(),)).source
-    assert contents(obtain(source, None, tmp_path / "cache")) == tiny.content
-    assert set(kept(tmp_path / "cache")) == set(tiny.content)
+def test_full_disk_is_no_mirrors_fault(tmp_path, monkeypatch):
+    def full(self, count):
+        raise OSError(28, "No space left on device")
 
-
-def test_a_passing_failure_is_tried_again(tiny, make_tiny, tmp_path, monkeypatch):
-    mirror = tiny.write(tmp_path / "mirror").as_uri()
-    source = make_tiny(mirrors=(mirror,)).source
-    real, failed = transfer.open_url, set()
-
-    def flaky(url, timeout, start=0):
-        if url not in failed:
-            failed.add(url)
-            raise TimeoutError("timed out")
-        return real(url, timeout, start)
-
-    monkeypatch.setattr(transfer, "open_url", flaky)
-    assert contents(obtain(source, None, tmp_path / "cache")) == tiny.content
-
-
-def test_no_network_gives_one_line_that_says_what_to_put_where(make_tiny, tmp_path, monkeypatch):
-    asked = []
-
-    def offline(url, timeout, start):
-        asked.append(url)
-        raise URLError(OSError(-2, "Name or service\nnot known"))
-
-    monkeypatch.setattr(transfer, "open_url", offline)
-    tiny = make_tiny(mirrors=("https://a.example/x", "https://b.example"))
-    with pytest.raises(OsoError) as caught:
-        obtain(tiny.source, None, tmp_path / "cache")
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "https://a.example/x: Name or service not known; https://b.example: Name" in message
-    assert all(f"{name}.gz" in message for name in tiny.content)
-    assert "data_dir" in message
-    assert "OSO_DATA_DIR" in message
-    # Both mirrors, a few times, and no further file once the first cannot be had.
-    assert asked == ["https://a.example/x/train_images.gz", "https://b.example/train_images.gz"] * 3
-    assert kept(tmp_path / "cache") == {}
-
-
-def test_a_mirror_without_the_file_is_reported_with_its_status(make_tiny, tmp_path):
-    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(module._Limit, "update", full)
     with (
-        served(tmp_path / "empty") as url,
-        pytest.raises(OsoError, match=f"{url}: HTTP status 404"),
+        serving(CONTENT, server.sound) as mirrors,
+        pytest.raises(OsoError, match=rf"^{tmp_path}: cannot write big \(No space left"),
     ):
-        obtain(make_tiny(mirrors=(url,)).source, None, tmp_path / "cache")
+        obtain(source_at(*mirrors.urls), None, tmp_path)
+    assert mirrors.asked == [0]
 
 
-def test_a_cache_that_cannot_be_written_gives_one_line(tiny, make_tiny, tmp_path):
-    mirror = tiny.write(tmp_path / "mirror").as_uri()
+def test_closed_cache_gets_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    cache = tmp_path / "file" / "cache"
+    cache = tmp_path / "file/cache"
     with pytest.raises(OsoError, match=f"^{cache}: cannot make this folder .*Not a directory"):
-        obtain(make_tiny(mirrors=(mirror,)).source, None, cache)
-    assert (tmp_path / "file").read_text() == "in the way"
+        obtain(source_at("http://127.0.0.1:1"), None, cache)
+
+
+def test_several_at_once_download_once(tmp_path):
+    with serving(CONTENT, server.slow) as mirrors:
+        results = []
+        source = source_at(*mirrors.urls)
+        callers = [
+            threading.Thread(target=lambda: results.append(obtain(source, None, tmp_path)))
+            for _ in range(3)
+        ]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+    assert [contents(result) for result in results] == [{"big": CONTENT}] * 3
+    assert mirrors.asked == [0]
+    assert kept(tmp_path) == {"big": CONTENT}
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from oso_dp.data.download import DatasetSource, SourceFile, obtain
+name, size, digest, mirror, cache = sys.argv[1:]
+file = SourceFile(name, int(size), digest)
+obtain(DatasetSource("some", (file,), (mirror,), ""), None, Path(cache))
+"""
+
+
+def test_killed_download_starts_again(tmp_path):
+    """Its half file is never taken, and the next call removes it."""
+    behaviours = iter([server.silent_in_the_middle, server.sound])
+    with serving(CONTENT, lambda answer: next(behaviours)(answer)) as mirrors:
+        given = [FILE.name, str(FILE.size), FILE.sha256, mirrors.urls[0], str(tmp_path)]
+        child = subprocess.Popen([sys.executable, "-c", CHILD, *given], env=os.environ)
+        try:
+            while not any(path.stat().st_size for path in tmp_path.glob(".download-*/*")):
+                assert child.poll() is None
+                time.sleep(0.01)
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+        assert not (tmp_path / "big").exists()
+        assert contents(obtain(source_at(*mirrors.urls), None, tmp_path)) == {"big": CONTENT}
+    assert kept(tmp_path) == {"big": CONTENT}

@@ -12,7 +12,7 @@ from oso_dp.data import DATASETS, ag_news, dataset_info, mnist, prepare, vectors
 from oso_dp.data.arrays import load_arrays
 from oso_dp.errors import OsoError
 
-from .conftest import kept
+from .conftest import kept, served
 
 
 def test_every_data_set_can_be_both_planned_and_made():
@@ -59,9 +59,10 @@ def test_the_file_says_which_data_set_it_holds(tiny_mnist, tmp_path):
 
 
 def test_downloads_go_beside_the_output(tiny, make_tiny, tiny_mnist, monkeypatch, tmp_path):
-    source = make_tiny(mirrors=(tiny_mnist.as_uri(),)).source
-    monkeypatch.setattr(mnist.build, "__defaults__", (source,))
-    prepare("mnist", tmp_path / "out" / "x.npz")
+    with served(tiny_mnist) as url:
+        source = make_tiny(mirrors=(url,)).source
+        monkeypatch.setattr(mnist.build, "__defaults__", (source,))
+        prepare("mnist", tmp_path / "out" / "x.npz")
     cached = tmp_path / "out" / "downloads" / "mnist"
     assert set(kept(cached)) == {f"{name}.gz" for name in tiny.content}
 

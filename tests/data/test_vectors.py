@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from oso_dp.data import vectors
-from oso_dp.data.fetch import Source, SourceFile
+from oso_dp.data.download import DatasetSource, SourceFile
 from oso_dp.data.vectors import load_vectors, parse_vectors
 from oso_dp.errors import OsoError
+
+from . import server
+from .server import serving
 
 
 def line(word, number=0.5):
@@ -159,11 +162,11 @@ def test_a_folder_without_vectors_is_named_with_what_it_is_to_hold(tmp_path):
 
 
 def test_the_archive_is_downloaded_once(official, tmp_path, monkeypatch, opened):
-    (tmp_path / "mirror").mkdir()
-    content = archive(tmp_path / "mirror" / "glove.6B.zip").read_bytes()
+    content = archive(tmp_path / "glove.6B.zip").read_bytes()
     file = SourceFile("glove.6B.zip", len(content), hashlib.sha256(content).hexdigest())
-    mirrors = ((tmp_path / "mirror").as_uri(),)
-    monkeypatch.setattr(vectors, "ARCHIVE", Source("glove", (file,), mirrors, suffix=""))
-    for _ in range(2):
-        assert load_vectors(None, tmp_path / "cache")[1]["complete"]
+    with serving(content, server.sound) as mirrors:
+        source = DatasetSource("glove", (file,), mirrors.urls, suffix="")
+        monkeypatch.setattr(vectors, "ARCHIVE", source)
+        for _ in range(2):
+            assert load_vectors(None, tmp_path / "cache")[1]["complete"]
     assert [url.rsplit("/", 1)[1] for url in opened] == ["glove.6B.zip"]

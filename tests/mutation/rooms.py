@@ -14,7 +14,7 @@ GROUPS = {
         *("analysis/accounts.py", "results/row_claims.py"),
     ),
     "results": ("results",),
-    "campaign": ("campaign",),
+    "scheduler": ("scheduler",),
     "selection and verdicts": ("analysis",),
     "methods and training": ("methods", "training", "metrics.py"),
     "other ways in": ("private", "opacus"),

@@ -21,7 +21,7 @@ DOCUMENTED = {
     *("bench", "bench-step-time", "bench-precision", "diagnose-cosine", "diagnose-signs"),
     *("planted-faults", "mutation-sample", "fuzz", "test-dependency-range"),
     *("account", "report", "verify", "artifact", "paper-best", "paper"),
-    *("campaign", "campaign-pause", "campaign-resume", "campaign-stop", "collect"),
+    *("campaign", "campaign-stop", "collect"),
 }
 
 STAND_IN = (

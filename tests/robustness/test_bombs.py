@@ -9,9 +9,9 @@ import pytest
 
 from oso_dp.analysis.budgets import read_budget
 from oso_dp.analysis.measured import read_facts
-from oso_dp.campaign.priorities import read_priorities
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.scheduler.priorities import read_priorities
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import is_plan, read_plan
 from oso_dp.study.yaml_file import read_yaml

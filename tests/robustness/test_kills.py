@@ -26,7 +26,7 @@ COHORT = "glyphs.online.k2.eps3"
 OFTEN = "import math; from oso_dp.training import loop; loop.KEEPING = math.inf; "
 STARTS = {
     "job": OFTEN + "from oso_dp.cli import main; main()",
-    "campaign": OFTEN + "from oso_dp.campaign.__main__ import main; import sys; sys.exit(main())",
+    "campaign": OFTEN + "from oso_dp.scheduler.__main__ import main; import sys; sys.exit(main())",
 }
 
 

@@ -22,7 +22,6 @@ from oso_dp.analysis.measured import (
     read_step_times,
 )
 from oso_dp.analysis.search_costs import KEY, read_costs
-from oso_dp.campaign.priorities import read_priorities
 from oso_dp.data.arrays import Arrays, is_arrays_file, load_arrays, read_provenance, save_arrays
 from oso_dp.data.idx import parse_idx
 from oso_dp.data.news import parse_news
@@ -31,6 +30,7 @@ from oso_dp.data.vectors import parse_vectors
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.facts import keep_facts
+from oso_dp.scheduler.priorities import read_priorities
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import is_plan, plan_of, read_plan, write_plan
 from oso_dp.study.yaml_file import read_yaml

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.fetch import Source, SourceFile, obtain
+from oso_dp.data.download import DatasetSource, SourceFile, obtain
 from oso_dp.data.news import parse_news, words_of
 from oso_dp.data.vectors import Vectors, load_vectors
 
@@ -20,7 +20,7 @@ TEST = SourceFile(
     1_857_427,
     "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
 )
-SOURCE = Source(
+SOURCE = DatasetSource(
     dataset="ag_news",
     files=(
         SourceFile(
@@ -41,13 +41,13 @@ def build(
     words: int = 15,
     unknown_words: str = "zeros",
     vocabulary: str = "complete",
-    source: Source = SOURCE,
+    source: DatasetSource = SOURCE,
 ) -> tuple[Arrays, dict]:
     """Return the arrays and their provenance, with the share of words that have a vector.
 
     Inputs are [n, 50 words]; targets are 0 World, 1 Sports, 2 Business, 3 Sci/Tech. A word
     without a vector is `zeros`, or is `skipped`, so that the next one takes its place.
-    `source` is a training and a test file. Raises OsoError as `oso_dp.data.fetch.obtain`,
+    `source` is a training and a test file. Raises OsoError as `oso_dp.data.download.obtain`,
     `oso_dp.data.news.parse_news` and `oso_dp.data.vectors.load_vectors` do.
     """
     fetched = obtain(source, data_dir, cache, parse_news)

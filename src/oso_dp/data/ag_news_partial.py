@@ -8,9 +8,9 @@ from pathlib import Path
 
 from oso_dp.data import ag_news
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.fetch import Source, SourceFile
+from oso_dp.data.download import DatasetSource, SourceFile
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     dataset="ag_news",
     files=(
         SourceFile(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from oso_dp.data import mnist
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.fetch import Source, SourceFile
+from oso_dp.data.download import DatasetSource, SourceFile
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     dataset="fashion_mnist",
     files=(
         SourceFile(

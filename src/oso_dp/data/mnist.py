@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.fetch import Fetched, Source, SourceFile, obtain
+from oso_dp.data.download import DatasetSource, Fetched, SourceFile, obtain
 from oso_dp.data.idx import parse_idx
 from oso_dp.errors import OsoError
 
-SOURCE = Source(
+SOURCE = DatasetSource(
     dataset="mnist",
     files=(
         SourceFile(
@@ -40,12 +40,14 @@ SOURCE = Source(
 )
 
 
-def build(data_dir: Path | None, cache: Path, source: Source = SOURCE) -> tuple[Arrays, dict]:
+def build(
+    data_dir: Path | None, cache: Path, source: DatasetSource = SOURCE
+) -> tuple[Arrays, dict]:
     """Return the arrays and their provenance.
 
     Inputs are [n, 1, height, width], bytes divided by 255; targets are the labels. `source`
     may be any data set published as MNIST's four files. Raises OsoError as
-    `oso_dp.data.fetch.obtain` does, or if a file does not hold what its place asks for.
+    `oso_dp.data.download.obtain` does, or if a file does not hold what its place asks for.
     """
     fetched = obtain(source, data_dir, cache)
     train_images, train_labels, test_images, test_labels = (

@@ -15,8 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.data.catalogue import DIMENSIONS
-from oso_dp.data.fetch import Source, SourceFile, download, read_up_to, unpacked, verified
-from oso_dp.data.transfer import WrongContentError
+from oso_dp.data.download import (
+    DatasetSource,
+    SourceFile,
+    WrongContentError,
+    download,
+    read_up_to,
+    unpacked,
+    verify,
+)
 from oso_dp.errors import OsoError
 from oso_dp.files import check_regular, reason
 
@@ -25,7 +32,7 @@ OFFICIAL = SourceFile(
     171_350_079,
     "d8f717f8dd4b545cb7f418ef9f3d0c3e6e68a6f48b97d32f8b7aae40cb31f96f",
 )
-ARCHIVE = Source(
+ARCHIVE = DatasetSource(
     dataset="glove",
     files=(
         SourceFile(
@@ -75,7 +82,7 @@ def load_vectors(
         vectors = parse_vectors(content, str(path))
         complete = vocabulary == "complete"
         if complete:
-            verified(content, OFFICIAL)
+            verify([content], OFFICIAL)
     except WrongContentError as error:
         raise OsoError(
             f"{path}: {error}; needed: {OFFICIAL.name} as published, sha256 {OFFICIAL.sha256}; a "

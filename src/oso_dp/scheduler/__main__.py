@@ -1,0 +1,185 @@
+"""`python -m oso_dp.scheduler`: one process that trains; argparse, for machines without typer."""
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+
+import oso_dp
+from oso_dp.data import prepare
+from oso_dp.data.arrays import Arrays
+from oso_dp.data.prepared import load_prepared
+from oso_dp.errors import Interrupted, OsoError
+from oso_dp.exits import ended
+from oso_dp.interrupts import Interrupts
+from oso_dp.locks import only_writer
+from oso_dp.option_types import MAX_AT_ONCE, OptionError, path, real_number, whole_number
+from oso_dp.results.other_search import refuse_other_search_among
+from oso_dp.results.read import is_store
+from oso_dp.results.spent import refuse_spent
+from oso_dp.scheduler.priorities import Job, list_jobs, rank_runs, read_priorities
+from oso_dp.scheduler.scheduling import Scheduler
+from oso_dp.scheduler.shard_store import ShardStore, list_stores
+from oso_dp.study.own_data import check_one_budget
+from oso_dp.study.paper_points import papers_best_runs
+from oso_dp.study.plan import read_plan
+from oso_dp.training.provenance import device_name
+
+MAX_MINUTES = 1e6  # two years
+MAX_PARALLEL_RUNS = 100_000
+GPU_PARALLEL_RUNS = 64  # halved where the GPU's memory does not suffice
+CPU_PARALLEL_RUNS = {"bag_of_words": 8, "bag_of_words_25": 8}  # other models: 1
+
+Say = Callable[[str], None]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise OsoError(f"{message} (see {self.prog} --help)")
+
+
+def _minutes(text: str) -> float:
+    if value := real_number(0, MAX_MINUTES)(text):
+        return value
+    raise OptionError(f"{text[:80]}: must be a number above 0")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    about = "Train the most valuable missing runs until a deadline. Processes may share a folder."
+    parser = _Parser(prog="python -m oso_dp.scheduler", description=about, allow_abbrev=False)
+    add = parser.add_argument
+    add("--minutes", type=_minutes, required=True, help="the deadline, from the command's start")
+    add("--results", type=path, required=True, help="folder for the finished runs")
+    add("--plan", type=path, nargs="+", default=[Path("results/plan.json")], help="by `oso plan`")
+    add("--existing", type=path, nargs="+", help="stores whose runs are not trained again")
+    add("--data", type=path, default=Path("build/data"), help="folder of the .npz files")
+    add("--prepare", action="store_true", help="make the .npz files that are missing")
+    add("--data-dir", type=path, help="folder with the raw files, for --prepare")
+    add("--skip-missing", action="store_true", help="leave out data sets without a file")
+    add("--filter", nargs="+", default=[], help="patterns METHOD/DATASET, as '*/ag_news'")
+    add("--priorities", type=path, help="what goes first, as config/priorities.toml")
+    add("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
+    add("--parallel-runs", type=whole_number(1, MAX_PARALLEL_RUNS), help="of a cohort, at once")
+    add("--quiet", action="store_true", help="no lines before the first run; for further processes")
+    add("--threads", type=whole_number(1, MAX_AT_ONCE), help="of the CPU (all cores)")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train; the exit status is 0 also if runs are left (`oso_dp.exits`)."""
+
+    def run() -> None:
+        began, options = time.monotonic(), make_parser().parse_args(arguments)
+        interrupts = Interrupts(signal.SIGTERM, signal.SIGINT)
+        with interrupts.waiting():
+            make_scheduler(options, began + 60 * options.minutes, interrupts).run()
+
+    return ended(run)
+
+
+def make_scheduler(
+    options: argparse.Namespace, deadline: float, interrupts: Interrupts
+) -> Scheduler:
+    """OsoError for options that no campaign can follow."""
+    say: Say = (lambda line: None) if options.quiet else _say
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise OsoError("--device cuda: no CUDA device is visible here; allowed is cpu")
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(options.threads or torch.get_num_threads())
+    plans = [read_plan(path) for path in options.plan]
+    cohorts = [cohort for plan in plans for cohort in plan.cohorts]
+    check_one_budget(cohorts)
+    jobs, every = list_jobs(plans, options.filter), list_jobs(plans)
+    priorities = read_priorities(options.priorities, every) if options.priorities else []
+    existing = options.existing or sorted({p.parent for p in options.plan if is_store(p.parent)})
+    store = ShardStore(options.results, existing)
+    places = {shard: "--existing" for folder in existing for shard in list_stores(folder)}
+    places |= dict.fromkeys(list_stores(options.results), "--results")
+    for plan in plans:
+        refuse_spent({k: f"another folder under `{v}`" for k, v in places.items()}, plan.cohorts)
+    jobs = _without_conflicts(jobs, [options.results, *existing], say)
+    jobs = _with_data([job for job in jobs if _is_missing(job, store)], options, say)
+    usual = CPU_PARALLEL_RUNS if device == "cpu" else {}
+    other = 1 if device == "cpu" else GPU_PARALLEL_RUNS
+    users = {job.cohort.data_file: job.cohort for job in jobs}
+    code = Path(oso_dp.__file__)
+
+    @cache
+    def load_arrays(data_file: str) -> Arrays:
+        user = users[data_file]
+        return load_prepared(options.data / data_file, user.dataset, user.preparation)
+
+    def check() -> None:
+        if interrupts.came or (store.progress / "stop").exists():
+            raise Interrupted(f"{interrupts.came or store.progress / 'stop'}: stopped")
+        if not code.exists():
+            raise OsoError(f"{code}: this checkout is gone; complete runs are kept, start again")
+
+    scheduler = Scheduler(
+        rank_runs(jobs, priorities, {run for one in cohorts for run in papers_best_runs(one)}),
+        {dataset: s for plan in plans for dataset, s in plan.seconds_per_step.items()},
+        {k: options.parallel_runs or usual.get(v.model, other) for k, v in users.items()},
+        store,
+        load_arrays,
+        deadline,
+        device,
+        check,
+        say=_say,
+    )
+    names = ", ".join(plan.name for plan in plans)
+    runs = f"{len(scheduler.list_left()):,} runs of {names} to do"
+    say(f"{device_name(device)}, {options.minutes:g} minutes: {runs}")
+    return scheduler
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _is_missing(job: Job, store: ShardStore) -> bool:
+    return any(run.run_id not in store.done for run in job.cohort.runs)
+
+
+def _without_conflicts(jobs: Sequence[Job], folders: Sequence[Path], say: Say) -> list[Job]:
+    """The jobs without those of which a folder holds another search; a line for each of these."""
+    kept = []
+    for job in jobs:
+        stores = {folder: list_stores(folder, f"{job.cohort.name}.*") for folder in folders}
+        try:
+            refuse_other_search_among(stores, [job.cohort], "another folder for `--results`")
+            kept.append(job)
+        except OsoError as error:
+            say(f"{job.cohort.name}: skipped: {error}")
+    return kept
+
+
+def _with_data(jobs: Sequence[Job], options: argparse.Namespace, say: Say) -> list[Job]:
+    """The jobs whose data file exists. OsoError for one without, unless others remain."""
+    users = {options.data / job.cohort.data_file: job.cohort for job in jobs}
+    for file, user in users.items():
+        if options.prepare and not file.exists():
+            try:
+                with only_writer(options.data):  # another process may prepare it meanwhile
+                    if not file.exists():
+                        say(f"{file}: preparing")
+                        prepare(user.dataset, file, options.data_dir, **user.preparation)
+            except OsoError as error:
+                say(f"{file}: not prepared: {error}")
+    missing = {file: user for file, user in users.items() if not file.exists()}
+    for file, user in missing.items():
+        if not options.skip_missing or missing == users:
+            call = " ".join(["oso data", user.dataset, *user.data_options])
+            also = "" if options.skip_missing else ", or --skip-missing leaves it out"
+            raise OsoError(f"{file}: no such file; `{call} --output {file}` makes it{also}")
+        say(f"{user.dataset}: waits: no data for {user.dataset} ({file}: no such file)")
+    return [job for job in jobs if options.data / job.cohort.data_file not in missing]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""A campaign's folder: one shard for each finished group of runs, complete or absent.
+
+<cohort>.<digest>/            runs.parquet and evaluations.parquet, as `oso collect` takes them
+.progress/<cohort>.lock       held by the process that trains this cohort
+.progress/<cohort>.<digest>/  of a group in training: its runs and its checkpoints
+"""
+
+import fcntl
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+
+from oso_dp.data.download import read_up_to
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write, make_folder, parse_json, reason
+from oso_dp.results.read import is_store, read_columns, run_ids
+from oso_dp.results.write import write_table
+from oso_dp.study.cohort import Cohort, Run
+from oso_dp.training.checkpoint import set_aside_if_damaged
+from oso_dp.training.job import Rows
+
+Group = tuple[Run, ...]
+DIGEST = "[0-9a-f]" * 12  # a pattern
+MAX_LIST_BYTES = 1 << 20  # of a group's runs.json; 64 runs take 2 kB
+_COLUMNS = ["run_id", "dataset", "method", "device", "steps", "status", "wall_seconds"]
+
+
+def list_stores(folder: Path, names: str = "[!.]*") -> list[Path]:
+    """A results store itself, or the shards of these names in a campaign's folder."""
+    shards = [path.parent for path in sorted(folder.glob(f"{names}/runs.parquet"))]
+    return [folder] if is_store(folder) else shards
+
+
+class ShardStore:
+    """A campaign's folder. Several processes may write to it at once.
+
+    `done`: the run_ids in its shards and in `existing` (results stores, other campaigns' folders).
+    `runs`: the rows of the shards.
+    """
+
+    def __init__(self, folder: Path, existing: Sequence[Path] = ()) -> None:
+        if is_store(folder):
+            raise OsoError(f"{folder}: is a results store; name another folder for --results")
+        self.folder, self.progress = folder, folder / ".progress"
+        make_folder(self.progress)
+        self.done: set[str] = set()
+        for other in existing:
+            if not (stores := list_stores(other)):
+                raise OsoError(f"{other}: holds no results, neither a store nor shards")
+            self.done.update(run_id for store in stores for run_id in run_ids(store))
+        self.runs = pd.DataFrame(columns=_COLUMNS)
+        self._read: set[Path] = set()
+        self.refresh()
+
+    def refresh(self, names: str = "[!.]*") -> None:
+        """Read the shards that are new, also those of other processes."""
+        new = sorted({*self.folder.glob(f"{names}/runs.parquet")} - self._read)
+        if new:
+            rows = [read_columns(path, "runs", _COLUMNS) for path in new]
+            self.runs = pd.concat([self.runs, *rows] if len(self.runs) else rows)
+            self.done.update(self.runs["run_id"])
+            self._read.update(new)
+
+    def is_status_due(self, seconds: float) -> bool:
+        """Whether no process has asked this for so long; True once for all of them."""
+        mark = self.progress / "status"
+        is_due = not mark.exists() or time.time() - mark.stat().st_mtime >= seconds
+        if is_due:
+            mark.touch()
+        return is_due
+
+    @contextmanager
+    def claim(self, cohort: str) -> Iterator[bool]:
+        """Whether this process holds the cohort's lock inside of the block; a kill releases it."""
+        with open(self.progress / f"{cohort}.lock", "ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            except OSError as error:
+                raise OsoError(f"{lock.name}: cannot be locked ({reason(error)})") from error
+            self.refresh(f"{cohort}.{DIGEST}")
+            yield True
+
+    def list_started(self, cohort: Cohort) -> list[Group]:
+        """The cohort's groups that were started and not finished; the cohort must be claimed."""
+        missing = {run.run_id: run for run in cohort.runs if run.run_id not in self.done}
+        groups = []
+        for path in sorted(self.progress.glob(f"{cohort.name}.{DIGEST}/runs.json")):
+            if path.parent.is_symlink():  # its target is not the campaign's
+                continue
+            run_ids: list[str] = []
+            with set_aside_if_damaged(path):
+                run_ids = _read_run_ids(path)
+            if run_ids and missing.keys() >= {*run_ids}:
+                groups.append(tuple(missing[run_id] for run_id in run_ids))
+            elif self.done & {*run_ids}:  # finished, perhaps as part of another group
+                shutil.rmtree(path.parent, ignore_errors=True)
+        return groups
+
+    def start(self, cohort: Cohort, group: Group) -> Path:
+        """The folder for the group's checkpoints."""
+        folder = self.progress / f"{cohort.name}.{_digest([run.run_id for run in group])}"
+        with atomic_write(folder / "runs.json") as file:
+            file.write(json.dumps([run.run_id for run in group]).encode())
+        return folder
+
+    def finish(self, checkpoints: Path, rows: Rows) -> None:
+        """Write a started group's shard: both tables in a hidden folder, then one renaming."""
+        shard, hidden = self.folder / checkpoints.name, self.folder / f".{checkpoints.name}"
+        shutil.rmtree(hidden, ignore_errors=True)  # of a process that was killed right here
+        write_table(hidden / "evaluations.parquet", "evaluations", rows.evaluations)
+        write_table(hidden / "runs.parquet", "runs", rows.runs)
+        try:
+            hidden.rename(shard)
+        except OSError as error:
+            raise OsoError(f"{shard}: cannot make this folder ({reason(error)})") from error
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        self.refresh(shard.name)
+
+
+def _digest(run_ids: Sequence[str]) -> str:
+    return hashlib.sha256("".join(run_ids).encode()).hexdigest()[:12]
+
+
+def _read_run_ids(path: Path) -> list[str]:
+    """Of a started group. Another error than OsoError for content that no campaign wrote."""
+    try:
+        run_ids: list[str] = parse_json(read_up_to(path, MAX_LIST_BYTES).decode())
+    except OSError as error:
+        raise OsoError(f"{path}: cannot be read ({reason(error)}); remove its folder") from None
+    if path.parent.name.rpartition(".")[2] != _digest(run_ids):
+        raise ValueError("its folder has another group's name")
+    return run_ids

@@ -1,0 +1,155 @@
+"""What trains first is what the file says; a file that says nothing is refused."""
+
+import tomllib
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from oso_dp.errors import OsoError
+from oso_dp.scheduler.priorities import list_jobs, rank_runs, read_priorities
+from oso_dp.study.paper_points import papers_best_runs
+from oso_dp.study.plan import plan_of
+
+
+@pytest.fixture
+def read(mnist, tmp_path):
+    def read_text(text: str, *plans):
+        path = tmp_path / "priorities.toml"
+        path.write_text(text)
+        return read_priorities(path, list_jobs(plans or [mnist]))
+
+    return read_text
+
+
+def runs_of(level):
+    return [(job, run) for job, runs in level for run in runs]
+
+
+def test_levels_file_then_paper_then_grids(mnist, read) -> None:
+    text = """
+        [[first]]
+        method = ["online", "adam_wosm"]
+        k = 9
+        epsilon = [3, 9.0]
+        seed = [0, 1]
+        [[first]]
+        plan = "mnist"
+        method = "no_dp"
+    """
+    paper = {run_id for cohort in mnist.cohorts for run_id in papers_best_runs(cohort)}
+    first, second, third, rest = rank_runs(list_jobs([mnist]), read(text), paper)
+    found = {(j.cohort.method, j.cohort.k, j.cohort.epsilon, r.seed) for j, r in runs_of(first)}
+    wanted = [("online", 9), ("adam_wosm", 9)]
+    assert found == {(*w, e, s) for w in wanted for e in (3, 9) for s in (0, 1)}
+    assert {job.cohort.method for job, _ in runs_of(second)} == {"no_dp"}
+    assert {run.run_id for _, run in runs_of(third)} == paper
+    assert [run.run_id for _, run in runs_of(rest)] == mnist.run_ids()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "count"),
+    [
+        (["online/mnist"], 12),
+        (["*/mnist"], 51),
+        (["fixed_*/*"], 24),
+        (["online/*", "no_dp/*", "online/mnist"], 15),
+        ([], 51),
+    ],
+)
+def test_filter_selects_cohorts(mnist, patterns, count) -> None:
+    assert len(list_jobs([mnist], patterns)) == count
+
+
+@pytest.mark.parametrize("pattern", ["online", "mnist/online", "online/ag_news", ""])
+def test_filter_without_cohort_is_refused(mnist, pattern) -> None:
+    with pytest.raises(OsoError, match=r"--filter .*: matches no cohort .* online/mnist"):
+        list_jobs([mnist], ["*/*", pattern])
+
+
+def test_entries_of_other_plans_wait(mnist, read) -> None:
+    (entry,) = read('[[first]]\nplan = "another"\n[[first]]\nseed = 4\n')
+    assert entry.allowed == {"seed": (4,)}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_run_of_two_plans_matches_either(mnist, read, order) -> None:
+    cohorts = tuple(cohort for cohort in mnist.cohorts if cohort.method == "online")
+    plans = [mnist, replace(mnist, name="other", cohorts=cohorts)][::order]
+    (level, *_) = rank_runs(list_jobs(plans), read('[[first]]\nplan = "other"\n', *plans))
+    assert {run for _, run in runs_of(level)} == {run for cohort in cohorts for run in cohort.runs}
+
+
+@pytest.mark.parametrize("written", ["{:.3g}", "{:.6g}", "{!r}"])
+@pytest.mark.parametrize("axis", ["learning_rate", "threshold", "quantile"])
+def test_starting_values_match_to_three_digits(mnist, read, axis, written) -> None:
+    values = {getattr(run, axis) for cohort in mnist.cohorts for run in cohort.runs} - {None}
+    value = sorted(values)[1]
+    (level, *_) = rank_runs(
+        list_jobs([mnist]), read(f"[[first]]\n{axis} = {written.format(value)}\n")
+    )
+    assert {getattr(run, axis) for _, run in runs_of(level)} == {value}
+    for beside in (0.98, 0.99, 1.01, 1.02):
+        with pytest.raises(OsoError, match="matches no run"):
+            read(f"[[first]]\n{axis} = {beside * value!r}")
+
+
+def test_part_selects_a_searchs_part(mnist, read) -> None:
+    online = next(cohort for cohort in mnist.cohorts if cohort.method == "online")
+    scaled = replace(online, selection="linear_scaling", trial_shares=(0.1, 0.2), part="final")
+    plan = replace(mnist, cohorts=(replace(scaled, part="trial 1"), scaled, online))
+    (level, *_) = rank_runs(list_jobs([plan]), read('[[first]]\npart = "final"\n', plan))
+    assert [job.cohort.part for job, runs in level if runs] == ["final"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("first = 1", "must hold tables"),
+        ("", "must hold tables"),
+        ("[[first]]\nk = 9\n[other]\nx = 1", "must hold tables"),
+        ("[[first]]", "entry 1: must name at least one of plan, dataset"),
+        ("[[first]]\nk = 9\n[[first]]\nsize = 9", "entry 2: size: unknown key; allowed are plan"),
+        ('[[first]]\nk = "9"', "entry 1: k = '9': must be a number"),
+        (f"[[first]]\nlearning_rate = {'9' * 400}", "entry 1: learning_rate = 999+: must be a num"),
+        (f"[[first]]\nk = [9, -{'9' * 400}]", r"entry 1: k = \[9, -9+: must be a number up to 1e"),
+        ("[[first]]\nk = true", "entry 1: k = True: must be a number"),
+        ("[[first]]\nk = []", r"entry 1: k = \[\]: must be a number"),
+        ("[[first]]\npart = 1", "entry 1: part = 1: must be text"),
+        ('[[first]]\npart = "final"', r"entry 1 \(part = final\): matches no run of mnist"),
+        ("[[first]]\nmethod = 3", "entry 1: method = 3: must be text"),
+        ("[[first]]\nk = 9\nepsilon = 4", r"entry 1 \(k = 9; epsilon = 4\): matches no run"),
+        ('[[first]]\nplan = "another"', "all entries are for other plans than mnist"),
+        ("[[first]\n", "cannot be read as TOML"),
+        ("a = [" * 3000, "cannot be read as TOML"),
+    ],
+)
+def test_spoiled_file_gets_one_line(read, text, says) -> None:
+    with pytest.raises(OsoError, match=rf"priorities\.toml: {says}") as error:
+        read(text)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_unreadable_file_is_named(mnist, tmp_path, content) -> None:
+    path = tmp_path / "priorities.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(OsoError, match=r"priorities\.toml: cannot be read"):
+        read_priorities(path, list_jobs([mnist]))
+
+
+def test_own_file_matches_own_plans(repo) -> None:
+    """Each entry, of the configurations that `make campaign` takes, or that it names itself."""
+    from oso_dp.study.config import load_config
+
+    lines = (repo / "Makefile").read_text().splitlines()
+    line = next(line for line in lines if line.startswith("PLANS"))
+    path = repo / "config/priorities.toml"
+    asked = [entry.get("plan", []) for entry in tomllib.loads(path.read_text())["first"]]
+    named = {name for plan in asked for name in ([plan] if isinstance(plan, str) else plan)}
+    configs = [
+        load_config(repo / f"config/{name}.yaml") for name in {*line.split("=")[1].split(), *named}
+    ]
+    jobs = list_jobs([plan_of(config, defaultdict(lambda: 1.0)) for config in configs])
+    assert len(read_priorities(path, jobs)) == path.read_text().count("[[first]]")

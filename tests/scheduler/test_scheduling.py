@@ -1,0 +1,282 @@
+"""What trains, in which order, until when, and what survives a kill; by a fake clock."""
+
+import pytest
+from tests.planned_rows import run_row, score_rows
+from tests.scheduler.conftest import RUNS, KilledError, list_runs, make_plan
+
+from oso_dp.errors import Interrupted, OsoError
+from oso_dp.scheduler.priorities import list_jobs, rank_runs
+from oso_dp.scheduler.scheduling import HELD, Scheduler
+from oso_dp.scheduler.shard_store import ShardStore
+from oso_dp.training.job import Rows
+from oso_dp.training.provenance import device_name
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def test_levels_first_level_trains_first(make, machine, plan) -> None:
+    (job,) = (job for job in list_jobs([plan]) if job.cohort.method == "fixed_threshold")
+    paper = {run.run_id for run in job.cohort.runs[2:4]}
+    make(levels=rank_runs(list_jobs([plan]), [], paper), parallel=64).run()
+    assert {*machine.trained[:2]} == paper
+    assert machine.sizes == [2, 4, 4, 6]
+    assert len({*machine.trained}) == RUNS
+
+
+@pytest.mark.parametrize("seconds", [0.5, 41.0, 97.5, 1000.0])
+@pytest.mark.parametrize("parallel", [1, 5])
+def test_deadline_only_complete_runs_in_time(seconds, parallel, make, machine, out) -> None:
+    machine.per_step = lambda size: 0.5 + 0.25 * size
+    made = make(seconds, parallel=parallel)
+    made.run()
+    assert machine.now <= seconds + machine.per_step(parallel)
+    assert sorted(list_runs(out)) == sorted(machine.trained)
+    assert len(made.list_left()) == RUNS - len(machine.trained)
+    assert len(machine.trained) == RUNS or seconds < 1000.0
+
+
+@pytest.mark.parametrize(("seconds", "runs"), [(25.0, 2), (20.4, 1), (10.2, 1)])
+def test_estimate_too_long_is_not_started(seconds, runs, make, machine, said) -> None:
+    """Runs of 10 s; what would end just in time is not started either."""
+    make(seconds).run()
+    assert len(machine.asked) == len(machine.trained) == runs
+    assert any(": waits: would not end before the deadline (needs " in line for line in said)
+
+
+@pytest.mark.parametrize(("began", "hours"), [(0, 1.0), (20, 0.5), (50, 2.0)])
+def test_overloaded_hour_campaign_goes_on(began, hours, make, machine, out) -> None:
+    """A step takes a hundred times as long; the runs would not end at that speed."""
+    end = began + 3600 * hours
+    machine.load = lambda now: 100.0 if began <= now < end else 1.0
+    make(end + 400).run()
+    assert sorted(list_runs(out)) == sorted(machine.trained)
+    assert len(machine.trained) == RUNS
+
+
+def test_overloaded_end_keeps_the_checkpoint(make, machine, out, said) -> None:
+    machine.load = lambda now: 1.0 if now < 34 else 50.0
+    make(80.0).run()
+    assert len(list_runs(out)) == 3
+    assert any("stopped at step" in line and "checkpoint is kept" in line for line in said)
+    machine.load = lambda now: 1.0
+    make().run()
+    assert machine.asked[4][2] == machine.asked[3][2] + 5  # not from step 0
+    assert len(machine.trained) == len({*machine.trained}) == RUNS
+
+
+def test_slow_group_smaller_ones_follow(make, machine) -> None:
+    """40 s for a group of four: in the 31 s left, a group of two and one run."""
+    machine.per_step = lambda size: size
+    make(71.0, "fixed_threshold", 4).run()
+    assert machine.sizes == [4, 2, 1]
+    assert machine.now == 70.0
+
+
+def test_too_slow_group_stops_early(make, machine, out) -> None:
+    """Its speed is known after two steps, of 1,000 s; another one is not tried twice."""
+    machine.per_step = lambda size: 1000.0
+    make(5000.0, "online").run()
+    assert machine.now <= 5000
+    assert list_runs(out) == []
+
+
+@pytest.mark.parametrize(("memory", "largest"), [(3, 2), (1, 1), (7, 4)])
+def test_gpu_memory_exceeded_halves_groups(memory, largest, make, machine, out) -> None:
+    machine.memory = memory
+    make(parallel=8).run()
+    assert max(size for size in machine.sizes if size <= memory) == largest
+    assert sorted(list_runs(out)) == sorted(machine.trained)
+    assert len(machine.trained) == RUNS
+
+
+def test_gpu_memory_of_no_run_is_refused(make, machine) -> None:
+    machine.memory = 0
+    with pytest.raises(OsoError, match=r"glyphs\..*: the device's memory is too small"):
+        make().run()
+
+
+def test_second_call_trains_nothing_again(make, machine, out) -> None:
+    make(35.0, parallel=3).run()
+    assert 0 < len(machine.trained) < RUNS
+    make(parallel=5).run()
+    make().run()
+    assert len(machine.trained) == len({*machine.trained}) == RUNS
+    assert sorted(list_runs(out)) == sorted(machine.trained)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_existing_folders_are_not_trained(order, make, machine, tmp_path) -> None:
+    for name in ("a", "b"):
+        store = ShardStore(tmp_path / name, [tmp_path / "a"] if name == "b" else [])
+        make(25.0, store=store, deadline=machine.now + 25).run()
+    existing = [tmp_path / name for name in "ab"][::order]
+    make(store=ShardStore(tmp_path / "c", existing)).run()
+    assert len(machine.trained) == len({*machine.trained}) == RUNS
+
+
+def test_throughput_is_the_fastest_stored(plan, tmp_path) -> None:
+    """On this device, of finished runs: an overloaded hour's are slow, a diverged one's short."""
+    (cohort,) = (one for one in plan.cohorts if one.method == "fixed_threshold")
+    changes = [{"wall_seconds": 60.0}, {"wall_seconds": 20.0}]
+    changes += [{"device": "GPU", "wall_seconds": 0.1}, {"wall_seconds": None}]
+    changes += [{"status": "diverged", "diverged_at": 1, "wall_seconds": 0.2}]
+    group = cohort.runs[: len(changes)]
+    store = ShardStore(tmp_path)
+    here = {"device": device_name("cpu")}
+    rows = [run_row(cohort, run) | here | more for run, more in zip(group, changes, strict=True)]
+    store.finish(store.start(cohort, group), Rows(rows, []))
+    made = Scheduler(rank_runs(list_jobs([plan])), {"glyphs": 7.0}, {}, store, lambda _: None, 0.0)
+    assert made._run_seconds(cohort) == 70.0
+    made._refresh()
+    assert made._run_seconds(cohort) == 20.0
+    assert made._run_seconds(plan.cohorts[0]) == 20.0  # another method, on the same data
+
+
+def test_diverged_group_measures_nothing(make, machine) -> None:
+    made = make(only="online", parallel=4)
+    run_job = machine.run_job
+
+    def diverge(cohort, *others):
+        *most, on_progress = others
+        return run_job(cohort, *most, lambda done, step: step > 2 or on_progress(done, step))
+
+    from oso_dp.scheduler import scheduling
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduling, "run_job", diverge)
+        made.run()
+    assert len(machine.trained) == 4
+    assert made.throughput == {}
+
+
+def test_two_processes_share_the_work(make, machine, out) -> None:
+    """The second one starts, and takes what it can, while the first trains its first group."""
+
+    def second() -> None:
+        machine.meanwhile = lambda: None
+        make(200.0).run()
+
+    first = make(parallel=2)
+    machine.meanwhile = second
+    first.run()
+    assert len(machine.trained) == len({*machine.trained}) == RUNS
+    assert sorted(list_runs(out)) == sorted(machine.trained)
+
+
+def test_held_cohort_is_waited_for(make, machine, said, plan, out) -> None:
+    """Also by a process that finds nothing else; the other one is killed meanwhile."""
+    held = ShardStore(out).claim(plan.cohorts[0].name)
+    held.__enter__()
+    made = make(only=plan.cohorts[0].name)
+
+    def release(seconds: float) -> None:
+        machine.sleep(seconds)
+        if machine.now > 60:
+            held.__exit__(None, None, None)
+
+    made.sleep = release
+    made.run()
+    assert len(machine.trained) == len(plan.cohorts[0].runs)
+    assert said[0] == f"{plan.cohorts[0].name}: waits: {HELD}"
+    assert said.count(said[0]) == 1
+
+
+def test_interrupt_ends_at_the_next_step(make, machine, out) -> None:
+    def check() -> None:
+        if machine.now >= 15:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        make(check=check).run()
+    assert machine.now == 15
+    make().run()
+    assert machine.asked[2][2] == 5
+    assert len(machine.trained) == len({*machine.trained}) == RUNS
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 10])
+def test_kill_in_training_loses_one_checkpoint(step, make, machine, out) -> None:
+    machine.kill_at = step
+    with pytest.raises(KilledError):
+        make(parallel=3).run()
+    make(parallel=5).run()
+    assert [(len(runs), first) for _, runs, first in machine.asked[:2]] == [
+        (3, 0),
+        (3, step // 2 * 2),
+    ]
+    assert sorted(list_runs(out)) == sorted(machine.trained)
+    assert len(machine.trained) == len({*machine.trained}) == RUNS
+
+
+@pytest.mark.parametrize("moment", ["evaluations", "runs", "rename", "remove"])
+def test_kill_in_writing_loses_no_shard(moment, make, machine, out, monkeypatch) -> None:
+    """At each moment the folder can be collected, and a second call completes it."""
+    from oso_dp.scheduler import shard_store as module
+
+    write_table, rmtree = module.write_table, module.shutil.rmtree
+
+    def write(path, kind, rows) -> None:
+        write_table(path, kind, rows)
+        if kind == moment:
+            raise KilledError
+
+    def remove(path, **options) -> None:
+        if path.parent.name == ".progress" and moment == "rename":
+            raise KilledError
+        rmtree(path, **options)
+        if path.parent.name == ".progress" and moment == "remove":
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_table", write)
+        patch.setattr(module.shutil, "rmtree", remove)
+        with pytest.raises(KilledError):
+            make(parallel=3).run()
+    written = list_runs(out)
+    assert len(written) == (3 if moment in ("rename", "remove") else 0)
+    machine.trained = list(written)
+    make(parallel=3).run()
+    assert sorted(list_runs(out)) == sorted(machine.trained)
+    assert len(machine.trained) == len({*machine.trained}) == RUNS
+    assert not [*out.glob(".glyphs*"), *out.glob(".progress/*/state.pt")]
+
+
+@pytest.mark.parametrize("there", [1, 2, 3])
+def test_group_finished_elsewhere_is_dropped(there, plan, tmp_path) -> None:
+    """Its checkpoint is one of all runs; those that are left train in another group."""
+    cohort = plan.cohorts[0]
+    store = ShardStore(tmp_path)
+    folder = store.start(cohort, cohort.runs[:3])
+    assert store.list_started(cohort) == [cohort.runs[:3]]
+    others = (*cohort.runs[:there], cohort.runs[3])
+    rows = [row for run in others for row in score_rows(run, [cohort.steps])]
+    store.finish(store.start(cohort, others), Rows([run_row(cohort, run) for run in others], rows))
+    assert store.list_started(cohort) == []
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("method", ["online", "fixed_threshold"])
+def test_plan_of_too_little_noise_is_refused(method, make, machine, plan) -> None:
+    """Its runs would cost more than the budget in their rows."""
+    from dataclasses import replace
+
+    cohorts = [c if c.method != method else replace(c, noise_multiplier=0.3) for c in plan.cohorts]
+    made = make(plan=replace(plan, cohorts=tuple(cohorts)))
+    with pytest.raises(OsoError, match=rf"glyphs\.{method}.*: noise_multiplier 0.3"):
+        made.run()
+    assert all(cohort.method != method for cohort, _, _ in machine.asked)
+
+
+def test_plans_of_same_names_train_their_own(make, machine) -> None:
+    """Two studies whose cohorts have the same names but other settings: each run is its plan's."""
+    plans = [make_plan(), make_plan(momentum=0.25), make_plan(batch_size=300, seeds=[5])]
+    jobs = list_jobs(plans)
+    make(levels=rank_runs(jobs), parallel=3).run()
+    wanted = {run.run_id: job.cohort for job in jobs for run in job.cohort.runs}
+    for cohort, run_ids, _ in machine.asked:
+        assert all(wanted[run_id].settings == cohort.settings for run_id in run_ids)
+        assert all(wanted[run_id].momentum == cohort.momentum for run_id in run_ids)
+    assert sorted(machine.trained) == sorted(wanted)
