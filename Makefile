@@ -91,7 +91,7 @@ versions: $(READY) ## Try the package with the lowest and the highest versions i
 docs: $(READY) ## Make the documentation's site in build/site; a broken link fails
 	$(IN_VENV) mkdocs build --strict
 
-audit: $(READY) ## Attack the paper's private methods and HyFreeDP, and see that planted faults are found
+audit: $(READY) ## Attack the paper's private methods, and see that planted faults are found
 	$(IN_VENV) oso audit --faults
 
 bench: $(READY) ## Measure steps and memory beside plain SGD, Opacus, torch.func and JAX
