@@ -214,7 +214,7 @@ def test_a_part_of_the_guesses_decides_nothing(case, ran, store, study):
 def test_a_single_guess_has_no_range_and_no_figure(store, study):
     """A default, or a method that has nothing to guess."""
     fill(store, CLEAR, SEARCH)
-    for method, rho in (("hyfreedp", 1e-4), ("auto_s", 0.3)):
+    for method, rho in (("auto_dog", 0.1), ("auto_s", 0.3)):
         known = {"k": 1, "selection": "single", "noise_multiplier": 500.0}
         store.add(method=method, learning_rate=rho, values=(0.9,), **known)
     one = study(store)

@@ -161,7 +161,7 @@ def test_ways_stand_in_one_order_and_are_drawn(store, study):
         searched(store, SEARCH, epsilon=epsilon)
         searched(store, SEARCH, method="fixed_threshold", k=2, epsilon=epsilon)
         default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
-        default(store, [0.11, 0.12, 0.11], method="hyfreedp", rho=1e-4, epsilon=epsilon)
+        default(store, [0.11, 0.12, 0.11], method="online", rho=1.0, epsilon=epsilon)
     one = study(store)
     rows = ways(one)
     assert rows["epsilon"].tolist() == [3.0] * 4 + [9.0] * 4

@@ -20,7 +20,6 @@ from oso_dp.audit.canaries import THRESHOLD
 from oso_dp.audit.findings import Fault
 from oso_dp.gradients import BatchGradients
 from oso_dp.privacy import exact_sums
-from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery, Query, Runs
@@ -151,13 +150,6 @@ def _deviation_booked() -> AbstractContextManager[Any]:
     return patch.object(Ledger, "record", record)
 
 
-def _no_loss_clip() -> AbstractContextManager[Any]:
-    def clipped(self: ClippedLosses, losses: Tensor, present: Tensor, runs: slice) -> Tensor:
-        return losses.double().nan_to_num().masked_fill(~present[:, None], 0.0)
-
-    return patch.object(ClippedLosses, "clipped", clipped)
-
-
 _EVERY = (
     Fault(
         "no_gradient_noise",
@@ -176,13 +168,6 @@ _EVERY = (
         partial(_no_noise, "unclipped_count"),
         "unclipped_count",
     ),
-    Fault(
-        "no_losses_noise",
-        "noise missing from HyFreeDP's losses",
-        partial(_no_noise, "clipped_losses"),
-        "clipped_losses",
-    ),
-    Fault("no_loss_clip", "losses not clipped", _no_loss_clip, "clipped_losses"),
     Fault("no_clip", "gradients not clipped", _no_clip),
     Fault(
         "no_direction_clip",

@@ -48,7 +48,7 @@ def test_both_directions_as_they_should_be(oso, tmp_path: Path) -> None:
         [finding(None, 0.5), finding("no_clip", 3.0)], "--faults", "--output", str(path)
     )
     assert done.exit_code == 0, done.output
-    names = ["adam_wosm", "fixed_quantile", "fixed_threshold", "hyfreedp", "online"]
+    names = ["adam_wosm", "fixed_quantile", "fixed_threshold", "online"]
     assert asked["methods"] == names
     assert asked["faults"] == list(FAULTS)
     assert "no_clip" in done.stdout

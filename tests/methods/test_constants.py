@@ -9,7 +9,6 @@ from tests.methods.test_methods import LAYERS, P, R, make, state
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State, find_method, method_names
 from oso_dp.methods.given import check_number
-from oso_dp.privacy.clipped_losses import ClippedLosses
 
 
 def constants(name: str) -> list[str]:
@@ -40,8 +39,6 @@ def answered(method: Method, mine: State, generator: torch.Generator) -> dict:
     answers = {}
     for query in method.queries(mine):
         width = P if query.group is None else sum(LAYERS[layer] for layer in query.group.layers)
-        if isinstance(query, ClippedLosses):
-            width = query.points
         shape = (R,) if getattr(query, "scalar", False) else (R, width)
         answers[query.key] = torch.randn(shape, generator=generator)
     return answers

@@ -6,7 +6,6 @@ from torch import nn
 
 from oso_dp.gradients import BatchGradients, GradientCode
 from oso_dp.models.losses import cross_entropy
-from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.exact_sums import exact_sums
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs, UnclippedCount
@@ -40,7 +39,6 @@ def asked(thresholds: torch.Tensor, direction: bool):
         ClippedGradient(1.0, thresholds),
         *([ClippedDirection(2.0, thresholds)] if direction else []),
         UnclippedCount(3.0, thresholds),
-        ClippedLosses(2.0, thresholds, 2),
     ]
 
 
@@ -50,14 +48,7 @@ def answers_of(mechanism: Mechanism, runs: slice, step: int, problem, direction:
     def gradients(some: Runs, rows: torch.Tensor) -> BatchGradients:
         return code(flats[some], inputs[rows], targets[rows])
 
-    answers = dict(mechanism.release(runs, step, asked(thresholds, direction), gradients))
-
-    def losses(rows: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
-        batch = inputs[rows], targets[rows]
-        return torch.stack([code.losses(at, *batch) for at in points.unbind(1)], dim=1)
-
-    points = torch.stack([flats[runs], 2 * flats[runs]], dim=1)
-    return answers | dict(mechanism.release_losses(runs, step, points, losses))
+    return mechanism.release(runs, step, asked(thresholds, direction), gradients)
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,14 @@ from tests.privacy.given import Given, always_empty
 from tests.privacy.test_long_runs import STEPS
 
 from oso_dp.privacy import philox
-from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.queries import ClippedGradient, Runs
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs
 from oso_dp.privacy.random_numbers import NOISE_BLOCK, RandomNumbers, SumNoise
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Seeded, SystemEntropy
 from oso_dp.privacy.subsets import below
 
 CPU = torch.device("cpu")
-LOSSES = 2
 SOURCES = [Seeded, SystemEntropy]
 
 
@@ -61,21 +59,16 @@ def test_each_pair_of_a_long_sum_on_an_accelerator_has_a_place_of_its_own(monkey
 
 
 def released(mechanism: Mechanism, step: int, taken: list) -> tuple[float, float]:
-    """A gradient's and a loss's noise; notes the batch that either was taken over."""
+    """A gradient's and a direction's noise; notes the batch that both were taken over."""
 
     def gradients(runs: Runs, batch: torch.Tensor) -> Given:
-        taken.append(("gradient", step, tuple(batch[0].tolist())))
+        taken.append((step, tuple(batch[0].tolist())))
         return Given(torch.zeros(*batch.shape, 1))
 
-    def losses(batch: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
-        taken.append(("losses", step, tuple(batch[0].tolist())))
-        return torch.zeros(1, LOSSES, batch.shape[1])
-
     one = torch.ones(1)
-    asked = [ClippedGradient(1.0, one), ClippedLosses(1.0, one, LOSSES)]
+    asked = [ClippedGradient(1.0, one), ClippedDirection(2.0, one)]
     sums = mechanism.release(slice(0, 1), step, asked, gradients)
-    answers = mechanism.release_losses(slice(0, 1), step, torch.zeros(1, LOSSES, 1), losses)
-    return float(sums[ClippedGradient][0, 0]), float(answers[ClippedLosses][0, 0])
+    return float(sums[ClippedGradient][0, 0]), float(sums[ClippedDirection][0, 0])
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -85,10 +78,7 @@ def test_a_mechanisms_late_steps_have_batches_and_noise_of_their_own(source) -> 
     steps = sorted({*STEPS})
     noise = [released(mechanism, step, taken) for step in steps]
     assert len({number for pair in noise for number in pair}) == 2 * len(steps)
-    batches = {step: batch for kind, step, batch in taken if kind == "gradient"}
-    assert len(set(batches.values())) == len(steps)
-    for kind, step, batch in taken:  # losses are of the gradient's batch, whatever draws it
-        assert batch == batches[step], (kind, step)
+    assert len({batch for _, batch in taken}) == len(taken) == len(steps)
 
 
 @pytest.mark.parametrize(("late", "again"), [(4097, 4097), (5000, 4500), (2**20, 4097), (3, 2)])
@@ -100,12 +90,12 @@ def test_a_late_step_is_released_once(late: int, again: int) -> None:
     released(mechanism, late + 1, [])
 
 
-def test_losses_of_nobody_have_their_noise() -> None:
+def test_sums_of_nobody_have_their_noise() -> None:
     """Exact zeros would tell that the batch was empty."""
     mechanism = always_empty(Mechanism(["a"], 200, 100))
     noise = torch.tensor([released(mechanism, step, []) for step in range(1, 501)])
     deviations = (100 * noise).std(dim=0).tolist()  # of sums over an expected batch of 100
-    assert deviations == pytest.approx([1.0, LOSSES**0.5], rel=0.15)
+    assert deviations == pytest.approx([1.0, 2.0], rel=0.15)
 
 
 @pytest.mark.parametrize("bits", [24, 26, 33])

@@ -13,7 +13,6 @@ GIVEN = {
     "fixed_threshold": {"learning_rate": 0.3, "threshold": 0.5},
     "auto_s": {"learning_rate": 0.3},
     "auto_dog": {},
-    "hyfreedp": {"initial_learning_rate": 0.3, "every": 3},
 }
 
 
@@ -55,6 +54,4 @@ def test_a_step_is_as_long_as_its_rate_times_what_was_released(
 
 
 def test_who_sets_a_rate_before_it_moves_says_so() -> None:
-    assert {name for name in method_names() if find_method(name).sets_rate_first} == {
-        *("auto_dog", "hyfreedp")
-    }
+    assert {n for n in method_names() if find_method(n).sets_rate_first} == {"auto_dog"}

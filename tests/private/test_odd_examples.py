@@ -133,16 +133,13 @@ def test_who_is_absent_has_no_part_in_any_sum_of_any_run(runs: int) -> None:
         assert torch.equal(norms[~absent], whole.layer_norms()[name][~absent])
     without = whole.weighted_sums(weights * ~absent[:, None])
     torch.testing.assert_close(made.weighted_sums(weights), without)
-    losses = code.losses(flat, inputs, targets, absent)
-    assert torch.equal(losses.isinf(), absent)
-    assert torch.equal(losses[~absent], code.losses(flat, inputs, targets)[~absent])
 
 
 @pytest.mark.parametrize(
     ("method", "given"),
     [
         ("online", {}),
-        *(("auto_s", {}), ("hyfreedp", {})),
+        ("auto_s", {}),
         ("fixed_quantile", {"quantile": 0.5}),
         ("adam_wosm", {"threshold": 1.0}),
     ],
@@ -207,25 +204,6 @@ def test_before_a_search_no_validation_example_is_looked_at() -> None:
 
     NoisyScores(Refusing(), right, 1e-3, Seeded(), CPU, None).check(nn.Linear(2, 2))
     assert noted == [0]
-
-
-def test_the_losses_of_an_absent_example_have_no_part_in_what_a_method_asks(
-    train, data, monkeypatch
-) -> None:
-    """Not even as losses of its zeros, by which others are held against it."""
-    pairs, seen = pairs_of(data), []
-    pairs[7] = pairs[7][0] * torch.nan, 1
-    whole = GradientCode.losses
-
-    def noted(self, flat, inputs, targets, absent=None):
-        seen.append(absent)
-        return whole(self, flat, inputs, targets, absent)
-
-    monkeypatch.setattr(GradientCode, "losses", noted)
-    train(data=pairs, batch_size=400, epochs=1, method="hyfreedp")
-    asked = [absent for absent in seen if absent is not None]
-    assert asked
-    assert all(absent.nonzero()[:, -1].tolist() == [7] * len(absent) for absent in asked)
 
 
 @pytest.mark.parametrize("odd", ["input", "target"])

@@ -398,18 +398,17 @@ def test_whole_numbers_are_starting_values_like_others_and_may_be_gone_on_from(
     assert (more.history.learning_rate[0], more.statement.method) == (1.0, "fixed_threshold")
 
 
-def test_a_statement_names_the_sums_of_all_kinds_of_steps(train) -> None:
-    """Losses are asked of every fifth step; the others have less noise on their gradient."""
-    made = train(method="hyfreedp", epochs=2)
-    assert len(made.ledger.steps) == 2
+def test_statement_of_two_trainings_names_both_noises(train) -> None:
+    first = train(method="online", epsilon=2.0)
+    made = train(after=first, epsilon=6.0, epochs=1)
     names = [name for name, _ in made.statement.releases]
-    assert names == ["automatic_gradient", "clipped_losses", "automatic_gradient"]
+    assert names == 2 * ["clipped_gradient", "clipped_direction"]
     booked = {(q.name, q.noise_multiplier) for queries, _ in made.ledger.steps for q in queries}
     assert set(made.statement.releases) == booked
     noise = [used_noise_text(nu) for _, nu in made.statement.releases]
     assert (
-        f"Sums: automatic_gradient with noise multiplier {noise[0]} or {noise[2]}, clipped_losses "
-        f"with noise multiplier {noise[1]}."
+        f"Sums: clipped_gradient with noise multiplier {noise[0]} or {noise[2]}, "
+        f"clipped_direction with noise multiplier {noise[1]} or {noise[3]}."
     ) in str(made.statement)
 
 

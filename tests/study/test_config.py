@@ -53,7 +53,7 @@ def test_what_the_paper_lacks_is_off_in_its_study_and_on_in_another(repo) -> Non
     averaged = load_config(repo / "config/defaults_averaged.yaml")
     every |= {*falling.methods, *averaged.methods}
     assert every == set(method_names())
-    assert set(alone.methods) == {"online", "adam_wosm", "hyfreedp"}
+    assert set(alone.methods) == {"online", "adam_wosm"}
     assert set(falling.methods) == {"auto_s", "auto_wosm"}
     assert set(averaged.methods) == {"auto_s", "auto_dog"}
     assert not set(paper.methods) & (set(beyond.methods) | set(controls.methods))

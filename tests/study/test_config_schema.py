@@ -35,8 +35,7 @@ def test_every_shipped_configuration_is_valid_in_an_editor(repo, validator) -> N
     ("wrong", "at"),
     [
         ({"methods": {"onlin": {}}}, "onlin"),
-        ({"methods": {"hyfreedp": {"evry": 2}}}, "evry"),
-        ({"methods": {"hyfreedp": {"every": 0}}}, "0 is less than the minimum of 1"),
+        ({"methods": {"auto_s": {"stabilizer": 2}}}, "stabilizer"),
         ({"methods": {"auto_dog": {"scale": 0}}}, "or equal to the minimum of 0"),
         ({"delta": 1}, "or equal to the maximum of 1"),
         ({"batch_size": 0}, "less than the minimum of 1"),

@@ -54,7 +54,7 @@ def everything(training: Training) -> Content:
 
 
 @pytest.mark.parametrize("how", SPOILT)
-@pytest.mark.parametrize("method", ["online", "hyfreedp"])
+@pytest.mark.parametrize("method", ["online", "auto_dog"])
 def test_what_is_wrong_somewhere_is_taken_nowhere(method, how, arrays, make_task, make_run) -> None:
     def begin() -> Training:
         runs = [make_run(f"run {number}") for number in range(RUNS)]

@@ -33,8 +33,6 @@ from oso_dp.training.problem import Task
 EPSILON, DELTA = 2.0, 1e-5  # what each run may cost
 _LEARNING_RATE = 1e-6  # parameters move, but a canary's gradient stays larger than C
 _TOGETHER = 250  # runs that train side by side
-# Losses at each step, and so small a bound that a canary's are above it.
-_SETTINGS = {"hyfreedp": {"every": 1, "initial_bound": 1e-4}}
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ def asked_by(name: str) -> set[str]:
 
 def _method(name: str) -> Method:
     kind = find_method(name)
-    return kind(kind.Settings(**_SETTINGS.get(name, {})), momentum=0.9)
+    return kind(kind.Settings(), momentum=0.9)
 
 
 @cache

@@ -78,9 +78,8 @@ class AuditFinding:
 
 
 def private_methods() -> list[str]:
-    """What is audited unless others are named: the paper's methods that claim a guarantee, and one
-    that asks for losses."""
-    return sorted(name for name in (*PAPER_METHODS, "hyfreedp") if find_method(name).private)
+    """What is audited unless others are named: the paper's methods that claim a guarantee."""
+    return sorted(name for name in PAPER_METHODS if find_method(name).private)
 
 
 def audit(

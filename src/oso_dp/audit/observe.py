@@ -18,7 +18,6 @@ from torch import Tensor
 from oso_dp.audit.transcript import Seen
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State
-from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.queries import ThresholdQuery
 
@@ -55,14 +54,10 @@ class Observer:
         alone = self.columns.stop - self.columns.start == 1
         self._thresholds.append(state.threshold.detach().double().cpu())
         for query in self.method.queries(state):
-            if isinstance(query, ClippedLosses):
-                if alone:
-                    self._add(query, _along_all_points(query, answers[query.key], state))
-                continue
             if query.kind not in FOOTPRINTS or not isinstance(query, ThresholdQuery):
                 raise OsoError(
                     f"audit: {self.method.name} asks for {query.name!r}, and what a canary adds to "
-                    f"it is not known; known are {', '.join(FOOTPRINTS)}, {ClippedLosses.kind}"
+                    f"it is not known; known are {', '.join(FOOTPRINTS)}"
                 )
             if query.scalar and not alone:
                 continue
@@ -93,9 +88,3 @@ class Observer:
             name: torch.stack(steps).flatten(1).double().numpy()
             for name, steps in self._seen.items()
         }
-
-
-def _along_all_points(query: ClippedLosses, losses: Tensor, state: State) -> Tensor:
-    """[R, J] to [R, 1]. A canary whose loss is above the bound R adds R to each of the J sums, so
-    their mean is R more, and its noise's standard deviation nu R."""
-    return (losses.mean(dim=1) * state.batch_size / query.bound)[:, None]

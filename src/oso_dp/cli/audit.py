@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def audit(
     method: Annotated[
         list[str] | None,
-        typer.Option(help="A method to audit; may be repeated [the paper's and HyFreeDP]."),
+        typer.Option(help="A method to audit; may be repeated [the paper's]."),
     ] = None,
     faults: Annotated[
         bool, typer.Option(help="Plant faults, too, which must be seen; in a checkout only.")

@@ -97,13 +97,8 @@ class GradientCode:
         """
         return BatchGradients(self, flat, inputs, targets, absent)
 
-    def losses(
-        self, flat: Tensor, inputs: Tensor, targets: Tensor, absent: Tensor | None = None
-    ) -> Tensor:
-        """Of R runs at their parameters, [R, B]: flat [R, P], inputs and targets [R, B, ...].
-
-        Infinite for those that are `absent`, bool [R, B].
-        """
+    def losses(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Of R runs at their parameters, [R, B]: flat [R, P], inputs and targets [R, B, ...]."""
         if inputs.shape[1] == 0:
             return flat.new_zeros(inputs.shape[:2])
         parts = []
@@ -111,8 +106,7 @@ class GradientCode:
             for xs, ys in self._portions(inputs, targets):
                 runs = zip(flat, xs, ys, strict=True)
                 parts.append(torch.stack([self.loss(self.outputs(p, x), y) for p, x, y in runs]))
-        losses = torch.cat(parts, dim=1)[:, : inputs.shape[1]]
-        return losses if absent is None else losses.masked_fill(absent, torch.inf)
+        return torch.cat(parts, dim=1)[:, : inputs.shape[1]]
 
     def layer_gradients(
         self, flat: Tensor, inputs: Tensor, targets: Tensor

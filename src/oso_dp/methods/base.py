@@ -109,14 +109,6 @@ class Method(ABC):
         [R] for a count; `answers[ClippedGradient, name]` of a query about a group of layers.
         """
 
-    def probes(self, state: State, answers: Answers) -> Tensor | None:
-        """Where the step's clipped losses are taken, of the parameters, [R, J, P].
-
-        Asked for between the sums and `update`, whose answers then have the losses, too:
-        `answers[ClippedLosses]`, [R, J]. By default, and where `queries` asks for none: None.
-        """
-        return None
-
     def learn(self, state: State, answers: Answers) -> None:  # noqa: B027
         """The part of `update` that moves all but theta: C, rho, and what the method remembers.
 
@@ -130,16 +122,11 @@ class Method(ABC):
 
 def descend(state: State, gradient: Tensor, momentum: float) -> None:
     """theta <- theta - rho v with v <- momentum v + gradient (heavy ball, as torch.optim.SGD)."""
-    direction = heavy_ball(state, gradient, momentum)
     if momentum > 0:
-        state.memory["velocity"] = direction
-    state.parameters -= state.learning_rate[:, None] * direction
-
-
-def heavy_ball(state: State, gradient: Tensor, momentum: float) -> Tensor:
-    """The next v, [R, P], which `descend` goes along."""
-    velocity = state.memory.get("velocity") if momentum > 0 else None
-    return gradient if velocity is None else momentum * velocity + gradient
+        if (velocity := state.memory.get("velocity")) is not None:
+            gradient = momentum * velocity + gradient
+        state.memory["velocity"] = gradient
+    state.parameters -= state.learning_rate[:, None] * gradient
 
 
 def adapt(state: State, gradient: Tensor, beta1: float, beta2: float, stabiliser: float) -> None:

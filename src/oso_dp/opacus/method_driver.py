@@ -15,10 +15,9 @@ from torch import Tensor
 
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State
-from oso_dp.privacy.queries import GradientQuery
 
 if TYPE_CHECKING:
-    from oso_dp.privacy.queries import Answers
+    from oso_dp.privacy.queries import Answers, Query
 
 
 class MethodDriver:
@@ -61,14 +60,10 @@ class MethodDriver:
         """What the optimizer's rate is multiplied by in the next step: rho_t over its rate."""
         return float(self.state.learning_rate)
 
-    def queries(self, noise_multiplier: float) -> tuple[GradientQuery, ...]:
+    def queries(self, noise_multiplier: float) -> tuple[Query, ...]:
         """The sums of a step that may cost `noise_multiplier`; the first is the gradient."""
         self.state.noise_multiplier = noise_multiplier
-        queries = self.method.queries(self.state)
-        sums = tuple(query for query in queries if isinstance(query, GradientQuery))
-        if len(sums) != len(queries):
-            raise OsoError(f"{self.method.name}: asks for losses, which Opacus does not hand out")
-        return sums
+        return self.method.queries(self.state)
 
     def learn(self, answers: Answers) -> None:
         """Move C and the factor, after a step with the old ones."""

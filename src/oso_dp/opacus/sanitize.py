@@ -20,7 +20,7 @@ from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_split import combined_noise_multiplier
 
 if TYPE_CHECKING:
-    from oso_dp.privacy.queries import Answers, GradientQuery
+    from oso_dp.privacy.queries import Answers, Query
 
 ONE_RUN = slice(0, 1)
 
@@ -54,7 +54,7 @@ def seeded_generator(device: torch.device) -> torch.Generator:
 
 
 def sanitize(
-    queries: Sequence[GradientQuery],
+    queries: Sequence[Query],
     totals: Sequence[Tensor],
     noise_multiplier: float,
     batch_size: int,

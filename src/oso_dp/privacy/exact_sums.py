@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oso_dp.privacy.groups import Group
-from oso_dp.privacy.queries import GradientQuery, Runs, made_of_same_parts
+from oso_dp.privacy.queries import Query, Runs, made_of_same_parts
 
 
 class PerExampleGradients(Protocol):
@@ -32,7 +32,7 @@ class PerExampleGradients(Protocol):
 
 
 def exact_sums(
-    queries: Sequence[GradientQuery],
+    queries: Sequence[Query],
     runs: Runs,
     gradients: PerExampleGradients,
     present: Tensor,
@@ -56,7 +56,7 @@ def exact_sums(
 
 
 def _vector_sums(
-    queries: Sequence[GradientQuery],
+    queries: Sequence[Query],
     runs: Runs,
     norms: Tensor,
     layers: Sequence[str] | None,

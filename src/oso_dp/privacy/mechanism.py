@@ -1,29 +1,26 @@
 """The mechanism: draws the batch, takes the sums, adds the noise, writes the ledger.
 
-Everything a method learns about the training data passes through `Mechanism.release`, and losses
-through `release_losses`, which hands out what `release` has paid for. Sampling, noise and ledger
-live in one object so that they cannot disagree: the batch is drawn by the sampling scheme that the
-ledger holds, the noise is sensitivity times noise multiplier, and that multiplier goes into the
-ledger.
+Everything a method learns about the training data passes through `Mechanism.release`. Sampling,
+noise and ledger live in one object so that they cannot disagree: the batch is drawn by the sampling
+scheme that the ledger holds, the noise is sensitivity times noise multiplier, and that multiplier
+goes into the ledger.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.clipped_losses import ClippedLosses
 from oso_dp.privacy.exact_sums import PerExampleGradients, exact_sums
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_split import combined_noise_multiplier
-from oso_dp.privacy.queries import QUERIES, GradientQuery, Query, Runs
-from oso_dp.privacy.random_numbers import Batches, RandomNumbers, SumNoise
+from oso_dp.privacy.queries import QUERIES, Query, Runs
+from oso_dp.privacy.random_numbers import RandomNumbers, SumNoise
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.streams import Randomness, Seeded
 
@@ -72,8 +69,6 @@ class Mechanism:
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
-        # Losses that were asked for and not taken yet, with their batch, by the runs' first.
-        self._waiting: dict[int, _Waiting] = {}
 
     def release(
         self,
@@ -90,7 +85,6 @@ class Mechanism:
         Batches are padded, and what stands there gets no weight. On a CPU the sums do not depend on
         which runs are asked for together.
         `step` counts from 1 and may only grow (a stream is used once).
-        Clipped losses are paid for here, too, and taken by `release_losses`.
         """
         members = range(len(self.run_ids))[runs]
         if any(step <= self._last_step[run] for run in members):
@@ -101,59 +95,17 @@ class Mechanism:
         for run in members:
             self._last_step[run] = step
             self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
-        batches = self.random_numbers.batches_by_width(self.run_ids[runs], step)
-        losses = [query for query in queries if isinstance(query, ClippedLosses)]
-        if losses:
-            self._waiting[members.start] = _Waiting(members, step, losses[0], batches)
-        sums = [query for query in queries if isinstance(query, GradientQuery)]
-
-        def exact(places: list[int], indices: Tensor, present: Tensor) -> list[Tensor]:
-            group = _some(members, places)
-            return exact_sums(sums, group, gradients_of(group, indices), present)
-
-        totals = self._totals(batches, exact)
-        return self._sanitized(sums, totals, runs, step)
-
-    def release_losses(
-        self,
-        runs: slice,
-        step: int,
-        points: Tensor,
-        losses_of: Callable[[Tensor, Tensor], Tensor],
-    ) -> Answers:
-        """The sanitized mean losses, [R, J], that were asked for in this step, over its batch.
-
-        `points`: of the parameters, [R, J, P]; they may rest on the step's answers. `losses_of`
-        gets some runs' indices, int64 [r, B], with their points, and gives each example's loss,
-        [r, J, B].
-        ValueError if `release` was not asked for them, or so many, or if they were taken already.
-        """
-        members = range(len(self.run_ids))[runs]
-        waiting = self._waiting.pop(members.start, None)
-        if waiting is None or (waiting.members, waiting.step) != (members, step):
-            raise ValueError(f"step {step}: its losses were not asked for, or taken already")
-        query = waiting.query
-        if points.shape[:2] != (len(members), query.points):
-            raise ValueError(f"points {tuple(points.shape)}: {query.points} of each run are paid")
-
-        def clipped(places: list[int], indices: Tensor, present: Tensor) -> list[Tensor]:
-            at = points[_some(range(len(members)), places)]
-            losses = losses_of(indices, at)
-            if losses.shape != (*at.shape[:2], indices.shape[1]):
-                raise ValueError(f"losses {tuple(losses.shape)}: one for each point and example")
-            return [query.clipped(losses, present, _some(members, places)).sum(dim=2)]
-
-        totals = self._totals(waiting.batches, clipped)
-        answers = self._sanitized([query], totals, runs, step)
-        # Summed and noised in float64; the last bits of that are nobody's business.
-        return {key: losses.to(points.dtype) for key, losses in answers.items()}
+        totals = self._totals(runs, step, queries, gradients_of)
+        noised = self._add_noise(totals, queries, runs, step)
+        return {
+            query.key: total / self.batch_size for query, total in zip(queries, noised, strict=True)
+        }
 
     def keep(self, runs: Sequence[int]) -> None:
         """Go on with these runs only (the others have ended), renumbered from 0."""
         self.run_ids = [self.run_ids[run] for run in runs]
         self.ledgers = [self.ledgers[run] for run in runs]
         self._last_step = [self._last_step[run] for run in runs]
-        self._waiting.clear()
 
     def resume(self, ledgers: Sequence[Ledger], last_step: int) -> None:
         """Take up the books of an interrupted training; steps up to last_step stay closed."""
@@ -165,12 +117,11 @@ class Mechanism:
             raise ValueError(f"these are not the ledgers of {last_step} steps of these runs")
         self.ledgers = list(ledgers)
         self._last_step = [max(last_step, closed) for closed in self._last_step]
-        self._waiting.clear()
 
     def _check_budget(self, queries: Sequence[Query]) -> None:
         for query in queries:
             # Sensitivities are decided in this room alone.
-            if type(query) not in (*QUERIES, ClippedLosses):
+            if type(query) not in QUERIES:
                 raise OsoError(f"query {query.name!r}: not one of oso_dp.privacy.queries")
             if not (query.noise_multiplier >= 0 and math.isfinite(query.noise_multiplier)):
                 raise OsoError(f"query {query.name!r}: noise multiplier {query.noise_multiplier}")
@@ -183,21 +134,31 @@ class Mechanism:
 
     def _totals(
         self,
-        batches: Sequence[Batches],
-        sums_of: Callable[[list[int], Tensor, Tensor], list[Tensor]],
+        runs: slice,
+        step: int,
+        queries: Sequence[Query],
+        gradients_of: Callable[[Runs, Tensor], PerExampleGradients],
     ) -> Sequence[Tensor]:
-        """The sums of all these runs, in their order.
+        """The exact sums of these runs, one for each query.
 
-        `sums_of` gets places among the runs, and a piece of their batches: indices, and which are
-        theirs. Each example adds to a sum by itself alone, so a sum may be taken piece by piece.
+        Each example adds to a sum by itself alone, so a sum may be taken piece by piece.
         """
-        parts = [
-            _added(
-                sums_of(batch.places, batch.indices[:, piece], batch.present[:, piece])
-                for piece in self._pieces(batch.indices)
+        members = range(len(self.run_ids))[runs]
+        batches = self.random_numbers.batches_by_width(self.run_ids[runs], step)
+        parts = []
+        for batch in batches:
+            group = _some(members, batch.places)
+            parts.append(
+                _added(
+                    exact_sums(
+                        queries,
+                        group,
+                        gradients_of(group, batch.indices[:, piece]),
+                        batch.present[:, piece],
+                    )
+                    for piece in self._pieces(batch.indices)
+                )
             )
-            for batch in batches
-        ]
         if len(batches) == 1:
             return parts[0]
         order = torch.tensor([place for batch in batches for place in batch.places]).argsort()
@@ -208,14 +169,6 @@ class Mechanism:
         width = indices.shape[1]
         piece = self.piece or max(1, width)
         return [slice(at, at + piece) for at in range(0, max(1, width), piece)]
-
-    def _sanitized(
-        self, queries: Sequence[Query], totals: Sequence[Tensor], runs: slice, step: int
-    ) -> Answers:
-        noised = self._add_noise(totals, queries, runs, step)
-        return {
-            query.key: total / self.batch_size for query, total in zip(queries, noised, strict=True)
-        }
 
     def _add_noise(
         self, totals: Sequence[Tensor], queries: Sequence[Query], runs: slice, step: int
@@ -232,16 +185,6 @@ class Mechanism:
         for place, total in zip(noisy, noised, strict=True):
             answers[place] = total
         return answers
-
-
-@dataclass(frozen=True)
-class _Waiting:
-    """Clipped losses that were paid for: of which runs and step, over which batch."""
-
-    members: range
-    step: int
-    query: ClippedLosses
-    batches: list[Batches]
 
 
 def _some(members: range, places: list[int]) -> Runs:

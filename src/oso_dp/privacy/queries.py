@@ -5,7 +5,6 @@ i's gradient g_i, or of the part of it that the query's group of layers holds. T
 the most that adding or removing one example can change the sum (in 2-norm): max over n of w(n) n
 for vectors, of |w(n)| for the count. A query is asked for R runs at once: norms and weights are
 [R, B], and thresholds have one entry per run; `runs` says which of those the R are.
-(A sum of losses is in `oso_dp.privacy.clipped_losses`.)
 
 A norm that is not finite gets weight zero: such an example contributes nothing, whatever it holds.
 Thresholds are used no smaller than SMALLEST_THRESHOLD: far below it, float32 squares underflow, a
@@ -35,10 +34,15 @@ _SMALLEST_WEIGHT = 2.0**-126  # smaller float32 numbers have few digits: rounded
 
 @dataclass(frozen=True)
 class Query(ABC):
-    """What every query has: its noise in units of its sensitivity."""
+    """A sum that weighs each example by its gradient's norm, and its noise.
+
+    `noise_multiplier`: the noise's standard deviation in units of the sensitivity.
+    """
 
     noise_multiplier: float
     kind: ClassVar[str]
+    scalar: ClassVar[bool] = False
+    needs_norms: ClassVar[bool] = True
 
     @property
     def group(self) -> Group | None:
@@ -59,14 +63,6 @@ class Query(ABC):
     def sensitivity(self, runs: Runs) -> float | Tensor:
         """Of each of these runs, [R], or one number for all."""
 
-
-@dataclass(frozen=True)
-class GradientQuery(Query):
-    """A sum that weighs each example by its gradient's norm."""
-
-    scalar: ClassVar[bool] = False
-    needs_norms: ClassVar[bool] = True
-
     @abstractmethod
     def weights(self, norms: Tensor, runs: Runs) -> Tensor:
         """The weight of each example, [R, B], from the norms of their gradients, [R, B]."""
@@ -75,12 +71,12 @@ class GradientQuery(Query):
 Key: TypeAlias = type[Query] | tuple[type[Query], str]
 Runs: TypeAlias = slice | list[int]  # an index of the run axis
 if TYPE_CHECKING:
-    # What the mechanism gives: [R, P], [R, P_g] of a group of layers, [R] if scalar, [R, J] losses.
+    # What the mechanism gives: [R, P], [R, P_g] of a group of layers, [R] if scalar.
     Answers: TypeAlias = Mapping[Key, Tensor]
 
 
 @dataclass(frozen=True)
-class ThresholdQuery(GradientQuery):
+class ThresholdQuery(Query):
     """Whatever depends on C."""
 
     threshold: Tensor  # C of all runs
@@ -206,7 +202,7 @@ class UnclippedCount(ThresholdQuery):
         return votes.masked_fill(~norms.isfinite(), 0.0)
 
 
-def made_of_same_parts(queries: Sequence[GradientQuery]) -> list[ClippingQuery]:
+def made_of_same_parts(queries: Sequence[Query]) -> list[ClippingQuery]:
     """These queries, if all are made of the same two sums; else none."""
     clipping = [query for query in queries if isinstance(query, ClippingQuery)]
     same = all(query.threshold is clipping[0].threshold for query in clipping)
@@ -218,7 +214,7 @@ def _usable(weights: Tensor, where: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PlainGradient(GradientQuery):
+class PlainGradient(Query):
     """The sum of gradients as they are: no clip, no noise, no privacy (NoDP)."""
 
     noise_multiplier: float = field(default=0.0, init=False)

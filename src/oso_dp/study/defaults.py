@@ -38,7 +38,6 @@ DEFAULTS: Final = (
     Default("adam_wosm", {}, {"threshold": 1.0}, "the middle of the paper's range of C", _PAPERS),
     Default("auto_wosm", _FALLING, {"learning_rate": 1e-3}, _OWN, _SEEN),
     Default("auto_dog", _AVERAGED, {"learning_rate": 0.1}, _SCALE, _SEEN),
-    Default("hyfreedp", {}, {"learning_rate": 1e-4}, "its paper, by others' accounts of it"),
 )
 
 # What `train_private` does unless it is told otherwise: docs/user/choosing_a_method.md says why.

@@ -173,8 +173,6 @@ class Training:
             self.mechanism.release(runs, state.step, queries, self._gradients)
             for runs in self._together()
         )
-        if (points := task.method.probes(state, answers)) is not None:
-            answers |= self._losses(points)
         self.watch(state, answers)
         factor = rate_factor(task.schedule, state.step, task.steps)
         before = None if factor == 1 else state.parameters.clone()
@@ -199,18 +197,6 @@ class Training:
     def _gradients(self, runs: "Runs", batches: Tensor) -> BatchGradients:
         # A copy: what a forward pass writes into its parameters is no answer, and goes nowhere.
         return self.code(self.state.parameters[runs].clone(), *self.problem.examples.batch(batches))
-
-    def _losses(self, points: Tensor) -> "Answers":
-        """At points [R, J, P], over the batches of this step."""
-
-        def of_each(batches: Tensor, points: Tensor) -> Tensor:
-            batch = self.problem.examples.batch(batches)
-            return torch.stack([self.code.losses(at, *batch) for at in points.unbind(1)], dim=1)
-
-        return _of_all_runs(
-            self.mechanism.release_losses(runs, self.state.step, points[runs], of_each)
-            for runs in self._together()
-        )
 
     def evaluate(self) -> None:
         state, task = self.state, self.task

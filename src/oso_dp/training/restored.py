@@ -6,8 +6,6 @@ import torch
 from torch import Tensor
 
 from oso_dp.methods import Method, State
-from oso_dp.privacy.clipped_losses import ClippedLosses
-from oso_dp.privacy.queries import GradientQuery
 
 
 def check_alike(state: State, fresh: State, runs: int, method: Method) -> None:
@@ -33,12 +31,10 @@ def _remembered(method: Method, fresh: State) -> dict[str, Tensor]:
     runs, parameters = trial.parameters.shape
     answers = {}
     for query in method.queries(trial):
-        of_group = parameters
+        width = parameters
         if query.group is not None:
-            of_group = sum(trial.layers[layer] for layer in query.group.layers)
-        width = query.points if isinstance(query, ClippedLosses) else of_group
-        scalar = isinstance(query, GradientQuery) and query.scalar
-        shape = (runs,) if scalar else (runs, width)
+            width = sum(trial.layers[layer] for layer in query.group.layers)
+        shape = (runs,) if query.scalar else (runs, width)
         answers[query.key] = torch.zeros(shape, device=trial.parameters.device)
     method.update(trial, answers)
     return trial.memory
