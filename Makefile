@@ -114,7 +114,7 @@ account: $(READY) ## Recompute the epsilon of every grid in results/ from its le
 
 report: $(READY) ## Make reports/ again from results/, with what pages say of it
 	$(IN_VENV) oso report --results results --output reports
-	$(IN_VENV) python -m oso_dp.reporting.written README.md docs/findings.md results/README.md docs/choosing.md --results results
+	$(IN_VENV) python -m oso_dp.reporting.written README.md docs/reproduction/findings.md results/README.md docs/user/choosing_a_method.md --results results
 
 cosine: $(READY) ## Compare true and sanitized gradients in one run: the data of Figure 1 (an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine
