@@ -3,8 +3,8 @@
     python benchmarks/untrained.py --model autoencoder --data build/data/fashion_mnist.npz
 
 Prints the test value of each seed's starting weights, their mean and standard deviation, and the
-median length of 512 training examples' gradients there, seed by seed. docs/findings.md holds runs
-that hardly learnt against the first, docs/deviations.md the paper's C against the second.
+median length of 512 training examples' gradients there, seed by seed. findings.md holds runs
+that hardly learnt against the first, ambiguities.md the paper's C against the second.
 """
 
 import argparse
