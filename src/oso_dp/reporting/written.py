@@ -46,7 +46,7 @@ def status(study: Study) -> str:
 
 
 def evidence(study: Study) -> str:
-    """A row for each claim and question with runs: the verdict, the advantage, the margin."""
+    """A row for each claim and question with runs: the verdict and the advantage."""
     claims = judged(study)
     ran = claims[claims["verdict_best"] != NOT_RUN]
     rows = pd.DataFrame(
@@ -72,9 +72,10 @@ def _verdict(row: dict) -> str:
 
 
 def _main_clauses(evidence: str) -> str:
-    """Of a comparison of two methods its advantage alone; its details are in the report."""
+    """Of a comparison the advantage and the grids; its details are in the report."""
     if ", M = " in evidence:
         evidence = "; ".join(text.split("; ")[0] for text in evidence.split("; and "))
+        evidence = re.sub(r", M = [^,]*", "", evidence)
     return re.sub(r", \d+ turns each.*", "", evidence)
 
 
