@@ -109,7 +109,7 @@ def test_a_factor_is_as_many_deviations_as_points():
 
 
 def test_mnists_margin_cannot_see_adam_wosm():
-    """docs/verdicts.md says so: no gap that the paper prints is as large."""
+    """verdicts.md says so: no gap that the paper prints is as large."""
     mean = paper_results().dropna(subset="mean").set_index(["dataset", "k", "epsilon", "method"])
     mean = mean["mean"].unstack("method").loc["mnist"]
     assert (mean["online"] - mean["adam_wosm"]).abs().max() < MARGINS["mnist"]

@@ -4,10 +4,13 @@ import math
 import re
 
 import pytest
+from scipy.optimize import brentq
 
+from oso_dp.accounting.accountants import fresh_accountant
 from oso_dp.accounting.search import SHAPES, Search
 from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
 from oso_dp.models import build_model
+from oso_dp.privacy.ledger import composed_event
 from oso_dp.privacy.sampling import PoissonSampling
 
 MNIST, DELTA = PoissonSampling(512 / 60_000), 1e-5
@@ -15,9 +18,23 @@ STEPS = math.ceil(10 * 60_000 / 512)
 ROW = re.compile(r"^\| (\d) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", re.M)
 
 
+@pytest.mark.parametrize(("epsilon", "runs"), [(3, 9), (3, 81), (9, 9), (9, 81)])
+def test_the_classical_conversion_asks_for_more_noise(epsilon, runs, repo) -> None:
+    def spent(nu: float) -> float:
+        accountant = fresh_accountant("rdp", MNIST)
+        accountant.compose(composed_event({(MNIST, nu): STEPS * runs}))
+        orders = zip(accountant._orders, accountant._rdp, strict=True)
+        return min(rdp + math.log(1 / DELTA) / (order - 1) for order, rdp in orders if order > 1)
+
+    classical = brentq(lambda nu: spent(nu) - epsilon, 0.5, 8, xtol=1e-4)
+    ours = Search(MNIST, STEPS, runs).noise_multiplier(epsilon, DELTA)
+    page = (repo / "docs/reproduction/ambiguities.md").read_text(encoding="utf-8")
+    assert f"| {epsilon} | {runs} | {ours:.3g} | {classical:.3g} |" in page
+
+
 @pytest.mark.parametrize("column", ["composition", "logarithmic", "geometric", "poisson"])
 def test_what_each_way_to_stop_asks_for(repo, column) -> None:
-    page = (repo / "docs/random-stopping.md").read_text(encoding="utf-8")
+    page = (repo / "docs/reproduction/extensions.md").read_text(encoding="utf-8")
     assert f"| {column} |" in page.replace("Poisson |", "poisson |")
     place = 2 + ["composition", "logarithmic", "geometric", "poisson"].index(column)
     rows = ROW.findall(page)
@@ -31,7 +48,7 @@ def test_what_each_way_to_stop_asks_for(repo, column) -> None:
 
 
 def test_the_length_of_a_gradient_by_noise_alone(repo) -> None:
-    page = (repo / "docs/auto-dog.md").read_text(encoding="utf-8")
+    page = (repo / "docs/reproduction/extensions.md").read_text(encoding="utf-8")
     size = sum(p.numel() for p in build_model("cnn").parameters())
     sigma = Search(MNIST, STEPS, 1).noise_multiplier(3.0, DELTA) / 512  # nu C / B, with C = 1
     assert f"squared length is {size * sigma**2:.2f} by noise alone" in page
@@ -39,7 +56,7 @@ def test_the_length_of_a_gradient_by_noise_alone(repo) -> None:
 
 def test_the_sizes_of_the_report(repo) -> None:
     """To a megabyte: a report grows with the results."""
-    page = (repo / "docs/artifact.md").read_text(encoding="utf-8")
+    page = (repo / "docs/reproduction/artifact.md").read_text(encoding="utf-8")
     said = re.search(r"the report (\d+) MB \(its page (\d+) MB\)", page)
     whole = sum(path.stat().st_size for path in (repo / "reports").rglob("*") if path.is_file())
     sizes = whole, (repo / "reports/index.html").stat().st_size

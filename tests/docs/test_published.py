@@ -1,4 +1,4 @@
-"""docs/published.md: what it says of its runs is what they measured, at the published settings."""
+"""validation.md has what its runs measured, at the published settings."""
 
 import csv
 import importlib.util
@@ -40,7 +40,7 @@ def test_each_row_is_made_of_its_runs(folder: Path, script: ModuleType, repo: Pa
         accuracies.setdefault(row["run"], []).append(100 * float(row["accuracy"]))
     assert set(accuracies) == set(script.RUNS)
     assert {len(values) for values in accuracies.values()} == {script.EPOCHS}
-    page = (repo / "docs/published.md").read_text()
+    page = (repo / "docs/reproduction/validation.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith(("| MNIST", "| Fashion"))]
     expected = []
     for dataset, method in dict.fromkeys(run[:2] for run in script.RUNS.values()):

@@ -1,4 +1,4 @@
-"""Where Online's rho comes to rest on a quadratic, without noise; docs/steering.md builds on it."""
+"""Where Online's rho comes to rest on a quadratic, without noise; findings.md builds on it."""
 
 import pytest
 import torch

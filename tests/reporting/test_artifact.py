@@ -1,4 +1,4 @@
-"""docs/artifact.md names every claim, table and figure, and commands that exist."""
+"""docs/reproduction/artifact.md names every claim, table and figure, and commands that exist."""
 
 import re
 
@@ -10,10 +10,12 @@ from oso_dp.study.config import load_config
 from oso_dp.study.expand import cohorts
 from oso_dp.study.workload import workload
 
+CONFIGURATION = r"config/[\w/.]+\.yaml"
+
 
 @pytest.fixture(scope="module")
 def page(repo):
-    return (repo / "docs" / "artifact.md").read_text(encoding="utf-8")
+    return (repo / "docs/reproduction/artifact.md").read_text(encoding="utf-8")
 
 
 def rows(page, heading):
@@ -26,9 +28,8 @@ def rows(page, heading):
 def names(page, heading):
     """The names of a table's rows, with `<dataset>` and `<k>` as patterns."""
     patterns = []
-    for row in rows(page, heading):
-        name = re.escape(row[0].strip("`"))
-        name = name.replace("<dataset>", r"[a-z0-9_]+").replace("<k>", r"\d+")
+    for name in (name for row in rows(page, heading) for name in re.findall("`(.+?)`", row[0])):
+        name = re.escape(name).replace("<dataset>", r"[a-z0-9_]+").replace("<k>", r"\d+")
         patterns.append(re.compile(name))
     return patterns
 
@@ -71,10 +72,10 @@ def test_no_row_names_another_table_that_is_gone(page, paper_report, glyphs_repo
 
 
 def test_every_command_exists(page, repo):
-    targets = re.findall(r"^([a-z]+):", (repo / "Makefile").read_text(), re.MULTILINE)
-    for target in re.findall(r"`make ([a-z]+)`", page) + re.findall(r"^    make (\w+)", page, re.M):
+    targets = re.findall(r"^([a-z-]+):", (repo / "Makefile").read_text(), re.MULTILINE)
+    for target in re.findall(r"(?:`|^    )make ([a-z-]+)", page, re.M):
         assert target in targets, target
-    for name in re.findall(r"config/\w+\.yaml", page):
+    for name in re.findall(CONFIGURATION, page):
         assert (repo / name).exists(), name
 
 
@@ -82,7 +83,7 @@ def test_runs_and_hours_are_those_of_the_configurations(page, repo):
     stated = rows(page, "The full way")
     assert len(stated) >= 6
     for _, command, private, plain, hours in stated:
-        config = load_config(repo / re.search(r"config/\w+\.yaml", command)[0])
+        config = load_config(repo / re.search(CONFIGURATION, command)[0])
         ahead = workload(config, cohorts(config), ())
         assert (private, plain) == (f"{ahead.private.runs:,}", f"{ahead.plain.runs:,}"), command
         digits = 1 if ahead.hours < 1 else 0

@@ -58,7 +58,7 @@ def test_sentences_say_their_budgets(made) -> None:
         assert f"k = 4, ε = {epsilon}:" in question
     assert greatest_losses(made)["epsilon"].tolist() == [*reversed(EPSILONS)]
     for epsilon in EPSILONS:
-        assert f"(MNIST, ε = {epsilon})" in budgets(made).splitlines()[-1]
+        assert f"| MNIST, ε = {epsilon} |" in budgets(made).split("largest loss, in margins")[1]
 
 
 def test_a_part_note_has_each_budget(made) -> None:

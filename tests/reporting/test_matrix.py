@@ -1,4 +1,4 @@
-"""The matrix on the page and in the README: signs, seeds, and a way to the evidence."""
+"""The matrix on the page: signs, seeds, and a way to the evidence."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 
 from oso_dp.analysis import verdicts
 from oso_dp.analysis.verdict_matrix import verdict_matrix
-from oso_dp.reporting.page.matrix import SIGNS, blocks, legend, markdown
+from oso_dp.reporting.page.matrix import SIGNS, blocks, legend
 
 
 @pytest.fixture
@@ -50,14 +50,6 @@ def test_the_legend_explains_what_is_there_and_nothing_else(some):
     assert "worse" not in text
     assert "* The momentum was chosen to fit this cell" in text
     assert "momentum" not in legend(some[some["method"] == "online"])
-
-
-def test_the_readme_s_form_is_in_words(some):
-    lines = markdown(some)
-    assert lines[0] == "| data set | method | k = 5 | k = 7 | k = 9 |"
-    assert "| MNIST | Online | not run | not run | ε = 9: consistent (3) |" in lines
-    assert "|  | FixedThreshold | not run | not run | ε = 9: undecided (1)* |" in lines
-    assert len(lines) == 2 + 3 * 4
 
 
 def test_signs_tell_verdicts_apart_and_colours_whether_ours_agrees():

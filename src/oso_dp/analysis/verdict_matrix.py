@@ -8,7 +8,7 @@ from oso_dp.analysis.keys import CELL
 from oso_dp.analysis.study import Study
 from oso_dp.paper.tables import paper_tables
 
-# The momentum that the paper does not name was chosen by this cell (docs/deviations.md, 1): that it
+# The momentum that the paper does not name was chosen by this cell (ambiguities.md, 1): that it
 # agrees with the paper says nothing.
 CHOSE_MOMENTUM = ("mnist", 9, 9.0, "fixed_threshold")
 

@@ -1,6 +1,6 @@
 """When two means over seeds are equivalent, and when they differ: the report's statistical rule.
 
-docs/verdicts.md gives its reasons, and the dates of its changes. A value needs `SEEDS_NEEDED`
+verdicts.md gives its reasons, and the dates of its changes. A value needs `SEEDS_NEEDED`
 seeds. It is consistent with another where the 90 % interval of their difference lies inside the
 data set's margin (two one-sided tests at 5 %). Else it is better or worse where the difference is
 significant once all values that are judged together are taken into account (Benjamini and

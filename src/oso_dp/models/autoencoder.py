@@ -20,7 +20,7 @@ def autoencoder(last_layer_nonlinearity: bool = False) -> nn.Module:
 def autoencoder_strided(last_layer_nonlinearity: bool = False) -> nn.Module:
     """The same weights, inputs and outputs, through images of 14 x 14 and 7 x 7.
 
-    Not as Table 6 prints it, whose strides are all 1: see docs/deviations.md, row 19.
+    Not as Table 6 prints it, whose strides are all 1: see ambiguities.md, row 19.
     """
     return _network((_HALVED, _HALVED, _THE_SAME, _THE_SAME))
 

@@ -5,7 +5,7 @@ is meant and as it is printed, a note wherever a hyperparameter's two differ, an
 and standard deviation. Three readings need an argument, which the note of the row gives: columns
 printed x 10^3 (asterisk), two columns whose asterisk is missing (Table 8 FixedThreshold, Table 13
 FixedQuantile), and one value off its grid (Table 4, epsilon = 9). A fourth is Table 12's epsilons,
-printed as 3, 5, 7, 9: its values are those of 1, 2, 3, 4 (docs/deviations.md, row 10).
+printed as 3, 5, 7, 9: its values are those of 1, 2, 3, 4 (ambiguities.md, row 10).
 
 Values keep the paper's rounding (0.316, 1.467); the grid value meant lies within 2 %.
 """

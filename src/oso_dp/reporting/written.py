@@ -1,133 +1,145 @@
 """What `make report` writes into pages of this repository, from `results/` alone.
 
-python -m oso_dp.reporting.written README.md docs/findings.md results/README.md --results results
+python -m oso_dp.reporting.written README.md --results results
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis.claims import judged
 from oso_dp.analysis.coverage import variants
-from oso_dp.analysis.evidence import NOT_RUN
+from oso_dp.analysis.evidence import NOT_RUN, NOTHING
 from oso_dp.analysis.load import read_study
+from oso_dp.analysis.one_budget import is_reference
 from oso_dp.analysis.study import Study
 from oso_dp.analysis.surest_default import greatest_losses
-from oso_dp.analysis.verdict_matrix import verdict_matrix
 from oso_dp.errors import OsoError
 from oso_dp.exits import ended
 from oso_dp.files import atomic_write, check_regular
 from oso_dp.option_types import path
-from oso_dp.reporting.page import headline, matrix
+from oso_dp.reporting.page import headline
 from oso_dp.reporting.table import markdown_rows
 from oso_dp.reporting.tables.claims import in_short
 from oso_dp.reporting.tables.one_budget import one_budget_table
 from oso_dp.study.plan import plans_of
 
-_WORDS = (
-    "In brackets: the number of our seeds. Consistent: within the data set's margin of the paper's "
-    "value, as far as the seeds show; better or worse: significantly different; undecided: "
-    "neither, or fewer than three seeds ([the rule](docs/verdicts.md)). “At the paper's points”: "
-    "whole grids did not run, and ours may have better points. Fashion-MNIST ran with the printed "
-    "network, which seems not to be [the paper's](docs/fashion-mnist.md)."
-)
-_ALONE = "What the paper does not have (leads are not corrected for their number):"
+_NETWORK = "with the [printed network](docs/reproduction/fashion_mnist.md)"
+_LOSS = "largest loss, in margins"
 
 
 def status(study: Study) -> str:
-    """The verdict, the claims and the matrix, as Markdown."""
+    """One sentence on the paper's values and claims, and a table of the claims."""
     claims = judged(study)
-    cells = verdict_matrix(study)
-    alone = headline.ours_alone(study)
-    blocks = [
-        f"**{headline.verdict(study, claims)}**",
-        headline.scope(study),
-        "\n".join(markdown_rows(in_short(claims, "C"))),
-        "\n".join(matrix.markdown(cells)),
-        " ".join([_WORDS, *matrix.momentum(cells)]),
-        *([_ALONE, "\n".join(f"- {x}" for x in alone)] if alone else []),
-    ]
-    return "\n\n".join(blocks)
+    dataset = f"on {labels.dataset_short('fashion_mnist')} "
+    verdict = headline.verdict(study, claims).removesuffix(".")
+    verdict = verdict.replace(dataset, f"{dataset}{_NETWORK} ")
+    sentence = f"{verdict} ([rule](docs/reproduction/verdicts.md))."
+    table = in_short(claims, "C").drop(columns="the paper's numbers")
+    return "\n\n".join([sentence, "\n".join(markdown_rows(table))])
 
 
 def evidence(study: Study) -> str:
-    """Each claim and question that anything was run for, with what its verdict rests on."""
+    """A row for each claim and question with runs: the verdict and the advantage."""
     claims = judged(study)
     ran = claims[claims["verdict_best"] != NOT_RUN]
     rows = pd.DataFrame(
         {
             "": ran["claim"],
             "data set": ran["dataset"].map(labels.dataset_short),
-            "ours": ran["verdict_best"],
-            "at the last step": ran["verdict_last"],
-            "on one half of the test set, chosen on the other": ran["verdict_cross"],
-            "evidence": ran["evidence"],
+            "verdict": [_verdict(row) for row in ran.to_dict("records")],
+            "evidence": ran["evidence"].map(_main_clauses),
         }
     )
     return "\n".join(markdown_rows(rows))
 
 
+def _verdict(row: dict) -> str:
+    """Of the paper's checkpoint rule, with those of the others where they differ."""
+    words = [row["verdict_best"]]
+    if "equivalent within M" in row["evidence"]:
+        words[0] += " (equivalent within M)"
+    for rule, name in (("last", "at the last step"), ("cross", "by cross-selection")):
+        if row[f"verdict_{rule}"] not in (row["verdict_best"], NOTHING):
+            words.append(f"{name} {row[f'verdict_{rule}']}")
+    return "; ".join(words)
+
+
+def _main_clauses(evidence: str) -> str:
+    """Of a comparison the advantage and the grids; its details are in the report."""
+    if ", M = " in evidence:
+        evidence = "; ".join(text.split("; ")[0] for text in evidence.split("; and "))
+        evidence = re.sub(r", M = [^,]*", "", evidence)
+    return re.sub(r", \d+ turns each.*", "", evidence)
+
+
 def counts(study: Study) -> str:
-    """How many runs there are of what."""
+    """How many runs there are of each data set, k, search and precision."""
     rows = []
-    keys = ["dataset", "k", "method", "selection", "precision"]
-    for key, group in variants(study).groupby(keys, sort=False):
-        dataset, k, method, selection, precision = key
-        cells = [
-            f"{labels.epsilon_text(epsilon)}: {cell['runs'].sum()} ({_range(cell['seeds'])})"
-            for epsilon, cell in group.groupby("epsilon", sort=False, dropna=False)
-        ]
+    keys = ["dataset", "k", "selection", "precision"]
+    for (dataset, k, selection, precision), group in variants(study).groupby(keys, sort=False):
+        budgets = sorted(group["epsilon"].dropna().unique())
         rows.append(
             {
                 "data set": labels.dataset_short(dataset),
                 "k": k,
-                "method": labels.method_label(method),
                 "search": selection.replace("_", " "),
                 "precision": precision,
-                "ε: runs (seeds)": ", ".join(cells),
+                "methods": group["method"].nunique(),
+                "ε": ", ".join(map(labels.epsilon_text, budgets)) or labels.NOTHING,
+                "seeds": _range(group["seeds"]),
+                "runs": f"{group['runs'].sum():,}",
             }
         )
     return "\n".join(markdown_rows(pd.DataFrame(rows)))
 
 
 def budgets(study: Study) -> str:
-    """Each way to spend one budget that was measured: its value, its gain; the surest default."""
-    printed = one_budget_table(study).printed
+    """A table for each data set: each way to spend one budget; and one for the defaults' losses.
+
+    A part of a grid is left out, as its best point is unknown, unless others are compared with it.
+    """
+    table = one_budget_table(study)
+    reference = [is_reference(row) for row in table.data.to_dict("records")]
+    printed = table.printed[table.data["whole"].astype(bool) | np.array(reference, dtype=bool)]
     blocks = []
     for dataset, rows in printed.groupby("data set", sort=False):
         cells = rows["value"] + " (" + rows["above Online's search"] + ")"
         seen = rows["chosen by"].str.endswith("†").map({True: " †", False: ""})
-        table = rows.assign(cell=cells, way=rows["way"] + ": " + rows["method"] + seen).pivot_table(
+        wide = rows.assign(cell=cells, way=rows["way"] + ": " + rows["method"] + seen).pivot_table(
             index="way", columns="ε", values="cell", aggfunc="first", sort=False
         )
-        table = table.fillna("–").rename(columns=lambda epsilon: f"ε = {epsilon}").reset_index()
-        table = table.rename(columns={"way": f"{dataset}: value (gain over Online's search)"})
-        blocks.append("\n".join(markdown_rows(table)))
+        wide = wide.fillna("–").rename(columns=lambda epsilon: f"ε = {epsilon}").reset_index()
+        wide = wide.rename(columns={"way": f"{dataset}: value (gain over Online's search)"})
+        blocks.append("\n".join(markdown_rows(wide)))
     return "\n\n".join([*blocks, *_surest(study)])
 
 
 def _surest(study: Study) -> list[str]:
-    """Which default loses least where it loses most, and what the others lose; None without."""
+    """The defaults by what they lose where they lose most; nothing without defaults."""
     losses = greatest_losses(study)
     if losses.empty:
         return []
-    said = [
-        f"{labels.laid_label(row['method'], row['laid'])} {row['loss']:.1f} "
-        f"({labels.dataset_short(row['dataset'])}, ε = {row['epsilon']:g})"
+    rows = pd.DataFrame(
+        {
+            "default": labels.laid_label(row["method"], row["laid"]),
+            _LOSS: f"{row['loss']:.1f}",
+            "where": f"{labels.dataset_short(row['dataset'])}, ε = {row['epsilon']:g}",
+        }
         for row in losses.to_dict("records")
-    ]
-    first, others = said[0], said[1:]
+    )
     places = int(losses["places"].iloc[0])
     text = (
-        f"The default that loses least where it loses most, of those that were run at all {places} "
-        "pairs of data set and ε at which any was, with three seeds: in units of the difference "
-        f"that matters, and against the best default there, {first}"
+        "Each default's largest loss against the best default, in units of the data set's margin, "
+        f"over the {places} pairs of data set and ε at which a default has three seeds:"
     )
-    return [text + (f"; then {', '.join(others)}." if others else ".")]
+    return [text, "\n".join(markdown_rows(rows))]
 
 
 def _range(numbers: pd.Series) -> str:

@@ -39,7 +39,6 @@ _MEANINGS = {
 @dataclass(frozen=True)
 class Cell:
     sign: str  # with the number of seeds
-    words: str  # the same in words
     look: str
     hover: str
     link: str  # to its evidence
@@ -86,15 +85,14 @@ def _block(dataset: str, rows: pd.DataFrame) -> Block:
 def _cell(row: pd.Series, starts: bool) -> Cell:
     sign, look = SIGNS[row["verdict"]]
     if not row["seeds"]:
-        return Cell(sign, row["verdict"], look, row["verdict"], f"table_{row['table']:02d}", starts)
+        return Cell(sign, look, row["verdict"], f"table_{row['table']:02d}", starts)
     hover = f"{row['verdict']}, {row['seeds']} seed{'' if row['seeds'] == 1 else 's'}"
     if not pd.isna(row["difference"]):
         hover += f"; ours − paper {labels.signed(row['difference'])}"
     if not pd.isna(row["difference_half"]):
         hover += f" ± {row['difference_half']:.2f} {row['unit']}"
     mark = MARK if row["chose_momentum"] else ""
-    words = f"{row['verdict']} ({row['seeds']}){mark}"
-    return Cell(f"{sign}{row['seeds']}{mark}", words, look, hover, anchor(row), starts)
+    return Cell(f"{sign}{row['seeds']}{mark}", look, hover, anchor(row), starts)
 
 
 def legend(matrix: pd.DataFrame) -> str:
@@ -109,25 +107,3 @@ def momentum(matrix: pd.DataFrame) -> list[str]:
     if not matrix.loc[matrix["seeds"] > 0, "chose_momentum"].any():
         return []
     return [f"{MARK} The momentum was chosen to fit this cell: that it agrees is no evidence."]
-
-
-def markdown(matrix: pd.DataFrame) -> list[str]:
-    """The matrix as lines of Markdown: a row for each data set and method, a column for each k."""
-    ks = sorted(matrix["k"].unique())
-    lines = ["| data set | method | " + " | ".join(f"k = {k}" for k in ks) + " |"]
-    lines.append("|---" * (len(ks) + 2) + "|")
-    for block in blocks(matrix):
-        for place, (method, cells) in enumerate(block.lines):
-            spans, texts = iter(cells), []
-            epsilons = iter(block.epsilons)
-            for _, span in block.ks:
-                texts.append(_run_of([(next(epsilons)[0], next(spans)) for _ in range(span)]))
-            name = block.dataset if place == 0 else ""
-            lines.append(f"| {name} | {method} | {' | '.join(texts)} |")
-    return lines
-
-
-def _run_of(cells: list[tuple[str, Cell]]) -> str:
-    """Of one k: what was run, or that nothing was."""
-    ran = [f"ε = {epsilon}: {cell.words}" for epsilon, cell in cells if cell.look != "idle"]
-    return ", ".join(ran) or verdicts.NOT_RUN

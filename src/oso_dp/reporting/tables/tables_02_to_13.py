@@ -173,7 +173,7 @@ def _epsilons_note(table: PaperTable) -> Iterator[str]:
         yield (
             f"The paper prints ε = {', '.join(budgets)} here, and 1 to 4 in Tables 3 and 9. The "
             f"values are those of ε = {', '.join(meant)}: as printed, AdamWOSM would have twice "
-            "the error that Table 9's larger grid has at the same noise (docs/deviations.md, 10)."
+            "the error that Table 9's larger grid has at the same noise (ambiguity 10)."
         )
 
 
