@@ -115,7 +115,7 @@ account: $(READY) ## Recompute epsilon of every grid in results/ from its ledger
 
 report: $(READY) ## Regenerate reports/ and the generated blocks of the pages from results/
 	$(IN_VENV) oso report --results results --output reports
-	$(IN_VENV) python -m oso_dp.reporting.written README.md docs/reproduction/findings.md results/README.md docs/user/choosing_a_method.md --results results
+	$(IN_VENV) python -m oso_dp.reporting.update_docs README.md docs/reproduction/findings.md results/README.md docs/user/choosing_a_method.md --results results
 
 diagnose-cosine: $(READY) ## Compare true and sanitized gradients: the data of Figure 1 (an hour)
 	$(STUDY) --configfile config/headline.yaml -- cosine

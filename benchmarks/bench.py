@@ -21,7 +21,7 @@ from rows import Row, add_ratios, read_rows, text_table, write_rows
 
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, make_folder
-from oso_dp.spinning import spin_briefly
+from oso_dp.openmp import spin_briefly
 
 
 def main(arguments: list[str]) -> int:

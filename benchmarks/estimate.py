@@ -11,7 +11,7 @@ from rows import MEASURED, Row, aligned
 from workloads import WORKLOADS
 
 from oso_dp.study.config import load_config
-from oso_dp.study.expand import cohorts
+from oso_dp.study.expand import make_cohorts
 
 _CONFIG = Path(__file__).parents[1] / "config" / "paper.yaml"
 _LIKE = "mnist"  # the data set whose grids, seeds and number of budgets every other one has
@@ -31,7 +31,7 @@ class Load:
 def private_loads() -> tuple[Load, ...]:
     """The paper's study: every grid, budget and seed of the private methods, as configured."""
     config = load_config(_CONFIG)
-    every = cohorts(config)
+    every = make_cohorts(config)
     loads = []
     for workload in WORKLOADS.values():
         dataset = workload.dataset if workload.dataset in config.datasets else _LIKE
@@ -40,7 +40,7 @@ def private_loads() -> tuple[Load, ...]:
             runs = sum(
                 len(cohort.runs)
                 for cohort in every
-                if (cohort.dataset, cohort.method) == (dataset, method) and cohort.private
+                if (cohort.dataset, cohort.method) == (dataset, method) and cohort.is_private
             )
             if runs:
                 loads.append(Load(workload.model, method, runs, runs * steps))

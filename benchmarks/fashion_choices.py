@@ -33,7 +33,7 @@ from oso_dp.models import MODELS
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.config import load_config
 from oso_dp.study.plan import make_plan
-from oso_dp.training.job import task_of
+from oso_dp.training.job import make_task
 from oso_dp.training.loop import train
 from oso_dp.training.provenance import code_hash, commit, device_name
 
@@ -135,12 +135,12 @@ def _planned(method: str, epsilons: list[float], seeds: int) -> list[tuple[Plann
     change = {
         "datasets": {DATASET: section},
         "methods": {printed: config.methods[printed]},
-        "granularities": [K],
+        "values_per_axis": [K],
         "seeds": list(range(seeds)),
     }
     cohorts = make_plan(config.model_copy(update=change)).cohorts
     if printed != method:
-        own = {"method": method, "method_settings": asdict(find_method(method).Settings())}
+        own = {"method": method, "method_settings": asdict(find_method(method).Options())}
         cohorts = [replace(each, **own).with_runs(each.points, each.seeds) for each in cohorts]
     return [(cohort, run) for cohort in cohorts for run in cohort.runs]
 
@@ -148,7 +148,7 @@ def _planned(method: str, epsilons: list[float], seeds: int) -> list[tuple[Plann
 def run_one(name: str, cohort: PlannedCohort, run: Run, arrays: Arrays) -> dict[str, Any]:
     """One row."""
     choice = CHOICES[name]
-    MODELS[MODEL] = lambda last_layer_nonlinearity: choice.network()
+    MODELS[MODEL] = lambda final_activation: choice.network()
     changed = {
         part: (choice.scale * (getattr(arrays, part) - choice.shift)).astype(np.float32)
         for part in ("train_inputs", "test_inputs")
@@ -156,7 +156,7 @@ def run_one(name: str, cohort: PlannedCohort, run: Run, arrays: Arrays) -> dict[
     checkpoint = REPO / "build" / "fashion_choices" / f"{name}.{run.run_id}.pt"
     facts = f"{code_hash()} {arrays.digest} {cohort.noise_multiplier}"
     (outcome,) = train(
-        task_of(cohort),
+        make_task(cohort),
         [run],
         replace(arrays, **changed),
         checkpoint=checkpoint,

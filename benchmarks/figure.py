@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from rows import MEASURED, Row
 
-from oso_dp.reporting.figures.canvas import plain_ticks, theme, to_png
+from oso_dp.reporting.figures.layout import plain_ticks, theme, to_png
 
 _BASE, _PEER, _OURS = "#8C8C8C", "#D9A441", "#2F6DB5"
 _MEASURES = (

@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from oso_dp.accounting.search import Search
-from oso_dp.analysis.search_costs import PRICES, write_costs
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.analysis.search_costs import COSTS_FILE, write_costs
 from oso_dp.methods import find_method
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.write import write_table
 from oso_dp.study.config import GridSection
-from oso_dp.study.grid import candidates
+from oso_dp.study.grid import make_candidates
 
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "full_report"
 SEED = 20240220
@@ -71,7 +71,7 @@ def make_store(store: Path, fewer: int) -> None:
     grids, prices, runs, evaluations = [], {}, [], []
     for cohort in cohorts():
         n, steps = cohort["examples"], cohort["steps"]
-        points = candidates(find_method(cohort["method"]).search, GridSection(), cohort["k"])
+        points = make_candidates(find_method(cohort["method"]).search, GridSection(), cohort["k"])
         cohort["runs"] = len(points)
         if cohort["epsilon"] is not None:
             setting = (n, steps, len(points), cohort["epsilon"])
@@ -88,14 +88,14 @@ def make_store(store: Path, fewer: int) -> None:
     write_table(store / "evaluations.parquet", "evaluations", pd.concat(evaluations))
     write_table(store / "runs.parquet", "runs", runs)
     (store / "plan.json").write_text(json.dumps(grids, indent=1))
-    write_costs(store / "plan.json", store / PRICES)
+    write_costs(store / "plan.json", store / COSTS_FILE)
 
 
 def cohorts() -> Iterator[dict]:
     for dataset, (n, metric, budgets) in STUDY.items():
         for method in METHODS:
             for k, epsilons in budgets.items():
-                for epsilon in epsilons if find_method(method).private else (None,):
+                for epsilon in epsilons if find_method(method).is_private else (None,):
                     yield {
                         "dataset": dataset,
                         "metric": metric,
@@ -113,8 +113,8 @@ def make_run(
     cohort: dict, point: dict, seed: int, run_id: str, draw: np.random.Generator, fewer: int
 ) -> tuple[dict, pd.DataFrame]:
     """A row of runs, and its evaluations: a curve that ends where the point's quality says."""
-    method = find_method(cohort["method"])(find_method(cohort["method"]).Settings(), 0.9)
-    start = method.starting_point(point)
+    method = find_method(cohort["method"])(find_method(cohort["method"]).Options(), 0.9)
+    start = method.initial_values(point)
     nu, steps = cohort["noise_multiplier"], cohort["steps"]
     queries, second = (SumQuery("plain_gradient", 0.0),), None
     if nu is not None:
@@ -136,7 +136,7 @@ def make_run(
         **{name: cohort[name] for name in ("examples", "steps")},
         **{name: start.get(name) for name in ("learning_rate", "threshold", "quantile")},
         "run_id": run_id,
-        "selection": "composition",
+        "search_accounting": "composition",
         "seed": seed,
         "momentum": 0.9 if method.uses_momentum else None,
         "noise_multiplier": nu,

@@ -73,7 +73,7 @@ def rows(options: argparse.Namespace) -> None:
     call = [
         *(sys.executable, "-m", "oso_dp.scheduler", "--minutes", f"{left:.2f}"),
         *("--results", parts, "--existing", ROOT / "results", "--data", data, "--skip-missing"),
-        *("--parallel-runs", str(options.runs_at_once), "--threads", str(threads)),
+        *("--parallel-runs", str(options.parallel_runs), "--threads", str(threads)),
         *(("--priorities", priorities) if named else ()),
         *(("--device", options.device) if options.device else ()),
         *("--plan", *plans),
@@ -96,7 +96,7 @@ def rows(options: argparse.Namespace) -> None:
 
 def _prepare(options: argparse.Namespace, data: Path) -> None:
     """The prepared file of each data set whose raw files travelled, unless it is there."""
-    from oso_dp.data import prepare
+    from oso_dp.data import prepare_dataset
     from oso_dp.study.plan import read_plan
 
     plans = [read_plan(options.folder / "plans" / f"{name}.json") for name in options.plans]
@@ -114,7 +114,7 @@ def _prepare(options: argparse.Namespace, data: Path) -> None:
         )
         if there and not (data / name).exists():
             data.mkdir(parents=True, exist_ok=True)
-            prepare(cohort.dataset, data / name, raw, **cohort.preparation)
+            prepare_dataset(cohort.dataset, data / name, raw, **cohort.preparation)
 
 
 def _datasets(folder: Path, names: Sequence[str]) -> list[str]:
@@ -130,7 +130,7 @@ def _compressed(dataset: str, data_dir: Path | None) -> dict[str, bytes]:
     """A data set's raw files by their place below raw/; none for one that is made on the spot."""
     from oso_dp.data.catalogue import dataset_info
     from oso_dp.data.download import obtain
-    from oso_dp.data.vectors import find_vectors
+    from oso_dp.data.glove import find_vectors
 
     source = getattr(import_module(f"oso_dp.data.{dataset}"), "SOURCE", None)
     if source is None:

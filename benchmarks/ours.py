@@ -15,7 +15,7 @@ from oso_dp.data.arrays import Arrays
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import study_training
-from oso_dp.training.problem import Task
+from oso_dp.training.task import StudyTask
 
 _STEPS = 1_000_000  # never reached
 
@@ -27,13 +27,13 @@ class Ours(Competitor):
         super().__init__(setting, data)
         method_type = find_method(setting.competitor)
         method = method_type(
-            method_type.Settings(**setting.method_settings), momentum=setting.momentum
+            method_type.Options(**setting.method_settings), momentum=setting.momentum
         )
-        task = Task(
+        task = StudyTask(
             method=method,
             model=setting.model,
             metric=setting.workload.metric,
-            noise_multiplier=setting.noise_multiplier if method.private else 0.0,
+            noise_multiplier=setting.noise_multiplier if method.is_private else 0.0,
             batch_size=setting.batch_size,
             steps=_STEPS,
             evaluate_every=_STEPS,
@@ -41,7 +41,7 @@ class Ours(Competitor):
             precision=setting.precision,
         )
         candidate = {"learning_rate": setting.learning_rate, "threshold": setting.threshold}
-        point = method.starting_point({**candidate, "quantile": 0.5})
+        point = method.initial_values({**candidate, "quantile": 0.5})
         runs = [Run(run_id=f"run {seed}", seed=seed, **point) for seed in range(setting.runs)]
         tested = data.first(setting.workload.tested)
         arrays = Arrays(data.inputs, data.targets, tested.inputs, tested.targets)

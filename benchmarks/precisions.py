@@ -34,7 +34,7 @@ from oso_dp.results.read import read_results
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.config import load_config
 from oso_dp.study.plan import make_plan
-from oso_dp.training.job import task_of
+from oso_dp.training.job import make_task
 from oso_dp.training.loop import train
 from oso_dp.training.provenance import code_hash, commit, device_name
 
@@ -86,7 +86,7 @@ def pairs(choice: Choice, stored: pd.DataFrame) -> list[Pair]:
             update={
                 "datasets": {choice.dataset: section},
                 "methods": methods,
-                "granularities": [choice.k],
+                "values_per_axis": [choice.k],
                 "seeds": list(range(choice.seeds)),
             }
         )
@@ -118,7 +118,7 @@ def run_pair(pair: Pair, data: Path) -> dict[str, Any]:
     torch.set_num_threads(1)
     arrays, _ = load_arrays(data / pair.cohort.data_file)
     cohort, run = pair.cohort, pair.run
-    task = task_of(cohort)
+    task = make_task(cohort)
     row: dict[str, Any] = {
         **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon")},
         "seed": run.seed,

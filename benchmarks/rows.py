@@ -9,7 +9,7 @@ from pathlib import Path
 from competitors import BASELINE, label
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, reason
+from oso_dp.files import atomic_write, format_os_error
 
 MEASURED = "ok"
 # Columns that a table from before they were there lacks, and what they say of it.
@@ -83,7 +83,7 @@ def read_rows(path: Path) -> list[Row]:
                 for line in csv.DictReader(file)
             ]
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({reason(error)})") from None
+        raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from None
     except (KeyError, TypeError, ValueError):
         raise OsoError(f"{path}: not a table that the bench wrote") from None
 

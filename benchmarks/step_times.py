@@ -24,7 +24,7 @@ from workloads import WORKLOADS, Workload, make_data, save_data
 
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
-from oso_dp.outputs import check_output, is_table
+from oso_dp.output_paths import check_output, is_table
 from oso_dp.training.provenance import commit, device_name
 
 METHOD, RIVAL = "online", "fixed_threshold"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from oso_dp.data.ag_news_partial import SOURCE
 from oso_dp.data.download import obtain
-from oso_dp.data.news import parse_news, words_of
+from oso_dp.data.ag_news_csv import parse_news, split_words
 
 VOCABULARY, LENGTH, WIDTH, HEADS, HIDDEN, BLOCKS, CLASSES = 5_700, 32, 128, 4, 256, 2, 4
 PADDING, UNKNOWN = 0, 1
@@ -90,7 +90,7 @@ def load_texts(folder: Path) -> Texts:
     parts = [
         parse_news(fetched[file.name].content, fetched[file.name].origin) for file in SOURCE.files
     ]
-    split = [[words_of(text) for text in texts] for texts, _ in parts]
+    split = [[split_words(text) for text in texts] for texts, _ in parts]
     counts = Counter(word for text in split[0] for word in text)
     common = [word for word, _ in counts.most_common(VOCABULARY - 2)]
     numbers = {word: number for number, word in enumerate(common, start=2)}

@@ -30,15 +30,15 @@ from opacus_peer import make_private
 from text_transformer import Texts, fresh_transformer, load_texts
 from torch import Tensor, nn
 
-from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
-from oso_dp.gradients import BatchGradients, GradientCode, check_independence
+from oso_dp.gradients import BatchGradients, GradientEngine, check_independence
 from oso_dp.methods import State, find_method
 from oso_dp.models.losses import correct, cross_entropy
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import Runs
-from oso_dp.spinning import spin_briefly
+from oso_dp.openmp import spin_briefly
 from oso_dp.training.provenance import commit, device_name
 
 DELTA = 1e-5
@@ -89,10 +89,10 @@ class Ours:
         self.texts = texts
         model = fresh_transformer()
         flat = nn.utils.parameters_to_vector(model.parameters()).detach()
-        self.code = GradientCode(model, cross_entropy)
+        self.code = GradientEngine(model, cross_entropy)
         method_type = find_method("online")
-        self.method = method_type(method_type.Settings(), momentum=setting.momentum)
-        point = self.method.starting_point({"learning_rate": setting.learning_rate})
+        self.method = method_type(method_type.Options(), momentum=setting.momentum)
+        point = self.method.initial_values({"learning_rate": setting.learning_rate})
         self.state = State(
             parameters=flat[None].clone(),
             learning_rate=torch.tensor([point["learning_rate"]]),
@@ -243,7 +243,7 @@ def train(setting: Setting, texts: Texts, steps: int) -> None:
                 f"C {ours.state.threshold.item():.3g}, rho {ours.state.learning_rate.item():.3g}",
                 flush=True,
             )
-    epsilon = epsilon_of(ours.mechanism.ledgers, DELTA)
+    epsilon = compute_epsilon(ours.mechanism.ledgers, DELTA)
     print(f"epsilon {epsilon:.2f} at delta {DELTA:g}, from the ledger of {steps} steps")
 
 

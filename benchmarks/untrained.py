@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.labels import metric_unit, scale
+from oso_dp.labels import metric_unit, display_factor
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Run
 from oso_dp.study.config import MODELS
 from oso_dp.training.loop import study_training
-from oso_dp.training.problem import Task
+from oso_dp.training.task import StudyTask
 
 _EXAMPLES = 512
 
@@ -30,8 +30,8 @@ def untrained(model: str, data: Path, seeds: int) -> tuple[list[float], list[flo
     """Of each seed's starting weights: test value, in the report's unit; median gradient length."""
     metric = MODELS[model][1]
     method = find_method("no_dp")
-    task = Task(
-        method=method(method.Settings(), 0.0),
+    task = StudyTask(
+        method=method(method.Options(), 0.0),
         model=model,
         metric=metric,
         noise_multiplier=0.0,
@@ -46,7 +46,7 @@ def untrained(model: str, data: Path, seeds: int) -> tuple[list[float], list[flo
     training = study_training(task, runs, arrays)
     training.evaluate()
     values = [
-        scale(metric) * next(row["value"] for row in one.evaluations if row["split"] == "test")
+        display_factor(metric) * next(row["value"] for row in one.evaluations if row["split"] == "test")
         for one in training.outcomes
     ]
     first = torch.arange(min(_EXAMPLES, len(training.problem.examples)))

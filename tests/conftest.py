@@ -14,12 +14,12 @@ from tests.offered import offer  # noqa: F401
 from tests.official_data import shared  # noqa: F401
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.gradients import batch, linear, rules
+from oso_dp.gradients import batch, linear, protocol
 from oso_dp.methods import find_method
-from oso_dp.privacy.random_numbers import RandomNumbers
-from oso_dp.privacy.streams import Seeded
+from oso_dp.privacy.batch_rng import BatchRNG
+from oso_dp.privacy.rng_sources import Seeded
 from oso_dp.study.cohort import Run
-from oso_dp.training.problem import Task
+from oso_dp.training.task import StudyTask
 
 # Small tensors; on few cores, threads cost more than they bring.
 torch.set_num_threads(1)
@@ -80,27 +80,27 @@ def device(request, monkeypatch) -> torch.device:
         if not torch.cuda.is_available():
             pytest.skip("no CUDA device is visible here")
         return torch.device("cuda")
-    for module in (rules, batch, linear):
+    for module in (protocol, batch, linear):
         monkeypatch.setattr(module, "waits", lambda values: True)
     seeded = property(lambda self: isinstance(self.randomness, Seeded), lambda self, value: None)
-    monkeypatch.setattr(RandomNumbers, "_on_device", seeded, raising=False)
+    monkeypatch.setattr(BatchRNG, "_on_device", seeded, raising=False)
     return torch.device("cpu")
 
 
 @pytest.fixture
-def make_task() -> Callable[..., Task]:
-    def make(name: str, settings: dict | None = None, momentum: float = 0.9, **other) -> Task:
+def make_task() -> Callable[..., StudyTask]:
+    def make(name: str, settings: dict | None = None, momentum: float = 0.9, **other) -> StudyTask:
         method = find_method(name)
         known = {
             "model": "small_cnn",
             "metric": "accuracy",
-            "noise_multiplier": 1.0 if method.private else 0.0,
+            "noise_multiplier": 1.0 if method.is_private else 0.0,
             "batch_size": 20,
             "steps": 12,
             "evaluate_every": 4,
         }
-        return Task(
-            method=method(method.Settings(**(settings or {})), momentum), **{**known, **other}
+        return StudyTask(
+            method=method(method.Options(**(settings or {})), momentum), **{**known, **other}
         )
 
     return make

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from oso_dp.accounting.search import Search
-from oso_dp.data.installed import installed
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.data.plugins import find_plugin
 
 SOURCE = """\
 import numpy as np
@@ -61,8 +61,8 @@ def offer(tmp_path_factory, monkeypatch) -> Iterator[Offer]:
         (known / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
         (known / "entry_points.txt").write_text(f"[oso_dp.data]\n{name} = {module}:data_set\n")
         monkeypatch.setattr(sys, "path", [str(folder), *before])
-        installed.cache_clear()
+        find_plugin.cache_clear()
         return folder
 
     yield make
-    installed.cache_clear()
+    find_plugin.cache_clear()

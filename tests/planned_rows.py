@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.noise_split import gradient_noise_multiplier
+from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.results.schema import SCHEMAS, SPLITS
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.plan import Plan
@@ -40,7 +40,7 @@ def run_row(cohort: PlannedCohort, run: Run) -> Row:
         **{name: getattr(cohort, name) for name in names if hasattr(cohort, name)},
         "noise_multiplier": nu or None,
         "sampling": "poisson",
-        "streams": 2,
+        "rng_version": 2,
         "status": "finished",
         "device": "cpu",
         "torch_version": "2",

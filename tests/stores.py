@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.analysis.budgets import read_budget
-from oso_dp.analysis.study import Study
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.noise_split import gradient_noise_multiplier
+from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.schema import EVALUATIONS, RUNS
 
@@ -62,7 +62,7 @@ class Store:
         size = SIZES.get(method, lambda k: k)(k)
         # More noise than these budgets ask for, and more of it for a larger grid.
         ample = 100 * size**0.3 * max(1.0, 3.0 / epsilon)
-        if more.get("selection") == "random_stopping" and size > 1:
+        if more.get("search_accounting") == "random_stopping" and size > 1:
             ample = stopped_noise(size, epsilon, shape)
         nu = (noise_multiplier or ample) if private else None
         examples = DATASETS[dataset].examples if dataset in DATASETS else 60_000
@@ -73,7 +73,7 @@ class Store:
             "k": k,
             "epsilon": epsilon if private else None,
             "delta": 1e-5 if private else None,
-            "selection": "composition",
+            "search_accounting": "composition",
             "seed": seed,
             "learning_rate": learning_rate,
             "threshold": threshold if private else None,
@@ -88,7 +88,7 @@ class Store:
             "steps": 600,
             "precision": "float32",
             "settings": None,
-            "streams": 1,
+            "rng_version": 1,
             "status": "finished" if diverged_at is None else "diverged",
             "diverged_at": diverged_at,
             "device": "cpu",
@@ -145,7 +145,7 @@ class Store:
 
 @cache
 def stopped_noise(runs, epsilon, shape):
-    search = Search(PoissonSampling(1.0), 600, runs, "random_stopping", SHAPES[shape])
+    search = Search(PoissonSampling(1.0), 600, runs, "random_stopping", STOPPING_ETA[shape])
     return 1.00001 * search.noise_multiplier(epsilon, 1e-5)
 
 
@@ -250,7 +250,7 @@ def study():
     """From a store to what the report is computed from, without files."""
 
     def make(store, budget=None):
-        return Study(*store.frames(), read_budget(*([budget] if budget else [])))
+        return ResultSet(*store.frames(), read_paper_plan(*([budget] if budget else [])))
 
     return make
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from oso_dp.errors import Interrupted, OsoError
-from oso_dp.exits import INTERRUPTED, REFUSED, ended
+from oso_dp.errors import InterruptedByUser, OsoError
+from oso_dp.exit_codes import INTERRUPTED, ERROR, run_command
 
 
 def raising(error: BaseException):
@@ -32,7 +32,7 @@ def raising(error: BaseException):
     ],
 )
 def test_what_a_user_can_mend_is_one_line(error, said, capsys) -> None:
-    assert ended(raising(error)) == REFUSED
+    assert run_command(raising(error)) == ERROR
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"oso: error: {said}")
@@ -46,29 +46,29 @@ def test_no_key_of_a_file_breaks_the_line_or_moves_the_cursor(sign, capsys) -> N
     assert str(error).isprintable()
     assert str(error).startswith("a.yaml: key ")
     assert str(error).endswith(": unknown")
-    ended(raising(error))
+    run_command(raising(error))
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_fault_of_the_program_keeps_its_traceback() -> None:
     for error in (KeyError("x"), ModuleNotFoundError("No module", name="oso_dp.nothing")):
         with pytest.raises(type(error)):
-            ended(raising(error))
+            run_command(raising(error))
 
 
 def test_who_wanted_work_to_end_is_told_so(capsys) -> None:
-    assert ended(raising(Interrupted("SIGTERM: stopped at step 3"))) == INTERRUPTED
+    assert run_command(raising(InterruptedByUser("SIGTERM: stopped at step 3"))) == INTERRUPTED
     assert capsys.readouterr() == ("", "oso: SIGTERM: stopped at step 3\n")
 
 
 def test_the_status_of_a_command_is_kept(capsys) -> None:
-    assert ended(lambda: None) == 0
-    assert ended(lambda: 1) == 1
-    assert ended(raising(KeyboardInterrupt())) == INTERRUPTED
+    assert run_command(lambda: None) == 0
+    assert run_command(lambda: 1) == 1
+    assert run_command(raising(KeyboardInterrupt())) == INTERRUPTED
     assert capsys.readouterr() == ("", "")
 
 
-SAY = "import sys; from oso_dp.exits import ended; sys.exit(ended(lambda: print({})))"
+SAY = "import sys; from oso_dp.exit_codes import ended; sys.exit(ended(lambda: print({})))"
 
 
 def run(code: str, **options) -> subprocess.CompletedProcess:
@@ -86,7 +86,7 @@ def test_output_that_goes_nowhere_is_said() -> None:
     with open("/dev/full", "wb") as full:
         ran = run(SAY.format("1"), stdout=full)
     said = b"oso: error: standard output: No space left on device\n"
-    assert (ran.returncode, ran.stderr) == (REFUSED, said)
+    assert (ran.returncode, ran.stderr) == (ERROR, said)
 
 
 def test_a_reader_that_has_gone_is_no_error() -> None:
@@ -101,7 +101,7 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     ("closed", "command", "status", "said"),
     [
         (">&-", "schema", 0, ""),
-        ("<&-", "plan --config -", REFUSED, "oso: error: configuration: must be a mapping of keys"),
+        ("<&-", "plan --config -", ERROR, "oso: error: configuration: must be a mapping of keys"),
         (">&- 2>&-", "schema", 0, ""),
     ],
 )

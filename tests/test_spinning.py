@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from oso_dp.spinning import spin_briefly
+from oso_dp.openmp import spin_briefly
 
 NAMES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 

@@ -30,7 +30,7 @@ def model():
     return nn.Linear(30, 2)
 
 
-data_set = oso_dp.DataSet(
+data_set = oso_dp.UserDataset(
     load=load,
     model=model,
     version="1",

@@ -10,11 +10,11 @@ from oso_dp.errors import OsoError
 
 if TYPE_CHECKING:
     from oso_dp.data.arrays import Arrays
-    from oso_dp.data.installed import DataSet
-    from oso_dp.private import (
+    from oso_dp.data.plugins import UserDataset
+    from oso_dp.api import (
         History,
         PrivateModel,
-        PrivateSearch,
+        SearchResult,
         Statement,
         load_private,
         search_private,
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Arrays",
-    "DataSet",
+    "UserDataset",
     "History",
     "OsoError",
     "PrivateModel",
-    "PrivateSearch",
+    "SearchResult",
     "Statement",
     "load_private",
     "search_private",
@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 
-_ELSEWHERE = {"Arrays": "oso_dp.data.arrays", "DataSet": "oso_dp.data.installed"}
+_ELSEWHERE = {"Arrays": "oso_dp.data.arrays", "DataSet": "oso_dp.data.plugins"}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(_ELSEWHERE.get(name, "oso_dp.private")), name)
+        return getattr(import_module(_ELSEWHERE.get(name, "oso_dp.api")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

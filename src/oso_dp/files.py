@@ -19,7 +19,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OsoError(f"{folder}: cannot make this folder ({reason(error)})") from error
+        raise OsoError(f"{folder}: cannot make this folder ({format_os_error(error)})") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OsoError(f"{folder}: no permission to write to this folder")
 
@@ -41,7 +41,7 @@ def atomic_write(path: Path, only_owner: bool = False) -> Iterator[BinaryIO]:
             os.fsync(handle.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise OsoError(f"{path}: cannot write this file ({reason(error)})") from error
+        raise OsoError(f"{path}: cannot write this file ({format_os_error(error)})") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -104,7 +104,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def reason(error: BaseException) -> str:
+def format_os_error(error: BaseException) -> str:
     """Say in one line why something failed."""
     cause = getattr(error, "reason", error)  # urllib wraps the one that says something
     text = getattr(cause, "strerror", None) or str(cause) or type(error).__name__

@@ -27,16 +27,16 @@ DATASET_NOTES = {
 
 SYMBOLS = {"learning_rate": "ρ", "threshold": "C", "quantile": "γ"}
 
-NOTHING = "–"
+DASH = "–"
 
 
-def method_order(methods: Iterable[str]) -> list[str]:
+def sort_methods(methods: Iterable[str]) -> list[str]:
     """The methods in the paper's order, unknown ones last and sorted."""
     given = set(methods)
     return [m for m in PAPER_METHODS if m in given] + sorted(given - set(PAPER_METHODS))
 
 
-def dataset_order(datasets: Iterable[str]) -> list[str]:
+def sort_datasets(datasets: Iterable[str]) -> list[str]:
     """The data sets in the paper's order, unknown ones last and sorted."""
     given = set(datasets)
     return [d for d in DATASETS if d in given] + sorted(given - set(DATASETS))
@@ -55,14 +55,14 @@ def dataset_short(dataset: str) -> str:
     return dataset_label(dataset).split(" (")[0]
 
 
-def scale(metric: str) -> float:
+def display_factor(metric: str) -> float:
     """Factor from the stored unit (fraction, mse per pixel) to the paper's printed unit."""
     return METRICS[metric].scale if metric in METRICS else 1.0
 
 
-def laid_label(method: str, laid: str) -> str:
+def variant_method_label(method: str, variant: str) -> str:
     """A method, and what is laid over its steps."""
-    return method_label(method) + (f", {laid}" if laid else "")
+    return method_label(method) + (f", {variant}" if variant else "")
 
 
 def metric_label(metric: str) -> str:
@@ -73,24 +73,24 @@ def metric_unit(metric: str) -> str:
     return METRICS[metric].unit if metric in METRICS else metric
 
 
-def missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
-def number(value: Any, digits: str = ".4g") -> str:
+def format_number(value: Any, digits: str = ".4g") -> str:
     """A number as text, or a dash where there is none."""
-    return NOTHING if missing(value) else format(float(value), digits)
+    return DASH if is_missing(value) else format(float(value), digits)
 
 
-def signed(value: Any) -> str:
+def format_signed(value: Any) -> str:
     """A difference with its sign, two decimals."""
-    text = number(value, "+.2f").replace("-", "−")
+    text = format_number(value, "+.2f").replace("-", "−")
     return "0.00" if text in ("+0.00", "−0.00") else text
 
 
-def epochs_note(epochs: Iterable[Any]) -> str:
+def format_epochs_note(epochs: Iterable[Any]) -> str:
     """A sentence where runs are not of the paper's length, else nothing."""
-    lengths = sorted({int(value) for value in epochs if not missing(value)} - {PAPER_EPOCHS})
+    lengths = sorted({int(value) for value in epochs if not is_missing(value)} - {PAPER_EPOCHS})
     if not lengths:
         return ""
     listed = " and ".join(str(value) for value in lengths)
@@ -98,22 +98,22 @@ def epochs_note(epochs: Iterable[Any]) -> str:
     return f"Runs of {listed} {unit}; the paper's have {PAPER_EPOCHS}."
 
 
-def epsilon_text(epsilon: Any) -> str:
-    return "none" if missing(epsilon) else f"{epsilon:g}"
+def format_budget(epsilon: Any) -> str:
+    return "none" if is_missing(epsilon) else f"{epsilon:g}"
 
 
-def delta_text(delta: float) -> str:
+def format_delta(delta: float) -> str:
     return repr(float(delta)).replace("e-0", "e-")
 
 
-def spread(mean: Any, std: Any) -> str:
+def format_mean_std(mean: Any, std: Any) -> str:
     """`93.62 ± 0.91`, or the mean alone where one seed gives no standard deviation."""
-    if missing(mean):
-        return NOTHING
-    return f"{mean:.2f}" if missing(std) else f"{mean:.2f} ± {std:.2f}"
+    if is_missing(mean):
+        return DASH
+    return f"{mean:.2f}" if is_missing(std) else f"{mean:.2f} ± {std:.2f}"
 
 
-def tuned(method: str) -> tuple[str, ...]:
+def searched_axes(method: str) -> tuple[str, ...]:
     """The hyperparameters that a method's grid searches; all three for an unknown method.
 
     The others are constants of the method (C_0 = 0.1 of Online and FixedQuantile, for one).
@@ -122,19 +122,19 @@ def tuned(method: str) -> tuple[str, ...]:
     return find_method(method).search if known else AXES
 
 
-def point_text(method: str, learning_rate: Any, threshold: Any, quantile: Any) -> str:
+def format_point(method: str, learning_rate: Any, threshold: Any, quantile: Any) -> str:
     """The tuned hyperparameters in the field's symbols: `ρ 0.316, γ 0.5`."""
     values = {"learning_rate": learning_rate, "threshold": threshold, "quantile": quantile}
     parts = [
-        f"{SYMBOLS[name]} {values[name]:.4g}" for name in tuned(method) if not missing(values[name])
+        f"{SYMBOLS[name]} {values[name]:.4g}" for name in searched_axes(method) if not is_missing(values[name])
     ]
-    return ", ".join(parts) or NOTHING
+    return ", ".join(parts) or DASH
 
 
-def duration(seconds: Any) -> str:
+def format_duration(seconds: Any) -> str:
     """A wall time that a person can read: `34 s`, `12 min`, `3.4 h`."""
-    if missing(seconds):
-        return NOTHING
+    if is_missing(seconds):
+        return DASH
     if round(seconds) < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:

@@ -8,7 +8,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from oso_dp.errors import OsoError
-from oso_dp.files import make_folder, reason
+from oso_dp.files import make_folder, format_os_error
 
 LOCK = ".lock"  # in the folder that has one writer
 
@@ -59,5 +59,5 @@ def _lock(path: Path, timeout: float) -> BaseFileLock:
     except Timeout:  # is an OSError, too
         raise
     except (OSError, NotImplementedError) as error:
-        raise OsoError(f"{path}: cannot be locked ({reason(error)})") from error
+        raise OsoError(f"{path}: cannot be locked ({format_os_error(error)})") from error
     return lock

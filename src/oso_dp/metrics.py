@@ -22,7 +22,7 @@ METRICS = {
 }
 
 
-def sign(metric: str) -> int:
+def metric_direction(metric: str) -> int:
     """1 where higher is better, -1 where lower is; OsoError as by `is_higher_better`."""
     return 1 if is_higher_better(metric) else -1
 

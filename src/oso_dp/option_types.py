@@ -16,7 +16,7 @@ from typing import Final
 MAX_PER_CORE: Final = 4
 MAX_ANYWHERE: Final = 16  # also where there are few cores
 MAX_AT_ONCE: Final = max(MAX_ANYWHERE, MAX_PER_CORE * (os.cpu_count() or 1))
-_WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
+_INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 _REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,9})?|[-+]?(inf|nan)", re.I)
 
 
@@ -24,14 +24,14 @@ class OptionError(ValueError, argparse.ArgumentTypeError):
     """What argparse and typer say of an option, after its name."""
 
 
-def whole_number(
+def integer(
     minimum: float | None = None, maximum: float | None = None
 ) -> Callable[[object], int]:
     """A parser of whole numbers, written with decimal digits, between two limits."""
     wanted = f"must be a whole number{_between(minimum, maximum)}"
 
     def parse(text: object) -> int:
-        if not _WHOLE.fullmatch(str(text)):
+        if not _INTEGER.fullmatch(str(text)):
             raise OptionError(f"{_short(text)}: {wanted}, of at most 18 digits")
         value = int(str(text))
         _check_limits(value, minimum, maximum, f"{text}: {wanted}")

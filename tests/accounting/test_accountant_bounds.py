@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from oso_dp.accounting.accountants import epsilon_of, epsilon_of_releases, smallest_delta
-from oso_dp.accounting.least_noise import SMALLEST_NOISE
-from oso_dp.accounting.scaled_search import ScaledSearch
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.accountants import compute_epsilon, compute_epsilon_of_releases, smallest_delta
+from oso_dp.accounting.calibration import SMALLEST_NOISE
+from oso_dp.accounting.linear_scaling import LinearScalingSearch
+from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.private.budget import noise_for
+from oso_dp.api.budget import remaining_noise_multiplier
 
 WHOLE = PoissonSampling(1.0)
 # Epsilon of one Gaussian sum on all examples, by noise multiplier and delta: Theorem 8 of Balle and
@@ -58,7 +58,7 @@ STEPS = [1, 100, 10_000, 10**6]  # at sqrt(steps) times the noise they are one s
 @pytest.mark.parametrize(("nu", "delta", "exact"), EDGES)
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_epsilon_at_any_delta_bounds_exact(accountant, nu, delta, exact, steps) -> None:
-    found = epsilon_of_releases({(WHOLE, nu * steps**0.5): steps}, delta, accountant)
+    found = compute_epsilon_of_releases({(WHOLE, nu * steps**0.5): steps}, delta, accountant)
     assert exact * (1 - 1e-8) <= found
     assert found <= 1.6 * exact + (3 if delta == 0.5 else 0.02)
 
@@ -77,10 +77,10 @@ def test_prv_bounds_exact_or_names_delta(nu, delta, exact) -> None:
     asked = {(WHOLE, 10 * nu): 100}, delta
     if delta < 1e-11:
         with pytest.raises(OsoError, match=rf"^delta {delta!r}: must be at least 1e-11 .* rdp"):
-            epsilon_of_releases(*asked, "prv")
+            compute_epsilon_of_releases(*asked, "prv")
     else:
-        found = epsilon_of_releases(*asked, "prv")
-        assert exact <= found <= min(exact + 0.02, epsilon_of_releases(*asked, "rdp"))
+        found = compute_epsilon_of_releases(*asked, "prv")
+        assert exact <= found <= min(exact + 0.02, compute_epsilon_of_releases(*asked, "rdp"))
 
 
 @pytest.mark.parametrize(
@@ -95,18 +95,18 @@ def test_prv_bounds_exact_or_names_delta(nu, delta, exact) -> None:
 )
 def test_subsampled_epsilon_at_small_delta_is_bound(nu, rate, steps, delta, true) -> None:
     releases = {(PoissonSampling(rate), nu): steps}
-    assert all(epsilon_of_releases(releases, delta, name) >= true for name in ("rdp", "pld"))
+    assert all(compute_epsilon_of_releases(releases, delta, name) >= true for name in ("rdp", "pld"))
     with pytest.raises(OsoError, match=rf"^delta {delta}: .* accountant prv after {steps} steps"):
-        epsilon_of_releases(releases, delta, "prv")
+        compute_epsilon_of_releases(releases, delta, "prv")
 
 
 @pytest.mark.parametrize("found", [0.1, 1.9, math.inf])
 def test_prv_lies_between_pld_and_rdp(found: float, monkeypatch) -> None:
     releases = {(PoissonSampling(0.01), 1.0): 1000}
-    pld, rdp = (epsilon_of_releases(releases, 1e-5, name) for name in ("pld", "rdp"))
+    pld, rdp = (compute_epsilon_of_releases(releases, 1e-5, name) for name in ("pld", "rdp"))
     assert 1.8 < pld < 1.9 < rdp
     monkeypatch.setattr("opacus.accountants.PRVAccountant.get_epsilon", lambda *_: found)
-    asked = epsilon_of_releases(releases, 1e-5, "prv")
+    asked = compute_epsilon_of_releases(releases, 1e-5, "prv")
     assert asked == pytest.approx(min(max(found, pld), rdp), rel=1e-12)
 
 
@@ -115,13 +115,13 @@ def test_prv_smallest_delta_grows_with_steps(steps: int) -> None:
     least = smallest_delta(steps)
     assert least == pytest.approx(max(1e-11, 1e-14 * steps))
     with pytest.raises(OsoError, match=rf"must be at least {least:.4g} for accountant prv"):
-        epsilon_of_releases({(WHOLE, 1e4): steps}, 0.99 * least, "prv")
+        compute_epsilon_of_releases({(WHOLE, 1e4): steps}, 0.99 * least, "prv")
 
 
 @pytest.mark.parametrize(("nu", "steps"), [(0.05, 1), (1e-6, 1), (1.0, 2_000_001), (100.0, 10**9)])
 def test_prv_beyond_memory_is_refused(nu: float, steps: int) -> None:
     with pytest.raises(OsoError, match=r"^accountant prv: takes minutes .* rdp does not, its eps"):
-        epsilon_of_releases({(PoissonSampling(0.5), nu): steps}, 1e-4, "prv")
+        compute_epsilon_of_releases({(PoissonSampling(0.5), nu): steps}, 1e-4, "prv")
 
 
 BUDGETS = [
@@ -167,7 +167,7 @@ def test_budget_beyond_noise_names_delta(epsilon, delta, name) -> None:
 
 
 def test_scaled_search_by_pld_keeps_budget() -> None:
-    search = ScaledSearch(WHOLE, 3, 2)
+    search = LinearScalingSearch(WHOLE, 3, 2)
     for epsilon, delta in ((0.1, 1e-5), (3.0, 1e-16)):
         rdp, pld = (search.noise_multipliers(epsilon, delta, name) for name in ("rdp", "pld"))
         assert all(mine <= one for mine, one in zip(pld[:2], rdp[:2], strict=True))
@@ -177,7 +177,7 @@ def test_scaled_search_by_pld_keeps_budget() -> None:
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.02, 1e-5), (3.0, 1e-16), (3.0, 1e-13)])
 def test_noise_after_earlier_steps_keeps_budget(epsilon, delta) -> None:
     spent = [Ledger(WHOLE, [((SumQuery("g", 40.0 / epsilon),), 4)])]
-    rdp, pld = (noise_for(WHOLE, 4, epsilon, delta, name, spent) for name in ("rdp", "pld"))
+    rdp, pld = (remaining_noise_multiplier(WHOLE, 4, epsilon, delta, name, spent) for name in ("rdp", "pld"))
     assert pld <= rdp * (1 + 1e-3)
     more = Ledger(WHOLE, [((SumQuery("g", pld),), 4)])
-    assert 0.99 * epsilon <= epsilon_of([*spent, more], delta, "pld") <= epsilon
+    assert 0.99 * epsilon <= compute_epsilon([*spent, more], delta, "pld") <= epsilon

@@ -8,12 +8,12 @@ from dp_accounting import NeighboringRelation, UnsupportedEventError, dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from oso_dp.accounting.accountants import epsilon_of, epsilon_of_event, fresh_accountant
-from oso_dp.accounting.advanced_composition import gaussian_epsilon
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.accountants import compute_epsilon, compute_epsilon_of_event, make_accountant
+from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
+from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
-from oso_dp.privacy.noise_split import gradient_noise_multiplier
+from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 
 DELTA = 1e-5
@@ -30,14 +30,14 @@ def online_grid() -> list[Ledger]:
 
 
 def test_the_grid_spends_its_budget_and_no_more() -> None:
-    spent = epsilon_of(online_grid(), DELTA)
+    spent = compute_epsilon(online_grid(), DELTA)
     assert spent <= 3.0 + 1e-9
     assert spent == pytest.approx(3.0, rel=1e-4)
 
 
 def test_the_accountants_agree_as_far_as_their_bounds_do() -> None:
     """Two libraries' tight bounds within 2 % of each other, both below RDP's looser one."""
-    rdp, pld, prv = (epsilon_of(online_grid(), DELTA, name) for name in ("rdp", "pld", "prv"))
+    rdp, pld, prv = (compute_epsilon(online_grid(), DELTA, name) for name in ("rdp", "pld", "prv"))
     assert pld == pytest.approx(prv, rel=0.02)
     assert 0.85 * rdp < pld < rdp
     assert 0.85 * rdp < prv < rdp
@@ -57,8 +57,8 @@ def test_ledgers_of_different_runs_add_up() -> None:
     """A diverged run's shorter ledger costs less than a whole one, and more than nothing."""
     step = (SumQuery("g", 1.0),)
     whole, half = Ledger(MNIST, [(step, 100)]), Ledger(MNIST, [(step, 50)])
-    assert epsilon_of([whole, half], DELTA) == epsilon_of([Ledger(MNIST, [(step, 150)])], DELTA)
-    assert epsilon_of([], DELTA) == 0.0
+    assert compute_epsilon([whole, half], DELTA) == compute_epsilon([Ledger(MNIST, [(step, 150)])], DELTA)
+    assert compute_epsilon([], DELTA) == 0.0
 
 
 def test_steps_that_are_priced_once_and_multiplied_cost_what_the_library_says() -> None:
@@ -69,8 +69,8 @@ def test_steps_that_are_priced_once_and_multiplied_cost_what_the_library_says() 
         for nu, count in kinds.items()
     ]
     event = composed_event({(PoissonSampling(0.01), nu): 2 * n for nu, n in kinds.items()})
-    expected = epsilon_of_event(PoissonSampling(0.01), event, 1e-5, "rdp")
-    assert epsilon_of([*ledgers, *ledgers], 1e-5) == pytest.approx(expected, rel=1e-12)
+    expected = compute_epsilon_of_event(PoissonSampling(0.01), event, 1e-5, "rdp")
+    assert compute_epsilon([*ledgers, *ledgers], 1e-5) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("accountant", ["prv", "pld"])
@@ -81,26 +81,26 @@ def test_it_has_a_gaussian_sums_own_epsilon_at_this_very_delta(
     """On everybody's examples, where there is a formula; at a delta 5 % larger it is 0.03 less."""
     nu = 0.3
     ledger = Ledger(PoissonSampling(1.0), [((SumQuery("g", nu),), 1)])
-    (exact,) = gaussian_epsilon(nu, np.array([delta]))
-    assert exact - 1e-3 < epsilon_of([ledger], delta, accountant) < exact + 0.02
+    (exact,) = compute_gaussian_epsilon(nu, np.array([delta]))
+    assert exact - 1e-3 < compute_epsilon([ledger], delta, accountant) < exact + 0.02
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
 def test_one_exact_sum_is_infinitely_dear(accountant: str) -> None:
     ledgers = [*online_grid(), Ledger(MNIST, [((SumQuery("plain_gradient", 0.0),), 1)])]
-    assert epsilon_of(ledgers, DELTA, accountant) == math.inf
+    assert compute_epsilon(ledgers, DELTA, accountant) == math.inf
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
 @pytest.mark.parametrize("delta", [0.0, 1.0, 2.0, -1e-5, math.nan])
 def test_a_delta_out_of_range_is_refused(accountant: str, delta: float) -> None:
     with pytest.raises(OsoError, match=r"delta .*: must be above 0 and below 1"):
-        epsilon_of([Ledger(MNIST, [((SumQuery("g", 1.0),), 1)])], delta, accountant)
+        compute_epsilon([Ledger(MNIST, [((SumQuery("g", 1.0),), 1)])], delta, accountant)
 
 
 def test_an_unknown_accountant_is_refused() -> None:
     with pytest.raises(OsoError, match="accountant 'gdp'"):
-        epsilon_of([Ledger(MNIST, [((SumQuery("g", 1.0),), 1)])], DELTA, "gdp")
+        compute_epsilon([Ledger(MNIST, [((SumQuery("g", 1.0),), 1)])], DELTA, "gdp")
 
 
 @pytest.mark.parametrize("name", ["rdp", "rdp_quick", "pld"])
@@ -110,7 +110,7 @@ def test_an_accountant_is_made_for_the_relation_of_the_sampling(name, monkeypatc
 
     def epsilon() -> float | None:
         try:
-            spent = fresh_accountant(name, PoissonSampling(0.01)).compose(one, 100)
+            spent = make_accountant(name, PoissonSampling(0.01)).compose(one, 100)
         except UnsupportedEventError:
             return None
         return spent.get_epsilon(DELTA)
@@ -133,7 +133,7 @@ def test_each_ledgers_steps_have_its_own_sampling_rate(turned: bool) -> None:
     for rate, count in rates.items():
         step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(1.1))
         made.compose(dp_event.SelfComposedDpEvent(step, count))
-    rdp, prv = (epsilon_of(ledgers, DELTA, name) for name in ("rdp", "prv"))
+    rdp, prv = (compute_epsilon(ledgers, DELTA, name) for name in ("rdp", "prv"))
     assert rdp == pytest.approx(made.get_epsilon(DELTA), rel=1e-9)
     assert 0.85 * rdp < prv < rdp
 
@@ -148,4 +148,4 @@ def test_by_losses_each_ledgers_steps_have_its_own_sampling_rate(noise, turned: 
         step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(nu))
         made.compose(dp_event.SelfComposedDpEvent(step, count))
         ledgers.append(Ledger(PoissonSampling(rate), [((SumQuery("g", nu),), count)]))
-    assert epsilon_of(ledgers, DELTA, "pld") == pytest.approx(made.get_epsilon(DELTA), rel=1e-6)
+    assert compute_epsilon(ledgers, DELTA, "pld") == pytest.approx(made.get_epsilon(DELTA), rel=1e-6)

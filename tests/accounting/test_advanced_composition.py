@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, norm
 
-from oso_dp.accounting.accountants import epsilon_of_event
+from oso_dp.accounting.accountants import compute_epsilon_of_event
 from oso_dp.accounting.advanced_composition import (
-    advanced_epsilon,
-    amplified,
-    composed,
-    gaussian_epsilon,
+    compute_advanced_epsilon,
+    amplify_by_sampling,
+    compose_advanced,
+    compute_gaussian_epsilon,
 )
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import composed_event
@@ -25,7 +25,7 @@ ABADI = PoissonSampling(0.01)  # with nu = 4, as in the lecture's Figure 1
 
 
 def accounted(sampling: PoissonSampling, nu: float, steps: int, accountant: str) -> float:
-    return epsilon_of_event(sampling, composed_event({(sampling, nu): steps}), DELTA, accountant)
+    return compute_epsilon_of_event(sampling, composed_event({(sampling, nu): steps}), DELTA, accountant)
 
 
 def test_a_gaussian_sum_costs_what_its_privacy_loss_says() -> None:
@@ -33,7 +33,7 @@ def test_a_gaussian_sum_costs_what_its_privacy_loss_says() -> None:
     nu, delta = 1.3, np.array([1e-2, 1e-4])
     x = np.linspace(-15, 15, 600_001)
     loss = (2 * x - 1) / (2 * nu**2)  # log of N(1, nu^2) over N(0, nu^2)
-    for epsilon, target in zip(gaussian_epsilon(nu, delta), delta, strict=True):
+    for epsilon, target in zip(compute_gaussian_epsilon(nu, delta), delta, strict=True):
         excess = np.clip(-np.expm1(epsilon - loss), 0, None) * norm.pdf(x, 1, nu)
         assert np.sum(excess) * (x[1] - x[0]) == pytest.approx(target, rel=1e-3)
 
@@ -41,27 +41,27 @@ def test_a_gaussian_sum_costs_what_its_privacy_loss_says() -> None:
 @pytest.mark.parametrize("nu", [0.02, 0.1, 0.7, 4.0, 60.0])
 def test_the_least_epsilon_is_found_for_little_and_for_much_noise(nu: float) -> None:
     delta = np.geomspace(1e-15, 1e-3, 7)
-    epsilon = gaussian_epsilon(nu, delta)
+    epsilon = compute_gaussian_epsilon(nu, delta)
     here = norm.logcdf(1 / (2 * nu) - epsilon * nu)
     there = epsilon + norm.logcdf(-1 / (2 * nu) - epsilon * nu)
     assert np.exp(here) * -np.expm1(there - here) == pytest.approx(delta, rel=1e-6)
 
 
 def test_a_delta_that_covers_everything_leaves_no_epsilon() -> None:
-    assert gaussian_epsilon(0.5, np.array([0.9, 1.0, 40.0])).tolist() == [0, 0, 0]
+    assert compute_gaussian_epsilon(0.5, np.array([0.9, 1.0, 40.0])).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("rate", "nu"), [(0.01, 1.0), (0.3, 0.7), (1.0, 2.0)])
 def test_one_step_is_exact(rate: float, nu: float) -> None:
     """Nothing is composed, so the tight accountant of another library finds the same."""
     sampling = PoissonSampling(rate)
-    alone = advanced_epsilon(sampling, nu, 1, DELTA)
+    alone = compute_advanced_epsilon(sampling, nu, 1, DELTA)
     assert alone == pytest.approx(accounted(sampling, nu, 1, "pld"), rel=1e-5)
 
 
 @pytest.mark.parametrize("steps", [100, 1000, 10_000, 40_000])
 def test_many_steps_cost_far_more_than_by_the_accountants(steps: int) -> None:
-    advanced = advanced_epsilon(ABADI, 4.0, steps, DELTA)
+    advanced = compute_advanced_epsilon(ABADI, 4.0, steps, DELTA)
     rdp, pld = (accounted(ABADI, 4.0, steps, name) for name in ("rdp", "pld"))
     assert pld < rdp < advanced / 5
 
@@ -72,11 +72,11 @@ def test_delta_is_spent_once_and_split_well(steps: int) -> None:
 
     def whole(log_share: float) -> float:
         mine = math.exp(log_share) * DELTA
-        each = amplified(gaussian_epsilon(4.0, np.array(mine / (steps * ABADI.rate))), ABADI.rate)
-        return float(composed(each, steps, np.array(DELTA - mine)))
+        each = amplify_by_sampling(compute_gaussian_epsilon(4.0, np.array(mine / (steps * ABADI.rate))), ABADI.rate)
+        return float(compose_advanced(each, steps, np.array(DELTA - mine)))
 
     best = minimize_scalar(whole, bounds=(math.log(1e-6), -1e-6), method="bounded")
-    assert advanced_epsilon(ABADI, 4.0, steps, DELTA) == pytest.approx(best.fun, rel=2e-3)
+    assert compute_advanced_epsilon(ABADI, 4.0, steps, DELTA) == pytest.approx(best.fun, rel=2e-3)
 
 
 @given(
@@ -91,11 +91,11 @@ def test_more_steps_cost_more_and_more_noise_or_delta_less(
     rate: float, nu: float, steps: int, delta: float
 ) -> None:
     sampling = PoissonSampling(rate)
-    epsilon = advanced_epsilon(sampling, nu, steps, delta)
+    epsilon = compute_advanced_epsilon(sampling, nu, steps, delta)
     assert 0 <= epsilon < math.inf
-    assert advanced_epsilon(sampling, nu, steps + 1, delta) >= epsilon
-    assert advanced_epsilon(sampling, nu * 1.1, steps, delta) <= epsilon
-    assert advanced_epsilon(sampling, nu, steps, delta * 1.1) <= epsilon
+    assert compute_advanced_epsilon(sampling, nu, steps + 1, delta) >= epsilon
+    assert compute_advanced_epsilon(sampling, nu * 1.1, steps, delta) <= epsilon
+    assert compute_advanced_epsilon(sampling, nu, steps, delta * 1.1) <= epsilon
 
 
 @pytest.mark.parametrize("steps", [1, 7, 60])
@@ -106,7 +106,7 @@ def test_composition_bounds_randomized_response(epsilon: float, steps: int) -> N
     heads = np.arange(steps + 1)
     p = 1 / (1 + math.exp(-epsilon))
     one, other = binom.pmf(heads, steps, p), binom.pmf(heads, steps, 1 - p)
-    for bound, delta in zip(composed(np.array(epsilon), steps, slack), slack, strict=True):
+    for bound, delta in zip(compose_advanced(np.array(epsilon), steps, slack), slack, strict=True):
         assert np.clip(one - math.exp(bound) * other, 0, None).sum() <= delta
 
 
@@ -114,29 +114,29 @@ def test_composition_is_the_books() -> None:
     """Corollary 3.21: steps that are that small add up to no more than epsilon'."""
     steps, slack, target = 500, 1e-6, 0.8
     each = target / (2 * math.sqrt(2 * steps * math.log(1 / slack)))
-    whole = composed(np.array(each), steps, np.array(slack))
+    whole = compose_advanced(np.array(each), steps, np.array(slack))
     assert whole - steps * each * math.expm1(each) == pytest.approx(target / 2)
     assert whole <= target
 
 
 def test_sampling_amplifies() -> None:
     epsilon = np.array([0.0, 0.1, 1.0, 5.0])
-    assert amplified(epsilon, 1.0) == pytest.approx(epsilon)
-    assert amplified(epsilon, 0.2) == pytest.approx(np.log1p(0.2 * np.expm1(epsilon)))
-    assert amplified(np.array([-0.0, 0.0]), 0.3).tolist() == [0.0, 0.0]
-    assert amplified(np.array([900.0]), 0.5) == pytest.approx(900 + math.log(0.5))  # no overflow
+    assert amplify_by_sampling(epsilon, 1.0) == pytest.approx(epsilon)
+    assert amplify_by_sampling(epsilon, 0.2) == pytest.approx(np.log1p(0.2 * np.expm1(epsilon)))
+    assert amplify_by_sampling(np.array([-0.0, 0.0]), 0.3).tolist() == [0.0, 0.0]
+    assert amplify_by_sampling(np.array([900.0]), 0.5) == pytest.approx(900 + math.log(0.5))  # no overflow
 
 
 @given(epsilon=st.floats(0, 1000), rate=st.floats(1e-9, 1))
 def test_amplified_epsilon_is_no_less_than_nothing_and_no_more_than_it_was(epsilon, rate) -> None:
-    (found,) = amplified(np.array([epsilon]), rate)
+    (found,) = amplify_by_sampling(np.array([epsilon]), rate)
     assert 0 <= found <= epsilon * (1 + 1e-12)
     assert found >= min(rate * epsilon, epsilon) * (1 - 1e-12)  # log(1 + q (e^x - 1)) is convex
 
 
 @pytest.mark.parametrize("rate", [1e-9, 0.01, 0.5, 1.0])
 def test_the_two_ways_to_compute_it_meet(rate: float) -> None:
-    below, above = amplified(np.array([1 - 1e-9, 1 + 1e-9]), rate)
+    below, above = amplify_by_sampling(np.array([1 - 1e-9, 1 + 1e-9]), rate)
     assert below < above
     assert above == pytest.approx(below, rel=1e-8)
 
@@ -154,4 +154,4 @@ def test_the_two_ways_to_compute_it_meet(rate: float) -> None:
 )
 def test_what_is_out_of_range_is_refused(nu: float, steps: int, delta: float, culprit: str) -> None:
     with pytest.raises(OsoError, match=culprit):
-        advanced_epsilon(ABADI, nu, steps, delta)
+        compute_advanced_epsilon(ABADI, nu, steps, delta)

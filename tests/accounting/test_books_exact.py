@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.privacy.given import Given
 
-from oso_dp.accounting.accountants import epsilon_of, epsilon_of_event
-from oso_dp.accounting.search import Search, epsilon_of_stopped
+from oso_dp.accounting.accountants import compute_epsilon, compute_epsilon_of_event
+from oso_dp.accounting.tuning_cost import Search, compute_random_stopping_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
@@ -56,8 +56,8 @@ def test_every_way_to_price_a_ledger_counts_every_step(noise: list[float]) -> No
         ledger.record((SumQuery("clipped_gradient", nu),))
         accountant.compose(PoissonSampledDpEvent(1.0, GaussianDpEvent(nu)))
     expected = accountant.get_epsilon(DELTA)
-    assert epsilon_of([ledger], DELTA) == pytest.approx(expected, rel=1e-9)
-    event = epsilon_of_event(sampling, ledger.event(), DELTA, "rdp")
+    assert compute_epsilon([ledger], DELTA) == pytest.approx(expected, rel=1e-9)
+    event = compute_epsilon_of_event(sampling, ledger.event(), DELTA, "rdp")
     assert event == pytest.approx(expected, rel=1e-9)
 
 
@@ -65,7 +65,7 @@ def test_a_drawn_run_of_several_kinds_of_steps_is_priced_whole() -> None:
     one, other = (SumQuery("g", 1.0),), (SumQuery("g", 2.0),)
     parted = Ledger(PoissonSampling(1.0), [(one, 40), (other, 1), (one, 40)])
     sorted_ = Ledger(PoissonSampling(1.0), [(one, 80), (other, 1)])
-    costs = [epsilon_of_stopped(ledger, 9, 1.0, DELTA) for ledger in (parted, sorted_)]
+    costs = [compute_random_stopping_epsilon(ledger, 9, 1.0, DELTA) for ledger in (parted, sorted_)]
     assert costs[0] == pytest.approx(costs[1], rel=1e-12)
 
 
@@ -123,16 +123,16 @@ def test_every_shape_has_its_own_price(shape: float) -> None:
 
     assert price(shape) == pytest.approx(expected, rel=1e-9)
     ledger = Ledger(sampling, [((SumQuery("g", nu),), 100)])
-    assert epsilon_of_stopped(ledger, runs, shape, DELTA) == pytest.approx(expected, rel=1e-9)
+    assert compute_random_stopping_epsilon(ledger, runs, shape, DELTA) == pytest.approx(expected, rel=1e-9)
     assert all(price(other) > price(shape) for other in SHAPES if other > shape)
 
 
-@pytest.mark.parametrize("selection", ["composition", "random_stopping"])
+@pytest.mark.parametrize("search_accounting", ["composition", "random_stopping"])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0, 5.0, 7.0, 9.0, 40.0])
 @pytest.mark.parametrize("runs", [2, 9, 45, 81])
-def test_no_noise_costs_more_than_its_budget(epsilon: float, runs: int, selection: str) -> None:
+def test_no_noise_costs_more_than_its_budget(epsilon: float, runs: int, search_accounting: str) -> None:
     """Not by the last digit: a budget is a budget. And not much less than it either."""
-    search = Search(PoissonSampling(1.0), 10, runs, selection, 0.5)
+    search = Search(PoissonSampling(1.0), 10, runs, search_accounting, 0.5)
     spent = search.epsilon(search.noise_multiplier(epsilon, DELTA), DELTA)
     assert epsilon * (1 - 1e-5) < spent <= epsilon
 
@@ -144,8 +144,8 @@ def test_every_price_is_at_the_very_delta_that_was_asked_for(delta: float) -> No
     one = SelfComposedDpEvent(PoissonSampledDpEvent(1.0, GaussianDpEvent(nu)), steps)
     expected = RdpAccountant().compose(one).get_epsilon(delta)
     ledger, search = Ledger(sampling, [((SumQuery("g", nu),), steps)]), Search(sampling, steps, 1)
-    for price in (epsilon_of([ledger], delta), search.epsilon(nu, delta)):
+    for price in (compute_epsilon([ledger], delta), search.epsilon(nu, delta)):
         assert price == pytest.approx(expected, rel=1e-9)
     assert search.noise_multiplier(expected, delta) == pytest.approx(nu, rel=1e-6)
     drawn = RdpAccountant().compose(RepeatAndSelectDpEvent(one, 9, 1.0)).get_epsilon(delta)
-    assert epsilon_of_stopped(ledger, 9, 1.0, delta) == pytest.approx(drawn, rel=1e-9)
+    assert compute_random_stopping_epsilon(ledger, 9, 1.0, delta) == pytest.approx(drawn, rel=1e-9)

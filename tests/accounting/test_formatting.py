@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oso_dp.accounting.formatting import (
-    epsilon_text,
-    large_delta_text,
-    noise_text,
-    spent_text,
-    used_noise_text,
+    format_spent_epsilon_rounded_up,
+    format_large_delta_warning,
+    format_noise_multiplier,
+    format_spent_epsilon,
+    format_used_noise_multiplier,
 )
 
 
 @given(epsilon=st.floats(1e-12, 1e12))
 def test_it_is_never_less_and_at_most_a_last_digit_more(epsilon: float) -> None:
-    said = float(epsilon_text(epsilon))
+    said = float(format_spent_epsilon_rounded_up(epsilon))
     assert epsilon * (1 - 2e-9) <= said <= epsilon * (1 + 1.0001e-3)
 
 
@@ -25,7 +25,7 @@ def test_it_is_never_less_and_at_most_a_last_digit_more(epsilon: float) -> None:
 def test_a_round_number_stays_what_it_is(digits: int, exponent: int, off: float) -> None:
     """Where a budget is used up, it is what stands there, whatever the last bits are."""
     epsilon = digits * 10.0**exponent
-    assert float(epsilon_text(epsilon * (1 + off))) == pytest.approx(epsilon, rel=1e-12)
+    assert float(format_spent_epsilon_rounded_up(epsilon * (1 + off))) == pytest.approx(epsilon, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_a_round_number_stays_what_it_is(digits: int, exponent: int, off: float)
     [(1.23401, "1.235"), (2.99999, "3"), (3.001, "3.001"), (3.00001, "3.001"), (0.0, "0")],
 )
 def test_it_reads_as_numbers_do(epsilon: float, text: str) -> None:
-    assert epsilon_text(epsilon) == text
-    assert epsilon_text(math.inf) == "inf"
+    assert format_spent_epsilon_rounded_up(epsilon) == text
+    assert format_spent_epsilon_rounded_up(math.inf) == "inf"
 
 
 @given(examples=st.integers(1, 10_000_000), share=st.floats(1e-6, 1e6))
 def test_a_delta_is_said_to_be_large_from_one_in_all_on(examples: int, share: float) -> None:
-    said = large_delta_text(share / examples, examples)
+    said = format_large_delta_warning(share / examples, examples)
     if share < 1 - 1e-9:
         assert said == ""
     elif share > 1 + 1e-9:  # between them it is rounding's to say
@@ -47,34 +47,34 @@ def test_a_delta_is_said_to_be_large_from_one_in_all_on(examples: int, share: fl
 
 
 def test_one_in_all_examples_is_too_large() -> None:
-    assert "1 / 1024:" in large_delta_text(1 / 1024, 1024)
+    assert "1 / 1024:" in format_large_delta_warning(1 / 1024, 1024)
 
 
 @given(spent=st.floats(1e-3, 1e4))
 def test_what_was_spent_is_never_said_to_be_less(spent: float) -> None:
-    said = spent_text(spent)
+    said = format_spent_epsilon(spent)
     assert spent * (1 - 2e-9) <= float(said) < spent + 1.0001e-4
     assert len(said.partition(".")[2]) == 4
 
 
 @given(noise=st.floats(0.05, 1e4))
 def test_a_noise_is_never_said_to_be_less_and_at_most_a_last_decimal_more(noise: float) -> None:
-    said = float(noise_text(noise))
+    said = float(format_noise_multiplier(noise))
     assert noise * (1 - 2e-9) <= said < noise + 1.0001e-4
-    assert len(noise_text(noise).partition(".")[2]) == 4
+    assert len(format_noise_multiplier(noise).partition(".")[2]) == 4
 
 
 @given(noise=st.floats(0.05, 1e4))
 def test_noise_that_was_used_is_never_said_to_be_more(noise: float) -> None:
     """Whoever computes epsilon from it finds no less than was spent."""
-    said = float(used_noise_text(noise))
+    said = float(format_used_noise_multiplier(noise))
     assert noise - 1.0001e-4 < said <= noise * (1 + 2e-9)
-    assert len(used_noise_text(noise).partition(".")[2]) == 4
+    assert len(format_used_noise_multiplier(noise).partition(".")[2]) == 4
 
 
 @given(decimals=st.integers(500, 10**8), off=st.floats(-5e-10, 5e-10))
 def test_a_round_noise_stays_what_it_is(decimals: int, off: float) -> None:
     """What two machines may differ by is no reason for another last decimal."""
     noise = decimals / 10_000
-    for text in (noise_text, used_noise_text):
+    for text in (format_noise_multiplier, format_used_noise_multiplier):
         assert text(noise * (1 + off)) == f"{noise:.4f}"

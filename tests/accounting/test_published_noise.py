@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from oso_dp.accounting.accountants import epsilon_of_event, fresh_accountant
+from oso_dp.accounting.accountants import compute_epsilon_of_event, make_accountant
 from oso_dp.privacy.ledger import composed_event
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -22,12 +22,12 @@ def test_published_noise_costs_its_budget(
     """By the conversion of its time; a step more or less, or its rate, would be seen."""
     sampling = PoissonSampling(batch / examples)
     event = composed_event({(sampling, nu): epochs * (examples // batch)})
-    accountant = fresh_accountant("rdp", sampling)
+    accountant = make_accountant("rdp", sampling)
     accountant.compose(event)
     orders = zip(accountant._orders, accountant._rdp, strict=True)
     then = min(rdp + math.log(1 / DELTA) / (order - 1) for order, rdp in orders if order > 1)
     assert then == pytest.approx(3.0, abs=0.01)
     # Today's conversion asks for less of the same curve, and no other accountant for more.
-    rdp = epsilon_of_event(sampling, event, DELTA, "rdp")
-    assert epsilon_of_event(sampling, event, DELTA, "pld") < rdp < then
+    rdp = compute_epsilon_of_event(sampling, event, DELTA, "rdp")
+    assert compute_epsilon_of_event(sampling, event, DELTA, "pld") < rdp < then
     assert rdp == pytest.approx(2.585, abs=0.01)

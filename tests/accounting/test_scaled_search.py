@@ -12,9 +12,9 @@ from dp_accounting import (
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from oso_dp.accounting.scaled_search import ScaledSearch, final_noise_multiplier
-from oso_dp.accounting.search import Search
-from oso_dp.accounting.trial_shares import parts_of, shares_complaint
+from oso_dp.accounting.linear_scaling import LinearScalingSearch, final_noise_multiplier
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.trial_fractions import make_stages, find_fraction_error
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -33,7 +33,7 @@ CASES = [
 
 
 def search(runs, shares=(0.1, 0.2), steps=STEPS):
-    return ScaledSearch(PoissonSampling(RATE), steps, runs, shares)
+    return LinearScalingSearch(PoissonSampling(RATE), steps, runs, shares)
 
 
 def composed(accountant, noise, runs, steps=STEPS):
@@ -48,7 +48,7 @@ def composed(accountant, noise, runs, steps=STEPS):
 def test_the_whole_costs_the_budget_and_no_more(epsilon, runs, shares) -> None:
     one = search(runs, shares)
     noise = one.noise_multipliers(epsilon, DELTA)
-    assert len(noise) == len(one.parts) == len(shares) + 1
+    assert len(noise) == len(one.stages) == len(shares) + 1
     assert list(noise) == sorted(noise, reverse=True)
     spent = composed(RdpAccountant, noise, runs)
     assert epsilon * (1 - 1e-6) <= spent <= epsilon
@@ -99,7 +99,7 @@ def test_the_way_back(delta: float) -> None:
 
 
 def test_trials_that_use_up_the_budget_are_refused_in_one_line() -> None:
-    with pytest.raises(OsoError, match=r"trial_shares 0\.1, 0\.2: the trials cost epsilon .* of 3"):
+    with pytest.raises(OsoError, match=r"trial_fractions 0\.1, 0\.2: the trials cost epsilon .* of 3"):
         final_noise_multiplier(search(9), (1.0, 1.0), 3.0, DELTA)
     with pytest.raises(OsoError, match="no noise multiplier between"):
         search(9, steps=10**6).noise_multipliers(0.01, DELTA)
@@ -124,21 +124,21 @@ SHARES = {
 
 @pytest.mark.parametrize("shares", SHARES)
 def test_shares_that_cannot_be_are_refused(shares) -> None:
-    assert SHARES[shares] in shares_complaint(shares)
-    with pytest.raises(OsoError, match=f"trial_shares .*: .*{SHARES[shares]}"):
+    assert SHARES[shares] in find_fraction_error(shares)
+    with pytest.raises(OsoError, match=f"trial_fractions .*: .*{SHARES[shares]}"):
         search(9, shares)
-    assert shares_complaint("0.1") is not None
-    assert shares_complaint(None) is not None
+    assert find_fraction_error("0.1") is not None
+    assert find_fraction_error(None) is not None
 
 
 def test_its_parts_have_names_in_their_order() -> None:
-    assert parts_of((0.1, 0.2)) == ("trial 1", "trial 2", "final")
-    assert search(9, (0.1, 0.2, 0.3)).parts == ("trial 1", "trial 2", "trial 3", "final")
+    assert make_stages((0.1, 0.2)) == ("trial 1", "trial 2", "final")
+    assert search(9, (0.1, 0.2, 0.3)).stages == ("trial 1", "trial 2", "trial 3", "final")
 
 
 def test_what_came_before_is_no_part_of_a_search_that_stops_at_random() -> None:
     with pytest.raises(OsoError, match="before: what came earlier is not accounted for"):
-        Search(PoissonSampling(RATE), STEPS, 9, "random_stopping", before=((1.0, 9),))
+        Search(PoissonSampling(RATE), STEPS, 9, "random_stopping", prior_releases=((1.0, 9),))
     with pytest.raises(OsoError, match="selection 'linear_scaling': allowed are composition"):
         Search(PoissonSampling(RATE), STEPS, 9, "linear_scaling")
 
@@ -161,7 +161,7 @@ def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant
     price = {"rdp": 8.0, "pld": 4.0}
 
     def earlier(one: Search, by: str) -> float:
-        return sum(price[by] / nu for nu, _ in one.before)
+        return sum(price[by] / nu for nu, _ in one.prior_releases)
 
     def cost(one: Search, nu: float, _: float, by: str = "rdp") -> float:
         return earlier(one, by) + one.runs * price[by] / nu
@@ -179,7 +179,7 @@ def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant
 @pytest.mark.parametrize(("epsilon", "runs", "shares"), CASES)
 def test_the_way_back_from_every_search(epsilon, runs, shares) -> None:
     """Also where the trials have most of it, so that the final run alone costs far less."""
-    one = ScaledSearch(PoissonSampling(1.0), 5, runs, shares)  # all in each batch: soon priced
+    one = LinearScalingSearch(PoissonSampling(1.0), 5, runs, shares)  # all in each batch: soon priced
     nu = one.noise_multiplier(epsilon, DELTA)
     assert one.epsilon(nu, DELTA) == pytest.approx(epsilon, rel=1e-6)
 
@@ -191,10 +191,10 @@ def test_what_the_trials_cost_is_said_by_the_accountant_that_is_asked(
     price = {"rdp": 8.0, "pld": 4.0}
 
     def cost(one: Search, nu: float, _: float, by: str = "rdp") -> float:
-        return one.runs * price[by] / nu + sum(price[by] / earlier for earlier, _ in one.before)
+        return one.runs * price[by] / nu + sum(price[by] / earlier for earlier, _ in one.prior_releases)
 
     def noise(one: Search, *_: object) -> float:
-        if one.before:
+        if one.prior_releases:
             raise OsoError("nothing is left")
         return 1.0
 
@@ -207,7 +207,7 @@ def test_what_the_trials_cost_is_said_by_the_accountant_that_is_asked(
 
 def test_trials_of_many_steps_are_priced_whole() -> None:
     """Of MNIST with 81 points: 94,932 steps a trial, all in each batch, so that it is quick."""
-    one = ScaledSearch(PoissonSampling(1.0), 1172, 81, (0.05, 0.1, 0.15))
+    one = LinearScalingSearch(PoissonSampling(1.0), 1172, 81, (0.05, 0.1, 0.15))
     noise = one.noise_multipliers(3.0, DELTA)
     counts = [1172 * 81] * 3 + [1172]
     events = list(map(SelfComposedDpEvent, map(GaussianDpEvent, noise), counts))

@@ -12,9 +12,9 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from oso_dp.accounting import search as search_module
-from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.advanced_composition import gaussian_epsilon
-from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search, compute_random_stopping_epsilon, infer_stopping_distribution
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -38,8 +38,8 @@ SELECTION = {
 }
 
 
-def search(runs: int, selection: str = "composition", shape: float = 1.0, n: int = 60_000):
-    return Search(PoissonSampling(512 / n), math.ceil(10 * n / 512), runs, selection, shape)
+def search(runs: int, search_accounting: str = "composition", shape: float = 1.0, n: int = 60_000):
+    return Search(PoissonSampling(512 / n), math.ceil(10 * n / 512), runs, search_accounting, shape)
 
 
 def least(found: Search, epsilon: float, expected: float, rel: float) -> bool:
@@ -63,7 +63,7 @@ def test_both_ways_match_the_check_values(case) -> None:
     composed, *stopped = SELECTION[case]
     assert least(search(runs), epsilon, composed, rel=0.001)
     for name, expected in zip(("geometric", "logarithmic", "poisson"), stopped, strict=True):
-        found = search(runs, "random_stopping", SHAPES[name])
+        found = search(runs, "random_stopping", STOPPING_ETA[name])
         assert least(found, epsilon, expected, rel=0.0015), name
     assert found.noise_multiplier(epsilon, DELTA) == pytest.approx(expected, rel=0.0015)
 
@@ -103,10 +103,10 @@ def test_the_noise_meets_its_budget_and_is_the_least_that_does(epsilon, runs, ra
 
 
 @pytest.mark.parametrize(("steps", "runs"), [(1, 2), (1172, 81), (10**6, 10**6)])
-@pytest.mark.parametrize("selection", ["composition", "random_stopping"])
-def test_a_noise_multiplier_is_found_for_searches_of_any_size(steps, runs, selection) -> None:
+@pytest.mark.parametrize("search_accounting", ["composition", "random_stopping"])
+def test_a_noise_multiplier_is_found_for_searches_of_any_size(steps, runs, search_accounting) -> None:
     """Where there is almost no noise, epsilon may be infinite."""
-    found = Search(PoissonSampling(1e-3), steps, runs, selection)
+    found = Search(PoissonSampling(1e-3), steps, runs, search_accounting)
     nu = found.noise_multiplier(8.0, DELTA)
     assert found.epsilon(nu, DELTA) <= 8.0 < found.epsilon(nu * (1 - 1e-6), DELTA)
 
@@ -143,27 +143,27 @@ def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> N
 def test_a_budget_that_almost_no_noise_meets_is_met(nu: float) -> None:
     """The least noise multiplier that is looked at is 0.05."""
     search = Search(PoissonSampling(0.5), 2, 1)
-    assert search.noise_multiplier(search.epsilon(nu, DELTA), DELTA) == pytest.approx(nu, rel=1e-6)
+    assert tuning_cost.noise_multiplier(tuning_cost.epsilon(nu, DELTA), DELTA) == pytest.approx(nu, rel=1e-6)
 
 
 def test_a_stopped_search_of_one_run_on_average_is_refused() -> None:
     ledger = Ledger(PoissonSampling(0.01), [((SumQuery("g", 1.0),), 10)])
     with pytest.raises(OsoError, match="runs 1: random stopping needs a mean of more than one"):
-        epsilon_of_stopped(ledger, 1, 1.0, DELTA)
+        compute_random_stopping_epsilon(ledger, 1, 1.0, DELTA)
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-8])
 def test_plds_noise_is_that_of_this_very_delta(delta: float) -> None:
     """On everybody's examples, where steps are one sum with less noise, and there is a formula."""
     nu = Search(PoissonSampling(1.0), 10, 2).noise_multiplier(1.0, delta, "pld")
-    (exact,) = gaussian_epsilon(nu / 20**0.5, np.array([delta]))
+    (exact,) = compute_gaussian_epsilon(nu / 20**0.5, np.array([delta]))
     assert exact == pytest.approx(1.0, rel=2e-3)
 
 
 @pytest.mark.parametrize("accountant", ["gdp", "prv"])
 def test_noise_by_an_accountant_that_gives_none_is_refused(accountant: str) -> None:
     search = Search(PoissonSampling(0.1), 10, 2)
-    for ask in (search.noise_multiplier, search.epsilon):
+    for ask in (tuning_cost.noise_multiplier, tuning_cost.epsilon):
         with pytest.raises(OsoError, match=rf"accountant '{accountant}': not known; allowed are"):
             ask(1.0, DELTA, accountant)
 
@@ -186,7 +186,7 @@ def test_pld_is_refused_where_it_would_take_all_memory() -> None:
 )
 def test_pld_is_refused_where_all_runs_together_are_too_long(steps, runs, before) -> None:
     """Those that were released earlier out of the same budget are among them."""
-    found = Search(PoissonSampling(0.01), steps, runs, before=before)
+    found = Search(PoissonSampling(0.01), steps, runs, prior_releases=before)
     for ask in (found.epsilon, found.noise_multiplier):
         with pytest.raises(OsoError, match=r"accountant pld: .* are more than 2,000,000"):
             ask(1000.0 if ask == found.epsilon else 1.0, DELTA, "pld")
@@ -199,10 +199,10 @@ def test_pld_is_refused_where_all_runs_together_are_too_long(steps, runs, before
         ({"steps": 10**10}, "steps 10000000000: must be at least 1 and at most"),
         ({"runs": 0}, "runs 0: must be at least 1"),
         ({"runs": -3}, "runs -3: must be at least 1"),
-        ({"tuning_accounting": "best"}, "selection 'best': allowed are composition, random_st"),
+        ({"search_accounting": "best"}, "selection 'best': allowed are composition, random_st"),
         ({"shape": -0.5}, "shape -0.5: must be at least 0"),
         ({"shape": math.nan}, "shape nan: must be at least 0"),
-        ({"tuning_accounting": "random_stopping", "runs": 1}, "mean of more than one run"),
+        ({"search_accounting": "random_stopping", "runs": 1}, "mean of more than one run"),
     ],
 )
 def test_an_impossible_search_is_refused(values, message) -> None:
@@ -262,11 +262,11 @@ def test_random_stopping_has_no_pld() -> None:
 )
 def test_the_shape_that_was_paid_for_is_found_again(budget, name, delta) -> None:
     """By the noise alone, rounded up as in a plan; with less noise it is that of none."""
-    search = Search(PoissonSampling(512 / 60_000), 200, 25, "random_stopping", SHAPES[name])
-    nu = math.ceil(search.noise_multiplier(budget, delta) * 1e5) / 1e5
-    assert shape_paid_for(search, nu, budget, delta) == name
-    assert shape_paid_for(search, nu * 0.999, budget, delta) is None
-    assert shape_paid_for(search, nu * 1.004, budget, delta) is None  # nor with more
+    search = Search(PoissonSampling(512 / 60_000), 200, 25, "random_stopping", STOPPING_ETA[name])
+    nu = math.ceil(tuning_cost.noise_multiplier(budget, delta) * 1e5) / 1e5
+    assert infer_stopping_distribution(search, nu, budget, delta) == name
+    assert infer_stopping_distribution(search, nu * 0.999, budget, delta) is None
+    assert infer_stopping_distribution(search, nu * 1.004, budget, delta) is None  # nor with more
 
 
 @pytest.mark.parametrize("delta", [1e-2, 0.3])
@@ -278,10 +278,10 @@ def test_a_large_delta_covers_much_noise_whole_and_the_least_is_still_found(
     event = Search._event
     monkeypatch.setattr(Search, "_event", lambda self, nu: (asked.append(nu), event(self, nu))[1])
     search = Search(PoissonSampling(0.01), 10, 2)
-    assert search.epsilon(4.0, delta) == 0
-    nu = search.noise_multiplier(0.5, delta)
+    assert tuning_cost.epsilon(4.0, delta) == 0
+    nu = tuning_cost.noise_multiplier(0.5, delta)
     assert len(asked) < 40
-    assert search.epsilon(nu, delta) <= 0.5 < search.epsilon(nu * (1 - 1e-6), delta)
+    assert tuning_cost.epsilon(nu, delta) <= 0.5 < tuning_cost.epsilon(nu * (1 - 1e-6), delta)
 
 
 def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
@@ -294,7 +294,7 @@ def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
     }
     for cohort in list(private.values())[::5]:
         sampling = PoissonSampling(cohort["sampling_rate"])
-        found = Search(sampling, cohort["steps"], cohort["runs"], cohort["selection"])
+        found = Search(sampling, cohort["steps"], cohort["runs"], cohort["search_accounting"])
         nu, budget = cohort["noise_multiplier"], cohort["epsilon"]
         assert round(nu, 5) == nu
         less, more = (found.epsilon(at, cohort["delta"]) for at in (nu, nu - 1e-5))
@@ -308,29 +308,29 @@ def test_what_came_before_is_added_to_all_runs(runs: int, nu: float) -> None:
     sampling = PoissonSampling(0.02)
     sums = [(nu, 30 * runs), (2.0, 50), (1.0, 7)]
     ledgers = [Ledger(sampling, [((SumQuery("g", noise),), count)]) for noise, count in sums]
-    found = Search(sampling, 30, runs, before=((2.0, 50), (1.0, 7))).epsilon(nu, 1e-5)
-    assert found == pytest.approx(epsilon_of(ledgers, 1e-5), rel=1e-9)
+    found = Search(sampling, 30, runs, prior_releases=((2.0, 50), (1.0, 7))).epsilon(nu, 1e-5)
+    assert found == pytest.approx(compute_epsilon(ledgers, 1e-5), rel=1e-9)
 
 
 @pytest.mark.parametrize("over", [1e-6, 1e-5, 1e-4, 5e-4])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", STOPPING_ETA)
 def test_noise_that_costs_a_little_more_than_the_budget_bought_no_search(name, over) -> None:
     """A budget is kept to the last digit; only what is below it by less was rounded."""
-    found = Search(PoissonSampling(1.0), 10, 9, "random_stopping", SHAPES[name])
+    found = Search(PoissonSampling(1.0), 10, 9, "random_stopping", STOPPING_ETA[name])
     spent = found.epsilon(20.0, DELTA)
-    assert shape_paid_for(found, 20.0, spent, DELTA) == name
-    assert shape_paid_for(found, 20.0, spent * (1 + over), DELTA) == name
-    assert shape_paid_for(found, 20.0, spent * (1 - over), DELTA) is None
+    assert infer_stopping_distribution(found, 20.0, spent, DELTA) == name
+    assert infer_stopping_distribution(found, 20.0, spent * (1 + over), DELTA) == name
+    assert infer_stopping_distribution(found, 20.0, spent * (1 - over), DELTA) is None
 
 
 @pytest.mark.parametrize("costs", [*permutations((2.9995, 2.9999, 2.9985))])
 def test_of_distributions_that_cost_alike_the_nearest_to_the_budget_was_bought(
     costs, monkeypatch
 ) -> None:
-    by_shape = dict(zip(SHAPES.values(), costs, strict=True))
+    by_shape = dict(zip(STOPPING_ETA.values(), costs, strict=True))
     monkeypatch.setattr(Search, "epsilon", lambda self, *_: by_shape[self.shape])
-    found = shape_paid_for(search(9, "random_stopping"), 1.0, 3.0, DELTA)
-    assert by_shape[SHAPES[found]] == 2.9999
+    found = infer_stopping_distribution(search(9, "random_stopping"), 1.0, 3.0, DELTA)
+    assert by_shape[STOPPING_ETA[found]] == 2.9999
 
 
 @pytest.mark.parametrize("side", ["below", "above"])

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from tests.accounting.draw_chances import probabilities
 
-from oso_dp.accounting.search import SHAPES
-from oso_dp.accounting.stopping import generating_function, number_of_runs
+from oso_dp.accounting.tuning_cost import STOPPING_ETA
+from oso_dp.accounting.random_stopping import generating_function, draw_number_of_runs
 from oso_dp.errors import OsoError
-from oso_dp.privacy.streams import Seeded, SystemEntropy
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 
-SHAPED = (*SHAPES.values(), 0.5, 3.0)
+SHAPED = (*STOPPING_ETA.values(), 0.5, 3.0)
 
 
 @pytest.mark.parametrize("shape", SHAPED)
@@ -36,7 +36,7 @@ def test_each_number_of_runs_is_drawn_with_its_chance(mean, shape) -> None:
     """A number of runs comes from exactly the uniform numbers between two sums of chances."""
     sums = np.cumsum(probabilities(mean, shape, 100 if math.isinf(shape) else 3000))
     for uniform in np.concatenate([np.linspace(0.0005, 0.9995, 400), [0.99999, 0.9999999]]):
-        runs = number_of_runs(mean, shape, words_of(float(uniform)))
+        runs = draw_number_of_runs(mean, shape, words_of(float(uniform)))
         if runs < len(sums):
             assert sums[runs] > uniform - 1e-9
         assert runs == 0 or sums[min(runs - 1, len(sums) - 1)] < uniform + 1e-9
@@ -44,15 +44,15 @@ def test_each_number_of_runs_is_drawn_with_its_chance(mean, shape) -> None:
 
 def test_both_ends_of_the_uniform_numbers_give_a_number_of_runs() -> None:
     for shape in SHAPED:
-        least = number_of_runs(9, shape, lambda count: np.zeros(count, dtype=np.uint64))
+        least = draw_number_of_runs(9, shape, lambda count: np.zeros(count, dtype=np.uint64))
         assert least == (0 if math.isinf(shape) else 1)
-        assert number_of_runs(9, shape, words_of(1 - 2.0**-53)) > 20
+        assert draw_number_of_runs(9, shape, words_of(1 - 2.0**-53)) > 20
 
 
 @pytest.mark.parametrize("mean", [2, 9, 81, 1000])
 def test_the_most_runs_there_may_be_are_those_of_53_bits(mean: int) -> None:
     """A search that never drew so many would have another distribution than its price."""
-    most = number_of_runs(mean, 1.0, lambda count: np.full(count, 2**64 - 1, dtype=np.uint64))
+    most = draw_number_of_runs(mean, 1.0, lambda count: np.full(count, 2**64 - 1, dtype=np.uint64))
     farthest = 54 * math.log(2) / -math.log1p(-1 / mean)  # the chance of more is 2^-54
     # Float64's sum of chances may end a little before.
     assert 0.8 * farthest < most < farthest + 2
@@ -60,16 +60,16 @@ def test_the_most_runs_there_may_be_are_those_of_53_bits(mean: int) -> None:
 
 def test_a_mean_whose_first_chance_would_be_zero_is_refused() -> None:
     """Poisson's chance of none underflows, and the sum of chances would never begin."""
-    assert 600 < number_of_runs(700, math.inf, words_of(0.5)) < 800
+    assert 600 < draw_number_of_runs(700, math.inf, words_of(0.5)) < 800
     with pytest.raises(OsoError, match="mean 701: must be at most 700 for Poisson"):
-        number_of_runs(701, math.inf, words_of(0.5))
-    assert number_of_runs(1000, 1.0, words_of(0.5)) > 600  # the others have no such limit
+        draw_number_of_runs(701, math.inf, words_of(0.5))
+    assert draw_number_of_runs(1000, 1.0, words_of(0.5)) > 600  # the others have no such limit
 
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
 def test_a_thousand_searches_train_as_often_as_was_paid_for(source) -> None:
     """The mean within five standard deviations, and searches of one name do not repeat a draw."""
     words = source.words("a search", "draws", 0)
-    drawn = np.array([number_of_runs(9, 1.0, words) for _ in range(2000)])
+    drawn = np.array([draw_number_of_runs(9, 1.0, words) for _ in range(2000)])
     assert abs(drawn.mean() - 9) < 5 * math.sqrt(9 * 8 / 2000)
     assert len(set(drawn)) > 20

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.evidence import Evidence
+from oso_dp.analysis.claim_tests import ClaimData
 from oso_dp.paper.best_points import all_points
 
 
@@ -37,7 +37,7 @@ def papers_point(method, k, epsilon):
         for one in all_points()
         if (one.dataset, one.method, one.k, one.epsilon) == ("mnist", method, k, epsilon)
     )
-    names = ("method", "k", "epsilon", "learning_rate", *labels.tuned(method))
+    names = ("method", "k", "epsilon", "learning_rate", *labels.searched_axes(method))
     return {name: point[name] for name in names}
 
 
@@ -48,7 +48,7 @@ def both(online, rival, std=0.3, **more):
         for e in (3, 5, 7, 9)
         for m, v in (("online", online), ("fixed_threshold", rival))
     ]
-    return Evidence(pd.concat([cells(*rows, k=k, **more) for k in (5, 7, 9)]))
+    return ClaimData(pd.concat([cells(*rows, k=k, **more) for k in (5, 7, 9)]))
 
 
 def times(ratio, low, high, **other):

@@ -6,13 +6,13 @@ import pandas as pd
 from tests.results.conftest import run_row
 from tests.stores import glyphs_store, make_store, paper_store, store, study  # noqa: F401
 
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.tuning_cost import Search
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.noise_split import gradient_noise_multiplier
+from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.calibrated import calibrated_grids
+from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import StudyConfig, load_config, parse_config
-from oso_dp.study.plan import Plan, make_plan, plan_of
+from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise
 
 RATE, STEPS, EPSILON = 0.02, 200, 3.0
 NU = Search(PoissonSampling(RATE), STEPS, 9).noise_multiplier(EPSILON, 1e-5)
@@ -24,7 +24,7 @@ HIDDEN = {
     "a method's constant": {"methods": {"online": {"threshold_rate": 0.1}}},
     "another of its constants": {"methods": {"online": {"learning_rate_rate": 0.1}}},
     "how often it is evaluated": {"evaluate_every": 7},
-    "the last layer": {"last_layer_nonlinearity": True},
+    "the last layer": {"final_activation": True},
     "where the noise comes from": {"randomness": "system"},
 }
 
@@ -65,7 +65,7 @@ def grid(rows=9, seeds=(0,), **other) -> pd.DataFrame:
 def rows_of(plan, name) -> pd.DataFrame:
     cohort = plan.cohort(name)
     nu = cohort.noise_multiplier
-    known = ("k", "epsilon", "selection", "momentum", "precision", "batch_size", "epochs", "steps")
+    known = ("k", "epsilon", "search_accounting", "momentum", "precision", "batch_size", "epochs", "steps")
     shared = {n: getattr(cohort, n) for n in known}
     text = ledger(nu, cohort.steps, cohort.sampling.rate)
     rows = [row(0, **shared, **vars(run), noise_multiplier=nu, ledger=text) for run in cohort.runs]
@@ -80,14 +80,14 @@ def smallest_plan(repo) -> Plan:
 def _nine(repo, **more) -> StudyConfig:
     """A study of nine runs per seed."""
     smoke = load_config(repo / "config/smoke.yaml").model_dump()
-    known = {"datasets": {"glyphs": GLYPHS}, "methods": {"online": {}}, "granularities": [9]}
+    known = {"datasets": {"glyphs": GLYPHS}, "methods": {"online": {}}, "values_per_axis": [9]}
     return parse_config({**smoke, **known, "seeds": [0, 1], **more}, "x")
 
 
 @cache
 def _noise_of_nine(repo) -> float:
     """Nothing of `HIDDEN` changes it."""
-    (found,) = calibrated_grids(_nine(repo))
+    (found,) = calibrate_grids(_nine(repo))
     return found.noise_multiplier * (1 + 1e-5)
 
 
@@ -95,4 +95,4 @@ def _noise_of_nine(repo) -> float:
 def two_plans(repo, choice) -> list[Plan]:
     """A study of nine runs and another one that differs from it in one choice; the same noise."""
     noise = {NINE: _noise_of_nine(repo)}
-    return [plan_of(_nine(repo, **more), noise) for more in ({}, HIDDEN[choice])]
+    return [make_plan_with_noise(_nine(repo, **more), noise) for more in ({}, HIDDEN[choice])]

@@ -17,16 +17,16 @@ from tests.analysis.conftest import (
     rows_of,
 )
 
-from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.analysis.accounts import (
-    account,
+    account_grids,
     accounts_table,
-    costliest,
-    require_clear,
-    require_within,
+    most_expensive,
+    check_grid_sizes,
+    check_budgets,
 )
-from oso_dp.analysis.charges import GridAccount, completed, whole_run
+from oso_dp.analysis.grid_account import GridAccount, pad_to_full_run, full_run_ledger
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -35,17 +35,17 @@ from oso_dp.study.plan import make_plan
 
 
 def test_a_whole_grid_costs_its_budget() -> None:
-    (found,) = account(grid())
+    (found,) = account_grids(grid())
     assert found.name == "glyphs.online.k9.eps3"
     assert (found.runs, found.stored, found.seeds) == (9, 9, 1)
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
-    assert found.within
-    require_within([found])
+    assert found.is_within_budget
+    check_budgets([found])
 
 
 def test_runs_that_are_not_stored_are_charged() -> None:
     """A grid of which one point was run has still searched it all, as far as anyone knows."""
-    (found,) = account(grid(rows=1))
+    (found,) = account_grids(grid(rows=1))
     assert (found.runs, found.stored) == (9, 1)
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
 
@@ -56,25 +56,25 @@ def test_a_run_that_diverged_is_charged_whole(stored, at) -> None:
     """When it would was an outcome of the mechanism, not a property of it."""
     rows = grid(rows=stored)
     rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", at, ledger(steps=at)]
-    (found,) = account(rows)
+    (found,) = account_grids(rows)
     assert [entry.step_count for entry in found.ledgers] == [STEPS] * 9
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
 
 
 def test_seeds_are_not_charged_but_the_costliest_counts() -> None:
     rows = grid(seeds=(0, 1))
-    (found,) = account(rows)
+    (found,) = account_grids(rows)
     assert found.seeds == 2
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
     rows.loc[:8, "ledger"] = ledger(nu=2 * NU)
-    (found,) = account(rows)  # the second seed had less noise
+    (found,) = account_grids(rows)  # the second seed had less noise
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
 
 
 def test_more_runs_than_the_grid_has_are_all_charged() -> None:
-    (found,) = account(grid(rows=12))
+    (found,) = account_grids(grid(rows=12))
     assert found.runs == 12
-    assert not found.within
+    assert not found.is_within_budget
 
 
 @pytest.mark.parametrize(
@@ -86,32 +86,32 @@ def test_more_runs_than_the_grid_has_are_all_charged() -> None:
     ],
 )
 def test_a_grid_above_its_budget_is_named(fault) -> None:
-    found = account(grid(**fault))
+    found = account_grids(grid(**fault))
     with pytest.raises(OsoError, match=r"glyphs\.online\.k\d+\.eps.*: its ledgers cost epsilon"):
-        require_within(found)
+        check_budgets(found)
     assert accounts_table(found)["pld"].isna().all()  # it would take hours where noise is little
 
 
 def test_a_grid_of_which_nobody_says_how_large_it_is_raises_no_false_alarm() -> None:
     """Its nine runs keep the budget; ten, as k says of the paper's grid, would not."""
-    found = account(grid(k=10))
-    assert [one.verdict for one in found] == ["unclear"]
-    require_within(found)
+    found = account_grids(grid(k=10))
+    assert [one.budget_status for one in found] == ["unclear"]
+    check_budgets(found)
     said = (
         r"do not say how many runs its grid has; 10 of them would exceed the budget of 3: .*--plan"
     )
     with pytest.raises(OsoError, match=said):
-        require_clear(found)
+        check_grid_sizes(found)
     with pytest.raises(OsoError, match="its ledgers cost"):  # whatever the grid's size
-        require_within(account(grid(k=10, epsilon=2.0)))
+        check_budgets(account_grids(grid(k=10, epsilon=2.0)))
 
 
 def test_nine_that_spend_the_budget_to_its_last_digit_keep_it() -> None:
     """Whether their grid does is as unclear as if a little were left."""
-    spent = epsilon_of([Ledger.from_json(ledger())] * 9, 1e-5)
+    spent = compute_epsilon([Ledger.from_json(ledger())] * 9, 1e-5)
     for epsilon, verdict in ((spent, "unclear"), (spent * 1.001, "unclear"), (2.9, "exceeded")):
-        (found,) = account(grid(k=10, epsilon=epsilon))
-        assert found.verdict == verdict
+        (found,) = account_grids(grid(k=10, epsilon=epsilon))
+        assert found.budget_status == verdict
 
 
 def own_grid(repo, **more):
@@ -125,13 +125,13 @@ def own_grid(repo, **more):
     plan = make_plan(parse_config(study, "x"))
     (cohort,) = plan.cohorts
     rows = rows_of(plan, cohort.name)
-    return rows.assign(method="fixed_quantile", momentum=0.9, settings=cohort.settings)
+    return rows.assign(method="fixed_quantile", momentum=0.9, settings=cohort.run_options)
 
 
 def test_a_study_with_a_grid_of_its_own_needs_no_plan(repo) -> None:
     """Two values of k and one quantile are two runs; the paper's five quantiles would be ten."""
-    (found,) = account(own_grid(repo))
-    assert (found.runs, found.stored, found.verdict) == (2, 2, "within")
+    (found,) = account_grids(own_grid(repo))
+    assert (found.runs, found.stored, found.budget_status) == (2, 2, "within")
     assert found.spent == pytest.approx(3.0, rel=1e-4)
 
 
@@ -140,7 +140,7 @@ def test_a_grid_larger_than_the_papers_is_charged_whole(repo) -> None:
     rows = own_grid(repo, grid={"quantiles": [0.1, 0.2, 0.3, 0.5, 0.7, 0.9]})
     assert len(rows) == 12
     for stored in (1, 5, 12):
-        (found,) = account(rows[:stored])
+        (found,) = account_grids(rows[:stored])
         assert (found.runs, found.stored) == (12, stored)
         assert found.spent == pytest.approx(3.0, rel=1e-4)
 
@@ -148,36 +148,36 @@ def test_a_grid_larger_than_the_papers_is_charged_whole(repo) -> None:
 def test_what_settings_say_of_the_grid_is_covered_by_the_identity(repo) -> None:
     """Else a text that was edited would make a large search a small one."""
     rows = own_grid(repo, grid={"quantiles": [0.1, 0.5]})
-    assert account(rows)[0].runs == 4
+    assert account_grids(rows)[0].runs == 4
     fewer = rows["settings"].str.replace('"grid_runs": 4', '"grid_runs": 1')
     assert (fewer != rows["settings"]).all()
     with pytest.raises(OsoError, match="its identity is not that of its values"):
-        account(rows.assign(settings=fewer))
+        account_grids(rows.assign(settings=fewer))
 
 
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold", "quantile"])
-@pytest.mark.parametrize("selection", ["composition", "random_stopping"])
-def test_a_larger_grid_spread_over_seeds_is_charged_whole(axis, selection) -> None:
+@pytest.mark.parametrize("search_accounting", ["composition", "random_stopping"])
+def test_a_larger_grid_spread_over_seeds_is_charged_whole(axis, search_accounting) -> None:
     """Whichever hyperparameter it searches: AdamWOSM has no learning rate among them."""
-    whole = grid if selection == "composition" else stopping_grid
+    whole = grid if search_accounting == "composition" else stopping_grid
     rows = pd.concat([whole(), whole(rows=18, seeds=(1,)).iloc[9:]], ignore_index=True)
     places = rows["learning_rate"] / 10  # a quantile is below 1
-    (found,) = account(rows.assign(learning_rate=1.0, threshold=1.0).assign(**{axis: places}))
+    (found,) = account_grids(rows.assign(learning_rate=1.0, threshold=1.0).assign(**{axis: places}))
     assert found.runs == 18
-    assert not found.within
+    assert not found.is_within_budget
 
 
-@pytest.mark.parametrize("selection", ["composition", "random_stopping", "single"])
+@pytest.mark.parametrize("search_accounting", ["composition", "random_stopping", "single"])
 @pytest.mark.parametrize("delta", [1e-4, 1e-6])
-def test_an_account_is_at_the_delta_of_its_rows(selection, delta) -> None:
+def test_an_account_is_at_the_delta_of_its_rows(search_accounting, delta) -> None:
     """PLD is asked at it, and the table says it."""
-    found = account(grid(rows=1, selection=selection, delta=delta, epsilon=1e3))
+    found = account_grids(grid(rows=1, search_accounting=search_accounting, delta=delta, epsilon=1e3))
     assert [one.delta for one in found] == [delta]
     table = accounts_table(found)
     assert table["delta"].tolist() == [delta]
-    if selection != "random_stopping":
+    if search_accounting != "random_stopping":
         assert table["pld"].item() == pytest.approx(
-            epsilon_of(found[0].ledgers, delta, "pld"), rel=1e-6
+            compute_epsilon(found[0].ledgers, delta, "pld"), rel=1e-6
         )
 
 
@@ -210,52 +210,52 @@ def test_an_account_is_at_the_delta_of_its_rows(selection, delta) -> None:
         ({"status": "diverged"}, "diverged_at None: must be 1 to 200"),
         ({"status": "diverged", "diverged_at": 0}, "diverged_at 0: must be 1 to 200"),
         ({"method": "magic"}, "method 'magic' is not known"),
-        ({"selection": "best"}, "selection 'best': allowed are composition, random_stopping"),
+        ({"search_accounting": "best"}, "selection 'best': allowed are composition, random_stopping"),
         ({"status": "diverged", "diverged_at": 201}, "diverged_at 201: must be 1 to 200"),
         ({"status": "diverged", "diverged_at": 7}, "its ledger has 200 steps, the row 7"),
     ],
 )
 def test_a_row_whose_ledger_is_not_its_own_is_refused(fault, message) -> None:
     with pytest.raises(OsoError, match=f"run 0 seed 0: .*{message}"):
-        account(grid(**fault))
+        account_grids(grid(**fault))
 
 
-STOPPED = Search(PoissonSampling(RATE), STEPS, 9, "random_stopping", SHAPES["logarithmic"])
+STOPPED = Search(PoissonSampling(RATE), STEPS, 9, "random_stopping", STOPPING_ETA["logarithmic"])
 STOPPED_NU = STOPPED.noise_multiplier(EPSILON, 1e-5)
 
 
 def stopping_grid(rows=9, nu=STOPPED_NU, **other) -> pd.DataFrame:
-    claim = {"selection": "random_stopping", "noise_multiplier": nu, "ledger": ledger(nu)}
+    claim = {"search_accounting": "random_stopping", "noise_multiplier": nu, "ledger": ledger(nu)}
     return grid(rows, **{**claim, **other})
 
 
 def test_a_search_that_stops_at_random_costs_its_budget() -> None:
     """By the repetition's price, not by the sum of its rows: they are never released together."""
-    (found,) = account(stopping_grid(seeds=(0, 1)))
+    (found,) = account_grids(stopping_grid(seeds=(0, 1)))
     assert found.name == "glyphs.online.k9.eps3.random_stopping"
     assert (found.runs, found.stored, found.seeds) == (9, 9, 2)
     assert found.spent == pytest.approx(EPSILON, rel=1e-5)
-    assert found.within
-    (composed,) = account(stopping_grid(selection="composition"))
+    assert found.is_within_budget
+    (composed,) = account_grids(stopping_grid(search_accounting="composition"))
     assert composed.spent > 1.2 * EPSILON
-    table = accounts_table([found, *account(grid())])
+    table = accounts_table([found, *account_grids(grid())])
     assert table["pld"].isna().tolist() == [True, False]  # RDP alone knows this price
 
 
 @pytest.mark.parametrize("nu", [0.99 * STOPPED_NU, 0.5 * STOPPED_NU])
 def test_a_search_that_stops_at_random_may_exceed_its_budget(nu) -> None:
-    found = account(stopping_grid(nu=nu))
+    found = account_grids(stopping_grid(nu=nu))
     with pytest.raises(OsoError, match=r"eps3\.random_stopping: its ledgers cost epsilon"):
-        require_within(found)
+        check_budgets(found)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 9])
 def test_a_search_that_stops_at_random_exceeds_its_budget_however_little_is_stored(rows) -> None:
     """Its price is that of one whole run, which one row tells: nothing is unclear."""
-    (found,) = account(stopping_grid(rows=rows, nu=0.9 * STOPPED_NU))
-    assert found.verdict == "exceeded"
+    (found,) = account_grids(stopping_grid(rows=rows, nu=0.9 * STOPPED_NU))
+    assert found.budget_status == "exceeded"
     with pytest.raises(OsoError, match="its ledgers cost epsilon"):
-        require_within([found])
+        check_budgets([found])
 
 
 def test_runs_drawn_at_random_are_charged_as_the_costliest_one_whole() -> None:
@@ -263,7 +263,7 @@ def test_runs_drawn_at_random_are_charged_as_the_costliest_one_whole() -> None:
     rows = stopping_grid(rows=3, nu=1.5 * STOPPED_NU)
     rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", 10, ledger(STOPPED_NU, 10)]
     rows["noise_multiplier"] = STOPPED_NU
-    (found,) = account(rows)
+    (found,) = account_grids(rows)
     assert (found.runs, found.stored) == (9, 3)
     assert found.spent == pytest.approx(EPSILON, rel=1e-5)
 
@@ -272,32 +272,32 @@ def test_a_search_is_priced_by_the_shape_of_its_plan(repo) -> None:
     smoke = load_config(repo / "config/smoke.yaml").model_dump()
     spent = {}
     for shape in ("logarithmic", "geometric"):
-        stopping = {"selection": "random_stopping", "stopping_shape": shape}
+        stopping = {"search_accounting": "random_stopping", "stopping_distribution": shape}
         plan = make_plan(parse_config({**smoke, **stopping}, "x"))
         rows = rows_of(plan, "glyphs.online.k2.eps3.random_stopping")
-        (found,) = account(rows, plan)
+        (found,) = account_grids(rows, plan)
         assert found.spent == pytest.approx(3.0, rel=1e-4)
-        spent[shape] = account(rows)[0].spent  # without a plan, by what the noise was bought for
+        spent[shape] = account_grids(rows)[0].spent  # without a plan, by what the noise was bought for
     assert spent == {shape: pytest.approx(3.0, rel=1e-4) for shape in spent}
 
 
 def test_a_search_by_no_known_shape_is_priced_by_the_costliest() -> None:
-    (found,) = account(stopping_grid(nu=1.2 * STOPPED_NU))
+    (found,) = account_grids(stopping_grid(nu=1.2 * STOPPED_NU))
     costliest = max(
-        replace(STOPPED, shape=shape).epsilon(1.2 * STOPPED_NU, 1e-5) for shape in SHAPES.values()
+        replace(STOPPED, shape=shape).epsilon(1.2 * STOPPED_NU, 1e-5) for shape in STOPPING_ETA.values()
     )
     assert found.spent == pytest.approx(costliest, rel=1e-6)
 
 
 def test_one_candidate_cannot_have_been_drawn_at_random() -> None:
     with pytest.raises(OsoError, match="random stopping needs a mean of more than one run"):
-        account(stopping_grid(rows=1, k=1))
+        account_grids(stopping_grid(rows=1, k=1))
 
 
 def test_methods_without_privacy_are_left_out() -> None:
     plain = {"method": "no_dp", "epsilon": None, "delta": None, "noise_multiplier": None}
     exact = Ledger(PoissonSampling(RATE), [((SumQuery("plain_gradient", 0.0),), STEPS)])
-    assert account(grid(**plain, ledger=exact.to_json())) == []
+    assert account_grids(grid(**plain, ledger=exact.to_json())) == []
 
 
 @pytest.mark.parametrize(
@@ -316,13 +316,13 @@ def test_methods_without_privacy_are_left_out() -> None:
 def test_two_settings_of_one_cell_are_two_grids(other, there: int) -> None:
     """Also where little of the second is stored, which then seems to be one more point."""
     rows = pd.concat([grid(), grid(**other)[:there]], ignore_index=True)
-    assert [found.stored for found in account(rows)] == [9, there]
+    assert [found.stored for found in account_grids(rows)] == [9, there]
 
 
 def test_the_table_has_three_accountants_for_the_costliest_grid() -> None:
     cheaper = grid(epsilon=4.0)
-    found = account(pd.concat([cheaper, grid()], ignore_index=True))
-    assert costliest(found) == {"glyphs": found[1]}
+    found = account_grids(pd.concat([cheaper, grid()], ignore_index=True))
+    assert most_expensive(found) == {"glyphs": found[1]}
     table = accounts_table(found)
     assert math.isnan(table.loc[0, "pld"])
     assert table.loc[1, "pld"] == pytest.approx(table.loc[1, "prv"], rel=0.02)
@@ -335,7 +335,7 @@ def test_the_table_asks_each_accountant(monkeypatch) -> None:
     """The second library's answer is its own, not the first one's once more."""
     answers = {"pld": 1.25, "prv": 1.5}
     monkeypatch.setattr(GridAccount, "spent_by", lambda _, name: answers[name])
-    (row,) = accounts_table(account(grid())).to_dict("records")
+    (row,) = accounts_table(account_grids(grid())).to_dict("records")
     assert (row["pld"], row["prv"]) == (1.25, 1.5)
     assert row["rdp"] == pytest.approx(EPSILON, rel=1e-4)
 
@@ -345,12 +345,12 @@ def test_the_stored_text_alone_decides() -> None:
     both = (SumQuery("clipped_gradient", NU), SumQuery("clipped_direction", NU))
     text = Ledger(PoissonSampling(RATE), [(both, STEPS)]).to_json()
     cheap = NU / math.sqrt(2)  # two sums of NU cost one of this
-    (found,) = account(grid(ledger=text, noise_multiplier=cheap))
-    assert not found.within
+    (found,) = account_grids(grid(ledger=text, noise_multiplier=cheap))
+    assert not found.is_within_budget
     stored = json.loads(text)
     stored["steps"][0]["queries"].pop()
-    (found,) = account(grid(ledger=json.dumps(stored), noise_multiplier=cheap))
-    assert found.within
+    (found,) = account_grids(grid(ledger=json.dumps(stored), noise_multiplier=cheap))
+    assert found.is_within_budget
 
 
 @pytest.mark.parametrize("noise", [(1.0, 3.0), (3.0, 1.0), (2.5, 1.5, 2.0), (2.0,)])
@@ -358,19 +358,19 @@ def test_the_stored_text_alone_decides() -> None:
 def test_steps_that_were_not_made_have_the_least_noise_of_those_that_were(noise, steps) -> None:
     """Of a run whose steps had several noises nobody knows which the others would have had."""
     made = Ledger(PoissonSampling(RATE), [((SumQuery("g", nu),), 2) for nu in noise])
-    whole = completed(made, whole_run([made], steps))
+    whole = pad_to_full_run(made, full_run_ledger([made], steps))
     expected = Counter(dict.fromkeys(noise, 2)) + Counter({min(noise): steps - 2 * len(noise)})
     booked: Counter[float] = Counter()
     for nu, count in whole.releases():
         booked[nu] += count
     assert booked == expected
-    assert whole_run([made], steps).releases() == [(min(noise), steps)]
+    assert full_run_ledger([made], steps).releases() == [(min(noise), steps)]
 
 
 @pytest.mark.parametrize("unsaid", [1, 5, 9])
 def test_one_row_that_does_not_say_its_search_leaves_its_size_unclear(unsaid) -> None:
     """Nine keep the budget; ten, as k says of the paper's grid, would not."""
     rows = grid(k=10).assign(settings="{}")
-    assert account(rows)[0].verdict == "exceeded"
+    assert account_grids(rows)[0].budget_status == "exceeded"
     rows.loc[: unsaid - 1, "settings"] = None
-    assert account(rows)[0].verdict == "unclear"
+    assert account_grids(rows)[0].budget_status == "unclear"

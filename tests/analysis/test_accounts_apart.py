@@ -21,11 +21,11 @@ from tests.analysis.test_scaled_accounts import RATE as SCALED_RATE
 from tests.analysis.test_scaled_accounts import STEPS as SCALED_STEPS
 from tests.analysis.test_scaled_accounts import rows as scaled_rows
 
-from oso_dp.accounting.search import SHAPES, epsilon_of_stopped
-from oso_dp.analysis import accounts, scaled_accounts
-from oso_dp.analysis.accounts import account
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
+from oso_dp.analysis import accounts, linear_scaling_accounts
+from oso_dp.analysis.accounts import account_grids
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.study.identity import run_id
+from oso_dp.study.identity import make_run_id
 from oso_dp.study.plan import Plan
 
 # Beside rows of a data set whose size nobody knows: those of another search, by a column.
@@ -35,7 +35,7 @@ OTHERS = {
     "k": {"k": 10},
     "epsilon": {"epsilon": 4.0},
     "delta": {"delta": 1e-6},
-    "selection": {"selection": "single"},
+    "search_accounting": {"search_accounting": "single"},
     "momentum": {"momentum": 0.5},
     "noise_multiplier": {"noise_multiplier": 2 * NU, "ledger": ledger(2 * NU)},
     "query_noise_multiplier": with_second(9.0),
@@ -56,8 +56,8 @@ SCALED = {
 
 
 def test_every_column_that_tells_searches_apart_is_tried() -> None:
-    assert OTHERS.keys() == {*accounts._SETTING}
-    assert SCALED.keys() == {*scaled_accounts._SEARCH}
+    assert OTHERS.keys() == {*accounts._RUN_KEY}
+    assert SCALED.keys() == {*linear_scaling_accounts._SEARCH}
 
 
 @pytest.mark.parametrize("column", OTHERS)
@@ -66,16 +66,16 @@ def test_every_column_that_tells_searches_apart_is_tried() -> None:
 def test_two_searches_cost_what_each_costs_by_itself(column: str, there: int, order: int) -> None:
     """Whichever stands first: neither is charged by the other's terms, nor for its runs."""
     both = [grid(dataset="mine"), grid(**{"dataset": "mine"} | OTHERS[column])[:there]][::order]
-    found = account(pd.concat(both, ignore_index=True))
-    assert found == [one for rows in both for one in account(rows)]
+    found = account_grids(pd.concat(both, ignore_index=True))
+    assert found == [one for rows in both for one in account_grids(rows)]
     assert len(found) == 2
 
 
 @pytest.mark.parametrize("column", SCALED)
 def test_two_scaled_searches_cost_what_each_costs_by_itself(column: str) -> None:
     both = [scaled(), scaled(**SCALED[column])]
-    found = account(pd.concat(both, ignore_index=True))
-    assert found == [one for rows in both for one in account(rows)]
+    found = account_grids(pd.concat(both, ignore_index=True))
+    assert found == [one for rows in both for one in account_grids(rows)]
     assert len(found) == 2
 
 
@@ -89,7 +89,7 @@ def scaled(**other) -> pd.DataFrame:
 
 def named(rows: pd.DataFrame) -> pd.DataFrame:
     known = rows.astype(object).where(rows.notna(), None).to_dict("records")
-    return rows.assign(run_id=[run_id(row, json.loads(row["settings"])) for row in known])
+    return rows.assign(run_id=[make_run_id(row, json.loads(row["settings"])) for row in known])
 
 
 def test_these_scaled_searches_are_those_of_the_other_tests() -> None:
@@ -102,7 +102,7 @@ def test_a_plan_of_some_points_says_how_large_their_grid_is(points: int, repo) -
     """As `select: paper_best` plans: the noise of these is that of all."""
     plan = some_points(two_plans(repo, "seeds")[0], points)
     rows = rows_of(plan, NINE)
-    (found,) = account(rows, plan)
+    (found,) = account_grids(rows, plan)
     assert (found.runs, found.stored) == (9, points)
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
 
@@ -116,11 +116,11 @@ def some_points(plan: Plan, count: int) -> Plan:
 def test_a_drawn_search_that_does_not_say_its_shape_is_priced_by_the_noise(size: int) -> None:
     """It is not priced as what its settings leave out, and no row stops the account."""
     rows = named(stopping_grid(settings=json.dumps({"grid_runs": size})))
-    (found,) = account(rows)
+    (found,) = account_grids(rows)
     assert found.runs == 9
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
-    (dearest,) = account(named(rows.assign(noise_multiplier=1.3 * STOPPED_NU,
+    (dearest,) = account_grids(named(rows.assign(noise_multiplier=1.3 * STOPPED_NU,
                                            ledger=ledger(1.3 * STOPPED_NU))))  # fmt: skip
     one = Ledger.from_json(ledger(1.3 * STOPPED_NU))
-    expected = max(epsilon_of_stopped(one, 9, shape, 1e-5) for shape in SHAPES.values())
+    expected = max(compute_random_stopping_epsilon(one, 9, shape, 1e-5) for shape in STOPPING_ETA.values())
     assert dearest.spent == pytest.approx(expected, rel=1e-9)

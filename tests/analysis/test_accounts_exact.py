@@ -8,19 +8,19 @@ import pytest
 from tests.analysis.conftest import NINE, RATE, STEPS, grid, ledger, rows_of, two_plans
 from tests.results.conftest import evaluation_row, run_row
 
-from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.search import Search
-from oso_dp.analysis.accounts import account, require_within
-from oso_dp.analysis.budgets import read_budget, read_study_plans
-from oso_dp.analysis.charges import GridAccount, whole_run
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.analysis.accounts import account_grids, check_budgets
+from oso_dp.analysis.plan_tables import read_paper_plan, read_study_plans
+from oso_dp.analysis.grid_account import GridAccount, full_run_ledger
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.collect import collect
 from oso_dp.results.write import write_table
-from oso_dp.study.calibrated import calibrated_grids
+from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import load_config, parse_config
-from oso_dp.study.plan import make_plan, plan_of, write_plan
+from oso_dp.study.plan import make_plan, make_plan_with_noise, write_plan
 
 
 def two_entries(text: str) -> str:
@@ -32,11 +32,11 @@ def two_entries(text: str) -> str:
 
 @pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
 def test_a_budget_is_exceeded_by_however_little(share: float) -> None:
-    spent = account(grid())[0].spent
-    require_within(account(grid(epsilon=spent)))
+    spent = account_grids(grid())[0].spent
+    check_budgets(account_grids(grid(epsilon=spent)))
     budget = spent * (1 - share)
     with pytest.raises(OsoError, match=r"its ledgers cost epsilon (\S+) at") as error:
-        require_within(account(grid(epsilon=budget)))
+        check_budgets(account_grids(grid(epsilon=budget)))
     said = float(str(error.value).split("cost epsilon ")[1].split()[0])
     assert said >= spent > budget  # rounded up: never as if it were within
 
@@ -46,9 +46,9 @@ def test_what_was_spent_is_never_said_to_be_less(factor: float) -> None:
     nu = factor * grid()["noise_multiplier"].iloc[0]
     rows = grid(noise_multiplier=nu, ledger=ledger(nu=nu), epsilon=1.0)
     with pytest.raises(OsoError) as error:
-        require_within(account(rows))
+        check_budgets(account_grids(rows))
     said = float(str(error.value).split("cost epsilon ")[1].split()[0])
-    spent = account(rows)[0].spent
+    spent = account_grids(rows)[0].spent
     assert spent <= said < spent * 1.001
 
 
@@ -56,22 +56,22 @@ def test_what_was_spent_is_never_said_to_be_less(factor: float) -> None:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_ledger_of_a_slightly_other_rate_is_refused(share: float, sign: int) -> None:
     """A batch of 120 among 6,001 examples is another scheme, at another price."""
-    account(grid(ledger=ledger(rate=RATE)))
+    account_grids(grid(ledger=ledger(rate=RATE)))
     with pytest.raises(OsoError, match="its ledger has sampling rate"):
-        account(grid(ledger=ledger(rate=RATE * (1 + sign * share))))
+        account_grids(grid(ledger=ledger(rate=RATE * (1 + sign * share))))
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-3, 1e-4])
 def test_a_row_may_not_claim_a_little_more_noise_than_its_ledger_has(share: float) -> None:
     nu = grid()["noise_multiplier"].iloc[0]
     with pytest.raises(OsoError, match="its ledger has noise multiplier"):
-        account(grid(noise_multiplier=nu * (1 + share)))
+        account_grids(grid(noise_multiplier=nu * (1 + share)))
 
 
 @pytest.mark.parametrize("steps", [1, 100, STEPS - 1, STEPS + 1])
 def test_a_ledger_of_other_steps_than_the_row_is_refused(steps: int) -> None:
     with pytest.raises(OsoError, match=f"its ledger has {steps} steps, the row {STEPS}"):
-        account(grid(ledger=ledger(steps=steps)))
+        account_grids(grid(ledger=ledger(steps=steps)))
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -79,10 +79,10 @@ def test_a_ledger_of_other_steps_than_the_row_is_refused(steps: int) -> None:
 def test_rows_of_every_plan_are_held_against_it(which: int, order: int, repo) -> None:
     plans = two_plans(repo, "a method's constant")[::order]
     rows = [rows_of(plan, NINE) for plan in plans]
-    account(pd.concat(rows, ignore_index=True), *plans)
+    account_grids(pd.concat(rows, ignore_index=True), *plans)
     rows[which].loc[3, "delta"] = 1e-3
     with pytest.raises(OsoError, match=r"delta is 0\.001, in the plan 1e-05"):
-        account(pd.concat(rows, ignore_index=True), *plans)
+        account_grids(pd.concat(rows, ignore_index=True), *plans)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -92,14 +92,14 @@ def test_every_plan_says_how_large_its_grids_are(order: int, repo, tmp_path) -> 
     plans, paths = [], []
     for name, methods in (("one", ["online"]), ("two", ["fixed_quantile"])):
         # Fewer quantiles than the paper's: without the plan, the grid would be taken for larger.
-        study = {**smoke, "methods": {m: {} for m in methods}, "granularities": [1]}
+        study = {**smoke, "methods": {m: {} for m in methods}, "values_per_axis": [1]}
         study["grid"] = {**smoke["grid"], "quantiles": [0.3, 0.7]}
         config = parse_config(study, name)
-        plans.append(plan_of(config, defaultdict(lambda: 5.0)))
+        plans.append(make_plan_with_noise(config, defaultdict(lambda: 5.0)))
         paths.append(tmp_path / f"{name}.json")
         write_plan(plans[-1], paths[-1])
     plans, paths = plans[::order], paths[::order]
-    budget = read_budget(*paths)
+    budget = read_paper_plan(*paths)
     sizes = dict(zip(budget["method"], budget["runs"], strict=True))
     assert sizes == {"online": 1, "fixed_quantile": 2}
     assert [plan.run_ids() for plan in read_study_plans(paths)] == [p.run_ids() for p in plans]
@@ -107,9 +107,9 @@ def test_every_plan_says_how_large_its_grids_are(order: int, repo, tmp_path) -> 
     for plan in plans:
         (cohort,) = [c for c in plan.cohorts if c.private]
         rows.append(rows_of(plan, cohort.name).assign(method=cohort.method))
-    found = account(pd.concat(rows, ignore_index=True), *plans)
+    found = account_grids(pd.concat(rows, ignore_index=True), *plans)
     assert {grid.method: grid.runs for grid in found} == sizes
-    require_within(found)
+    check_budgets(found)
 
 
 KNOWN = {"query_noise_multiplier": 7.0, "momentum": 0.9}
@@ -133,7 +133,7 @@ KNOWN = {"query_noise_multiplier": 7.0, "momentum": 0.9}
         {"epsilon": 3.0},
         {"delta": 1e-6},
         {"delta": 1.0000001e-5},
-        {"selection": "random_stopping"},
+        {"search_accounting": "random_stopping"},
         {"momentum": 0.1},
         {"batch_size": 100, "steps": 6000},
         {"dataset": "glyphs", "examples": 6000, "steps": 118},
@@ -163,10 +163,10 @@ def test_a_plans_noise_is_rounded_to_the_safe_side(epsilon, runs, repo, monkeypa
     config = load_config(repo / "config/smoke.yaml")
     exact = Search(PoissonSampling(1.0), 10, runs).noise_multiplier(epsilon, 1e-5)
     monkeypatch.setattr(Search, "noise_multiplier", lambda *_: exact)
-    assert calibrated_grids(config)[0].noise_multiplier == exact
+    assert calibrate_grids(config)[0].noise_multiplier == exact
     for cohort in make_plan(config).cohorts:
         nu = cohort.noise_multiplier
-        assert exact <= nu <= exact + 1.001e-5 if cohort.private else nu == 0
+        assert exact <= nu <= exact + 1.001e-5 if cohort.is_private else nu == 0
 
 
 @pytest.mark.parametrize("place", [0, 1, 4])
@@ -174,7 +174,7 @@ def test_what_is_not_stored_has_the_least_noise_wherever_that_stands(place: int)
     noise = [2.0, 3.0, 2.5, 4.0, 3.5]
     noise[place] = 1.0
     ledgers = [Ledger(PoissonSampling(RATE), [((SumQuery("g", nu),), 7)]) for nu in noise]
-    assert whole_run(ledgers, STEPS).releases() == [(1.0, STEPS)]
+    assert full_run_ledger(ledgers, STEPS).releases() == [(1.0, STEPS)]
 
 
 @pytest.mark.parametrize(("delta", "steps"), [(1e-13, 10), (1e-40, 10), (1e-6, 2_000_001)])
@@ -191,4 +191,4 @@ def test_another_accountant_is_asked_about_the_same_ledgers(runs: int, accountan
     one = Ledger(PoissonSampling(1.0), [((SumQuery("g", 30.0),), 10)])
     grid = GridAccount("mnist", "online", 9, 3.0, 1e-6, runs, runs, 1, 0.5, (one,) * runs)
     whole = Ledger(PoissonSampling(1.0), [((SumQuery("g", 30.0),), 10 * runs)])
-    assert grid.spent_by(accountant) == pytest.approx(epsilon_of([whole], 1e-6, accountant))
+    assert grid.spent_by(accountant) == pytest.approx(compute_epsilon([whole], 1e-6, accountant))

@@ -13,21 +13,21 @@ from tests.analysis.test_scaled_accounts import STEPS as SCALED_STEPS
 from tests.analysis.test_scaled_accounts import rows as scaled_rows
 from tests.planned_rows import rows_of as planned_rows
 
-from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.analysis.accounts import account, costliest, require_clear, require_within
-from oso_dp.analysis.charges import GridAccount, completed, whole_run
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.analysis.accounts import account_grids, most_expensive, check_grid_sizes, check_budgets
+from oso_dp.analysis.grid_account import GridAccount, pad_to_full_run, full_run_ledger
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import plan_of
+from oso_dp.study.plan import make_plan_with_noise
 
 
 def test_guesses_of_two_grids_are_two_accounts() -> None:
     """Each is one run by itself; which grid it was drawn from stands in its name."""
-    config = parse_config({**STUDY, "selection": "single", "granularities": [2, 5]}, "x")
-    plan = plan_of(config, defaultdict(lambda: 5.0))
-    found = account(pd.DataFrame(planned_rows(plan)["runs"]))
+    config = parse_config({**STUDY, "search_accounting": "single", "values_per_axis": [2, 5]}, "x")
+    plan = make_plan_with_noise(config, defaultdict(lambda: 5.0))
+    found = account_grids(pd.DataFrame(planned_rows(plan)["runs"]))
     assert [one.name for one in found] == [f"glyphs.online.k{k}.eps3.single" for k in (2, 5)]
 
 
@@ -35,7 +35,7 @@ def test_guesses_of_two_grids_are_two_accounts() -> None:
 def test_searches_with_another_noise_of_the_second_sum_are_two_accounts(there: int) -> None:
     other = grid(**with_second(9.0))[:there]
     rows = pd.concat([grid(**with_second(7.0)), other], ignore_index=True)
-    assert [(one.stored, one.verdict) for one in account(rows)] == [
+    assert [(one.stored, one.budget_status) for one in account_grids(rows)] == [
         (9, "within"),
         (there, "within"),
     ]
@@ -52,26 +52,26 @@ def test_the_costliest_has_used_the_largest_share_of_its_budget(spent, budgets, 
         for cost, budget in zip(spent, budgets, strict=True)
     ]
     for order in (both, both[::-1]):
-        assert costliest(order) == {"mnist": both[nearest]}
+        assert most_expensive(order) == {"mnist": both[nearest]}
 
 
 @pytest.mark.parametrize("rows", [9, 10, 18])
 def test_a_search_that_stops_over_more_points_than_its_grid_is_a_larger_one(rows: int) -> None:
-    (found,) = account(stopping_grid(rows=rows))
-    larger = Search(PoissonSampling(0.02), STEPS, rows, "random_stopping", SHAPES["logarithmic"])
+    (found,) = account_grids(stopping_grid(rows=rows))
+    larger = Search(PoissonSampling(0.02), STEPS, rows, "random_stopping", STOPPING_ETA["logarithmic"])
     assert found.runs == rows
     assert found.spent == pytest.approx(larger.epsilon(STOPPED_NU, 1e-5), rel=1e-9)
-    assert found.within == (rows == 9)
+    assert found.is_within_budget == (rows == 9)
 
 
 @pytest.mark.parametrize("costly", [0, 1, 2])
 def test_one_seed_that_exceeds_the_budget_leaves_nothing_unclear(costly: int) -> None:
     """Its stored runs alone do, however large the grid was; the other seeds' do not."""
     seeds = [grid(rows=10 if seed == costly else 3, k=10, seeds=(seed,)) for seed in range(3)]
-    (found,) = account(pd.concat(seeds, ignore_index=True))
-    assert found.verdict == "exceeded"
+    (found,) = account_grids(pd.concat(seeds, ignore_index=True))
+    assert found.budget_status == "exceeded"
     with pytest.raises(OsoError, match="its ledgers cost epsilon"):
-        require_within([found])
+        check_budgets([found])
 
 
 @pytest.mark.parametrize("place", [0, 4, 7])
@@ -79,7 +79,7 @@ def test_a_grid_costs_the_same_in_whatever_order_its_rows_stand(place: int) -> N
     """One of them has more noise than it claims: what is not stored has the least."""
     rows = grid(rows=8)
     rows.loc[place, "ledger"] = ledger(3 * NU)
-    costs = {account(rows.iloc[order])[0].spent for order in _orders(len(rows))}
+    costs = {account_grids(rows.iloc[order])[0].spent for order in _orders(len(rows))}
     assert max(costs) == pytest.approx(min(costs), rel=1e-12)
 
 
@@ -91,7 +91,7 @@ def test_a_scaled_search_costs_the_same_in_whatever_order_its_rows_stand(part) -
     nu = noise_of(rows)[PARTS.index(part)]
     rows.loc[mine[0], "ledger"] = ledger(3 * nu, SCALED_STEPS, RATE)
     rows = rows.drop([mine[1], mine[-1]])
-    found = [account(rows.iloc[order])[0] for order in _orders(len(rows))]
+    found = [account_grids(rows.iloc[order])[0] for order in _orders(len(rows))]
     assert len({one.runs for one in found}) == 1
     costs = [one.spent for one in found]
     assert max(costs) == pytest.approx(min(costs), rel=1e-12)
@@ -111,7 +111,7 @@ def test_what_is_stored_is_said_of_the_seed_that_costs_most(costly: int) -> None
         ledger(2 * nu, SCALED_STEPS, RATE)
         for nu in rows.loc[rows["seed"] != costly, "noise_multiplier"]
     ]
-    (found,) = account(rows.drop(rows.index[few][:2]))
+    (found,) = account_grids(rows.drop(rows.index[few][:2]))
     assert (found.runs, found.stored) == (7, 5)
 
 
@@ -119,7 +119,7 @@ def test_what_is_stored_is_said_of_the_seed_that_costs_most(costly: int) -> None
 @pytest.mark.parametrize("made", [1, 9999, 15_000])
 def test_a_long_run_that_diverged_is_charged_whole(made: int, steps: int) -> None:
     one = Ledger(PoissonSampling(0.02), [((SumQuery("g", 1.5),), made)])
-    whole = completed(one, whole_run([one], steps))
+    whole = pad_to_full_run(one, full_run_ledger([one], steps))
     assert whole.step_count == steps
 
 
@@ -138,17 +138,17 @@ def test_a_row_that_diverged_is_held_against_its_plan_too(column: str, repo) -> 
     steps, rate = int(rows["steps"].iloc[0]), json.loads(rows["ledger"].iloc[0])["sampling_rate"]
     assert steps > 2
     rows.loc[3, ["status", "diverged_at", "ledger"]] = ["diverged", 2, ledger(nu, 2, rate)]
-    account(rows, plan)
+    account_grids(rows, plan)
     rows.loc[3, column] *= 0.5
     with pytest.raises(OsoError, match=f"{column} is .*, in the plan"):
-        account(rows, plan)
+        account_grids(rows, plan)
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_grid_of_unknown_size_is_named_wherever_it_stands(order: int) -> None:
-    accounts = account(pd.concat([grid(), grid(k=10)], ignore_index=True))[::order]
+    accounts = account_grids(pd.concat([grid(), grid(k=10)], ignore_index=True))[::order]
     with pytest.raises(OsoError, match=r"k10\.eps3: its rows do not say how many runs"):
-        require_clear(accounts)
+        check_grid_sizes(accounts)
 
 
 @pytest.mark.parametrize("place", [0, 150, 300])
@@ -156,7 +156,7 @@ def test_of_many_accounts_each_is_held_against_its_budget(place: int) -> None:
     """Those of protected data stand last."""
     within = GridAccount("mnist", "online", 9, 3.0, 1e-5, 9, 9, 1, 2.9, ())
     accounts = [within] * 300
-    require_within(accounts)
+    check_budgets(accounts)
     accounts.insert(place, replace(within, spent=3.1))
     with pytest.raises(OsoError, match=r"its ledgers cost epsilon 3\.1"):
-        require_within(accounts)
+        check_budgets(accounts)

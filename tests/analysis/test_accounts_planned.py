@@ -17,7 +17,7 @@ from tests.analysis.conftest import (
 from tests.analysis.test_scaled_accounts import plan as scaled_plan
 from tests.planned_rows import rows_of as planned_rows
 
-from oso_dp.analysis.accounts import account, require_within
+from oso_dp.analysis.accounts import account_grids, check_budgets
 from oso_dp.errors import OsoError
 
 
@@ -31,17 +31,17 @@ from oso_dp.errors import OsoError
         ("threshold", 9.9),
         ("quantile", 0.7),
         ("k", 3),
-        ("selection", "random_stopping"),
+        ("search_accounting", "random_stopping"),
         ("dataset", "mine"),  # whose size nobody knows
         ("method", "adam_wosm"),
     ],
 )
 def test_a_row_that_is_not_what_was_planned_is_refused(column, value, plan_and_rows) -> None:
     plan, rows = plan_and_rows
-    assert account(rows, plan)[0].runs == 2
+    assert account_grids(rows, plan)[0].runs == 2
     rows.loc[0, column] = value
     with pytest.raises(OsoError, match=f"run .*: {column} is .*, in the plan"):
-        account(rows, plan)
+        account_grids(rows, plan)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_halves_of_two_searches_are_not_one_grid(choice, order, repo) -> None:
     one, other = (rows_of(plan, NINE) for plan in (first, second))
     assert set(one["learning_rate"]) == set(other["learning_rate"])
     low = one["learning_rate"] < one["learning_rate"].median()
-    found = account(pd.concat([one[low], other[~low]], ignore_index=True), first, second)
+    found = account_grids(pd.concat([one[low], other[~low]], ignore_index=True), first, second)
     assert [(grid.runs, grid.stored) for grid in found] == [(9, 4), (9, 5)]
 
 
@@ -67,12 +67,12 @@ def test_halves_of_two_searches_are_not_one_grid(choice, order, repo) -> None:
 def test_two_whole_searches_each_keep_their_budget(choice, repo) -> None:
     plans = two_plans(repo, choice)
     rows = pd.concat([rows_of(p, NINE) for p in plans], ignore_index=True)
-    found = account(rows, *plans)
+    found = account_grids(rows, *plans)
     assert [(grid.runs, grid.stored, grid.seeds) for grid in found] == [(9, 9, 2)] * 2
-    require_within(found)
+    check_budgets(found)
     # Without a plan nobody can tell that they are two: then each seed has made 18 runs.
     with pytest.raises(OsoError, match=r"\(18 runs\)"):
-        require_within(account(rows))
+        check_budgets(account_grids(rows))
 
 
 def test_a_search_in_two_plans_is_one_grid(repo) -> None:
@@ -81,17 +81,17 @@ def test_a_search_in_two_plans_is_one_grid(repo) -> None:
     rows = [rows_of(plan, NINE) for plan in (first, second)]
     rows = pd.concat(rows, ignore_index=True).drop_duplicates("run_id")
     for plans in ((first, second), (second, first)):
-        (found,) = account(rows, *plans)
+        (found,) = account_grids(rows, *plans)
         assert (found.runs, found.stored, found.seeds) == (9, 9, 4)
 
 
 def test_rows_that_say_their_settings_need_no_plan() -> None:
     rows = pd.concat([grid().assign(settings=text) for text in ("{}", '{"a": 1}')])
     rows = rows.reset_index(drop=True).assign(run_id=lambda frame: frame.index.astype(str))
-    assert [found.runs for found in account(rows)] == [9, 9]
-    require_within(account(rows))
+    assert [found.runs for found in account_grids(rows)] == [9, 9]
+    check_budgets(account_grids(rows))
     rows.loc[:8, "settings"] = '{"a": 1}'
-    assert [found.runs for found in account(rows)] == [18]
+    assert [found.runs for found in account_grids(rows)] == [18]
 
 
 def test_runs_of_unknown_choices_are_charged_wherever_they_may_belong(repo) -> None:
@@ -99,9 +99,9 @@ def test_runs_of_unknown_choices_are_charged_wherever_they_may_belong(repo) -> N
     plan = two_plans(repo, "seeds")[0]
     rows = rows_of(plan, NINE)
     more = rows.assign(learning_rate=3 * rows["learning_rate"], run_id="more " + rows["run_id"])
-    (found,) = account(pd.concat([rows, more], ignore_index=True), plan)
+    (found,) = account_grids(pd.concat([rows, more], ignore_index=True), plan)
     assert (found.runs, found.stored) == (18, 18)
-    assert not found.within
+    assert not found.is_within_budget
 
 
 @pytest.mark.parametrize("many", [3, 5])
@@ -110,12 +110,12 @@ def test_of_many_searches_of_one_cell_each_has_its_account(many: int) -> None:
     searches = [grid().assign(settings=f'{{"a": {number}}}') for number in range(many)]
     searches[-1] = searches[-1].assign(ledger=ledger(0.9 * NU), noise_multiplier=0.9 * NU)
     rows = pd.concat(searches, ignore_index=True)
-    found = account(rows.assign(run_id=rows.index.astype(str)))
+    found = account_grids(rows.assign(run_id=rows.index.astype(str)))
     assert [one.runs for one in found] == [9] * many
     with pytest.raises(OsoError, match="its ledgers cost epsilon"):
-        require_within(found)
+        check_budgets(found)
     alike = pd.concat(searches[:-1], ignore_index=True)
-    require_within(account(alike.assign(run_id=alike.index.astype(str))))
+    check_budgets(account_grids(alike.assign(run_id=alike.index.astype(str))))
 
 
 @pytest.mark.parametrize("doubled", ["batch_size", "epochs"])
@@ -129,18 +129,18 @@ def test_a_row_is_as_long_and_of_such_batches_as_was_planned(doubled: str, plan_
     rate = rows.loc[0, "batch_size"] / rows.loc[0, "examples"]
     rows.loc[0, "ledger"] = ledger(rows.loc[0, "noise_multiplier"], steps, rate)
     with pytest.raises(OsoError, match=rf"run .*: {doubled} is {other}, in the plan"):
-        account(rows, plan)
+        account_grids(rows, plan)
 
 
 @pytest.mark.parametrize("column", ["settings", "momentum", "precision"])
 def test_a_row_was_trained_as_was_planned(column: str) -> None:
     """A plan that is named stands for its identity: nothing else would say so."""
-    plan = scaled_plan(selection="composition")
+    plan = scaled_plan(search_accounting="composition")
     rows = pd.DataFrame(planned_rows(plan)["runs"])
-    account(rows, plan)
+    account_grids(rows, plan)
     settings = rows["settings"].iloc[0]
     others = {"momentum": 0.5, "precision": "tf32"}
     others["settings"] = json.dumps(json.loads(settings) | {"evaluate_every": 77}, sort_keys=True)
     rows.loc[0, column] = others[column]
     with pytest.raises(OsoError, match=f"run .*: {column} is .*, in the plan"):
-        account(rows, plan)
+        account_grids(rows, plan)

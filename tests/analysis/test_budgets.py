@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from oso_dp.analysis.budgets import grid_sizes, read_budget
+from oso_dp.analysis.plan_tables import grid_sizes, read_paper_plan
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan, write_plan
 
@@ -12,7 +12,7 @@ STUDY = {
     "name": "test",
     "datasets": {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}},
     "methods": {"online": {}},
-    "granularities": [9],
+    "values_per_axis": [9],
     "seeds": [0],
     "grid": {"quantiles": [0.5]},
 }
@@ -23,15 +23,15 @@ def planned(path, **more):
     return path
 
 
-@pytest.mark.parametrize("selection", ["single", "linear_scaling"])
-def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path, selection) -> None:
+@pytest.mark.parametrize("search_accounting", ["single", "linear_scaling"])
+def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path, search_accounting) -> None:
     """Nor one of searches in parts, each of which has noise of its own."""
     searched = planned(tmp_path / "searched.json")
-    alone = planned(tmp_path / "alone.json", selection=selection)
-    assert read_budget(searched)["runs"].tolist() == [9]
-    assert read_budget(alone).empty
+    alone = planned(tmp_path / "alone.json", search_accounting=search_accounting)
+    assert read_paper_plan(searched)["runs"].tolist() == [9]
+    assert read_paper_plan(alone).empty
     for order in ((alone, searched), (searched, alone)):
-        budget = read_budget(*order)
+        budget = read_paper_plan(*order)
         assert budget["runs"].tolist() == [9]
         assert grid_sizes(budget) == {("mnist", "online", 9): 9}
 
@@ -40,10 +40,10 @@ def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path, selection) -> None:
 def test_the_noise_of_a_grid_is_never_that_of_random_stopping(tmp_path, others) -> None:
     """It is bought for a random number of runs; of the grid such a plan tells the size alone."""
     paths = {
-        "stopped": planned(tmp_path / "stopped.json", selection="random_stopping"),
+        "stopped": planned(tmp_path / "stopped.json", search_accounting="random_stopping"),
         "searched": planned(tmp_path / "searched.json"),
     }
-    budget = read_budget(*(paths[name] for name in others))
+    budget = read_paper_plan(*(paths[name] for name in others))
     assert budget["runs"].tolist() == [9]
     noise = budget["noise_multiplier"].dropna().tolist()
     assert noise == ([pytest.approx(1.4935, abs=1e-3)] if "searched" in others else [])
@@ -58,7 +58,7 @@ def test_of_two_files_that_hold_one_grid_the_first_counts(tmp_path, turned) -> N
     paths = [tmp_path / "one.json", tmp_path / "other.json"]
     for path, content in zip(paths, (one, other), strict=True):
         path.write_text(json.dumps(content))
-    budget = read_budget(*paths[:: -1 if turned else 1]).set_index("k")
+    budget = read_paper_plan(*paths[:: -1 if turned else 1]).set_index("k")
     expected = [11, 1.7] if turned else [9, 1.5]
     assert budget.loc[9, ["runs", "noise_multiplier"]].tolist() == expected
     assert budget.loc[7, "runs"] == 11
@@ -73,12 +73,12 @@ def test_of_two_sizes_of_a_grid_the_larger_counts(tmp_path, turned) -> None:
     sizes = [(3.0, 9), (9.0, 12)]
     entries = [entry | {"epsilon": e, "runs": n} for e, n in sizes[:: -1 if turned else 1]]
     path.write_text(json.dumps(entries))
-    assert grid_sizes(read_budget(path)) == {("mnist", "online", 9): 12}
+    assert grid_sizes(read_paper_plan(path)) == {("mnist", "online", 9): 12}
 
 
 def test_random_stopping_tells_no_noise_of_a_grid_not_even_of_its_second_sum(tmp_path) -> None:
-    stopped = planned(tmp_path / "stopped.json", selection="random_stopping")
-    budget = read_budget(stopped)
+    stopped = planned(tmp_path / "stopped.json", search_accounting="random_stopping")
+    budget = read_paper_plan(stopped)
     assert len(budget) == 1
     assert budget[["noise_multiplier", "query_noise_multiplier"]].isna().all(axis=None)
 

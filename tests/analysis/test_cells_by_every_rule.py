@@ -7,7 +7,7 @@ import pytest
 from tests.analysis.claimed import papers_point
 
 from oso_dp.analysis import cells
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cell_verdicts import judge_cells
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_deviations_are_in_the_unit_of_their_means(metric, k, epsilon, apart, st
         pairs = ((halves[seed], halves[seed]),) * 2
         known = {"dataset": dataset, "metric": metric, "k": k, "epsilon": epsilon, "seed": seed}
         store.add(**known, values=(best[seed], last[seed]), halves=pairs)
-    frame = judged_cells(study(store), dataset, k)
+    frame = judge_cells(study(store), dataset, k)
     (row,) = frame[frame["status"] == "run"].to_dict("records")
     run_best = [min(a, b) if sign < 0 else max(a, b) for a, b in zip(best, last, strict=True)]
     for name, values in (("", run_best), ("last_", last), ("cross_", halves)):
@@ -36,7 +36,7 @@ def test_deviations_are_in_the_unit_of_their_means(metric, k, epsilon, apart, st
 def test_each_half_has_the_point_that_it_chose(store, study) -> None:
     for rate, halves in ((1.0, (0.9, 0.6)), (0.1, (0.7, 0.8))):
         store.add(dataset="glyphs", learning_rate=rate, values=(0.5,), halves=(halves,))
-    (row,) = judged_cells(study(store), "glyphs", 9).to_dict("records")
+    (row,) = judge_cells(study(store), "glyphs", 9).to_dict("records")
     assert (row["even_learning_rate"], row["odd_learning_rate"]) == (1.0, 0.1)
 
 
@@ -59,7 +59,7 @@ def test_at_the_papers_point_stand_runs_of_the_setting_that_is_shown(
     for seed in range(4):
         value = 0.9 + better
         store.add(**own | other, seed=seed, values=(value,), halves=((value, value),))
-    frame = judged_cells(study(store), "mnist", 9)
+    frame = judge_cells(study(store), "mnist", 9)
     (row,) = frame[frame["status"] == "run"].to_dict("records")
     assert row["seeds"] == row["at_paper_seeds"] == row["at_paper_cross_seeds"] == 3
     assert row["at_paper_mean"] == pytest.approx(90)
@@ -73,5 +73,5 @@ def test_the_papers_point_is_within_two_per_cent(off: float, axis: str) -> None:
     """The paper prints three or four digits; a grid of one's own may have finer steps than that."""
     theirs = {"method": "fixed_threshold", "learning_rate": 0.01467, "threshold": 1.0}
     ran = theirs | {axis: theirs[axis] * (1 + off), "mean": 0.9, "std": 0.01, "seeds": 3}
-    found = cells._at_paper([ran], theirs, "accuracy")
+    found = cells._columns_at_paper_point([ran], theirs, "accuracy")
     assert bool(found) == (abs(off) < 0.02)

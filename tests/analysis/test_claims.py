@@ -7,19 +7,19 @@ import pandas as pd
 import pytest
 from tests.analysis.claimed import papers_point
 
-from oso_dp.accounting.tuning import RANDOM_STOPPING
+from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.analysis import claims
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judged
-from oso_dp.analysis.evidence import (
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judge_claims
+from oso_dp.analysis.claim_tests import (
     CELLS,
     FAILS,
     HOLDS,
     NOT_RUN,
-    NOTHING,
+    NOT_APPLICABLE,
     RUNS,
     UNDECIDED,
-    Evidence,
+    ClaimData,
 )
 from oso_dp.reporting.tables.claims import (
     claims_count,
@@ -36,7 +36,7 @@ def test_what_the_paper_does_not_ask_is_judged_on_other_data_too(dataset, store,
         store.add(**more, values=(0.9 + 0.001 * seed,))
         for method in (FROZEN_THRESHOLD, "fixed_threshold"):
             store.add(**more, method=method, values=(0.8 + 0.001 * seed,))
-    data = judged(study(store))
+    data = judge_claims(study(store))
     others = data[data["dataset"] == dataset]
     assert others[["claim", "verdict_best"]].to_numpy().tolist() == [["Q2", HOLDS]]
     assert (data.loc[data["claim"].str.startswith("C"), "verdict_best"] == NOT_RUN).all()
@@ -44,15 +44,15 @@ def test_what_the_paper_does_not_ask_is_judged_on_other_data_too(dataset, store,
 
 def test_nothing_but_the_paper_s_numbers_is_known_before_anything_is_run(store, study):
     store.add(dataset="glyphs", k=3)
-    data = judged(study(store))
+    data = judge_claims(study(store))
     ours = data["claim"].str.startswith("C")
     assert set(data["verdict_best"]) == {NOT_RUN}
-    assert set(data["verdict_cross"]) <= {NOT_RUN, NOTHING}
+    assert set(data["verdict_cross"]) <= {NOT_RUN, NOT_APPLICABLE}
     # By its own numbers the paper's claims about its values hold.
     paper = data[ours].set_index(["claim", "dataset"])["verdict_paper"]
     assert paper[paper == HOLDS].count() == 12
     assert UNDECIDED not in set(paper)
-    assert set(data.loc[~ours, "verdict_paper"]) == {NOTHING}
+    assert set(data.loc[~ours, "verdict_paper"]) == {NOT_APPLICABLE}
     said = "of its 16 claims, each data set counted, 0 hold, 0 do not, 0 are undecided, 16 not run"
     assert claims_sentence(data).startswith(f"By our rows, {said}. C9 follows from a formula")
     assert claims_sentence(data).endswith("(0 of 3 data sets were run).")
@@ -71,7 +71,7 @@ def test_cross_selection_can_overturn_a_claim(store, study):
                     more = {"seed": seed, "values": (best + chance,)}
                     point = papers_point(method, k, epsilon)
                     store.add(**point, **more, halves=((half + chance, half + chance),))
-    data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
+    data = judge_claims(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
     assert (data["verdict_best"], data["verdict_cross"]) == (HOLDS, FAILS)
     assert (data["advantage"], data["grids"]) == (pytest.approx(5.0), 8)
 
@@ -91,7 +91,7 @@ def test_a_whole_grid_and_a_part_are_compared_at_the_papers_points(whole, store,
                 for place in range(1, sizes[whole]):
                     rho = own["learning_rate"] * 1.1**place
                     store.add(**own | {"learning_rate": rho}, **better)
-    data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
+    data = judge_claims(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
     assert (data["advantage"], data["grids"]) == (pytest.approx(0), 8)
     assert "8 of 12 grids (8 at the paper's best points)" in data["evidence"]
     assert (data["verdict_best"], data["verdict_cross"]) == (HOLDS, HOLDS)
@@ -108,7 +108,7 @@ def test_the_last_step_can_overturn_a_claim(end, verdict, whole: bool, store, st
             for place in range(k if whole else 1):
                 values = (0.99 + 1e-3 * seed, last + 1e-3 * seed)
                 store.add(**own | {axis: own[axis] * 1.5**place}, seed=seed, values=values)
-    data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C3", "mnist")]
+    data = judge_claims(study(store)).set_index(["claim", "dataset"]).loc[("C3", "mnist")]
     assert (data["verdict_best"], data["verdict_last"]) == (HOLDS, verdict)
     assert data["at_paper"] == (0 if whole else 8)
 
@@ -122,7 +122,7 @@ def test_cells_by_a_rule_have_its_numbers(rule: str) -> None:
     at_paper = [f"at_paper{other}_{n}" for other in ("", "_last", "_cross") for n in numbers]
     columns = [*names, *of_rules, *at_paper]
     frame = pd.DataFrame([dict(zip(columns, range(len(columns)), strict=True))])
-    found = claims._by_rule(frame, rule).iloc[0]
+    found = claims._judge_by_rule(frame, rule).iloc[0]
     for name in numbers:
         assert found[name] == frame[f"{rule}_{name}"].item()
         assert found[f"at_paper_{name}"] == frame[f"at_paper_{rule}_{name}"].item()
@@ -138,7 +138,7 @@ def test_a_claim_at_the_papers_points_says_so(whole: bool, store, study):
             for place in range(k if whole else 1):
                 point = own | {axis: own[axis] * 1.5**place}
                 store.add(**point, seed=seed, values=(0.9 + 1e-3 * seed,))
-    data = judged(study(store))
+    data = judge_claims(study(store))
     words = in_short(data, "C").set_index("")["MNIST"]
     assert words["C3"] == (HOLDS if whole else "holds at the paper's points")
     assert words["C1"] == NOT_RUN
@@ -149,7 +149,7 @@ def test_what_ran_in_part_without_the_papers_point_is_compared_with_nothing(stor
     for seed in range(2):
         store.add(**papers_point("online", 9, 9.0), seed=seed)
         store.add(**papers_point("fixed_threshold", 9, 9.0) | {"threshold": 77.0}, seed=seed)
-    data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
+    data = judge_claims(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
     assert data["verdict_best"] == UNDECIDED
     assert data["evidence"] == "1 ran in part, without the paper's point"
 
@@ -161,18 +161,18 @@ def test_random_stopping_is_judged_by_its_own_outcome(store, study):
         for i in range(9):
             online = {"seed": seed, "learning_rate": 2.0**i, **shared}
             store.add(
-                **online, values=(0.5 + 0.05 * (i == 0) + 0.001 * seed,), selection=RANDOM_STOPPING
+                **online, values=(0.5 + 0.05 * (i == 0) + 0.001 * seed,), search_accounting=RANDOM_STOPPING
             )
             for j in range(9):
                 more = {
                     "method": "fixed_threshold",
                     "threshold": 2.0**j,
-                    "selection": RANDOM_STOPPING,
+                    "search_accounting": RANDOM_STOPPING,
                 }
                 store.add(**online, **more, values=(0.54 + 0.001 * seed,))
         store.add(**papers_point("online", 9, 9.0), seed=seed, values=(0.9 + 0.001 * seed,))
         store.add(**papers_point("fixed_threshold", 9, 9.0), seed=seed, values=(0.8,))
-    data = judged(study(store)).set_index(["claim", "dataset"])
+    data = judge_claims(study(store)).set_index(["claim", "dataset"])
     found = data.loc[("Q4", "mnist")]
     assert found["verdict_best"] == FAILS
     assert -4 < found["advantage"] < 0
@@ -183,7 +183,7 @@ def test_random_stopping_is_judged_by_its_own_outcome(store, study):
 
 def test_every_claim_has_a_name_of_its_own_and_a_line_per_data_set(paper_store, study):
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
-    claims, questions = claims_tables(judged(study(paper_store)))
+    claims, questions = claims_tables(judge_claims(study(paper_store)))
     assert len(claims.printed) + len(questions.printed) == sum(len(c.datasets) for c in CLAIMS)
     assert set(claims.printed[""]) - {""} == {c.name for c in CLAIMS if c.name.startswith("C")}
     assert "by the paper's numbers" not in questions.printed
@@ -197,7 +197,7 @@ def test_by_cross_selection_a_claim_has_the_spread_of_the_halves(apart, verdict,
             half = value + apart * (seed - 1)
             more = {"seed": seed, "values": (0.95 + 1e-4 * seed,), "halves": ((half, half),)}
             store.add(**papers_point(method, k, epsilon), **more)
-    data = judged(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
+    data = judge_claims(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
     assert (data["verdict_best"], data["verdict_cross"]) == (HOLDS, verdict)
 
 
@@ -214,11 +214,11 @@ def test_by_cross_selection_a_claim_rests_on_the_seeds_that_have_both_halves(
             point = own | {axis: own[axis] * 1.5**place}
             store.add(**point, seed=seed, values=(0.9 + 0.001 * seed,), halves=halves)
     made = study(store)
-    frame = judged_cells(made, "mnist", 9).query("status == 'run'")
+    frame = judge_cells(made, "mnist", 9).query("status == 'run'")
     assert frame["seeds"].tolist() == [4, 4]
     assert frame["cross_seeds"].fillna(0).tolist() == [halved] * 2
     seen = []
-    monkeypatch.setattr(claims, "Evidence", lambda cells, *_: seen.append(cells) or Evidence(cells))
-    judged(made)
+    monkeypatch.setattr(claims, "Evidence", lambda cells, *_: seen.append(cells) or ClaimData(cells))
+    judge_claims(made)
     ours, last, crossed = (set(cells.query("status == 'run'")["seeds"]) for cells in seen[:3])
     assert (ours, last, crossed) == ({4}, {4}, {halved})

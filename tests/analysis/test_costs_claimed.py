@@ -4,25 +4,25 @@ import pandas as pd
 import pytest
 from tests.analysis.claimed import cells, times
 
-from oso_dp.accounting.tuning import RANDOM_STOPPING
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.claims import judged
-from oso_dp.analysis.costs_claimed import gradient_noise, step_time
-from oso_dp.analysis.evidence import (
+from oso_dp.accounting.search_accounting import RANDOM_STOPPING
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.cost_claims import test_gradient_noise, test_step_time
+from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
     NOT_RUN,
     UNDECIDED,
-    Evidence,
-    diverges,
+    ClaimData,
+    always_diverges,
 )
-from oso_dp.analysis.measured import STEP_TIME_COLUMNS, read_step_times
+from oso_dp.analysis.side_measurements import STEP_TIME_COLUMNS, read_step_times
 from oso_dp.errors import OsoError
 
 
 def evidence_of(study, store, dataset, k):
     made = study(store)
-    return Evidence(judged_cells(made, dataset, k), made.runs)
+    return ClaimData(judge_cells(made, dataset, k), made.runs)
 
 
 def test_divergence_needs_every_run_of_every_grid(make_store, study):
@@ -41,7 +41,7 @@ def test_divergence_needs_every_run_of_every_grid(make_store, study):
         if one_more:
             store.add(dataset="fashion_mnist", method="fixed_quantile", epsilon=1.0, **one_more)
         evidence = evidence_of(study, store, "fashion_mnist", 9)
-        return diverges("fixed_quantile", 1.0)(evidence, "fashion_mnist")
+        return always_diverges("fixed_quantile", 1.0)(evidence, "fashion_mnist")
 
     part = found(7)
     assert (part.verdict, part.text) == (UNDECIDED, "7 of 7 runs diverged, of a part only")
@@ -57,8 +57,8 @@ def test_divergence_needs_every_run_of_every_grid(make_store, study):
 def test_time_is_judged_from_paired_measurements_only(make_store, study):
     def found(*rows):
         table = pd.DataFrame(rows, columns=STEP_TIME_COLUMNS)
-        evidence = Evidence(pd.DataFrame(columns=["dataset"]), None, table)
-        return step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
+        evidence = ClaimData(pd.DataFrame(columns=["dataset"]), None, table)
+        return test_step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
 
     assert found(times(1.1, 1.05, 1.15)).verdict == HOLDS
     assert found(times(1.1, 1.05, 1.15)).numbers["advantage"] == 1.1
@@ -74,7 +74,7 @@ def test_time_is_judged_from_paired_measurements_only(make_store, study):
     for method, seconds in (("online", 900.0), ("fixed_threshold", 100.0)):
         for seed in range(3):
             store.add(method=method, seed=seed, wall_seconds=seconds)
-    table = judged(study(store)).set_index(["claim", "dataset"])
+    table = judge_claims(study(store)).set_index(["claim", "dataset"])
     assert table.loc[("C8", "mnist"), "verdict_best"] == NOT_RUN
 
 
@@ -96,7 +96,7 @@ def test_the_second_query_s_price_follows_from_the_rows(make_store, study):
     def found(ratio):
         store = make_store()
         store.add(noise_multiplier=2.0, query_noise_multiplier=2.0 * ratio)
-        return gradient_noise("online", at_most=0.01)(
+        return test_gradient_noise("online", at_most=0.01)(
             evidence_of(study, store, "mnist", 9), "mnist"
         )
 
@@ -111,12 +111,12 @@ def test_divergence_under_another_price_does_not_count(store, study):
     more |= {"metric": "mse", "k": 9}
     for i in range(25):
         store.add(**more, learning_rate=2.0**i, quantile=0.1, values=(), diverged_at=3)
-    store.add(**more, learning_rate=1.0, quantile=0.1, values=(0.1,), selection=RANDOM_STOPPING)
-    data = judged(study(store)).set_index(["claim", "dataset"])
+    store.add(**more, learning_rate=1.0, quantile=0.1, values=(0.1,), search_accounting=RANDOM_STOPPING)
+    data = judge_claims(study(store)).set_index(["claim", "dataset"])
     assert data.loc[("C6", "fashion_mnist"), "evidence"].startswith("25 of 25 runs diverged")
 
 
-def diverging(lost=45, sizes=(49, 81, 25), points=(49, 81, 25)) -> Evidence:
+def diverging(lost=45, sizes=(49, 81, 25), points=(49, 81, 25)) -> ClaimData:
     """FixedQuantile on Fashion-MNIST at epsilon = 1, at the paper's k: cells and 45 runs each."""
     rows = cells(*[("fixed_quantile", 1, 9.0, 0.1)] * 3, dataset="fashion_mnist")
     rows = rows.assign(k=(7, 9, 5), grid_points=points, grid_size=sizes, runs=45, diverged=lost)
@@ -132,16 +132,16 @@ def diverging(lost=45, sizes=(49, 81, 25), points=(49, 81, 25)) -> Evidence:
         for k in (5, 7, 9)
         for s in status
     ]
-    return Evidence(rows, pd.DataFrame(runs))
+    return ClaimData(rows, pd.DataFrame(runs))
 
 
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_that_a_method_diverges_needs_every_grid_whole(part) -> None:
-    judge = diverges("fixed_quantile", 1.0)
+    judge = always_diverges("fixed_quantile", 1.0)
     assert judge(diverging(), "fashion_mnist").verdict == HOLDS
     elsewhere = diverging().runs.assign(dataset="mnist", status="finished")
     runs = pd.concat([diverging().runs, elsewhere])
-    assert judge(Evidence(diverging().cells, runs), "fashion_mnist").verdict == HOLDS
+    assert judge(ClaimData(diverging().cells, runs), "fashion_mnist").verdict == HOLDS
     assert judge(diverging(44), "fashion_mnist").verdict == FAILS
     points = [49, 81, 25]
     points[part] -= 1
@@ -152,7 +152,7 @@ def test_that_a_method_diverges_needs_every_grid_whole(part) -> None:
 @pytest.mark.parametrize("lost", [0, 44, 45])
 def test_a_grid_whose_runs_had_values_before_they_diverged_has_diverged(lost) -> None:
     """Where cells alone are known, as by cross-selection."""
-    found = diverges("fixed_quantile", 1.0)(Evidence(diverging(lost).cells), "fashion_mnist")
+    found = always_diverges("fixed_quantile", 1.0)(ClaimData(diverging(lost).cells), "fashion_mnist")
     assert found.verdict == (HOLDS if lost == 45 else FAILS)
     assert found.text == f"diverged in {3 * (lost == 45)} of 3 grids"
 
@@ -162,8 +162,8 @@ def test_the_device_on_which_a_step_may_cost_most_speaks(turned) -> None:
     """Not the one whose ratio is the highest: of the other less is known."""
     rows = [times(1.2, 1.18, 1.22), times(1.1, 0.9, 1.3, device="a gpu")]
     table = pd.DataFrame(rows[:: -1 if turned else 1], columns=STEP_TIME_COLUMNS)
-    evidence = Evidence(pd.DataFrame(columns=["dataset"]), None, table)
-    found = step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
+    evidence = ClaimData(pd.DataFrame(columns=["dataset"]), None, table)
+    found = test_step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
     assert (found.verdict, found.numbers["high"]) == (UNDECIDED, 1.3)
 
 
@@ -172,7 +172,7 @@ def test_the_dearest_second_query_counts(ratios, store, study) -> None:
     for epsilon, ratio in zip((3.0, 5.0, 9.0), ratios, strict=False):
         store.add(epsilon=epsilon, noise_multiplier=200.0, query_noise_multiplier=200.0 * ratio)
     evidence = evidence_of(study, store, "mnist", 9)
-    found = gradient_noise("online", at_most=0.01)(evidence, "mnist")
+    found = test_gradient_noise("online", at_most=0.01)(evidence, "mnist")
     assert found.verdict == FAILS
     assert found.numbers["advantage"] == pytest.approx((1 - min(ratios) ** -2) ** -0.5 - 1)
 
@@ -181,6 +181,6 @@ def test_the_dearest_second_query_counts(ratios, store, study) -> None:
 def test_one_device_that_denies_it_speaks_for_all(turned: bool) -> None:
     """Also beside another whose interval reaches further."""
     rows = [times(1.3, 1.0, 1.6), times(1.4, 1.3, 1.5, device="another")]
-    evidence = Evidence(cells(), step_times=pd.DataFrame(rows[:: -1 if turned else 1]))
-    found = step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
+    evidence = ClaimData(cells(), step_times=pd.DataFrame(rows[:: -1 if turned else 1]))
+    found = test_step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
     assert (found.verdict, found.numbers["low"]) == (FAILS, 1.3)

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from oso_dp.analysis.claims import judged
-from oso_dp.analysis.evidence import FAILS, HOLDS, NOT_RUN, UNDECIDED
-from oso_dp.analysis.guesses import guesses, ranges, several
-from oso_dp.reporting.figures import every_plan, no_search
-from oso_dp.reporting.tables.no_search import no_search_table
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_RUN, UNDECIDED
+from oso_dp.analysis.untuned_runs import untuned_runs, win_ranges, with_alternatives
+from oso_dp.reporting.figures import every_plan, untuned_runs
+from oso_dp.reporting.tables.untuned_runs import no_search_table
 
 RHO = [10.0**exponent for exponent in (-2, -1, 0, 1)]
 
 
 def fill(store, alone, searched, method="online", **more):
     """values[point][seed] of guesses and of the search's runs, over rho."""
-    for selection, values in (("single", alone), ("composition", searched)):
-        noise = 500.0 if selection == "single" else 900.0
+    for search_accounting, values in (("single", alone), ("composition", searched)):
+        noise = 500.0 if search_accounting == "single" else 900.0
         for rho, seeds in zip(RHO, values, strict=False):
             for seed, value in enumerate(seeds):
-                known = {"selection": selection, "noise_multiplier": noise, "k": 4} | more
+                known = {"search_accounting": search_accounting, "noise_multiplier": noise, "k": 4} | more
                 store.add(method=method, learning_rate=rho, seed=seed, values=(value,), **known)
     return store
 
@@ -32,7 +32,7 @@ SEARCH = [[0.70, 0.71, 0.69], [0.84, 0.85, 0.86], [0.80, 0.81, 0.80], [0.30, 0.3
 
 
 def test_a_guess_is_compared_with_the_best_of_the_search(store, study):
-    found = guesses(study(fill(store, CLEAR, SEARCH)))
+    found = untuned_runs(study(fill(store, CLEAR, SEARCH)))
     assert found["learning_rate"].tolist() == RHO
     assert found["mean"].tolist() == pytest.approx([80, 90, 95, 60.33333])
     assert found["own_mean"].tolist() == pytest.approx([85] * 4)
@@ -46,7 +46,7 @@ def test_a_guess_is_compared_with_the_best_of_the_search(store, study):
 
 def test_the_range_of_good_guesses_is_counted_in_steps_of_the_grid(store, study):
     noisy = [*CLEAR[:3], [0.84, 0.99, 0.60]]
-    (row,) = ranges(study(fill(store, noisy, SEARCH))).to_dict("records")
+    (row,) = win_ranges(study(fill(store, noisy, SEARCH))).to_dict("records")
     assert (row["guesses"], row["own_points"], row["own_grid_size"]) == (4, 4, 4)
     assert (row["own_beat"], row["own_surely"], row["own_possibly"]) == (2, 2, 3)
     assert row["own_learning_rate_decades_beat"] == pytest.approx(2)
@@ -58,13 +58,13 @@ def test_the_range_of_good_guesses_is_counted_in_steps_of_the_grid(store, study)
 def test_one_seed_on_either_side_is_never_sure(store, study, ahead):
     """However far it is ahead: nothing is known of how much chance moves."""
     fill(store, [[0.4 + ahead], [0.1]], [[0.4], [0.2]], k=2)
-    (row,) = ranges(study(store)).to_dict("records")
+    (row,) = win_ranges(study(store)).to_dict("records")
     assert (row["own_beat"], row["own_surely"], row["own_possibly"]) == (1, 0, 2)
 
 
 def test_where_lower_is_better_the_lower_wins(store, study):
     fill(store, CLEAR, SEARCH, dataset="fashion_mnist", metric="mse")
-    (row,) = ranges(study(store)).to_dict("records")
+    (row,) = win_ranges(study(store)).to_dict("records")
     assert row["own_beat"] == 0  # the search has a run at 0.30
     assert row["best_mean"] == pytest.approx(100 * np.mean(CLEAR[3]))
 
@@ -72,7 +72,7 @@ def test_where_lower_is_better_the_lower_wins(store, study):
 def test_every_method_stands_beside_onlines_search_too(store, study):
     fill(store, CLEAR, SEARCH)
     fill(store, [[0.86]] * 4, [[0.99]] * 4, method="adam_wosm")
-    rows = ranges(study(store)).set_index("method")
+    rows = win_ranges(study(store)).set_index("method")
     assert rows.loc["adam_wosm", "own_beat"] == 0
     assert rows.loc["adam_wosm", "online_beat"] == 4
     assert rows.loc["adam_wosm", "online_surely"] == 0  # by one point, of one seed
@@ -86,9 +86,9 @@ def test_two_guessed_hyperparameters_count_at_the_others_best(store, study):
         for threshold in (0.1, 1.0, 10.0):
             value = 0.9 if (rho, threshold) in won else 0.5
             known = {"k": 3, "learning_rate": rho, "threshold": threshold}
-            store.add(method="fixed_threshold", selection="single", values=(value,), **known)
+            store.add(method="fixed_threshold", search_accounting="single", values=(value,), **known)
             store.add(method="fixed_threshold", values=(0.7,), noise_multiplier=900.0, **known)
-    (row,) = ranges(study(store)).to_dict("records")
+    (row,) = win_ranges(study(store)).to_dict("records")
     assert (row["guesses"], row["own_beat"]) == (9, 5)
     assert row["own_learning_rate_decades_beat"] == pytest.approx(3)  # at C = 1
     assert row["own_threshold_decades_beat"] == pytest.approx(2)  # at rho = 0.1 or 10
@@ -96,9 +96,9 @@ def test_two_guessed_hyperparameters_count_at_the_others_best(store, study):
 
 def test_a_guess_that_diverged_beats_nothing(store, study):
     fill(store, CLEAR[:3], SEARCH[:3])
-    known = {"k": 4, "selection": "single", "noise_multiplier": 500.0}
+    known = {"k": 4, "search_accounting": "single", "noise_multiplier": 500.0}
     store.add(learning_rate=10.0, values=(), diverged_at=3, **known)
-    (row,) = ranges(study(store)).to_dict("records")
+    (row,) = win_ranges(study(store)).to_dict("records")
     assert (row["guesses"], row["own_beat"], row["own_possibly"]) == (4, 2, 2)
 
 
@@ -107,13 +107,13 @@ def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, st
     settings = json.dumps({"schedule": "linear", "averaging": 0.99})
     fill(store, [[0.99, 0.98, 0.99]] * 4, [], settings=settings)
     one = study(store)
-    rows = ranges(one).set_index("laid")
+    rows = win_ranges(one).set_index("laid")
     assert rows.index.tolist() == ["", "rate falling, averaged, 0.99"]
     assert rows["own_beat"].tolist() == [2, 4]
     assert rows["own_mean"].tolist() == pytest.approx([85, 85])
     names = no_search_table(one).printed.iloc[:, 3].tolist()
     assert names == ["Online", "Online, rate falling, averaged, 0.99"]
-    verdicts = judged(one).set_index(["claim", "dataset"])
+    verdicts = judge_claims(one).set_index(["claim", "dataset"])
     assert verdicts.loc[("Q5", "mnist"), "evidence"].count("decades") == 1  # the plain one's
     drawn = {plan.name: plan for plan in every_plan(one)}["no_search_mnist_k4"].draw()
     (panel,) = drawn.axes  # one for the method, plain and laid over
@@ -133,20 +133,20 @@ def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, st
 
 def rows_of(study, laid):
     """The means of these guesses, over rho."""
-    every = guesses(study)
+    every = untuned_runs(study)
     every = every[every["laid"] == laid].sort_values("learning_rate")
     return np.round(every["mean"].astype(float), 6)
 
 
 def test_without_a_search_nothing_is_said(store, study):
     fill(store, CLEAR, [])
-    (row,) = ranges(study(store)).to_dict("records")
+    (row,) = win_ranges(study(store)).to_dict("records")
     assert math.isnan(row["own_mean"])
     assert math.isnan(row["own_beat"])
     shown = no_search_table(study(store)).printed.to_numpy()[0].tolist()
     assert shown[4:7] == ["500.000", "95.00 ± 1.00", "ρ 1"]
     assert set(shown[7:]) == {"–"}
-    assert ranges(study(type(store)())).empty
+    assert win_ranges(study(type(store)())).empty
 
 
 def test_the_table_says_how_many_and_how_wide(store, study):
@@ -161,7 +161,7 @@ def test_a_search_is_never_made_of_guesses(store, study):
     one = study(fill(store, CLEAR, SEARCH))
     assert one.best["mean"].tolist() == pytest.approx([0.85])
     assert one.last["mean"].max() == pytest.approx(0.85)
-    assert (one.main_runs["selection"] == "composition").all()
+    assert (one.main_runs["search_accounting"] == "composition").all()
     drawn = {plan.name: plan for plan in every_plan(one)}
     over_noise = drawn["metric_over_noise_mnist"].data
     assert over_noise["mean"].max() < 86
@@ -178,7 +178,7 @@ VERDICTS = {
 @pytest.mark.parametrize("case", VERDICTS)
 def test_the_question_is_answered_by_the_width(store, study, case):
     alone, verdict = VERDICTS[case]
-    rows = judged(study(fill(store, alone, SEARCH, k=4))).set_index(["claim", "dataset"])
+    rows = judge_claims(study(fill(store, alone, SEARCH, k=4))).set_index(["claim", "dataset"])
     assert rows.loc[("Q5", "mnist"), "verdict_best"] == verdict
     assert rows.loc[("Q5", "fashion_mnist"), "verdict_best"] == NOT_RUN
 
@@ -186,14 +186,14 @@ def test_the_question_is_answered_by_the_width(store, study, case):
 def test_a_budget_that_is_undecided_leaves_the_question_open(store, study):
     fill(store, VERDICTS["wide"][0], SEARCH)
     fill(store, VERDICTS["perhaps"][0], SEARCH, epsilon=3.0)
-    rows = judged(study(store)).set_index(["claim", "dataset"])
+    rows = judge_claims(study(store)).set_index(["claim", "dataset"])
     assert rows.loc[("Q5", "mnist"), "verdict_best"] == UNDECIDED
 
 
 def test_one_budget_at_which_guessing_fails_is_enough(store, study):
     fill(store, VERDICTS["wide"][0], SEARCH)
     fill(store, VERDICTS["none"][0], SEARCH, epsilon=3.0)
-    rows = judged(study(store)).set_index(["claim", "dataset"])
+    rows = judge_claims(study(store)).set_index(["claim", "dataset"])
     assert rows.loc[("Q5", "mnist"), "verdict_best"] == FAILS
     assert "k = 4, ε = 3: 0.0 decades [0.0, 0.0]" in rows.loc[("Q5", "mnist"), "evidence"]
 
@@ -203,11 +203,11 @@ def test_one_budget_at_which_guessing_fails_is_enough(store, study):
 def test_a_part_of_the_guesses_decides_nothing(case, ran, store, study):
     """Those that were not run might win, too; and two far apart are no range."""
     fill(store, VERDICTS[case][0][:ran], SEARCH)
-    rows = judged(study(store)).set_index(["claim", "dataset"])
+    rows = judge_claims(study(store)).set_index(["claim", "dataset"])
     assert rows.loc[("Q5", "mnist"), "verdict_best"] == UNDECIDED
     assert rows.loc[("Q5", "mnist"), "evidence"].endswith(f", of {ran} guesses only")
     fill(store, VERDICTS["none"][0], SEARCH, epsilon=3.0)  # a whole grid beside it does
-    rows = judged(study(store)).set_index(["claim", "dataset"])
+    rows = judge_claims(study(store)).set_index(["claim", "dataset"])
     assert rows.loc[("Q5", "mnist"), "verdict_best"] == FAILS
 
 
@@ -215,11 +215,11 @@ def test_a_single_guess_has_no_range_and_no_figure(store, study):
     """A default, or a method that has nothing to guess."""
     fill(store, CLEAR, SEARCH)
     for method, rho in (("auto_dog", 0.1), ("auto_s", 0.3)):
-        known = {"k": 1, "selection": "single", "noise_multiplier": 500.0}
+        known = {"k": 1, "search_accounting": "single", "noise_multiplier": 500.0}
         store.add(method=method, learning_rate=rho, values=(0.9,), **known)
     one = study(store)
-    assert len(guesses(one)) == 6
-    assert ranges(one)["method"].tolist() == ["online"]
+    assert len(untuned_runs(one)) == 6
+    assert win_ranges(one)["method"].tolist() == ["online"]
     drawn = [plan.name for plan in every_plan(one) if plan.kind == "no_search"]
     assert drawn == ["no_search_mnist_k4"]
 
@@ -234,10 +234,10 @@ def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, stu
     ]
     fill(store, CLEAR[::-1], lower, method="auto_s")
     one = study(store)
-    (plan,) = no_search.plans(one)
+    (plan,) = untuned_runs.plans(one)
     figure = plan.draw()
     panels = {panel.get_title(): panel for panel in figure.axes}
-    every = guesses(one)
+    every = untuned_runs(one)
     for method, title in (("online", "Online"), ("auto_s", "AUTO-S")):
         panel, mine = panels[title], every[every["method"] == method]
         drawn = [
@@ -273,7 +273,7 @@ def test_the_best_guess_is_seen_however_far_behind_the_search_it_is(store, study
 def test_guesses_of_another_momentum_are_no_further_guesses(momentum, store, study):
     fill(store, CLEAR, SEARCH)
     fill(store, CLEAR, [], momentum=momentum)
-    (row,) = ranges(study(store)).to_dict("records")
+    (row,) = win_ranges(study(store)).to_dict("records")
     assert (row["guesses"], row["own_learning_rate_decades_beat"]) == (4, pytest.approx(2))
 
 
@@ -284,7 +284,7 @@ def test_an_interval_is_by_the_seeds_of_each_side(seeds: tuple[int, int], store,
     alone, searched = ([mean + s for s in shift[:n]] for mean, n in zip((0.9, 0.8), seeds,
                                                                        strict=True))  # fmt: skip
     fill(store, [alone, [0.5]], [searched, [0.4]], k=2)
-    row = guesses(study(store)).set_index("learning_rate").loc[RHO[0]]
+    row = untuned_runs(study(store)).set_index("learning_rate").loc[RHO[0]]
     one, other = 100 * np.array(alone), 100 * np.array(searched)
     interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
     assert row["own_gain_half"] == pytest.approx((interval.high - interval.low) / 2)
@@ -295,7 +295,7 @@ def test_an_interval_is_by_the_seeds_of_each_side(seeds: tuple[int, int], store,
 @pytest.mark.parametrize("laid", [0, 1, 2])
 def test_guesses_are_several_if_more_than_one_is_alike(plain: int, laid: int, store, study) -> None:
     """One with something laid over its steps is no second guess beside a plain one."""
-    known = {"selection": "single", "noise_multiplier": 500.0, "k": 4, "values": (0.9,)}
+    known = {"search_accounting": "single", "noise_multiplier": 500.0, "k": 4, "values": (0.9,)}
     for place in range(max(plain, laid)):
         if place < plain:
             store.add(learning_rate=RHO[place], **known)
@@ -305,5 +305,5 @@ def test_guesses_are_several_if_more_than_one_is_alike(plain: int, laid: int, st
     expected = {"": plain} if plain > 1 else {}
     expected |= {"rate falling": laid} if laid > 1 else {}
     made = study(store)
-    assert several(made)["laid"].value_counts().to_dict() == expected
-    assert ranges(made).set_index("laid")["guesses"].to_dict() == expected
+    assert with_alternatives(made)["laid"].value_counts().to_dict() == expected
+    assert win_ranges(made).set_index("laid")["guesses"].to_dict() == expected

@@ -8,10 +8,10 @@ import pytest
 from tests.analysis.test_guesses import SEARCH, fill
 
 from oso_dp.analysis.claims import CLAIMS
-from oso_dp.analysis.evidence import FAILS, HOLDS, UNDECIDED, Evidence
-from oso_dp.analysis.guesses import ranges, wide_guesses
-from oso_dp.analysis.variant_label import laid_over
-from oso_dp.reporting.tables.no_search import no_search_table
+from oso_dp.analysis.claim_tests import FAILS, HOLDS, UNDECIDED, ClaimData
+from oso_dp.analysis.untuned_runs import win_ranges, wins_over_decades
+from oso_dp.analysis.variant_label import variant_label
+from oso_dp.reporting.tables.untuned_runs import no_search_table
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
@@ -22,7 +22,7 @@ def test_a_guess_that_is_as_good_as_the_search_does_not_beat_it(
     """As where every run is right on all examples; nor is it said to be worse."""
     dataset = {"accuracy": "mnist", "mse": "fashion_mnist"}[metric]
     fill(store, [[0.5] * seeds] * 4, [[0.5] * seeds] * 4, dataset=dataset, metric=metric)
-    (row,) = ranges(study(store)).to_dict("records")
+    (row,) = win_ranges(study(store)).to_dict("records")
     assert (row["own_beat"], row["own_surely"], row["own_possibly"]) == (0, 0, 4)
     assert row["own_learning_rate_decades_beat"] == 0
     assert row["own_learning_rate_decades_possibly"] == 4
@@ -34,7 +34,7 @@ def test_beside_onlines_search_stands_the_size_of_onlines_grid(ran, store, study
     fill(store, [[0.9]] * 4, [[0.8]] * 4, method="fixed_threshold")
     fill(store, [], SEARCH[:ran])
     one = study(store)
-    (row,) = ranges(one).to_dict("records")
+    (row,) = win_ranges(one).to_dict("records")
     assert (row["own_points"], row["own_grid_size"]) == (4, 16)
     assert (row["online_points"], row["online_grid_size"]) == (ran, 4)
     printed = no_search_table(one).printed
@@ -47,7 +47,7 @@ def test_beside_onlines_search_stands_the_size_of_onlines_grid(ran, store, study
 @pytest.mark.parametrize("decay", [0.9, 0.99, 0.995, 0.999, 0.9999])
 def test_an_average_is_named_by_the_whole_of_its_decay(decay: float) -> None:
     """Two that differ are two: what is laid over the steps tells guesses apart."""
-    said = laid_over(json.dumps({"averaging": decay}))
+    said = variant_label(json.dumps({"averaging": decay}))
     assert said == f"averaged, {decay!r}"
 
 
@@ -61,13 +61,13 @@ def widths(*cells):
          f"{name}possibly": high}
         for place, (low, high) in enumerate(cells)
     ]  # fmt: skip
-    return Evidence(pd.DataFrame(), guesses=pd.DataFrame(rows))
+    return ClaimData(pd.DataFrame(), untuned=pd.DataFrame(rows))
 
 
 @pytest.mark.parametrize("decades", [0.5, 1.0, 2.0])
 def test_a_width_that_is_just_enough_is_enough(decades: float) -> None:
     """Steps of a grid make widths that are whole numbers of them."""
-    judge = wide_guesses("online", decades)
+    judge = wins_over_decades("online", decades)
     below = math.nextafter(decades, 0)
     assert judge(widths((decades, 4.0)), "mnist").verdict == HOLDS
     assert judge(widths((below, 4.0)), "mnist").verdict == UNDECIDED
@@ -77,7 +77,7 @@ def test_a_width_that_is_just_enough_is_enough(decades: float) -> None:
 
 @pytest.mark.parametrize("cells", [[(0.5, 1.5), (2.0, 3.0), (1.0, 2.5)], [(3.0, 3.5), (0.0, 2.0)]])
 def test_the_span_of_widths_is_that_of_all_budgets(cells) -> None:
-    numbers = wide_guesses("online", 1.0)(widths(*cells), "mnist").numbers
+    numbers = wins_over_decades("online", 1.0)(widths(*cells), "mnist").numbers
     assert numbers["low"] == min(low for low, _ in cells)
     assert numbers["high"] == max(high for _, high in cells)
     assert numbers["grids"] == len(cells)
@@ -86,8 +86,8 @@ def test_the_span_of_widths_is_that_of_all_budgets(cells) -> None:
 @pytest.mark.parametrize(("width", "verdict"), [(0.9, FAILS), (1.0, HOLDS), (1.2, HOLDS)])
 def test_the_question_asks_for_a_decade(width: float, verdict: str) -> None:
     (question,) = (claim for claim in CLAIMS if claim.name == "Q5")
-    assert "at least a decade" in question.says
-    assert question.judge(widths((width, width)), "mnist").verdict == verdict
+    assert "at least a decade" in question.statement
+    assert question.test(widths((width, width)), "mnist").verdict == verdict
 
 
 @pytest.mark.parametrize("points", [1, 8, 9])
@@ -95,8 +95,8 @@ def test_beside_a_part_of_a_search_no_width_is_wide_enough(points: int) -> None:
     """The whole search might have had a better point; that too few are ahead would stay so."""
     for decades, whole in ((3.0, HOLDS), (0.5, FAILS)):
         evidence = widths((decades, decades))
-        evidence.guesses["own_points"] = points
-        finding = wide_guesses("online", 1.0)(evidence, "mnist")
+        evidence.untuned["own_points"] = points
+        finding = wins_over_decades("online", 1.0)(evidence, "mnist")
         searched = points == 9
         assert finding.verdict == (whole if searched or whole == FAILS else UNDECIDED)
         assert ("searched points only" in finding.text) == (not searched)
@@ -110,7 +110,7 @@ def test_a_search_of_other_runs_stands_beside_no_guess(other, of_the_search, sto
     """Whichever of the two is longer, or has coarser products."""
     fill(store, [[0.9, 0.91]] * 4, [], **({} if of_the_search else other))
     fill(store, [], [[0.8, 0.81]] * 4, **(other if of_the_search else {}))
-    (row,) = ranges(study(store)).to_dict("records")
+    (row,) = win_ranges(study(store)).to_dict("records")
     assert math.isnan(row["own_mean"])
     assert math.isnan(row["own_beat"])
 
@@ -130,7 +130,7 @@ def test_of_an_uneven_grid_each_value_covers_what_lies_nearest(won, decades, sto
     for rho in rates:
         known = {"k": 4, "learning_rate": rho}
         value = 0.9 if rho in won else 0.5
-        store.add(**known, selection="single", noise_multiplier=500.0, values=(value,))
+        store.add(**known, search_accounting="single", noise_multiplier=500.0, values=(value,))
         store.add(**known, noise_multiplier=900.0, values=(0.7,))
-    (row,) = ranges(study(store)).to_dict("records")
+    (row,) = win_ranges(study(store)).to_dict("records")
     assert row["own_learning_rate_decades_beat"] == pytest.approx(decades, abs=1e-3)

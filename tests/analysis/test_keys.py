@@ -5,13 +5,13 @@ import itertools
 import pytest
 from tests.analysis.values import run_values
 
-from oso_dp.analysis.keys import VARIANT
-from oso_dp.analysis.points import grid_points, main_variants
+from oso_dp.analysis.grouping import VARIANT
+from oso_dp.analysis.aggregate import grid_points, main_variants
 
 # Two values of each column that makes another question of a run.
 DIFFERENT = {
     "delta": (1e-5, 1e-6),
-    "selection": ("composition", "random_stopping"),
+    "search_accounting": ("composition", "random_stopping"),
     "momentum": (0.9, 0.5),
     "sampling": ("poisson", "another"),
     "examples": (60_000, 59_999),

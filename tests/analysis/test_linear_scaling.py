@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from oso_dp.accounting.search import Search
-from oso_dp.analysis.linear_scaling import extrapolated, nearest, outcomes, searches
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.analysis.linear_scaling import extrapolate, nearest, outcomes, list_searches
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.figures import every_plan
 from oso_dp.reporting.tables.linear_scaling import linear_scaling_table
@@ -37,10 +37,10 @@ def fill(store, best, seed=0, noise=NOISE, leave_out=(), axis=None, **more):
                 if (part, rho) in leave_out or part in leave_out:
                     continue
                 size = len(RHO) * len(axis or [None])
-                said = {"part": part, "trial_shares": shares, "grid_runs": size}
+                said = {"part": part, "trial_fractions": shares, "grid_runs": size}
                 said |= more.get("laid", {})
                 known = {
-                    "selection": "linear_scaling",
+                    "search_accounting": "linear_scaling",
                     "k": 4,
                     "seed": seed,
                     "learning_rate": rho,
@@ -56,7 +56,7 @@ def fill(store, best, seed=0, noise=NOISE, leave_out=(), axis=None, **more):
 
 def test_the_final_run_is_the_one_on_the_line(store, study):
     """By hand: the line through (e1, r1) and (e2, r2), at the final run's own epsilon."""
-    (row,) = searches(study(fill(store, [0.01, 0.1]))).to_dict("records")
+    (row,) = list_searches(study(fill(store, [0.01, 0.1]))).to_dict("records")
     e1, e2, at = (own(part) for part in NOISE)
     assert e1 < e2 < at
     slope = (0.1 * 600 - 0.01 * 600) / (e2 - e1)
@@ -66,7 +66,7 @@ def test_the_final_run_is_the_one_on_the_line(store, study):
     assert row["learning_rate"] == 10.0
     assert row["value"] == pytest.approx(40)
     assert row["noise_multiplier"] == 30
-    assert (row["trial_shares"], row["lacks"], row["beyond"]) == ("0.1, 0.2", "", False)
+    assert (row["trial_fractions"], row["lacks"], row["beyond"]) == ("0.1, 0.2", "", False)
     assert row["trial_learning_rates"] == "0.01, 0.1"
     assert row["trial_epsilons"] == f"{e1:.6g}, {e2:.6g}"
     assert row["final_epsilon"] == pytest.approx(at)
@@ -83,7 +83,7 @@ def test_the_final_run_is_the_one_on_the_line(store, study):
     ],
 )
 def test_the_line_is_held_within_the_grid(store, study, best, taken, beyond):
-    (row,) = searches(study(fill(store, best))).to_dict("records")
+    (row,) = list_searches(study(fill(store, best))).to_dict("records")
     assert (row["learning_rate"], row["beyond"]) == (taken, beyond)
 
 
@@ -101,10 +101,10 @@ def test_more_than_two_trials_give_the_line_of_least_squares(store, study):
     for _ in range(20):
         epsilons, radii = np.sort(rng.random(4)), rng.random(4)
         slope, level = np.polyfit(epsilons, radii, 1)
-        assert extrapolated(epsilons, radii, 5.0) == pytest.approx(slope * 5 + level)
-    assert extrapolated([1.0, 1.0], [2.0, 4.0], 9.0) == 3.0
+        assert extrapolate(epsilons, radii, 5.0) == pytest.approx(slope * 5 + level)
+    assert extrapolate([1.0, 1.0], [2.0, 4.0], 9.0) == 3.0
     noise = {"trial 1": 900.0, "trial 2": 700.0, "trial 3": 500.0, "final": 30.0}
-    (row,) = searches(study(fill(store, [0.01, 0.1, 0.1], noise=noise))).to_dict("records")
+    (row,) = list_searches(study(fill(store, [0.01, 0.1, 0.1], noise=noise))).to_dict("records")
     at = [own(part, noise) for part in noise]
     expected = np.polyval(np.polyfit(at[:3], [0.01, 0.1, 0.1], 1), at[3])
     assert row["extrapolated"] == pytest.approx(expected)
@@ -114,10 +114,10 @@ def test_of_the_final_runs_some_are_off_the_grid(store, study):
     """Also where one of them has no value."""
     fill(store, [0.1, 1.0], seed=0)
     fill(store, [0.1, 1.0], seed=1, leave_out=[("final", 10.0)])
-    said = {"part": "final", "trial_shares": [0.1, 0.2], "grid_runs": 4}
+    said = {"part": "final", "trial_fractions": [0.1, 0.2], "grid_runs": 4}
     store.add(
         learning_rate=10.0, settings=json.dumps(said), values=(), diverged_at=3,
-        selection="linear_scaling", k=4, noise_multiplier=30.0, seed=1,
+        search_accounting="linear_scaling", k=4, noise_multiplier=30.0, seed=1,
     )  # fmt: skip
     fill(store, [0.1, 0.1], seed=2)
     one = study(store)
@@ -131,7 +131,7 @@ def test_each_seed_is_a_search_of_its_own(store, study):
     fill(store, [1.0, 1.0], seed=1)
     fill(store, [1.0, 1.0], seed=2)
     one = study(store)
-    assert searches(one)["learning_rate"].tolist() == [0.1, 1.0, 1.0]
+    assert list_searches(one)["learning_rate"].tolist() == [0.1, 1.0, 1.0]
     (row,) = outcomes(one).to_dict("records")
     assert row["mean"] == pytest.approx(np.mean([20, 30, 30]))
     assert row["std"] == pytest.approx(np.std([20, 30, 30], ddof=1))
@@ -142,7 +142,7 @@ def test_each_seed_is_a_search_of_its_own(store, study):
 def test_the_other_axes_are_those_of_the_last_trials_best_point(store, study):
     axis = [0.3, 3.0]
     fill(store, [(0.1, 0.3), (0.1, 3.0)], axis=axis, method="fixed_threshold")
-    (row,) = searches(study(store)).to_dict("records")
+    (row,) = list_searches(study(store)).to_dict("records")
     assert (row["learning_rate"], row["threshold"]) == (0.1, 3.0)
 
 
@@ -154,23 +154,23 @@ def test_the_final_run_has_the_quantile_of_the_last_trials_best_point(store, stu
             for quantile in (0.1, 0.9):
                 wanted = part != "final" and (rho, quantile) == (0.1, 0.9)
                 value = 0.9 if wanted else 0.5 if part != "final" else 0.1 * place + quantile / 10
-                said = {"part": part, "trial_shares": [0.1, 0.2], "grid_runs": 2 * len(RHO)}
+                said = {"part": part, "trial_fractions": [0.1, 0.2], "grid_runs": 2 * len(RHO)}
                 point = {"learning_rate": rho, "quantile": quantile, "values": (value,)}
-                more = {"selection": "linear_scaling", "k": 4, "noise_multiplier": noise}
+                more = {"search_accounting": "linear_scaling", "k": 4, "noise_multiplier": noise}
                 store.add(**known, **point, **more, settings=json.dumps(said))
-    (row,) = searches(study(store)).to_dict("records")
+    (row,) = list_searches(study(store)).to_dict("records")
     assert (row["learning_rate"], row["quantile"]) == (0.1, 0.9)
     assert row["value"] == pytest.approx(100 * (0.1 * RHO.index(0.1) + 0.09))
 
 
 def test_a_method_with_a_momentum_of_its_own_takes_part(store, study):
-    (row,) = searches(study(fill(store, [0.1, 0.1], momentum=None))).to_dict("records")
+    (row,) = list_searches(study(fill(store, [0.1, 0.1], momentum=None))).to_dict("records")
     assert (row["learning_rate"], row["lacks"]) == (0.1, "")
 
 
 def test_where_lower_is_better_the_lowest_is_best(store, study):
     fill(store, [0.1, 0.1], dataset="fashion_mnist", metric="mse")
-    (row,) = searches(study(store)).to_dict("records")
+    (row,) = list_searches(study(store)).to_dict("records")
     assert row["learning_rate"] == 0.01  # all others have 0.5 there: the first of them
 
 
@@ -185,7 +185,7 @@ MISSING = {
 @pytest.mark.parametrize("case", MISSING)
 def test_where_rows_are_missing_nothing_is_said(store, study, case):
     fill(store, [0.1, 0.1], leave_out=MISSING[case])
-    (row,) = searches(study(store)).to_dict("records")
+    (row,) = list_searches(study(store)).to_dict("records")
     part = MISSING[case][0]
     assert row["lacks"] == (part if isinstance(part, str) else part[0])
     assert math.isnan(row["value"])
@@ -199,17 +199,17 @@ def test_where_rows_are_missing_nothing_is_said(store, study, case):
 
 def test_a_final_run_at_another_point_may_be_missing(store, study):
     fill(store, [0.1, 0.1], leave_out=[("final", 10.0)])
-    (row,) = searches(study(store)).to_dict("records")
+    (row,) = list_searches(study(store)).to_dict("records")
     assert (row["lacks"], row["value"]) == ("", pytest.approx(20))
 
 
 def test_a_trial_of_which_all_diverged_has_no_best_point(store, study):
     fill(store, [0.1, 0.1], leave_out=["trial 2"])
     for rho in RHO:
-        said = {"part": "trial 2", "trial_shares": [0.1, 0.2], "grid_runs": 4}
-        known = {"selection": "linear_scaling", "k": 4, "noise_multiplier": 500.0}
+        said = {"part": "trial 2", "trial_fractions": [0.1, 0.2], "grid_runs": 4}
+        known = {"search_accounting": "linear_scaling", "k": 4, "noise_multiplier": 500.0}
         store.add(learning_rate=rho, settings=json.dumps(said), values=(), diverged_at=3, **known)
-    (row,) = searches(study(store)).to_dict("records")
+    (row,) = list_searches(study(store)).to_dict("records")
     assert row["lacks"] == "trial 2"
 
 
@@ -217,7 +217,7 @@ def searched_and_guessed(store):
     for place, rho in enumerate(RHO):
         known = {"k": 4, "learning_rate": rho}
         store.add(values=(0.6 + 0.05 * place,), noise_multiplier=800.0, **known)
-        store.add(values=(0.7 + 0.05 * place,), noise_multiplier=110.0, selection="single", **known)
+        store.add(values=(0.7 + 0.05 * place,), noise_multiplier=110.0, search_accounting="single", **known)
     return store
 
 
@@ -238,9 +238,9 @@ def test_no_other_cell_is_made_of_its_runs(store, study):
     plain, both = study(searched_and_guessed(type(store)())), study(store)
     for name in ("best", "last", "points"):
         assert getattr(both, name)["mean"].tolist() == getattr(plain, name)["mean"].tolist()
-    assert (both.main_runs["selection"] == "composition").all()
+    assert (both.main_runs["search_accounting"] == "composition").all()
     drawn = {plan.name: plan for plan in every_plan(both)}
-    assert set(drawn["metric_over_noise_mnist"].data["selection"]) == {"composition"}
+    assert set(drawn["metric_over_noise_mnist"].data["search_accounting"]) == {"composition"}
 
 
 def test_what_is_laid_over_the_steps_stands_apart(store, study):
@@ -258,13 +258,13 @@ def test_a_cell_of_two_settings_shows_the_default_one(store, study):
 
 
 def test_without_such_runs_there_is_no_table(store, study):
-    assert searches(study(store)).empty
+    assert list_searches(study(store)).empty
     assert linear_scaling_table(study(searched_and_guessed(store))).data.empty
 
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-3])
 def test_what_a_run_has_to_itself_is_at_its_own_delta(store, study, delta):
-    (row,) = searches(study(fill(store, [0.01, 0.1], delta=delta))).to_dict("records")
+    (row,) = list_searches(study(fill(store, [0.01, 0.1], delta=delta))).to_dict("records")
     expected = [Search(PoissonSampling(1.0), 600, 1).epsilon(nu, delta) for nu in NOISE.values()]
     assert row["final_epsilon"] == pytest.approx(expected[-1])
     assert row["trial_epsilons"] == ", ".join(f"{epsilon:.6g}" for epsilon in expected[:-1])
@@ -287,4 +287,4 @@ def test_of_the_final_runs_the_least_noise_is_said(store, study, least):
 def test_a_final_run_of_another_kind_is_not_the_one_of_these_trials(other, store, study):
     fill(store, [0.1, 0.1], leave_out=["final"])
     fill(store, [0.1, 0.1], leave_out=["trial 1", "trial 2"], **other)
-    assert searches(study(store))["lacks"].tolist() == ["final"]
+    assert list_searches(study(store))["lacks"].tolist() == ["final"]

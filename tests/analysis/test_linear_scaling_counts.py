@@ -6,8 +6,8 @@ import statistics
 import pytest
 from tests.analysis.test_linear_scaling import RHO, fill
 
-from oso_dp.analysis.linear_scaling import outcomes, searches
-from oso_dp.analysis.one_budget import ways
+from oso_dp.analysis.linear_scaling import outcomes, list_searches
+from oso_dp.analysis.budget_strategies import budget_strategies
 
 
 @pytest.mark.parametrize("lacking", [0, 1, 2])
@@ -19,7 +19,7 @@ def test_of_final_runs_that_were_not_made_nothing_is_counted(
     for seed in range(3):
         fill(store, best, seed=seed, leave_out=[("final", rate)] if seed < lacking else [])
     one = study(store)
-    assert searches(one)["beyond"].tolist() == [True] * 3
+    assert list_searches(one)["beyond"].tolist() == [True] * 3
     (row,) = outcomes(one).to_dict("records")
     made = 3 - lacking
     assert (row["searches"], row["finals"], row["beyond"], row["seeds"]) == (3, made, made, made)
@@ -31,16 +31,16 @@ def test_it_stands_beside_values_with_their_own_deviations_and_seeds(seeds, stor
     """In the printed unit: of the searched grid's best point, and of the best guess."""
     fill(store, [0.1, 0.1])
     apart = {"composition": 0.01, "single": 0.02}
-    for selection, step in apart.items():
+    for search_accounting, step in apart.items():
         for rho in RHO:
-            for seed in range(seeds + (selection == "single")):
+            for seed in range(seeds + (search_accounting == "single")):
                 value = 0.7 + step * seed - 0.1 * (rho != 1.0)
-                noise = {"composition": 800.0, "single": 110.0}[selection]
+                noise = {"composition": 800.0, "single": 110.0}[search_accounting]
                 known = {"k": 4, "learning_rate": rho, "seed": seed, "noise_multiplier": noise}
-                store.add(values=(value,), selection=selection, **known)
+                store.add(values=(value,), search_accounting=search_accounting, **known)
     (row,) = outcomes(study(store)).to_dict("records")
-    for side, selection, count in (("own", "composition", seeds), ("guess", "single", seeds + 1)):
-        values = [70 + 100 * apart[selection] * seed for seed in range(count)]
+    for side, search_accounting, count in (("own", "composition", seeds), ("guess", "single", seeds + 1)):
+        values = [70 + 100 * apart[search_accounting] * seed for seed in range(count)]
         assert row[f"{side}_mean"] == pytest.approx(statistics.mean(values))
         assert row[f"{side}_std"] == pytest.approx(statistics.stdev(values))
         assert row[f"{side}_seeds"] == count
@@ -62,11 +62,11 @@ def test_it_stands_beside_values_with_their_own_deviations_and_seeds(seeds, stor
 def test_it_stands_beside_no_runs_of_another_precision_or_length(other, side, store, study) -> None:
     """The other side, whose runs are alike, stays."""
     fill(store, [0.1, 0.1])
-    for selection, name in (("composition", "own"), ("single", "guess")):
+    for search_accounting, name in (("composition", "own"), ("single", "guess")):
         for place, rho in enumerate(RHO):
             known = {"k": 4, "learning_rate": rho, "noise_multiplier": 800.0}
             more = other if name == side else {}
-            store.add(values=(0.6 + 0.05 * place,), selection=selection, **known, **more)
+            store.add(values=(0.6 + 0.05 * place,), search_accounting=search_accounting, **known, **more)
     (row,) = outcomes(study(store)).to_dict("records")
     for name in ("own", "guess"):
         said = [row[f"{name}_{what}"] for what in ("mean", "seeds", "noise_multiplier")]
@@ -79,6 +79,6 @@ def test_a_budget_pays_for_the_grid_of_each_trial_and_one_final_run(shares, stor
     noise = {f"trial {n + 1}": 900.0 - 100 * n for n in range(shares)} | {"final": 30.0}
     fill(store, [0.1] * shares, noise=noise)
     point = {"learning_rate": 0.316228, "threshold": 1.0, "k": 1}
-    store.add(method="auto_s", selection="single", noise_multiplier=500.0, values=(0.9,), **point)
-    rows = ways(study(store)).set_index("way")
+    store.add(method="auto_s", search_accounting="single", noise_multiplier=500.0, values=(0.9,), **point)
+    rows = budget_strategies(study(store)).set_index("way")
     assert rows.loc["linear_scaling", "runs"] == shares * len(RHO) + 1

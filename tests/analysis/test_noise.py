@@ -5,11 +5,11 @@ import statistics
 
 import pytest
 
-from oso_dp.analysis.noise import against_noise, noise_multipliers, online_grids
+from oso_dp.analysis.noise_tables import metric_against_noise, noise_multipliers, online_grids
 from oso_dp.analysis.search_costs import search_costs
 from oso_dp.reporting.figures import every_plan
-from oso_dp.reporting.page.headline import noise_cost
-from oso_dp.study.identity import run_id
+from oso_dp.reporting.page.summary_text import noise_cost_text
+from oso_dp.study.identity import make_run_id
 
 
 @pytest.mark.parametrize("lengths", [(1, 5), (5, 1), (20, 3, 8), (10, 20), (10, 1)])
@@ -17,7 +17,7 @@ def test_values_over_the_noise_are_of_runs_of_one_length(lengths, store, study) 
     """The paper's ten epochs, or else the longest: at equal noise longer training gives more."""
     for epochs in lengths:
         store.add(k=epochs, epochs=epochs, steps=epochs, values=(0.5,))
-    cells = against_noise(study(store), "mnist")
+    cells = metric_against_noise(study(store), "mnist")
     expected = 10 if 10 in lengths else max(lengths)
     assert cells.loc[cells["source"] == "ours", "k"].tolist() == [expected]
 
@@ -43,7 +43,7 @@ def test_a_deviation_is_in_the_unit_of_its_mean(store, study) -> None:
     values = (0.8, 0.85, 0.92)
     for seed, value in enumerate(values):
         store.add(seed=seed, values=(value,))
-    cells = against_noise(study(store), "mnist")
+    cells = metric_against_noise(study(store), "mnist")
     (ours,) = cells[cells["source"] == "ours"].to_dict("records")
     assert ours["mean"] == pytest.approx(100 * statistics.mean(values))
     assert ours["std"] == pytest.approx(100 * statistics.stdev(values))
@@ -65,7 +65,7 @@ def own_data(store, runs: int, dataset: str = "patients") -> None:
         more = {"k": 2, "threshold": 1.0, "noise_multiplier": 300.0}
         said |= {"grid_runs": size}
         named = store.add(dataset=dataset, method=method, settings=json.dumps(said), **more)
-        own = run_id(store.runs[-1], said)  # which covers what the settings say
+        own = make_run_id(store.runs[-1], said)  # which covers what the settings say
         for row in (*store.runs, *store.evaluations):
             row["run_id"] = own if row["run_id"] == named else row["run_id"]
         store.add(dataset="glyphs", method=method, **more)
@@ -100,7 +100,7 @@ def test_what_a_larger_grid_costs_is_said_of_grids_that_have_a_budget(store, stu
     for run in store.runs:
         if run["method"] == "fixed_threshold":
             run["noise_multiplier"] *= 5.0 if run["dataset"] == "patients" else 2.0
-    (line,) = noise_cost(study(store))
+    (line,) = noise_cost_text(study(store))
     assert line.startswith("What a larger grid costs (Glyphs, k = 2, ε = 9): FixedThreshold's grid")
     assert "of 4 runs needs 2.00 times the noise of Online's grid of 2" in line
 

@@ -5,12 +5,12 @@ import math
 import pytest
 from tests.analysis.test_random_stopping import STOP, whole_grid
 
-from oso_dp.accounting.search import SHAPES
-from oso_dp.accounting.stopping import generating_function
+from oso_dp.accounting.tuning_cost import STOPPING_ETA
+from oso_dp.accounting.random_stopping import generating_function
 from oso_dp.analysis.random_stopping import outcomes
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", STOPPING_ETA)
 @pytest.mark.parametrize("lost", [0, 1, 2, 3])
 def test_nothing_comes_of_no_draw_and_of_draws_without_a_value(lost, shape, store, study) -> None:
     """E[(lost / M)^K]: with Poisson's distribution also where K = 0."""
@@ -19,14 +19,14 @@ def test_nothing_comes_of_no_draw_and_of_draws_without_a_value(lost, shape, stor
         store.add(k=3, learning_rate=10.0**point, shape=shape, **STOP, **ended)
     (row,) = outcomes(study(store)).to_dict("records")
     assert row["distribution"] == shape
-    expected = float(generating_function(3, SHAPES[shape])(lost / 3))
+    expected = float(generating_function(3, STOPPING_ETA[shape])(lost / 3))
     assert row["nothing"] == pytest.approx(expected, abs=1e-9)
     if shape == "poisson":
         assert row["nothing"] == pytest.approx(math.exp(lost - 3))
     assert math.isnan(row["value"]) if lost == 3 else row["value"] == pytest.approx(80)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", STOPPING_ETA)
 @pytest.mark.parametrize("apart", [0.0, 0.1])
 def test_luck_is_that_of_searches_that_come_to_something(apart: float, shape, store, study) -> None:
     """Where all points are alike there is none, however often nothing is drawn."""

@@ -9,11 +9,11 @@ from tests.analysis.conftest import grid
 from tests.analysis.test_statements import by_hand, table
 from tests.results.conftest import evaluation_row, run_row
 
-from oso_dp.analysis.accounts import account, accounts_table, require_within
-from oso_dp.analysis.data_statement import planned_statements, stored_statements
+from oso_dp.analysis.accounts import account_grids, accounts_table, check_budgets
+from oso_dp.analysis.study_statement import make_planned_statements, make_stored_statements
 from oso_dp.errors import OsoError
-from oso_dp.labels import delta_text
-from oso_dp.reporting.page.origin import provenance
+from oso_dp.labels import format_delta
+from oso_dp.reporting.page.provenance import provenance
 from oso_dp.results.collect import collect
 from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table
@@ -30,7 +30,7 @@ def test_statements_of_data_say_delta(offer, odd) -> None:
     offer()
     plan = by_hand(delta=odd)
     runs = table(plan)
-    for (said,) in (planned_statements(plan.cohorts), stored_statements(runs, account(runs))):
+    for (said,) in (make_planned_statements(plan.cohorts), make_stored_statements(runs, account_grids(runs))):
         assert said.delta == odd
         assert f", {odd!r})-differential privacy" in str(said)
 
@@ -51,14 +51,14 @@ def test_stored_rows_have_delta(odd, tmp_path) -> None:
 
 
 def test_accounts_are_at_delta(odd) -> None:
-    accounts = account(grid(delta=odd, epsilon=0.5))
+    accounts = account_grids(grid(delta=odd, epsilon=0.5))
     assert [one.delta for one in accounts] == accounts_table(accounts)["delta"].tolist() == [odd]
     with pytest.raises(OsoError, match=rf"at delta {odd!r} \(9 runs\)"):
-        require_within(accounts)
+        check_budgets(accounts)
 
 
 def test_provenance_has_delta(odd) -> None:
     rows = pd.DataFrame([run_row("one", delta=odd), run_row("two", delta=1e-5, epochs=2.5)])
     said = dict(provenance(rows))
     assert sorted(map(float, said["delta"].split(", "))) == sorted([odd, 1e-5])
-    assert (said["epochs"], float(delta_text(odd))) == ("2.5, 10", odd)
+    assert (said["epochs"], float(format_delta(odd))) == ("2.5, 10", odd)

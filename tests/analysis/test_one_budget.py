@@ -10,17 +10,17 @@ from tests.analysis.claimed import papers_point
 from tests.analysis.test_linear_scaling import fill as scaled
 from tests.analysis.test_random_stopping import three_searches, whole_grid
 
-from oso_dp.accounting.search import Search
-from oso_dp.analysis.one_budget import ways
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.analysis.budget_strategies import budget_strategies
 from oso_dp.paper.best_points import all_points
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting.figures import every_plan, one_budget
-from oso_dp.reporting.tables.one_budget import one_budget_table
-from oso_dp.study.defaults import DEFAULTS
+from oso_dp.reporting.figures import every_plan, budget_strategies
+from oso_dp.reporting.tables.budget_strategies import one_budget_table
+from oso_dp.study.default_points import DEFAULTS
 
 RHO = 0.316228
 FALLING = json.dumps({"schedule": "linear"})
-ALONE = {"selection": "single", "noise_multiplier": 500.0}
+ALONE = {"search_accounting": "single", "noise_multiplier": 500.0}
 
 
 def searched(store, values, method="online", k=4, **more):
@@ -52,7 +52,7 @@ def of(rows, way, method="auto_s", laid=""):
 def test_a_default_stands_beside_onlines_search(store, study):
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92], settings=FALLING)
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     ours = of(rows, "default", laid="rate falling")
     theirs = of(rows, "composition", "online")
     assert (ours["runs"], theirs["runs"]) == (1, 4)
@@ -74,7 +74,7 @@ def test_only_the_default_s_own_point_and_schedule_count(store, study):
     default(store, [0.97] * 3, method="psac")
     default(store, [0.60] * 3, method="online", rho=1.0, threshold=0.1)
     default(store, [0.98] * 3, method="online", rho=RHO, threshold=0.1)
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     alone = rows[rows["way"] == "default"]
     assert dict(zip(alone["method"], alone["mean"], strict=True)) == {
         "online": pytest.approx(60),
@@ -87,7 +87,7 @@ def test_of_a_default_at_several_k_the_one_with_the_most_seeds_counts(store, stu
     default(store, [0.90, 0.91], k=1)
     default(store, [0.70, 0.71, 0.72], k=5)
     default(store, [0.50, 0.51, 0.52], k=9)
-    row = of(ways(study(store)), "default")
+    row = of(budget_strategies(study(store)), "default")
     assert (row["k"], row["seeds"], row["mean"]) == (5, 3, pytest.approx(71))
 
 
@@ -96,7 +96,7 @@ def test_of_a_method_s_grids_the_smallest_counts(store, study):
     searched(store, SEARCH[:3], k=3)
     searched(store, [[0.99, 0.98, 0.99]] * 4, k=4, noise_multiplier=950.0)
     default(store, [0.90] * 3)
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     assert (rows["method"] == "online").sum() == 1
     assert of(rows, "composition", "online")["mean"] == pytest.approx(85)
 
@@ -105,14 +105,14 @@ def test_a_grid_of_which_a_part_was_run_is_marked(store, study):
     searched(store, SEARCH[:2])
     default(store, [0.90] * 3)
     one = study(store)
-    assert not of(ways(one), "composition", "online")["whole"]
-    row = of(ways(one), "default")
+    assert not of(budget_strategies(one), "composition", "online")["whole"]
+    row = of(budget_strategies(one), "default")
     assert row["whole"]
     assert math.isnan(row["gain"])  # over a part of a grid nothing is said
     cells = one_budget_table(one).printed.set_index("method")["value"]
     assert cells["Online"].endswith("*")
     assert not cells["AUTO-S"].endswith("*")
-    (plan,) = one_budget.plans(one)
+    (plan,) = budget_strategies.plans(one)
     drawn = plan.draw()
     names = [text.get_text() for text in drawn.axes[0].get_yticklabels()]
     assert names == ["Online*: part of a grid, k = 4", "AUTO-S†: default"]
@@ -126,7 +126,7 @@ def test_luck_is_taken_out_on_the_other_half(store, study):
         shifted = [(even + off, odd + off) for even, odd in halves]
         known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed, "halves": shifted}
         store.add(method="auto_s", k=1, values=(0.7, 0.8), **ALONE, **known)
-    row = of(ways(study(store)), "default")
+    row = of(budget_strategies(study(store)), "default")
     # The even half likes the first checkpoint, where the odd one has 60; the odd half the second.
     assert row["cross_mean"] == pytest.approx((60 + 70) / 2)
     assert row["cross_std"] == pytest.approx(1.0)  # n - 1
@@ -138,7 +138,7 @@ def test_a_default_chosen_by_a_data_set_is_marked_there_alone(store, study):
         searched(store, SEARCH, dataset=dataset, metric=metric)
         default(store, [0.2] * 3, dataset=dataset, metric=metric)
     one = study(store)
-    rows = ways(one)
+    rows = budget_strategies(one)
     alone = rows[rows["way"] == "default"].set_index("dataset")
     assert alone["seen"].to_dict() == {"mnist": True, "fashion_mnist": False}
     # Where lower is better, what is lower gains.
@@ -150,9 +150,9 @@ def test_a_default_chosen_by_a_data_set_is_marked_there_alone(store, study):
 def test_nothing_is_said_where_no_default_was_run(store, study):
     searched(store, SEARCH, epsilon=3.0)
     searched(store, SEARCH, epsilon=9.0)
-    assert ways(study(store)).empty
+    assert budget_strategies(study(store)).empty
     default(store, [0.90] * 3, epsilon=3.0)
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     assert set(rows["epsilon"]) == {3.0}
 
 
@@ -163,7 +163,7 @@ def test_ways_stand_in_one_order_and_are_drawn(store, study):
         default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
         default(store, [0.11, 0.12, 0.11], method="online", rho=1.0, epsilon=epsilon)
     one = study(store)
-    rows = ways(one)
+    rows = budget_strategies(one)
     assert rows["epsilon"].tolist() == [3.0] * 4 + [9.0] * 4
     assert rows["way"].tolist() == 2 * ["composition", "composition", "default", "default"]
     drawn = {plan.name: plan for plan in every_plan(one)}["one_budget_mnist"].draw()
@@ -177,7 +177,7 @@ def test_a_default_that_diverged_has_no_value(store, study):
     for seed in range(2):
         known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed}
         store.add(method="auto_s", k=1, values=(), diverged_at=3, **ALONE, **known)
-    row = of(ways(study(store)), "default")
+    row = of(budget_strategies(study(store)), "default")
     assert math.isnan(row["mean"])
     assert math.isnan(row["gain"])
     assert one_budget_table(study(store)).printed["value"].iloc[-1] == "–"
@@ -185,9 +185,9 @@ def test_a_default_that_diverged_has_no_value(store, study):
 
 def test_every_default_says_where_it_came_from() -> None:
     for one in DEFAULTS:
-        assert one.chosen
+        assert one.why_chosen
         assert one.point
-    keys = [(one.method, str(one.laid)) for one in DEFAULTS]
+    keys = [(one.method, str(one.variant)) for one in DEFAULTS]
     assert len(set(keys)) == len(keys)
 
 
@@ -196,7 +196,7 @@ def test_a_default_is_compared_with_the_search_of_its_own_budget(store, study):
         for_all = [[value + better for value in seeds] for seeds in SEARCH]
         searched(store, for_all, epsilon=epsilon)
         default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     alone = rows[rows["way"] == "default"].set_index("epsilon")
     assert alone["gain"].to_dict() == {3.0: pytest.approx(6), 9.0: pytest.approx(-4)}
 
@@ -205,7 +205,7 @@ def test_each_distribution_of_a_search_that_stops_is_a_way(store, study):
     three_searches(store)
     default(store, [0.90, 0.91, 0.92], epsilon=3.0)
     one = study(store)
-    rows = ways(one)
+    rows = budget_strategies(one)
     stopped = rows[rows["way"] == "random_stopping"].set_index("distribution")
     assert stopped.index.tolist() == ["logarithmic", "geometric", "poisson"]
     assert stopped["mean"].nunique() == stopped["noise_multiplier"].nunique() == 3
@@ -225,7 +225,7 @@ def test_the_linear_scaling_rule_is_one_of_the_ways(store, study):
     default(store, [0.90, 0.91, 0.92])
     for seed in range(2):
         scaled(store, [0.1, 0.1], seed=seed)  # no slope: the final run is at 0.1, too
-    row = of(ways(study(store)), "linear_scaling", "online")
+    row = of(budget_strategies(study(store)), "linear_scaling", "online")
     assert (row["runs"], row["seeds"], row["noise_multiplier"]) == (9, 2, 30)
     assert row["mean"] == pytest.approx(20)
     assert row["gain"] == pytest.approx(20 - 85)
@@ -239,11 +239,11 @@ def test_of_other_searches_over_several_grids_the_smallest_counts(store, study):
     whole_grid(store, [[0.5], [0.6], [0.6]], k=3, shape="geometric")
     scaled(store, [0.1, 0.1])
     for seed in range(2):
-        scaled(store, [0.01, 0.01], seed=seed, laid={"trial_shares": [0.1, 0.3]})
-    rows = ways(study(store))
+        scaled(store, [0.01, 0.01], seed=seed, laid={"trial_fractions": [0.1, 0.3]})
+    rows = budget_strategies(study(store))
     assert of(rows, "random_stopping", "online")["k"] == 2
     row = of(rows, "linear_scaling", "online")
-    assert (row["seeds"], row["trial_shares"], row["mean"]) == (2, "0.1, 0.3", pytest.approx(10))
+    assert (row["seeds"], row["trial_fractions"], row["mean"]) == (2, "0.1, 0.3", pytest.approx(10))
 
 
 def test_shorter_runs_and_single_points_are_no_search(store, study):
@@ -256,7 +256,7 @@ def test_shorter_runs_and_single_points_are_no_search(store, study):
     whole_grid(store, [[0.5], [0.6], [0.6]], k=3, shape="geometric", epochs=1)
     for seed in range(2):
         scaled(store, [0.1, 0.1], seed=seed, epochs=1)
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     assert set(rows["way"]) == {"composition", "default"}
     assert of(rows, "composition", "online")["mean"] == pytest.approx(85)
     assert of(rows, "default")["gain"] == pytest.approx(6)
@@ -266,7 +266,7 @@ def test_a_whole_grid_stands_before_a_part_of_a_smaller_one(store, study):
     searched(store, SEARCH[:2], k=3, noise_multiplier=800.0)
     searched(store, SEARCH, k=4)
     default(store, [0.90] * 3)
-    row = of(ways(study(store)), "composition", "online")
+    row = of(budget_strategies(study(store)), "composition", "online")
     assert (row["k"], row["whole"]) == (4, True)
 
 
@@ -275,7 +275,7 @@ def test_a_part_of_a_grid_is_compared_with_nothing(store, study):
     searched(store, SEARCH)
     searched(store, [[0.9, 0.8, 0.85]], method="adam_wosm", threshold=1.0)
     default(store, [0.90] * 3)
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     part = of(rows, "composition", "adam_wosm")
     assert not part["whole"]
     assert math.isnan(part["gain"])
@@ -307,7 +307,7 @@ def test_of_parts_the_one_with_the_papers_own_point_stands_there(turned, store, 
     store.add(**papers_point("adam_wosm", 5, 9.0), values=(0.5,))
     default(store, [0.90] * 3, epsilon=9.0)
     made = study(store)
-    row = of(ways(made), "composition", "online")
+    row = of(budget_strategies(made), "composition", "online")
     assert (row["k"], row["whole"], row["mean"]) == (9, False, pytest.approx(85))
     printed = one_budget_table(made).printed
     assert "part of a grid, k = 9" in set(printed["way"])
@@ -321,7 +321,7 @@ def test_of_parts_one_with_seeds_enough_counts(small, large, shown, method, stor
         for seed in range(seeds):
             store.add(**papers_point(method, k, 9.0), seed=seed, values=(0.9 + 0.001 * k,))
     default(store, [0.90] * 3, epsilon=9.0)
-    row = of(ways(study(store)), "composition", method)
+    row = of(budget_strategies(study(store)), "composition", method)
     assert (row["k"], row["seeds"]) == (shown, {5: small, 9: large}[shown])
 
 
@@ -329,7 +329,7 @@ def test_runs_in_another_precision_have_no_part_in_a_default_s_numbers(store, st
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92], halves=((0.80, 0.80),))
     default(store, [0.10, 0.11, 0.12, 0.13][:2], precision="bfloat16", halves=((0.1, 0.1),))
-    row = of(ways(study(store)), "default")
+    row = of(budget_strategies(study(store)), "default")
     assert (row["mean"], row["cross_mean"]) == (pytest.approx(91), pytest.approx(80))
     assert row["precision"] == "float32"
 
@@ -341,7 +341,7 @@ def test_nothing_is_gained_over_a_search_in_another_precision(store, study, prec
     whole_grid(store, [[0.5, 0.52], [0.9, 0.9], [0.7, 0.7]], precision=precision)
     for seed in range(2):
         scaled(store, [0.1, 0.1], seed=seed, precision=precision)
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     others = rows[rows["way"] != "composition"]
     assert set(others["way"]) == {"default", "random_stopping", "linear_scaling"}
     assert set(others["precision"]) == {precision}
@@ -355,8 +355,8 @@ def test_markers_and_bars_are_of_the_test_set_and_of_the_other_half(store, study
         known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed, "halves": ((half, half),)}
         store.add(method="auto_s", k=1, values=(value,), **ALONE, **known)
     one = study(store)
-    rows = ways(one)
-    (plan,) = one_budget.plans(one)
+    rows = budget_strategies(one)
+    (plan,) = budget_strategies.plans(one)
     (axes,) = plan.draw().axes
     drawn = set()
     for container in axes.containers:
@@ -381,7 +381,7 @@ def test_a_scaled_search_under_a_schedule_is_a_way_of_its_own(store, study):
     default(store, [0.90, 0.91, 0.92])
     scaled(store, [0.1, 0.1])
     scaled(store, [1.0, 1.0], laid={"schedule": "linear"})
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     means = {laid: of(rows, "linear_scaling", "online", laid)["mean"] for laid in ("", FALLING_IN)}
     assert means == {"": pytest.approx(20), FALLING_IN: pytest.approx(30)}
 
@@ -402,7 +402,7 @@ def test_nothing_is_gained_over_a_search_of_other_runs(of_the_search, other, sto
     whole_grid(store, grid, noise_multiplier=noise, **rest)
     for seed in range(2):
         scaled(store, [0.1, 0.1], seed=seed, **rest)
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     assert set(rows["way"]) == {"composition", "default", "random_stopping", "linear_scaling"}
     assert rows["gain"].isna().all()
 
@@ -411,7 +411,7 @@ def test_a_search_under_a_schedule_is_named_and_is_not_the_reference(store, stud
     """Alone it is held against nothing; beside the plain one it is one of the ways."""
     searched(store, [[0.99] * 3] * 4, settings=FALLING)
     default(store, [0.90, 0.91, 0.92])
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     assert of(rows, "composition", "online", FALLING_IN)["mean"] == pytest.approx(99)
     assert rows["gain"].isna().all()
     printed = one_budget_table(study(store)).printed
@@ -419,9 +419,9 @@ def test_a_search_under_a_schedule_is_named_and_is_not_the_reference(store, stud
     assert "itself" not in printed["above Online's search"].tolist()
     searched(store, SEARCH[:3], k=3, noise_multiplier=950.0)
     one = study(store)
-    assert of(ways(one), "composition", "online", FALLING_IN)["gain"] == pytest.approx(14)
-    assert of(ways(one), "composition", "online")["mean"] == pytest.approx(85)
-    (plan,) = one_budget.plans(one)
+    assert of(budget_strategies(one), "composition", "online", FALLING_IN)["gain"] == pytest.approx(14)
+    assert of(budget_strategies(one), "composition", "online")["mean"] == pytest.approx(85)
+    (plan,) = budget_strategies.plans(one)
     dashed = [line for line in plan.draw().axes[0].lines if line.get_linestyle() == "--"]
     assert [line.get_xdata()[0] for line in dashed] == [pytest.approx(85)]
 

@@ -8,7 +8,7 @@ from tests.analysis.test_linear_scaling import fill as scaled
 from tests.analysis.test_one_budget import ALONE, RHO, SEARCH, default, of, searched
 
 from oso_dp.analysis.linear_scaling import nearest
-from oso_dp.analysis.one_budget import ways
+from oso_dp.analysis.budget_strategies import budget_strategies
 
 
 @pytest.mark.parametrize("trials", [2, 3])
@@ -18,7 +18,7 @@ def test_every_trial_is_paid_for(trials, store, study) -> None:
     noise = {f"trial {place + 1}": 900.0 - 200 * place for place in range(trials)}
     noise |= {"final": NOISE["final"]}
     scaled(store, [0.1] * trials, noise=noise)
-    row = of(ways(study(store)), "linear_scaling", "online")
+    row = of(budget_strategies(study(store)), "linear_scaling", "online")
     assert row["runs"] == trials * 4 + 1
 
 
@@ -27,7 +27,7 @@ def test_a_deviation_is_over_one_less_than_the_seeds(halves, store, study) -> No
     for seed, half in enumerate(halves):
         known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed, "halves": ((half, half),)}
         store.add(method="auto_s", k=1, values=(half,), **ALONE, **known)
-    row = of(ways(study(store)), "default")
+    row = of(budget_strategies(study(store)), "default")
     deviation = 4.0 if len(halves) == 3 else 4.0 / 2**0.5
     assert (row["std"], row["cross_std"]) == (pytest.approx(deviation), pytest.approx(deviation))
 
@@ -38,7 +38,7 @@ def test_a_trials_grid_has_as_many_runs_as_its_rows_say(k, store, study) -> None
     default(store, [0.90, 0.91, 0.92])
     more = {"axis": [0.3, 3.0], "method": "fixed_threshold", "k": k}
     scaled(store, [(0.1, 0.3), (0.1, 3.0)], **more)
-    row = of(ways(study(store)), "linear_scaling", "fixed_threshold")
+    row = of(budget_strategies(study(store)), "linear_scaling", "fixed_threshold")
     assert row["runs"] == 2 * 8 + 1
 
 
@@ -52,9 +52,9 @@ def test_of_several_shares_for_the_trials_the_one_with_the_most_seeds_counts(
     shares = [[0.05, 0.1], [0.1, 0.2], [0.1, 0.3]]
     for place in (0, 1, 2)[::turned]:
         for seed in range(3 if place == most else 1):
-            scaled(store, [0.1, 0.1], seed=seed, laid={"trial_shares": shares[place]})
-    row = of(ways(study(store)), "linear_scaling", "online")
-    assert (row["seeds"], row["trial_shares"]) == (3, ", ".join(map(str, shares[most])))
+            scaled(store, [0.1, 0.1], seed=seed, laid={"trial_fractions": shares[place]})
+    row = of(budget_strategies(study(store)), "linear_scaling", "online")
+    assert (row["seeds"], row["trial_fractions"]) == (3, ", ".join(map(str, shares[most])))
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations((0.1, 1.0, 10.0))))
@@ -74,7 +74,7 @@ def test_a_data_set_has_the_ways_of_those_budgets_at_which_its_own_default_was_r
         default(store, [0.90, 0.91, 0.92], dataset=dataset, epsilon=at)
         for of_search in (3.0, 9.0):
             searched(store, SEARCH, dataset=dataset, epsilon=of_search)
-    rows = ways(study(store))
+    rows = budget_strategies(study(store))
     pairs = set(zip(rows["dataset"], rows["epsilon"], strict=True))
     assert pairs == {("mnist", epsilon), ("glyphs", other)}
     assert len(rows) == 4

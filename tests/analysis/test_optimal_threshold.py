@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from oso_dp.analysis.evidence import FAILS, HOLDS, NOT_RUN, NOTHING, UNDECIDED, Evidence
-from oso_dp.analysis.measured import COSINE_COLUMNS
-from oso_dp.analysis.optimal_threshold import prominent_optimum
+from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_RUN, NOT_APPLICABLE, UNDECIDED, ClaimData
+from oso_dp.analysis.side_measurements import COSINE_COLUMNS
+from oso_dp.analysis.threshold_claim import prominent_optimum
 
 THRESHOLDS = np.geomspace(0.01, 100, 13)
 
@@ -39,7 +39,7 @@ LEVEL = np.full(13, 0.03)
 
 
 def verdict(rows, dataset="mnist"):
-    evidence = Evidence(pd.DataFrame(), cosine=rows)
+    evidence = ClaimData(pd.DataFrame(), cosine=rows)
     return prominent_optimum(evidence, dataset)
 
 
@@ -80,7 +80,7 @@ def test_it_names_the_end_that_comes_closest():
 def test_without_measurements_there_is_no_verdict():
     assert verdict(curves(PEAK), "fashion_mnist").verdict == NOT_RUN
     assert verdict(pd.DataFrame()).verdict == NOT_RUN
-    assert prominent_optimum(Evidence(pd.DataFrame()), "mnist").verdict == NOTHING  # the paper's
+    assert prominent_optimum(ClaimData(pd.DataFrame()), "mnist").verdict == NOT_APPLICABLE  # the paper's
 
 
 def test_each_noise_is_judged_alone():

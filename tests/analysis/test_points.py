@@ -11,25 +11,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analysis.values import run_values
 
-from oso_dp.analysis.checkpoint_rules import RULES, checkpoints, choose
-from oso_dp.analysis.coverage import variants
-from oso_dp.analysis.keys import POINT, add_keys
-from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points
-from oso_dp.analysis.trajectories import over_seeds, trajectories
+from oso_dp.analysis.checkpoint_selection import CHECKPOINT_RULES, checkpoints_by_rule, select_checkpoints
+from oso_dp.analysis.run_counts import count_variants
+from oso_dp.analysis.grouping import POINT, add_keys
+from oso_dp.analysis.aggregate import select_best_points, cross_select_points, grid_points
+from oso_dp.analysis.trajectories import average_over_seeds, trajectories
 from oso_dp.errors import OsoError
 
 
 def select_best(runs, evaluations, rule="best"):
     """The best grid point of every cell, and the runs that make it up."""
     values = run_values(runs, evaluations, rule)
-    best = best_of_grid(grid_points(values))
+    best = select_best_points(grid_points(values))
     return best, values[values["point"].isin(best["point"])].reset_index(drop=True)
 
 
 def cross_selection(runs, evaluations):
     keyed = add_keys(runs, evaluations)
-    table = checkpoints(keyed, evaluations)
-    return cross_of_grid(choose(keyed, table, "cross"), grid_points(choose(keyed, table, "best")))
+    table = checkpoints_by_rule(keyed, evaluations)
+    return cross_select_points(select_checkpoints(keyed, table, "cross"), grid_points(select_checkpoints(keyed, table, "best")))
 
 
 def test_best_and_last_take_their_step_from_the_whole_test_set(store):
@@ -47,7 +47,7 @@ def test_a_value_that_is_not_finite_stands_for_no_run(broken, store):
     """Neither as the last one nor, where less is better, as the best."""
     halves = ((0.05, 0.03), (0.04, 0.06), (broken, broken))
     store.add(metric="mse", values=(0.05, 0.04, broken), halves=halves)
-    values = {rule: run_values(*store.frames(), rule).iloc[0] for rule in RULES}
+    values = {rule: run_values(*store.frames(), rule).iloc[0] for rule in CHECKPOINT_RULES}
     assert (values["best"]["value"], values["last"]["value"]) == (0.04, 0.04)
     cross = values["cross"]
     assert (cross["chosen_even"], cross["value_even"]) == (0.04, 0.06)
@@ -159,7 +159,7 @@ def test_what_is_laid_over_the_steps_is_another_setting(store, laid):
     store.add(values=(0.7,), settings=json.dumps({"grid_runs": 9}))
     for seed in range(5):
         store.add(seed=seed, values=(0.99,), settings=json.dumps({"grid_runs": 9} | laid))
-    (best,) = best_of_grid(grid_points(run_values(*store.frames()))).to_dict("records")
+    (best,) = select_best_points(grid_points(run_values(*store.frames()))).to_dict("records")
     assert (best["mean"], best["seeds"]) == (pytest.approx(0.7), 1)
 
 
@@ -172,7 +172,7 @@ def test_settings_are_never_averaged_and_the_default_is_shown(store):
     runs, evaluations = store.frames()
     points = grid_points(run_values(runs, evaluations))
     assert sorted(points["mean"].round(2)) == [0.5, 0.7, 0.99]
-    best = best_of_grid(points)
+    best = select_best_points(points)
     assert (best["momentum"].item(), best["mean"].item()) == (0.9, pytest.approx(0.7))
 
 
@@ -297,7 +297,7 @@ def test_a_grid_value_computed_on_another_machine_is_the_same_point(store):
 
 def test_no_rule_mixes_the_splits(store):
     store.add(values=(0.2, 0.3), halves=((0.5, 0.6), (0.4, 0.7)))
-    values = {rule: run_values(*store.frames(), rule).iloc[0] for rule in RULES}
+    values = {rule: run_values(*store.frames(), rule).iloc[0] for rule in CHECKPOINT_RULES}
     assert (values["best"]["value"], values["last"]["value"]) == (0.3, 0.3)
     cross = values["cross"]
     assert (cross["chosen_even"], cross["value_even"]) == (0.5, 0.6)
@@ -308,13 +308,13 @@ def test_a_settings_seeds_are_those_of_all_its_points(store, study):
     store.add(seed=0, learning_rate=0.1)
     store.add(seed=1, learning_rate=0.1)
     store.add(seed=2, learning_rate=1.0)
-    assert variants(study(store))["seeds"].tolist() == [3]
+    assert count_variants(study(store))["seeds"].tolist() == [3]
 
 
 def test_a_curve_is_the_mean_over_all_seeds_whatever_became_of_them(store):
     store.add(seed=0, values=(0.4, 0.8))
     store.add(seed=1, values=(0.2, 0.6), diverged_at=70)
-    drawn = over_seeds(trajectories(*store.frames()), "value")
+    drawn = average_over_seeds(trajectories(*store.frames()), "value")
     first = drawn[drawn["step"] == drawn["step"].min()]
     assert len(first) == 1
     assert first[["mean", "min", "max"]].iloc[0].tolist() == pytest.approx([0.3, 0.2, 0.4])
@@ -325,7 +325,7 @@ def test_a_curve_is_the_mean_over_all_seeds_whatever_became_of_them(store):
 )
 def test_where_no_run_has_a_value_no_point_is_best(method, axis, store) -> None:
     store.add(method=method, values=(), diverged_at=3, **{axis: 0.5})
-    best = best_of_grid(grid_points(run_values(*store.frames())))
+    best = select_best_points(grid_points(run_values(*store.frames())))
     assert best[POINT].isna().to_numpy().tolist() == [[True] * len(POINT)]
 
 
@@ -339,7 +339,7 @@ def test_the_default_momentum_stands_for_a_cell_however_many_runs_another_has(
     rows += [{"seed": seed, "values": (0.99,), "momentum": other} for seed in range(3)]
     for row in rows if first else rows[::-1]:
         store.add(**row)
-    (best,) = best_of_grid(grid_points(run_values(*store.frames()))).to_dict("records")
+    (best,) = select_best_points(grid_points(run_values(*store.frames()))).to_dict("records")
     assert (best["momentum"], best["mean"]) == (0.9, pytest.approx(0.5))
 
 
@@ -350,5 +350,5 @@ def test_a_methods_own_momentum_counts_as_the_default(epochs: tuple[int, int], s
     store.add(**known, values=(0.5,), momentum=None, epochs=epochs[0])
     for seed in range(3):
         store.add(**known, seed=seed, values=(0.99,), momentum=0.5, epochs=epochs[1])
-    (best,) = best_of_grid(grid_points(run_values(*store.frames()))).to_dict("records")
+    (best,) = select_best_points(grid_points(run_values(*store.frames()))).to_dict("records")
     assert (best["epochs"], best["mean"]) == (epochs[0], pytest.approx(0.5))

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.accounting.draw_chances import probabilities
 
-from oso_dp.accounting.search import SHAPES
+from oso_dp.accounting.tuning_cost import STOPPING_ETA
 from oso_dp.analysis import random_stopping
-from oso_dp.analysis.random_stopping import chances, outcomes, usual
-from oso_dp.reporting.figures.search_outcome import draw_outcomes
-from oso_dp.reporting.tables.search_outcome import outcome_table
+from oso_dp.analysis.random_stopping import selection_probabilities, outcomes, primary_distribution
+from oso_dp.reporting.figures.random_stopping import draw_outcomes
+from oso_dp.reporting.tables.random_stopping import outcome_table
 
-STOP = {"selection": "random_stopping"}
-SHAPED = (*SHAPES.values(), 0.5, 3.0)
+STOP = {"search_accounting": "random_stopping"}
+SHAPED = (*STOPPING_ETA.values(), 0.5, 3.0)
 
 
 @pytest.mark.parametrize("shape", SHAPED)
@@ -30,8 +30,8 @@ def test_chances_are_those_of_all_draws_enumerated(shape):
         for draws in itertools.product(range(3), repeat=k):
             counted[max(draws, key=lambda i: values[i])] += weights[k] / 3**k
     assert sum(weights) > 0.998
-    assert chances(values, True, mean, shape) == pytest.approx(counted, abs=2.5e-3)
-    turned = chances(-values, False, mean, shape)
+    assert selection_probabilities(values, True, mean, shape) == pytest.approx(counted, abs=2.5e-3)
+    turned = selection_probabilities(-values, False, mean, shape)
     assert turned == pytest.approx(counted, abs=2.5e-3)
 
 
@@ -41,7 +41,7 @@ def test_chances_are_those_of_all_draws_enumerated(shape):
     st.sampled_from(SHAPED),
 )
 def test_chances_add_up_and_grow_with_the_value(values, mean, shape):
-    found = chances(np.array(values), True, mean, shape)
+    found = selection_probabilities(np.array(values), True, mean, shape)
     none = math.exp(-mean) if math.isinf(shape) else 0.0
     assert found.sum() == pytest.approx(1 - none, abs=1e-9)
     ranked = [-math.inf if math.isnan(v) else v for v in values]
@@ -82,9 +82,9 @@ def test_the_outcome_is_the_expectation_over_draws_and_seeds(store, study):
 
 def test_both_prices_stand_side_by_side_and_are_never_mixed(store, study):
     whole_grid(store, [[0.5], [0.9], [0.7]])
-    whole_grid(store, [[0.4], [0.8], [0.6]], noise_multiplier=300.0, selection="composition")
+    whole_grid(store, [[0.4], [0.8], [0.6]], noise_multiplier=300.0, search_accounting="composition")
     s = study(store)
-    rows = outcomes(s).set_index("selection")
+    rows = outcomes(s).set_index("search_accounting")
     assert rows.loc["composition", "value"] == pytest.approx(80)
     assert rows.loc["composition", "noise_multiplier"] == 300
     assert 70 < rows.loc["random_stopping", "value"] < 90
@@ -97,19 +97,19 @@ def test_both_prices_stand_side_by_side_and_are_never_mixed(store, study):
 
 def test_a_part_of_a_grid_has_no_outcome(store, study):
     whole_grid(store, [[0.5], [0.9]])
-    whole_grid(store, [[0.5], [0.9]], selection="composition")
+    whole_grid(store, [[0.5], [0.9]], search_accounting="composition")
     s = study(store)
-    assert sorted(outcomes(s)["selection"]) == ["composition", "random_stopping"]
+    assert sorted(outcomes(s)["search_accounting"]) == ["composition", "random_stopping"]
     assert outcomes(s)["value"].isna().all()
     assert outcome_table(s).printed["random stopping"].tolist() == ["–"]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", STOPPING_ETA)
 def test_draws_follow_what_the_noise_was_bought_for(store, study, shape):
     """Noise for one distribution and draws from another would be nobody's search."""
     whole_grid(store, [[0.5], [0.9], [0.7]], shape=shape)
     (row,) = outcomes(study(store)).to_dict("records")
-    chance = chances(np.array([50.0, 90.0, 70.0]), True, 3, SHAPES[shape])
+    chance = selection_probabilities(np.array([50.0, 90.0, 70.0]), True, 3, STOPPING_ETA[shape])
     assert row["distribution"] == shape
     assert row["value"] == pytest.approx(chance @ [50.0, 90.0, 70.0] / chance.sum())
 
@@ -172,9 +172,9 @@ def three_searches(store, epsilons=(3.0,)):
     """
     grid = np.array([[0.5, 0.52], [0.9, 0.9], [0.7, 0.7]])
     for epsilon in epsilons:
-        whole_grid(store, grid, epsilon=epsilon, selection="composition", noise_multiplier=300.0)
+        whole_grid(store, grid, epsilon=epsilon, search_accounting="composition", noise_multiplier=300.0)
         for better, shape in enumerate(("poisson", "geometric", "logarithmic"), start=1):
-            settings = json.dumps({"stopping_shape": shape})
+            settings = json.dumps({"stopping_distribution": shape})
             whole_grid(store, grid + better / 100, epsilon=epsilon, shape=shape, settings=settings)
     return store
 
@@ -183,10 +183,10 @@ def test_each_distribution_is_a_search_of_its_own(store, study):
     s = study(three_searches(store))
     rows = outcomes(s).set_index("distribution", drop=False)
     assert rows.index[:3].tolist() == ["logarithmic", "geometric", "poisson"]
-    assert rows["selection"].tolist() == ["random_stopping"] * 3 + ["composition"]
+    assert rows["search_accounting"].tolist() == ["random_stopping"] * 3 + ["composition"]
     for better, shape in enumerate(("poisson", "geometric", "logarithmic"), start=1):
         means = np.array([51.0, 90.0, 70.0]) + better
-        chance = chances(means, True, 3, SHAPES[shape])
+        chance = selection_probabilities(means, True, 3, STOPPING_ETA[shape])
         assert rows.loc[shape, "value"] == pytest.approx(chance @ means / chance.sum())
     assert rows["value"].iloc[3] == pytest.approx(90)
     assert rows["noise_multiplier"].nunique() == 4
@@ -199,27 +199,27 @@ def test_each_distribution_is_a_search_of_its_own(store, study):
 
 
 def test_claims_read_one_distribution_and_rather_one_with_a_value(store, study):
-    rows = usual(outcomes(study(three_searches(store, (3.0, 9.0)))))
+    rows = primary_distribution(outcomes(study(three_searches(store, (3.0, 9.0)))))
     assert rows["epsilon"].tolist() == [3, 9]
     assert set(rows["distribution"]) == {"logarithmic"}
     store = type(store)()
     whole_grid(
-        store, [[0.5], [0.9]], shape="logarithmic", settings='{"stopping_shape": "logarithmic"}'
+        store, [[0.5], [0.9]], shape="logarithmic", settings='{"stopping_distribution": "logarithmic"}'
     )
     whole_grid(
-        store, [[0.5], [0.9], [0.7]], shape="poisson", settings='{"stopping_shape": "poisson"}'
+        store, [[0.5], [0.9], [0.7]], shape="poisson", settings='{"stopping_distribution": "poisson"}'
     )
-    (row,) = usual(outcomes(study(store))).to_dict("records")
+    (row,) = primary_distribution(outcomes(study(store))).to_dict("records")
     assert row["distribution"] == "poisson"
 
 
-@pytest.mark.parametrize("shared", SHAPES)
+@pytest.mark.parametrize("shared", STOPPING_ETA)
 def test_methods_are_compared_under_one_distribution(shared: str, store, study) -> None:
     """Online ran under each, another under one of them; a third's is its own affair."""
     three_searches(store)
-    more = {"shape": shared, "settings": json.dumps({"stopping_shape": shared})}
+    more = {"shape": shared, "settings": json.dumps({"stopping_distribution": shared})}
     whole_grid(store, [[0.5], [0.6], [0.7]], method="auto_s", epsilon=3.0, **more)
-    rows = usual(outcomes(study(store))).set_index("method")
+    rows = primary_distribution(outcomes(study(store))).set_index("method")
     assert rows["distribution"].to_dict() == {"online": shared, "auto_s": shared}
 
 
@@ -267,11 +267,11 @@ def test_a_cell_that_was_not_run_under_random_stopping_has_no_outcome(store, stu
     """Though it was searched whole."""
     whole_grid(store, [[0.5], [0.9], [0.7]], epsilon=3.0)
     for epsilon in (3.0, 9.0):
-        more = {"selection": "composition", "epsilon": epsilon, "noise_multiplier": 300.0}
+        more = {"search_accounting": "composition", "epsilon": epsilon, "noise_multiplier": 300.0}
         whole_grid(store, [[0.4], [0.8], [0.6]], **more)
     rows = outcomes(study(store))
     assert set(rows["epsilon"]) == {3.0}
-    assert sorted(rows["selection"]) == ["composition", "random_stopping"]
+    assert sorted(rows["search_accounting"]) == ["composition", "random_stopping"]
 
 
 @pytest.mark.parametrize("first", [[0.5, 0.6], [0.5]])
@@ -285,7 +285,7 @@ def test_more_points_than_the_grid_has_are_another_grid(store, study):
     """Their best is what no search of the grid's size gives, whichever way it is paid for."""
     values = [[0.5], [0.9], [0.7], [0.6]]
     whole_grid(store, values)
-    whole_grid(store, values, selection="composition", noise_multiplier=300.0)
+    whole_grid(store, values, search_accounting="composition", noise_multiplier=300.0)
     rows = outcomes(study(store))
     assert rows["points"].tolist() == [4, 4]
     assert rows["grid_size"].tolist() == [3, 3]
@@ -310,10 +310,10 @@ def test_methods_are_compared_under_the_distribution_of_their_own_budget(store, 
     for epsilon, methods in ran.items():
         for method, shapes in methods.items():
             for shape in shapes:
-                more = {"shape": shape, "settings": json.dumps({"stopping_shape": shape})}
+                more = {"shape": shape, "settings": json.dumps({"stopping_distribution": shape})}
                 grid = [[0.5], [0.6], [0.7]]
                 whole_grid(store, grid, method=method, epsilon=epsilon, **more)
-    rows = usual(outcomes(study(store))).set_index(["epsilon", "method"])["distribution"]
+    rows = primary_distribution(outcomes(study(store))).set_index(["epsilon", "method"])["distribution"]
     assert set(rows[3.0]) == {"geometric"}
     assert set(rows[9.0]) == {"logarithmic"}
 
@@ -333,18 +333,18 @@ def test_a_search_of_other_runs_stands_beside_no_random_stopping(other, store, s
     for more in ({}, other):
         store = type(store)()
         whole_grid(store, grid)
-        whole_grid(store, grid, selection="composition", noise_multiplier=300.0, **more)
+        whole_grid(store, grid, search_accounting="composition", noise_multiplier=300.0, **more)
         rows = outcomes(study(store))
-        assert (rows["selection"] == "composition").sum() == (not more)
+        assert (rows["search_accounting"] == "composition").sum() == (not more)
         shown = outcome_table(study(store)).printed["all N"].tolist()
         assert shown == (["–"] if more else ["90.00"])
 
 
 def test_of_two_searches_that_stop_the_other_one_alike_has_one_beside_it(store, study) -> None:
     grid = [[0.5], [0.9], [0.7]]
-    whole_grid(store, grid, selection="composition", noise_multiplier=300.0)
+    whole_grid(store, grid, search_accounting="composition", noise_multiplier=300.0)
     for shape, precision in (("geometric", "bfloat16"), ("poisson", "float32")):
-        more = {"shape": shape, "settings": json.dumps({"stopping_shape": shape})}
+        more = {"shape": shape, "settings": json.dumps({"stopping_distribution": shape})}
         whole_grid(store, grid, precision=precision, **more)
     table = outcome_table(study(store)).printed.set_index("K")["all N"]
     assert table.to_dict() == {"geometric": "–", "poisson": "90.00"}

@@ -9,20 +9,20 @@ import pytest
 from tests.analysis.claimed import both, cells
 
 from oso_dp.analysis.claims import CLAIMS, FROZEN_RATE, FROZEN_THRESHOLD, PRESET
-from oso_dp.analysis.evidence import (
+from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
     NOT_RUN,
-    NOTHING,
-    RANGES,
+    NOT_APPLICABLE,
+    UNTUNED_RANGES,
     UNDECIDED,
-    Evidence,
-    Finding,
-    every,
-    relation,
-    within,
+    ClaimData,
+    ClaimResult,
+    all_of,
+    compare_methods,
+    classify,
 )
-from oso_dp.analysis.verdicts import Difference
+from oso_dp.analysis.equivalence_tests import Difference
 from oso_dp.paper.tables import paper_results
 
 
@@ -38,7 +38,7 @@ from oso_dp.paper.tables import paper_results
     ],
 )
 def test_a_claim_is_a_range_and_an_interval_decides(difference, low, high, verdict):
-    assert within(difference, low, high) == verdict
+    assert classify(difference, low, high) == verdict
 
 
 def claimed(online, rival, std=0.3, **more):
@@ -46,8 +46,8 @@ def claimed(online, rival, std=0.3, **more):
     evidence = both(online, rival, std, **more)
     dataset = more.get("dataset", "mnist")
     return {
-        words: relation("online", words, "fixed_threshold")(evidence, dataset).verdict
-        for words in RANGES
+        words: compare_methods("online", words, "fixed_threshold")(evidence, dataset).verdict
+        for words in UNTUNED_RANGES
     }
 
 
@@ -83,8 +83,8 @@ def test_lower_is_better_for_mse():
         for k in (5, 7, 9)
         for e in (1, 2, 3, 4)
     ]
-    found = relation("online", "better than", "fixed_threshold")(
-        Evidence(pd.concat(evidence)), "fashion_mnist"
+    found = compare_methods("online", "better than", "fixed_threshold")(
+        ClaimData(pd.concat(evidence)), "fashion_mnist"
     )
     assert found.verdict == HOLDS
     assert found.numbers["advantage"] == pytest.approx(math.log(1.5 / 0.7))
@@ -93,28 +93,28 @@ def test_lower_is_better_for_mse():
 
 
 def test_a_few_grids_decide_nothing_and_no_grid_is_not_run():
-    judge = relation("online", "better than", "fixed_threshold")
+    judge = compare_methods("online", "better than", "fixed_threshold")
     few = cells(
         *[(m, e, v, 0.1) for e in (3, 5) for m, v in (("online", 95), ("fixed_threshold", 90))]
     )
-    found = judge(Evidence(few), "mnist")
+    found = judge(ClaimData(few), "mnist")
     assert found.verdict == UNDECIDED
     assert "2 of 12 grids; by ε 3: +5.00 [" in found.text
     assert found.text.endswith("; too few grids: 6 would decide")
-    assert judge(Evidence(few), "ag_news").verdict == NOT_RUN
-    alone = judge(Evidence(few[few["method"] == "online"]), "mnist")
+    assert judge(ClaimData(few), "ag_news").verdict == NOT_RUN
+    alone = judge(ClaimData(few[few["method"] == "online"]), "mnist")
     assert (alone.verdict, alone.text) == (NOT_RUN, "no grid of FixedThreshold")
 
 
 def test_one_seed_and_divergence_are_told_apart_and_left_out():
-    judge = relation("online", "better than", "fixed_threshold")
+    judge = compare_methods("online", "better than", "fixed_threshold")
     rows = cells(
         ("online", 3, 95.0, math.nan, 1),
         ("fixed_threshold", 3, 90.0, 0.2),
         ("online", 5, 95.0, 0.2),
         ("fixed_threshold", 5, math.nan, math.nan, 0),
     )
-    found = judge(Evidence(rows), "mnist")
+    found = judge(ClaimData(rows), "mnist")
     assert found.verdict == UNDECIDED
     assert found.text == "FixedThreshold diverged in 1 more; 1 grid with one seed only"
 
@@ -122,27 +122,27 @@ def test_one_seed_and_divergence_are_told_apart_and_left_out():
 def test_budgets_that_the_paper_does_not_have_bear_on_no_claim():
     rows = cells(("online", 2, 95.0, 0.1), ("fixed_threshold", 2, 90.0, 0.1))
     assert (
-        relation("online", "better than", "fixed_threshold")(Evidence(rows), "mnist").verdict
+        compare_methods("online", "better than", "fixed_threshold")(ClaimData(rows), "mnist").verdict
         == NOT_RUN
     )
 
 
 def test_several_claims_hold_only_together():
-    good = relation("online", "better than", "fixed_threshold")
-    bad = relation("fixed_threshold", "better than", "online")
-    absent = relation("online", "better than", "adam_wosm")
+    good = compare_methods("online", "better than", "fixed_threshold")
+    bad = compare_methods("fixed_threshold", "better than", "online")
+    absent = compare_methods("online", "better than", "adam_wosm")
     evidence = both(95.0, 90.0)
-    assert every(good, good)(evidence, "mnist").verdict == HOLDS
-    assert every(good, bad, absent)(evidence, "mnist").verdict == FAILS
-    assert every(good, absent)(evidence, "mnist").verdict == NOT_RUN
+    assert all_of(good, good)(evidence, "mnist").verdict == HOLDS
+    assert all_of(good, bad, absent)(evidence, "mnist").verdict == FAILS
+    assert all_of(good, absent)(evidence, "mnist").verdict == NOT_RUN
 
 
 def test_the_paper_s_advantage_is_the_mean_of_what_it_prints(store, study):
     paper = paper_results().dropna(subset=["mean"])
     paper = paper[paper["dataset"] == "ag_news"]
     mean = paper.pivot(index=["k", "epsilon"], columns="method", values="mean")
-    found = relation("online", "on a par with", "adam_wosm")(
-        Evidence(paper.assign(status="run", seeds=5)), "ag_news"
+    found = compare_methods("online", "on a par with", "adam_wosm")(
+        ClaimData(paper.assign(status="run", seeds=5)), "ag_news"
     )
     assert found.numbers["advantage"] == pytest.approx((mean["online"] - mean["adam_wosm"]).mean())
     assert found.numbers["grids"] == 8
@@ -155,8 +155,8 @@ def test_grids_of_one_seed_are_none_that_decide():
     single = [
         cells(*[(m, e, v, math.nan, 1) for e in (3, 5) for m, v in both], k=k) for k in (5, 7)
     ]
-    judge = relation("online", "better than", "fixed_threshold")
-    found = judge(Evidence(pd.concat([many, *single])), "mnist")
+    judge = compare_methods("online", "better than", "fixed_threshold")
+    found = judge(ClaimData(pd.concat([many, *single])), "mnist")
     assert found.verdict == UNDECIDED
     assert "2 of 12 grids" in found.text
     assert "too few grids: 6 would decide" in found.text
@@ -170,24 +170,24 @@ def test_half_of_the_papers_grids_decide(grids: int) -> None:
         cells(("online", epsilon, 95.0, 0.1), ("fixed_threshold", epsilon, 90.0, 0.1), k=k)
         for k, epsilon in places
     ]
-    found = relation("online", "better than", "fixed_threshold")(Evidence(pd.concat(rows)), "mnist")
+    found = compare_methods("online", "better than", "fixed_threshold")(ClaimData(pd.concat(rows)), "mnist")
     assert found.verdict == (HOLDS if grids >= 6 else UNDECIDED)
     assert ("too few grids" in found.text) == (grids < 6)
 
 
-RANK = [FAILS, NOT_RUN, UNDECIDED, NOTHING, HOLDS]
+RANK = [FAILS, NOT_RUN, UNDECIDED, NOT_APPLICABLE, HOLDS]
 
 
 @pytest.mark.parametrize("one", RANK)
 @pytest.mark.parametrize("other", RANK)
 def test_of_several_claims_the_least_certain_speaks(one, other) -> None:
     """One that does not hold, is not run or undecided is no more so for what stands beside it."""
-    judges = [lambda *_, verdict=verdict: Finding(verdict) for verdict in (one, other)]
-    found = every(*judges)(Evidence(pd.DataFrame()), "mnist").verdict
+    judges = [lambda *_, verdict=verdict: ClaimResult(verdict) for verdict in (one, other)]
+    found = all_of(*judges)(ClaimData(pd.DataFrame()), "mnist").verdict
     assert found == min(one, other, key=RANK.index)
 
 
-@pytest.mark.parametrize("words", RANGES)
+@pytest.mark.parametrize("words", UNTUNED_RANGES)
 @pytest.mark.parametrize("lead", [-1.5, -0.5, 0.0, 0.5, 1.5])  # M is 1.3 on MNIST
 def test_each_claims_range_begins_and_ends_where_its_words_say(words: str, lead: float) -> None:
     """At leads that are known to a hundredth, on either side of 0 and of the margin."""
@@ -199,26 +199,26 @@ def test_each_claims_range_begins_and_ends_where_its_words_say(words: str, lead:
     }[words]
     expected = UNDECIDED if words == "better than" and lead == 0 else None
     expected = expected or (HOLDS if within_range else FAILS)
-    found = relation("online", words, "fixed_threshold")(both(90 + lead, 90, 0.001), "mnist")
+    found = compare_methods("online", words, "fixed_threshold")(both(90 + lead, 90, 0.001), "mnist")
     assert found.verdict == expected
 
 
 @pytest.mark.parametrize(("lead", "verdict"), [(-0.5, FAILS), (0.0, FAILS), (0.5, HOLDS)])
 def test_where_no_value_varies_an_equal_one_is_not_better(lead: float, verdict: str) -> None:
     """As where both methods are right on every example of a small test set."""
-    found = relation("online", "better than", "fixed_threshold")(both(90 + lead, 90, 0.0), "mnist")
+    found = compare_methods("online", "better than", "fixed_threshold")(both(90 + lead, 90, 0.0), "mnist")
     assert found.verdict == verdict
 
 
 PAPERS = {"ag_news": 12, "mnist": 12, "fashion_mnist": 12}  # grids: k and epsilon
 
 
-def everything(dataset: str) -> Evidence:
+def everything(dataset: str) -> ClaimData:
     """A value of every method at every k and epsilon that the paper has, and at some others."""
     epsilons = (1, 2, 3, 4, 5, 7, 9)
     methods = {name for claim in CLAIMS for name in PARTIES.get(claim.name, ())}
     rows = [(method, epsilon, 90.0, 0.1) for method in sorted(methods) for epsilon in epsilons]
-    return Evidence(pd.concat([cells(*rows, dataset=dataset, k=k) for k in (1, 5, 7, 9, 11)]))
+    return ClaimData(pd.concat([cells(*rows, dataset=dataset, k=k) for k in (1, 5, 7, 9, 11)]))
 
 
 # Of each claim about methods: these, and over how many of the paper's grids it goes.
@@ -272,7 +272,7 @@ def test_runs_of_two_kinds_are_evidence_for_no_claim(kind: dict, other: dict) ->
             chosen = np.flatnonzero(method.to_numpy())[:spoilt]
             for name, value in kinds.items():
                 unlike.iloc[chosen, unlike.columns.get_loc(name)] = value
-        found = relation("online", "better than", "fixed_threshold")(Evidence(unlike), "mnist")
+        found = compare_methods("online", "better than", "fixed_threshold")(ClaimData(unlike), "mnist")
         assert found.verdict == (UNDECIDED if spoilt == 12 else HOLDS)
         said = f"{spoilt} whose runs differ in precision, length or delta, or are too short"
         assert (said in found.text) == (spoilt > 0)
@@ -288,20 +288,20 @@ def test_one_seed_on_either_side_decides_nothing(single: str) -> None:
         for epsilon in (3, 5, 7, 9)
         for method, mean in (("online", 95.0), ("fixed_threshold", 90.0))
     ]
-    evidence = Evidence(pd.concat([cells(*rows, k=k) for k in (5, 7, 9)]))
-    found = relation("online", "better than", "fixed_threshold")(evidence, "mnist")
+    evidence = ClaimData(pd.concat([cells(*rows, k=k) for k in (5, 7, 9)]))
+    found = compare_methods("online", "better than", "fixed_threshold")(evidence, "mnist")
     assert found.verdict == UNDECIDED
     assert "12 grids with one seed only" in found.text
 
 
-def leads(values: dict[float, float], dataset: str = "mnist") -> Evidence:
+def leads(values: dict[float, float], dataset: str = "mnist") -> ClaimData:
     """FixedThreshold has 90, and Online as much more at each epsilon; at all k."""
     rows = [
         (method, epsilon, 90 + lead * (method == "online"), 0.1)
         for epsilon, lead in values.items()
         for method in ("online", "fixed_threshold")
     ]
-    return Evidence(pd.concat([cells(*rows, dataset=dataset, k=k) for k in (5, 7, 9)]))
+    return ClaimData(pd.concat([cells(*rows, dataset=dataset, k=k) for k in (5, 7, 9)]))
 
 
 @pytest.mark.parametrize("name", ["on a par with", "better than", "at least as good as"])
@@ -309,7 +309,7 @@ def leads(values: dict[float, float], dataset: str = "mnist") -> Evidence:
 def test_evidence_gives_the_advantage_by_epsilon(name: str, values) -> None:
     """An effect that turns round with the budget is no average."""
     budgets = dict(zip((3.0, 5.0, 7.0, 9.0), values, strict=True))
-    found = relation("online", name, "fixed_threshold")(leads(budgets), "mnist")
+    found = compare_methods("online", name, "fixed_threshold")(leads(budgets), "mnist")
     (said,) = re.findall(r"; by ε ([^;]*)", found.text)
     pairs = re.findall(r"(\d): ([+−]?[\d.]+) \[", said)
     assert {float(e): float(v.replace("−", "-")) for e, v in pairs} == budgets
@@ -317,7 +317,7 @@ def test_evidence_gives_the_advantage_by_epsilon(name: str, values) -> None:
 
 
 def test_evidence_of_one_epsilon_gives_it_once() -> None:
-    found = relation("online", "better than", "fixed_threshold")(leads({3.0: 1.0}), "mnist")
+    found = compare_methods("online", "better than", "fixed_threshold")(leads({3.0: 1.0}), "mnist")
     assert "by ε" not in found.text
 
 
@@ -335,7 +335,7 @@ def test_evidence_of_one_epsilon_gives_it_once() -> None:
 )
 def test_a_lead_within_the_margin_is_equivalent(lead, std, verdict, equivalent: bool) -> None:
     """Where the interval includes 0 and lies inside the margin."""
-    found = relation("online", "better than", "fixed_threshold")(both(90 + lead, 90, std), "mnist")
+    found = compare_methods("online", "better than", "fixed_threshold")(both(90 + lead, 90, std), "mnist")
     assert (found.verdict, "equivalent within M" in found.text) == (verdict, equivalent)
 
 
@@ -349,7 +349,7 @@ def test_errors_are_compared_in_proportion(scale: float, ratio: float, par: bool
         for method, size in (("online", ratio), ("fixed_threshold", 1.0))
     ]
     grids = [cells(*rows, dataset="fashion_mnist", k=k) for k in (5, 7, 9)]
-    judge = relation("online", "on a par with", "fixed_threshold")
-    found = judge(Evidence(pd.concat(grids)), "fashion_mnist")
+    judge = compare_methods("online", "on a par with", "fixed_threshold")
+    found = judge(ClaimData(pd.concat(grids)), "fashion_mnist")
     assert found.verdict == (HOLDS if par else FAILS)
     assert f"{ratio:.2f} times its error" in found.text

@@ -15,11 +15,11 @@ from dp_accounting.rdp import RdpAccountant
 from tests.analysis.conftest import ledger
 from tests.planned_rows import rows_of
 
-from oso_dp.analysis.accounts import account, accounts_table, require_within
+from oso_dp.analysis.accounts import account_grids, accounts_table, check_budgets
 from oso_dp.errors import OsoError
 from oso_dp.results.row_claims import complaint
 from oso_dp.study.config import parse_config
-from oso_dp.study.identity import run_id
+from oso_dp.study.identity import make_run_id
 from oso_dp.study.plan import make_plan
 
 PARTS = ["trial 1", "trial 2", "final"]
@@ -28,9 +28,9 @@ STUDY = {
     "name": "test",
     "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
     "methods": {"online": {}},
-    "granularities": [N],
+    "values_per_axis": [N],
     "seeds": [0, 1],
-    "selection": "linear_scaling",
+    "search_accounting": "linear_scaling",
     "batch_size": 120,
     "epochs": 2,
 }
@@ -67,19 +67,19 @@ def with_noise(runs, chosen, nu):
 @pytest.mark.parametrize("planned", [True, False])
 def test_all_parts_are_one_search(planned) -> None:
     runs = rows()
-    (found,) = account(runs, *([plan()] if planned else []))
+    (found,) = account_grids(runs, *([plan()] if planned else []))
     assert found.name == "glyphs.online.k3.eps3.linear_scaling"
     assert (found.runs, found.stored, found.seeds) == (2 * N + 1, 2 * N + 1, 2)
     assert found.spent == pytest.approx(
         composed(noise_of(runs), [N * STEPS, N * STEPS, STEPS]), rel=1e-9
     )
     assert found.spent == pytest.approx(3, rel=1e-4)
-    assert found.verdict == "within"
-    require_within([found])
+    assert found.budget_status == "within"
+    check_budgets([found])
 
 
 def test_other_accountants_can_do_it_too() -> None:
-    (row,) = accounts_table(account(rows())).to_dict("records")
+    (row,) = accounts_table(account_grids(rows())).to_dict("records")
     assert 1.5 < row["pld"] < row["rdp"]
     assert 1.5 < row["prv"] < row["rdp"]
 
@@ -92,20 +92,20 @@ def test_parts_that_are_missing_are_charged(there, delta) -> None:
     """With what the budget asks for, so that the whole search costs what it will."""
     runs = pd.DataFrame(rows_of(plan(delta=delta))["runs"])
     runs = runs.assign(part=[json.loads(text)["part"] for text in runs["settings"]])
-    (found,) = account(runs[runs["part"].isin(there)])
+    (found,) = account_grids(runs[runs["part"].isin(there)])
     assert found.runs == 2 * N + 1
     assert found.stored == sum(1 if part == "final" else N for part in there)
     assert 3 * (1 - 1e-4) < found.spent <= 3
-    assert found.verdict == "within"
+    assert found.budget_status == "within"
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_runs_that_are_missing_are_charged_with_the_least_noise_of_their_part(part) -> None:
     runs = rows()
-    (whole,) = account(runs)
+    (whole,) = account_grids(runs)
     fewer = runs.drop(runs.index[(runs["part"] == part) & (runs["seed"] == 0)][:2])
     fewer = fewer.drop(fewer.index[(fewer["part"] == part) & (fewer["seed"] == 1)])
-    (found,) = account(fewer)
+    (found,) = account_grids(fewer)
     assert (found.runs, found.spent) == (whole.runs, pytest.approx(whole.spent, rel=1e-9))
 
 
@@ -115,17 +115,17 @@ def test_one_run_with_less_noise_is_seen(part, seed) -> None:
     """Whichever it is: of the final ones the costliest may be the one that the rule took."""
     runs = rows()
     chosen = runs.index[(runs["part"] == part) & (runs["seed"] == seed)][1]
-    (found,) = account(with_noise(runs, chosen, 0.5))
-    assert found.verdict == "exceeded"
+    (found,) = account_grids(with_noise(runs, chosen, 0.5))
+    assert found.budget_status == "exceeded"
     with pytest.raises(OsoError, match=r"linear_scaling: its ledgers cost .* \(7 runs\)"):
-        require_within([found])
+        check_budgets([found])
 
 
 def test_the_other_final_runs_are_not_charged() -> None:
     runs = rows()
-    (found,) = account(runs)
+    (found,) = account_grids(runs)
     finals = runs[runs["part"] == "final"]
-    (one,) = account(runs.drop(finals.index[finals["seed"] == 0][1:]))
+    (one,) = account_grids(runs.drop(finals.index[finals["seed"] == 0][1:]))
     assert one.spent == found.spent
     counts = [N * STEPS, N * STEPS, N * STEPS]
     assert composed(noise_of(runs), counts) > 1.3 * found.spent  # what publishing all would cost
@@ -133,27 +133,27 @@ def test_the_other_final_runs_are_not_charged() -> None:
 
 def test_a_run_that_diverged_is_charged_whole() -> None:
     runs = rows()
-    (whole,) = account(runs)
+    (whole,) = account_grids(runs)
     for part in PARTS:
         chosen = runs.index[runs["part"] == part]
         nu = runs.loc[chosen[0], "noise_multiplier"]
         runs.loc[chosen, "status"] = "diverged"
         runs.loc[chosen, "diverged_at"] = 2
         runs.loc[chosen, "ledger"] = ledger(nu, 2, RATE)
-    (found,) = account(runs)
+    (found,) = account_grids(runs)
     assert found.spent == pytest.approx(whole.spent, rel=1e-9)
 
 
 def test_searches_of_other_shares_or_grids_are_searches_of_their_own() -> None:
     other = pd.DataFrame(rows_of(plan_of_shares())["runs"])
-    found = account(pd.concat([rows(), other], ignore_index=True))
+    found = account_grids(pd.concat([rows(), other], ignore_index=True))
     assert [one.runs for one in found] == [2 * N + 1, 3 * N + 1]
-    require_within(found)
+    check_budgets(found)
 
 
 @cache
 def plan_of_shares():
-    return make_plan(parse_config({**STUDY, "trial_shares": [0.1, 0.2, 0.3]}, "x"))
+    return make_plan(parse_config({**STUDY, "trial_fractions": [0.1, 0.2, 0.3]}, "x"))
 
 
 @pytest.mark.parametrize(
@@ -176,15 +176,15 @@ def plan_of_shares():
 def test_two_searches_are_two_in_whatever_they_differ(other) -> None:
     """Else two that keep their budgets would look like one that does not."""
     second = pd.DataFrame(rows_of(make_plan(parse_config({**STUDY, **other}, "x")))["runs"])
-    found = account(pd.concat([rows(), second], ignore_index=True))
-    assert [(one.runs, one.stored, one.verdict) for one in found] == [(7, 7, "within")] * 2
+    found = account_grids(pd.concat([rows(), second], ignore_index=True))
+    assert [(one.runs, one.stored, one.budget_status) for one in found] == [(7, 7, "within")] * 2
 
 
 def test_more_points_than_the_grid_has_are_a_larger_grid() -> None:
     other = make_plan(parse_config({**STUDY, "grid": {"log10_learning_rate": [-1, 1]}}, "x"))
     both = pd.concat([rows(), pd.DataFrame(rows_of(other)["runs"])], ignore_index=True)
-    (found,) = account(both.drop_duplicates("run_id"))
-    assert found.verdict == "exceeded"
+    (found,) = account_grids(both.drop_duplicates("run_id"))
+    assert found.budget_status == "exceeded"
 
 
 def test_a_larger_grid_may_be_spread_over_the_seeds() -> None:
@@ -193,9 +193,9 @@ def test_a_larger_grid_may_be_spread_over_the_seeds() -> None:
     more = pd.DataFrame(rows_of(other)["runs"])
     one = rows()
     both = pd.concat([one[one["seed"] == 0], more[more["seed"] == 1]], ignore_index=True)
-    (found,) = account(both)
+    (found,) = account_grids(both)
     assert found.runs > 2 * N + 1
-    assert found.verdict == "exceeded"
+    assert found.budget_status == "exceeded"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_larger_grid_may_be_spread_over_the_seeds() -> None:
 )
 def test_a_larger_grid_may_be_larger_on_the_other_axis(method, grid) -> None:
     """Of as many learning rates, and as many points: the noise of both is the same."""
-    known = {"methods": {method: {}}, "granularities": [2]}
+    known = {"methods": {method: {}}, "values_per_axis": [2]}
     first = {"fixed_quantile": {"grid": {"quantiles": [0.7]}}}.get(method, {})
     one, more = (
         pd.DataFrame(rows_of(make_plan(parse_config({**STUDY, **known, **part}, "x")))["runs"])
@@ -212,9 +212,9 @@ def test_a_larger_grid_may_be_larger_on_the_other_axis(method, grid) -> None:
     )
     size = one.loc[one["seed"] == 0, ["learning_rate", "threshold", "quantile"]].drop_duplicates()
     both = pd.concat([one[one["seed"] == 0], more[more["seed"] == 1]], ignore_index=True)
-    (found,) = account(both)
+    (found,) = account_grids(both)
     assert found.runs > 2 * len(size) + 1
-    assert found.verdict == "exceeded"
+    assert found.budget_status == "exceeded"
 
 
 def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
@@ -223,7 +223,7 @@ def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
     chosen = runs.index[runs["part"] == "trial 1"][0]
     runs.loc[chosen, "settings"] = runs.loc[chosen, "settings"].replace("trial 1", "final")
     with pytest.raises(OsoError, match="its identity is not that of its values"):
-        account(runs)
+        account_grids(runs)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
     [
         ({"part": "trial 3"}, "part 'trial 3': allowed are trial 1, trial 2, final"),
         ({"part": None}, "part 'None': allowed are"),
-        ({"trial_shares": [0.2, 0.1]}, "trial_shares 0.2, 0.1: must increase"),
-        ({"trial_shares": None}, "trial_shares None: must be two numbers or more"),
+        ({"trial_fractions": [0.2, 0.1]}, "trial_fractions 0.2, 0.1: must increase"),
+        ({"trial_fractions": None}, "trial_fractions None: must be two numbers or more"),
         ({"grid_runs": None}, "not what one trains by"),
     ],
 )
@@ -245,11 +245,11 @@ def test_a_row_that_does_not_say_its_part_is_refused(change, said) -> None:
     runs.loc[0, "settings"] = json.dumps(settings)
     assert complaint(runs).startswith(f"run {runs.loc[0, 'run_id']}: settings: ")
     runs.loc[0, "settings"] = None
-    assert "settings: trial_shares None" in complaint(runs)
+    assert "settings: trial_fractions None" in complaint(runs)
 
 
 def test_a_search_at_another_delta_is_priced_at_it() -> None:
-    (found,) = account(pd.DataFrame(rows_of(plan(delta=1e-9))["runs"]))
+    (found,) = account_grids(pd.DataFrame(rows_of(plan(delta=1e-9))["runs"]))
     assert found.delta == 1e-9
     assert 3.0 * (1 - 1e-4) < found.spent <= 3.0
 
@@ -258,16 +258,16 @@ def test_a_search_of_a_method_with_a_momentum_of_its_own_is_charged() -> None:
     """Its rows have none."""
     runs = rows().drop(columns="part").assign(momentum=None)
     known = runs.astype(object).where(runs.notna(), None).to_dict("records")
-    runs["run_id"] = [run_id(row, json.loads(row["settings"])) for row in known]
-    (found,) = account(runs)
-    assert (found.runs, found.stored, found.verdict) == (7, 7, "within")
+    runs["run_id"] = [make_run_id(row, json.loads(row["settings"])) for row in known]
+    (found,) = account_grids(runs)
+    assert (found.runs, found.stored, found.budget_status) == (7, 7, "within")
 
 
 def test_each_run_of_a_trial_that_is_not_stored_is_charged() -> None:
     """Of a hundred points one is stored in each part."""
-    whole = make_plan(parse_config({**STUDY, "granularities": [100], "batch_size": 6000}, "x"))
+    whole = make_plan(parse_config({**STUDY, "values_per_axis": [100], "batch_size": 6000}, "x"))
     runs = pd.DataFrame(rows_of(whole)["runs"])
     part = pd.Series([json.loads(text)["part"] for text in runs["settings"]])
-    (found,) = account(runs[runs["seed"] == 0].groupby(part).head(1), whole)
+    (found,) = account_grids(runs[runs["seed"] == 0].groupby(part).head(1), whole)
     assert (found.runs, found.stored) == (201, 3)
     assert 3 * (1 - 1e-4) < found.spent <= 3

@@ -7,19 +7,19 @@ from itertools import permutations
 
 import pytest
 
-from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.analysis import search_costs as module
-from oso_dp.analysis.budgets import read_budget
+from oso_dp.analysis.plan_tables import read_paper_plan
 from oso_dp.analysis.search_costs import (
     RULES,
     grids,
     grids_at_largest_k,
     read_costs,
     search_costs,
-    setting,
+    cost_setting,
     write_costs,
 )
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.tables.search_cost import cost_table
@@ -49,7 +49,7 @@ def test_the_prices_are_the_known_ones(store, study, monkeypatch):
     assert stopping["poisson"] == pytest.approx(2.761, abs=1e-3)
     assert stopping["geometric"] == pytest.approx(1.306, abs=1e-3)
     assert stopping["logarithmic"] == pytest.approx(1.147, abs=1e-3)
-    composed = of_81[of_81["selection"] == "composition"].set_index("accountant")
+    composed = of_81[of_81["search_accounting"] == "composition"].set_index("accountant")
     assert composed.loc["rdp", "noise_multiplier"] == pytest.approx(3.994, abs=1e-3)
     assert composed.loc["pld", "noise_multiplier"] == pytest.approx(3.73, abs=0.02)
 
@@ -75,7 +75,7 @@ def test_every_grid_has_a_price_by_every_rule(store, study, monkeypatch):
 
 def test_more_runs_need_more_noise_and_tighter_accounting_less(paper_store, study):
     prices = search_costs(study(paper_store))
-    names = ["selection", "accountant", "distribution"]
+    names = ["search_accounting", "accountant", "distribution"]
     for _, line in prices.groupby(names, dropna=False):
         assert line["noise_multiplier"].is_monotonic_increasing
     paper, *tighter = (
@@ -101,7 +101,7 @@ def test_marks_are_the_grids_of_the_largest_k(paper_store, study):
 def test_one_epsilon_is_shown(store, study, epsilons, chosen):
     for epsilon in epsilons:
         store.add(epsilon=float(epsilon))
-    assert setting(study(store), "mnist").epsilon == chosen
+    assert cost_setting(study(store), "mnist").epsilon == chosen
 
 
 def test_the_setting_is_the_budgets_and_else_that_of_most_rows(store, study, tmp_path):
@@ -110,14 +110,14 @@ def test_the_setting_is_the_budgets_and_else_that_of_most_rows(store, study, tmp
     store.add(batch_size=30_000, learning_rate=1.0)
     for seed in range(3):
         store.add(method="no_dp", seed=seed, batch_size=6000)
-    at = setting(study(store), "mnist")
+    at = cost_setting(study(store), "mnist")
     assert (at.sampling.rate, at.steps, at.delta) == (0.5, 600, 1e-5)
     budget = tmp_path / "budget.json"
     entry = {"dataset": "mnist", "k": 9, "runs": 9, "method": "online", "noise_multiplier": 1.0}
     entry |= {"epsilon": 4.0, "delta": 1e-7, "steps": 20}
     for rate, expected in ((None, (0.5, 600, 1e-5)), (0.25, (0.25, 20, 1e-7))):
         budget.write_text(json.dumps([entry | {"sampling_rate": rate}]))
-        at = setting(study(store, budget), "mnist")
+        at = cost_setting(study(store, budget), "mnist")
         assert (at.sampling.rate, at.steps, at.delta) == expected
         assert at.epsilon == 4
 
@@ -130,12 +130,12 @@ def test_of_a_plan_one_epsilon_is_shown_in_whatever_order_they_stand(
     entry |= {"delta": 1e-5, "steps": 20, "sampling_rate": 0.5}
     budget = tmp_path / "budget.json"
     budget.write_text(json.dumps([entry | {"epsilon": epsilon} for epsilon in epsilons]))
-    assert setting(study(store, budget), "mnist").epsilon == (3 if 3.0 in epsilons else 2)
+    assert cost_setting(study(store, budget), "mnist").epsilon == (3 if 3.0 in epsilons else 2)
 
 
 def test_no_price_without_a_private_run(store, study):
     store.add(method="no_dp")
-    assert setting(study(store), "mnist") is None
+    assert cost_setting(study(store), "mnist") is None
     assert cost_table(study(store)).printed.empty
 
 
@@ -161,10 +161,10 @@ def planned(tmp_path):
 def test_prices_that_were_written_down_are_not_computed_again(planned, store, monkeypatch):
     plan, path = planned
     store.add(epsilon=3.0)
-    fresh = search_costs(Study(*store.frames(), read_budget(plan)))
+    fresh = search_costs(ResultSet(*store.frames(), read_paper_plan(plan)))
     monkeypatch.setattr(module, "_noise_multiplier", lambda *_: pytest.fail("computed again"))
     known = read_costs(path)
-    again = search_costs(Study(*store.frames(), read_budget(plan), known))
+    again = search_costs(ResultSet(*store.frames(), read_paper_plan(plan), known))
     assert len(again) == 12
     assert again.equals(fresh)
 
@@ -181,7 +181,7 @@ def test_what_no_noise_meets_has_no_price_from_a_file_either(
     )
     write_costs(plan, path)
     store.add(epsilon=3.0)
-    known = Study(*store.frames(), read_budget(plan), read_costs(path))
+    known = ResultSet(*store.frames(), read_paper_plan(plan), read_costs(path))
     prices = search_costs(known)
     assert (
         prices["noise_multiplier"].isna().tolist() == prices["accountant"].isin(impossible).tolist()
@@ -239,7 +239,7 @@ def test_a_price_of_something_else_is_not_used(planned, store, change, monkeypat
     path.write_text(path.read_text().replace(*change))
     monkeypatch.setattr(module, "_noise_multiplier", lambda *_: 123.0)
     store.add(epsilon=3.0)
-    prices = search_costs(Study(*store.frames(), read_budget(plan), read_costs(path)))
+    prices = search_costs(ResultSet(*store.frames(), read_paper_plan(plan), read_costs(path)))
     assert set(prices["noise_multiplier"]) == {123.0}
 
 
@@ -263,7 +263,7 @@ def test_the_stored_prices_are_those_of_the_stored_plan(repo):
         runs,
         epsilon,
         delta,
-        selection,
+        search_accounting,
         accountant,
         distribution,
         _,
@@ -271,8 +271,8 @@ def test_the_stored_prices_are_those_of_the_stored_plan(repo):
         rule = next(
             rule
             for rule in RULES
-            if (rule.tuning_accounting, rule.accountant, rule.distribution)
-            == (selection, accountant, distribution)
+            if (rule.search_accounting, rule.accountant, rule.distribution)
+            == (search_accounting, accountant, distribution)
         )
         if accountant == "rdp" and runs in (1, 9):
             search = rule.search(PoissonSampling(rate), steps, runs)
@@ -289,8 +289,8 @@ def test_a_price_is_at_the_delta_of_its_data_set(store, study, delta):
             PoissonSampling(1.0),
             600,
             row["runs"],
-            row["selection"],
-            SHAPES[row["distribution"] if row["selection"] == "random_stopping" else "geometric"],
+            row["search_accounting"],
+            STOPPING_ETA[row["distribution"] if row["search_accounting"] == "random_stopping" else "geometric"],
         )
         assert found.epsilon(row["noise_multiplier"], delta) == pytest.approx(3.0, rel=1e-6)
 
@@ -311,7 +311,7 @@ def test_no_data_set_that_is_not_public_has_a_price_of_a_search(store, tmp_path,
     entries.append(known | {"dataset": "mnist"})
     path = tmp_path / "budget.json"
     path.write_text(json.dumps(entries[::order]))
-    prices = search_costs(Study(*store.frames(), read_budget(path)))
+    prices = search_costs(ResultSet(*store.frames(), read_paper_plan(path)))
     assert set(prices["dataset"]) == {"mnist"}
 
 
@@ -326,6 +326,6 @@ def test_each_data_set_has_the_setting_of_its_own_rows(store, study, order):
             store.add(dataset=dataset, epsilon=epsilon, **more)
     one = study(store)
     for dataset, epsilon, size, epochs in each:
-        at = setting(one, dataset)
+        at = cost_setting(one, dataset)
         assert (at.sampling.rate, at.epsilon, at.delta) == (size / 60_000, epsilon, 1e-5 / epochs)
         assert at.steps == epochs * 60_000 // size

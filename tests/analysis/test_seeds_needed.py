@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from tests.analysis.claimed import both, cells
 
-from oso_dp.analysis.evidence import UNDECIDED, Evidence, relation
+from oso_dp.analysis.claim_tests import UNDECIDED, ClaimData, compare_methods
 
 
 @pytest.mark.parametrize("lead", [-1.6, -0.9, 0.07, 0.4])
@@ -21,7 +21,7 @@ def test_as_many_seeds_as_it_says_would_decide(lead, claimed):
             for m, v in (("online", 90 + lead), ("fixed_threshold", 90))
         ]
         grids = pd.concat([cells(*rows, k=k) for k in (5, 7, 9)])
-        return relation("online", claimed, "fixed_threshold")(Evidence(grids), "mnist")
+        return compare_methods("online", claimed, "fixed_threshold")(ClaimData(grids), "mnist")
 
     few = judge(3)
     if few.verdict != UNDECIDED or "equivalent within M" in few.text:
@@ -36,7 +36,7 @@ def test_as_many_seeds_as_it_says_would_decide(lead, claimed):
 
 
 def test_where_means_are_equal_no_number_of_seeds_decides_who_is_better():
-    found = relation("online", "better than", "fixed_threshold")(both(90, 90, 5.0), "mnist")
+    found = compare_methods("online", "better than", "fixed_threshold")(both(90, 90, 5.0), "mnist")
     assert found.text.endswith("more than 1000 seeds would be needed to decide")
 
 
@@ -48,5 +48,5 @@ def test_the_seeds_that_are_there_are_the_mean_of_both_methods(ours, theirs, sai
         for m, v, seeds in (("online", 91, ours), ("fixed_threshold", 90, theirs))
     ]
     grids = pd.concat([cells(*rows, k=k) for k in (5, 7, 9)])
-    found = relation("online", "better than", "fixed_threshold")(Evidence(grids), "mnist")
+    found = compare_methods("online", "better than", "fixed_threshold")(ClaimData(grids), "mnist")
     assert f"seeds would decide, {said} are there" in found.text

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from oso_dp.analysis.accounts import account
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.accounts import account_grids
+from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.study.grid import default_grid_size
-from oso_dp.study.identity import run_id
+from oso_dp.study.identity import make_run_id
 
 WHERE = {"dataset": "glyphs", "method": "fixed_quantile", "k": 2}
 
@@ -37,15 +37,15 @@ def test_a_grid_is_as_large_as_all_of_its_rows_say(sizes, expected, store, study
     design = default_grid_size("fixed_quantile", 2)
     made = study(rows(store, sizes))
     assert made.grid_size(*WHERE.values()) == (expected or design)
-    (cell,) = judged_cells(made, "glyphs", 2).to_dict("records")
+    (cell,) = judge_cells(made, "glyphs", 2).to_dict("records")
     assert cell["grid_size"] == (expected or design)
 
 
 @pytest.mark.parametrize("size", [2, 7])
 def test_the_accounts_count_as_many_runs(size: int, store, study) -> None:
     made = study(rows(store, [size, size]))
-    names = [run_id(row, json.loads(row["settings"])) for row in store.runs]
-    (grid,) = account(made.runs.assign(run_id=names))
+    names = [make_run_id(row, json.loads(row["settings"])) for row in store.runs]
+    (grid,) = account_grids(made.runs.assign(run_id=names))
     assert grid.runs == made.grid_size(*WHERE.values()) == size
 
 
@@ -68,8 +68,8 @@ def test_a_plan_counts_more_than_rows(store, study, tmp_path) -> None:
 @pytest.mark.parametrize(("composed", "expected"), [([], 6), ([2, 2], 2), ([2, 3], 10)])
 def test_a_search_that_stops_speaks_where_no_other_does(composed, expected, store, study):
     """And rows without a search, which have no grid, never."""
-    rows(store, [6, 6], selection="random_stopping", noise_multiplier=300.0)
-    rows(store, [1, 1], selection="single", noise_multiplier=300.0)
+    rows(store, [6, 6], search_accounting="random_stopping", noise_multiplier=300.0)
+    rows(store, [1, 1], search_accounting="single", noise_multiplier=300.0)
     rows(store, composed)
     assert study(store).grid_size(*WHERE.values()) == expected
 

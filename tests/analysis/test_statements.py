@@ -9,12 +9,12 @@ import pytest
 from tests.planned_rows import rows_of
 from tests.study.test_own_data import RUNS, STEPS, STUDY
 
-from oso_dp.accounting.search import Search
-from oso_dp.analysis.accounts import account
-from oso_dp.analysis.data_statement import planned_statements, stored_statements
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.analysis.accounts import account_grids
+from oso_dp.analysis.study_statement import make_planned_statements, make_stored_statements
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import Plan, plan_of
+from oso_dp.study.plan import Plan, make_plan_with_noise
 
 
 def table(*plans: Plan) -> pd.DataFrame:
@@ -26,14 +26,14 @@ def by_hand(noise=(9.0, 9.0), **changes) -> Plan:
     config = parse_config({**deepcopy(STUDY), **changes}, "x")
     name = next(iter(config.datasets))
     names = [f"{name}.{method}.k2.eps8" for method in ("online", "fixed_threshold")]
-    return plan_of(config, dict(zip(names, noise, strict=True)))
+    return make_plan_with_noise(config, dict(zip(names, noise, strict=True)))
 
 
 @pytest.mark.parametrize("noise", [(9.0, 11.0), (11.0, 9.0)])
 @pytest.mark.parametrize("delta", [1e-3, 1e-7])
 def test_a_plan_promises_what_its_least_noise_costs_at_its_own_delta(offer, noise, delta) -> None:
     offer()
-    (statement,) = planned_statements(by_hand(noise, delta=delta).cohorts)
+    (statement,) = make_planned_statements(by_hand(noise, delta=delta).cohorts)
     search = Search(PoissonSampling(1 / 3), STEPS, RUNS)
     assert statement.epsilon == pytest.approx(search.epsilon(9.0, delta), rel=1e-9)
     assert (statement.noise_multiplier, statement.delta) == (9.0, delta)
@@ -45,7 +45,7 @@ def test_a_delta_that_promises_nothing_is_said_to(offer, delta: float, said: boo
     offer()
     plan = by_hand(delta=delta)
     runs = table(plan)
-    for (statement,) in (planned_statements(plan.cohorts), stored_statements(runs, account(runs))):
+    for (statement,) in (make_planned_statements(plan.cohorts), make_stored_statements(runs, account_grids(runs))):
         assert ("\nDelta is not below 1 / 60: " in str(statement)) == said
 
 
@@ -54,7 +54,7 @@ def test_it_says_how_many_runs_are_paid_for_and_how_many_are_stored(offer, metho
     offer()
     runs = table(by_hand())
     runs = runs[runs["method"] == method]
-    (statement,) = stored_statements(runs, account(runs))
+    (statement,) = make_stored_statements(runs, account_grids(runs))
     assert (statement.runs, statement.stored) == (RUNS, len(runs))
     assert f"Composed: {RUNS} runs, of which {len(runs)} are stored" in str(statement)
 
@@ -66,7 +66,7 @@ def test_of_two_versions_of_the_data_both_are_named_and_the_larger_counts(offer,
     offer(version="'2'", examples="50", load="lambda: arrays(50)", test_examples="30")
     plans.append(by_hand())
     runs = table(*plans[:: -1 if turned else 1])
-    (statement,) = stored_statements(runs, account(runs))
+    (statement,) = make_stored_statements(runs, account_grids(runs))
     assert (statement.version, statement.examples) == ("1 and 2", 60)
 
 
@@ -77,7 +77,7 @@ def test_of_two_studies_the_longer_runs_steps_are_said(offer, epochs: int, turne
     offer()
     plans = [by_hand(), by_hand(epochs=epochs)]
     runs = table(*plans[:: -1 if turned else 1])
-    (statement,) = stored_statements(runs, account(runs))
+    (statement,) = make_stored_statements(runs, account_grids(runs))
     assert statement.steps == max(STEPS, 3 * epochs)
     assert f"after each of {statement.steps} steps of every run" in str(statement)
     assert statement.methods == {"online": 8, "fixed_threshold": 16}
@@ -97,7 +97,7 @@ def two_data_sets(offer) -> list[pd.DataFrame]:
 @pytest.mark.parametrize("order", [1, -1])
 def test_two_protected_data_sets_have_a_statement_each(offer, order: int) -> None:
     runs = pd.concat(two_data_sets(offer)[::order], ignore_index=True)
-    found = {one.dataset: one for one in stored_statements(runs, account(runs))}
+    found = {one.dataset: one for one in make_stored_statements(runs, account_grids(runs))}
     assert found.keys() == {"patients", "visits"}
     assert [found[name].version for name in ("patients", "visits")] == ["1", "7"]
     assert [found[name].noise_multiplier for name in ("patients", "visits")] == [9.0, 5.0]
@@ -106,14 +106,14 @@ def test_two_protected_data_sets_have_a_statement_each(offer, order: int) -> Non
 
 
 @pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("selection", ["composition", "single", "random_stopping"])
+@pytest.mark.parametrize("search_accounting", ["composition", "single", "random_stopping"])
 def test_rows_that_say_nothing_count_to_the_total_of_whichever_data_set(
-    offer, order: int, selection: str
+    offer, order: int, search_accounting: str
 ) -> None:
     """And however they say that they were chosen."""
     rows = two_data_sets(offer)
-    unsaid = [one.iloc[:1].assign(settings=None, selection=selection) for one in rows]
-    found = account(pd.concat([*rows[::order], *unsaid], ignore_index=True))
+    unsaid = [one.iloc[:1].assign(settings=None, search_accounting=search_accounting) for one in rows]
+    found = account_grids(pd.concat([*rows[::order], *unsaid], ignore_index=True))
     assert all(one.total for one in found)
     stored = {one.dataset: one.stored for one in found}
     assert stored == {"patients": RUNS + 1, "visits": 5}
@@ -126,8 +126,8 @@ def test_the_smallest_budget_and_delta_count_whichever_stands_first(offer, turne
     config = parse_config(
         {**deepcopy(STUDY), "datasets": {"patients": section}, "delta": 1e-4}, "x"
     )
-    plans = [by_hand(), plan_of(config, defaultdict(lambda: 9.0))]
-    (total,) = account(table(*plans[:: -1 if turned else 1]))
+    plans = [by_hand(), make_plan_with_noise(config, defaultdict(lambda: 9.0))]
+    (total,) = account_grids(table(*plans[:: -1 if turned else 1]))
     assert (total.epsilon, total.delta) == (8, 1e-5)
 
 
@@ -140,7 +140,7 @@ def test_a_total_is_the_same_in_whatever_order_its_rows_stand(offer, place: int)
     more["steps"][0]["queries"][0]["noise_multiplier"] *= 3
     runs.loc[place, "ledger"] = json.dumps(more)
     runs = runs.drop([1, 7])
-    costs = [account(rows)[0].spent for rows in (runs, runs[::-1])]
+    costs = [account_grids(rows)[0].spent for rows in (runs, runs[::-1])]
     assert costs[0] == pytest.approx(costs[1], rel=1e-12)
 
 
@@ -151,8 +151,8 @@ def test_a_plan_of_two_protected_data_sets_promises_each_its_own(offer) -> None:
     offer("visits")
     section = deepcopy(STUDY["datasets"]["patients"])
     visits = by_hand((5.0, 5.0), datasets={"visits": section})
-    found = planned_statements([*patients.cohorts, *visits.cohorts])
+    found = make_planned_statements([*patients.cohorts, *visits.cohorts])
     assert [one.dataset for one in found] == ["patients", "visits"]
-    alone = [planned_statements(plan.cohorts) for plan in (patients, visits)]
+    alone = [make_planned_statements(plan.cohorts) for plan in (patients, visits)]
     assert found == [one for statements in alone for one in statements]
     assert found[0].epsilon < found[1].epsilon

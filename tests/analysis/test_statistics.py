@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from tests.analysis.values import run_values
 
-from oso_dp.analysis.checkpoint_rules import checkpoints, choose
-from oso_dp.analysis.costs_claimed import step_time
-from oso_dp.analysis.evidence import Evidence, relation
-from oso_dp.analysis.keys import add_keys
-from oso_dp.analysis.points import best_of_grid, cross_of_grid, grid_points, main_variants
-from oso_dp.analysis.verdicts import Comparison, Sample, difference, judge, over_grids, p_value
+from oso_dp.analysis.checkpoint_selection import checkpoints_by_rule, select_checkpoints
+from oso_dp.analysis.cost_claims import test_step_time
+from oso_dp.analysis.claim_tests import ClaimData, compare_methods
+from oso_dp.analysis.grouping import add_keys
+from oso_dp.analysis.aggregate import select_best_points, cross_select_points, grid_points, main_variants
+from oso_dp.analysis.equivalence_tests import Comparison, Sample, difference, judge, average_over_grids, p_value
 
 
 def points_of(store):
@@ -37,7 +37,7 @@ def test_seeds_are_those_with_a_value(lost: int, had: int, store) -> None:
         assert row["std"] == pytest.approx(statistics.stdev(values))
     else:
         assert math.isnan(row["std"])
-    best = best_of_grid(points_of(store)).iloc[0]
+    best = select_best_points(points_of(store)).iloc[0]
     assert (best["seeds"], best["cell_runs"], best["cell_diverged"]) == (had, had + lost, lost)
 
 
@@ -49,8 +49,8 @@ def test_the_cross_rule_counts_seeds_with_both_ways(lost: int, had: int, store) 
         store.add(seed=seed, values=(0.75,), halves=halves)
     runs, evaluations = store.frames()
     keyed = add_keys(runs, evaluations)
-    table = checkpoints(keyed, evaluations)
-    cross = cross_of_grid(choose(keyed, table, "cross"), points_of(store))
+    table = checkpoints_by_rule(keyed, evaluations)
+    cross = cross_select_points(select_checkpoints(keyed, table, "cross"), points_of(store))
     assert cross["seeds"].tolist() == [had]
 
 
@@ -116,8 +116,8 @@ def test_an_advantage_rests_on_each_method_s_own_seeds(seeds: int, others: int) 
         {**shared, "method": "online", **vars(ours)},
         {**shared, "method": "fixed_threshold", **vars(theirs)},
     ]
-    judge = relation("online", "better than", "fixed_threshold")
-    found = judge(Evidence(pd.DataFrame(rows)), "mnist").numbers
+    judge = compare_methods("online", "better than", "fixed_threshold")
+    found = judge(ClaimData(pd.DataFrame(rows)), "mnist").numbers
     expected = difference([(ours, theirs)])
     assert (found["low"], found["high"]) == pytest.approx((expected.low, expected.high))
 
@@ -127,8 +127,8 @@ def test_a_step_times_verdict_says_how_many_turns_it_rests_on(turns: int) -> Non
     row = {"dataset": "mnist", "model": "cnn", "device": "a cpu", "precision": "float32"}
     row |= {"method": "online", "rival": "fixed_threshold", "turns": turns}
     times = pd.DataFrame([{**row, "ratio": 1.1, "low": 1.0, "high": 1.2}])
-    judge = step_time("online", "fixed_threshold", 1.5)
-    found = judge(Evidence(cells=None, step_times=times), "mnist")
+    judge = test_step_time("online", "fixed_threshold", 1.5)
+    found = judge(ClaimData(cells=None, step_times=times), "mnist")
     assert f", {turns} turns each" in found.text
 
 
@@ -156,15 +156,15 @@ def cells_of(values: dict[str, np.ndarray]) -> pd.DataFrame:
 
 
 def interval(values: dict[str, np.ndarray]) -> tuple[float, float]:
-    judge = relation("online", "better than", "fixed_threshold", ks=(9,))
-    numbers = judge(Evidence(cells_of(values)), "mnist").numbers
+    judge = compare_methods("online", "better than", "fixed_threshold", ks=(9,))
+    numbers = judge(ClaimData(cells_of(values)), "mnist").numbers
     return numbers["low"], numbers["high"]
 
 
 def across_grids(values: dict[str, np.ndarray]) -> tuple[float, float]:
     """The interval that a claim has, from the statistics alone: thirty times as fast."""
     sides = [
-        over_grids([Sample(of.mean(), of.std(ddof=1), len(of)) for of in values[method].T])
+        average_over_grids([Sample(of.mean(), of.std(ddof=1), len(of)) for of in values[method].T])
         for method in ("online", "fixed_threshold")
     ]
     found = difference([(sides[0], sides[1])])
@@ -209,7 +209,7 @@ def test_an_interval_over_grids_misses_the_truth_once_in_twenty(share, fewest) -
 
 def test_a_mean_over_grids_rests_on_the_fewest_seeds() -> None:
     samples = [Sample(90.0, 0.2, 5), Sample(92.0, 0.6, 3)]
-    assert over_grids(samples) == Sample(91.0, pytest.approx(0.4), 3)
+    assert average_over_grids(samples) == Sample(91.0, pytest.approx(0.4), 3)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5, -0.5, 3.0, -3.0])

@@ -10,7 +10,7 @@ import torch
 from tests.methods.test_methods import make
 
 from oso_dp.analysis.sign_windows import sign_windows
-from oso_dp.analysis.steering import coin_factor, coin_share, steering
+from oso_dp.analysis.adaptation_signs import coin_factor, coin_flip_fraction, count_adaptation_signs
 from oso_dp.methods import State
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 
@@ -50,12 +50,12 @@ def test_the_signs_of_a_run_are_counted() -> None:
     answer = torch.tensor([[1.0, 0.0]])
     for step, (up_c, up_rho) in enumerate(signs, start=1):
         if step > 1:  # what is remembered of the step before decides the signs
-            state.memory["direction"] = float(up_c) * answer
-            state.memory["gradient"] = float(up_rho) * answer
+            state.buffers["direction"] = float(up_c) * answer
+            state.buffers["gradient"] = float(up_rho) * answer
         online.update(state, {ClippedGradient: answer, ClippedDirection: answer})
         if step in (50, 150):
             kept.append((step, float(state.threshold), float(state.learning_rate)))
-    rows = steering(stored(), evaluated(*zip(*kept, strict=True)))
+    rows = count_adaptation_signs(stored(), evaluated(*zip(*kept, strict=True)))
     for column, value in enumerate(("threshold", "learning_rate")):
         mine = rows[rows["value"] == value]
         assert mine["moves"].to_list() == [49, 100]  # the first step moves nothing
@@ -67,15 +67,15 @@ def test_the_signs_of_a_run_are_counted() -> None:
 def test_other_splits_count_for_nothing() -> None:
     one = evaluated([51], [0.1], [2.0])
     both = pd.concat([one, evaluated([51], [0.3], [9.0], "test_even")])
-    assert steering(stored(), both).equals(steering(stored(), one))
+    assert count_adaptation_signs(stored(), both).equals(count_adaptation_signs(stored(), one))
 
 
 def test_whatever_takes_no_steps_of_a_known_length_is_left_out() -> None:
     rows = evaluated([51], [0.1], [2.0])
-    assert steering(stored(settings=None), rows).empty
-    assert steering(stored(method="online_additive"), rows).empty
-    assert steering(stored(), rows.assign(run_id="b")).empty
-    frozen = steering(stored(settings=RATES | {"threshold_rate": 0.0}), rows)
+    assert count_adaptation_signs(stored(settings=None), rows).empty
+    assert count_adaptation_signs(stored(method="online_additive"), rows).empty
+    assert count_adaptation_signs(stored(), rows.assign(run_id="b")).empty
+    frozen = count_adaptation_signs(stored(settings=RATES | {"threshold_rate": 0.0}), rows)
     assert set(frozen["value"]) == {"learning_rate"}
 
 
@@ -85,7 +85,7 @@ def test_a_fair_coin_stays_within_its_bounds_as_often_as_they_say() -> None:
     outside = (np.abs(walk) > np.log(coin_factor(np.array([401]), 0.01)[0])).mean()
     assert outside == pytest.approx(0.05, abs=0.012)
     shares = (coins > 0).mean(axis=1)
-    assert (np.abs(shares - 0.5) > coin_share(400)).mean() == pytest.approx(0.05, abs=0.012)
+    assert (np.abs(shares - 0.5) > coin_flip_fraction(400)).mean() == pytest.approx(0.05, abs=0.012)
     assert coin_factor(np.array([0, 1]), 0.01).tolist() == [1.0, 1.0]
 
 

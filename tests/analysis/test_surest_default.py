@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from oso_dp.analysis.surest_default import greatest_losses
-from oso_dp.analysis.verdicts import MARGINS
-from oso_dp.reporting.written import budgets
+from oso_dp.analysis.default_regret import max_regret
+from oso_dp.analysis.equivalence_tests import MARGINS
+from oso_dp.reporting.update_docs import budgets
 
-ALONE = {"selection": "single", "noise_multiplier": 500.0, "k": 1}
+ALONE = {"search_accounting": "single", "noise_multiplier": 500.0, "k": 1}
 POINTS = {
     "online": {"learning_rate": 1.0},
     "adam_wosm": {"learning_rate": 1e-3, "threshold": 1.0},
@@ -34,7 +34,7 @@ def filled(store):
 
 def test_a_loss_counts_in_units_of_what_matters_on_its_data_set(filled, study):
     """In points AdamWOSM's 1.2 is the larger; of what matters it is less."""
-    rows = greatest_losses(study(filled))
+    rows = max_regret(study(filled))
     assert rows["method"].tolist() == ["adam_wosm", "online"]
     assert rows["loss"].tolist() == pytest.approx(
         [1.2 / MARGINS["mnist"], 0.6 / MARGINS["ag_news_partial"]]
@@ -48,22 +48,22 @@ def test_the_worst_place_counts_not_the_mean_of_all(filled, study):
     for epsilon in (5.0, 7.0):
         default(filled, "online", 0.93, epsilon=epsilon)
         default(filled, "adam_wosm", 0.93, epsilon=epsilon)
-    rows = greatest_losses(study(filled))
+    rows = max_regret(study(filled))
     assert rows["loss"].tolist() == pytest.approx([1.2 / 1.3, 1.5])
 
 
 @pytest.mark.parametrize("method", ["online", "adam_wosm"])
 def test_where_one_default_ran_alone_none_is_judged(method, filled, study):
     """It has nobody to lose to, and the other one is no worse for not having run there."""
-    before = greatest_losses(study(filled))
+    before = max_regret(study(filled))
     default(filled, method, 0.2, epsilon=5.0)
-    assert greatest_losses(study(filled)).equals(before)
+    assert max_regret(study(filled)).equals(before)
 
 
 def test_where_less_is_better_the_least_is_the_best(store, study):
     default(store, "online", 0.02, dataset="fashion_mnist", metric="mse")
     default(store, "adam_wosm", 0.03, dataset="fashion_mnist", metric="mse")
-    rows = greatest_losses(study(store))
+    rows = max_regret(study(store))
     assert rows["method"].tolist() == ["online", "adam_wosm"]
     assert rows["loss"].tolist() == pytest.approx([0, math.log(1.5) / MARGINS["fashion_mnist"]])
 
@@ -72,7 +72,7 @@ def test_a_default_that_was_not_run_everywhere_is_not_judged(filled, study):
     """It is what the others are held against all the same, where it has its seeds."""
     default(filled, "auto_s", 0.99)
     default(filled, "auto_s", 0.99, dataset="ag_news_partial", epsilon=9.0, seeds=2)
-    rows = greatest_losses(study(filled))
+    rows = max_regret(study(filled))
     assert rows["method"].tolist() == ["online", "adam_wosm"]
     assert rows["loss"].tolist() == pytest.approx([5 / 1.3, 6.2 / 1.3])
 
@@ -82,7 +82,7 @@ def test_what_is_laid_over_the_steps_makes_another_default(filled, study):
     for dataset, epsilon in (("mnist", 3.0), ("ag_news_partial", 9.0)):
         default(filled, "auto_s", 0.5, dataset=dataset, epsilon=epsilon)
         default(filled, "auto_s", 0.95, dataset=dataset, epsilon=epsilon, settings=settings)
-    rows = greatest_losses(study(filled))
+    rows = max_regret(study(filled))
     named = list(zip(rows["method"], rows["laid"], strict=True))
     assert named[0] == ("auto_s", "rate falling")
     assert named[-1] == ("auto_s", "")
@@ -90,7 +90,7 @@ def test_what_is_laid_over_the_steps_makes_another_default(filled, study):
 
 def test_two_seeds_or_a_search_say_nothing(store, study):
     default(store, "online", 0.9, seeds=2)
-    assert greatest_losses(study(store)).empty
+    assert max_regret(study(store)).empty
     assert "loses least" not in budgets(study(store))
 
 
@@ -103,9 +103,9 @@ def test_the_page_names_the_surest_first(filled, study):
 @pytest.mark.parametrize("method", ["online", "adam_wosm", "auto_s"])
 def test_data_of_ones_own_decide_nothing(method, filled, study):
     """Of them nobody knows which difference matters, and others do not have them."""
-    before = greatest_losses(study(filled))
+    before = max_regret(study(filled))
     default(filled, method, 0.99, dataset="patients")
-    after = greatest_losses(study(filled))
+    after = max_regret(study(filled))
     assert after.to_dict("records") == before.to_dict("records")
     assert after["places"].tolist() == [2, 2]
 
@@ -121,7 +121,7 @@ def test_a_default_of_other_runs_is_held_against_none(first, other, store, study
     for dataset, epsilon in (("mnist", 3.0), ("ag_news_partial", 9.0)):
         for method, mean in (("online", 0.90), ("adam_wosm", 0.89), ("auto_s", 0.99)):
             default(store, method, mean, dataset=dataset, epsilon=epsilon)
-    before = greatest_losses(study(store))
+    before = max_regret(study(store))
     assert before["method"].tolist() == ["auto_s", "online", "adam_wosm"]
     store = type(store)()
     for dataset, epsilon in (("mnist", 3.0), ("ag_news_partial", 9.0)):
@@ -129,6 +129,6 @@ def test_a_default_of_other_runs_is_held_against_none(first, other, store, study
         usual = [("online", 0.90), ("adam_wosm", 0.89)]
         for method, mean in [("auto_s", 0.99), *usual] if first else [*usual, ("auto_s", 0.99)]:
             default(store, method, mean, **where, **(other if method == "auto_s" else {}))
-    after = greatest_losses(study(store))
+    after = max_regret(study(store))
     assert after["method"].tolist() == ["online", "adam_wosm"]
     assert after["loss"].iloc[0] == 0

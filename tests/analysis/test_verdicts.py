@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind_from_stats
 
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.verdicts import (
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.equivalence_tests import (
     MARGINS,
     SEEDS_NEEDED,
     Comparison,
     Sample,
-    compare,
+    make_comparison,
     difference,
     judge,
     p_value,
@@ -77,7 +77,7 @@ def test_one_seed_is_taken_to_vary_as_the_other_side_does():
 def test_an_error_is_judged_by_its_factor(printed, factor, verdict):
     theirs = Sample(printed, 0.05 * printed, 5)
     ours = Sample(factor * printed, 0.05 * printed, 5)
-    assert judge([compare("fashion_mnist", ours, theirs, False)]) == [verdict]
+    assert judge([make_comparison("fashion_mnist", ours, theirs, False)]) == [verdict]
 
 
 def one(ours, theirs, margin=1.3, higher=True):
@@ -220,7 +220,7 @@ def test_three_seeds_suffice_where_the_truth_is_the_same(dataset, std):
 
 
 def verdicts(study, store, dataset, k, epsilon):
-    cells = judged_cells(study(store), dataset, k)
+    cells = judge_cells(study(store), dataset, k)
     cells = cells[cells["epsilon"] == epsilon].set_index("method")
     return cells[["verdict", "point_verdict"]].agg(tuple, axis=1).to_dict()
 
@@ -271,7 +271,7 @@ def test_the_seeds_of_a_verdict_are_those_with_a_value(had, verdict, lost, store
         ended = {} if seed < had else {"diverged_at": 3}
         store.add(seed=seed, learning_rate=1.0, values=values, **ended)
     assert verdicts(study, store, "mnist", 9, 9.0)["online"][0] == verdict
-    row = judged_cells(study(store), "mnist", 9).query("method == 'online' and epsilon == 9")
+    row = judge_cells(study(store), "mnist", 9).query("method == 'online' and epsilon == 9")
     assert row["seeds"].tolist() == [had]
 
 
@@ -281,7 +281,7 @@ def test_the_seeds_at_the_paper_s_point_are_those_with_a_value(lost, store, stud
         ended = {"diverged_at": 3} if seed >= 2 else {}
         values = () if ended else (0.9 + 0.01 * seed,)
         store.add(k=7, seed=seed, learning_rate=1.467, values=values, **ended)
-    row = judged_cells(study(store), "mnist", 7).query("method == 'online' and epsilon == 9")
+    row = judge_cells(study(store), "mnist", 7).query("method == 'online' and epsilon == 9")
     assert row["at_paper_seeds"].tolist() == [2]
 
 
@@ -341,7 +341,7 @@ def test_the_papers_own_point_is_no_neighbour_of_it(store, study):
     """Small learning rates are close to each other, and other points of the grid all the same."""
     for rho, value in ((0.001, 0.7), (0.00316228, 0.9), (0.01, 0.8)):
         store.add(method="fixed_threshold", learning_rate=rho, threshold=10.0, values=(value,))
-    (cell,) = judged_cells(study(store), "mnist", 9).query("status == 'run'").to_dict("records")
+    (cell,) = judge_cells(study(store), "mnist", 9).query("status == 'run'").to_dict("records")
     assert cell["at_paper_mean"] == pytest.approx(90)
 
 

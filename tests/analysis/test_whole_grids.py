@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 from tests.analysis.claimed import cells
 
-from oso_dp.analysis.cell_verdicts import is_part_of_grid, is_whole_grid, judged_cells
-from oso_dp.analysis.cells import is_whole
-from oso_dp.analysis.evidence import HOLDS, UNDECIDED, Evidence, diverges, relation
+from oso_dp.analysis.cell_verdicts import is_incomplete_grid, is_complete_grid, judge_cells
+from oso_dp.analysis.cells import has_paper_length
+from oso_dp.analysis.claim_tests import HOLDS, UNDECIDED, ClaimData, always_diverges, compare_methods
 from oso_dp.errors import OsoError
 from oso_dp.paper.best_points import all_points
 from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS
@@ -24,9 +24,9 @@ def test_no_point_more_than_was_paid_for_is_searched(beyond: int, k: int, store,
         store.add(dataset="glyphs", k=k, learning_rate=0.01 * 2**place, values=(0.9,))
     if beyond > 0:
         with pytest.raises(OsoError, match=f"{k + beyond} points of a grid of {k}"):
-            judged_cells(study(store), "glyphs", k)
+            judge_cells(study(store), "glyphs", k)
     else:
-        assert judged_cells(study(store), "glyphs", k)["grid_points"].tolist() == [k + beyond]
+        assert judge_cells(study(store), "glyphs", k)["grid_points"].tolist() == [k + beyond]
 
 
 @pytest.mark.parametrize("lacking", LACKING)
@@ -35,7 +35,7 @@ def test_hyperparameters_are_judged_where_no_point_lacks(lacking: int, store, st
     for place in range(lacking, 7):
         value = 0.9 if place == 4 else 0.5
         store.add(k=7, learning_rate=10 ** (-2.5 + 4 * place / 6), values=(value,))
-    cell = judged_cells(study(store), "mnist", 7).query("method == 'online' and epsilon == 9")
+    cell = judge_cells(study(store), "mnist", 7).query("method == 'online' and epsilon == 9")
     said = "part of the grid" if lacking else "same point"
     assert cell["point_verdict"].tolist() == [said]
 
@@ -60,7 +60,7 @@ def test_the_papers_point_is_as_good_where_seeds_do_not_tell_them_apart(
             value = {theirs: 0.5, rates[6]: 0.5 + sign * 0.001}.get(rate, 0.5 - sign * 0.3)
             noise = apart * (seed - 1) * (-1) ** place
             store.add(**known, seed=seed, learning_rate=rate, values=(value + noise,))
-    cell = judged_cells(study(store), dataset, 7).query("method == 'online' and epsilon == 3")
+    cell = judge_cells(study(store), dataset, 7).query("method == 'online' and epsilon == 3")
     assert cell["point_verdict"].tolist() == [said]
 
 
@@ -84,8 +84,8 @@ def test_methods_are_compared_by_their_best_where_no_point_lacks(part: str, lack
     at_paper = {"at_paper_mean": [88.0, 85.0], "at_paper_std": 0.2, "at_paper_seeds": 5}
     points = sizes - lacking * (rows["method"] == part)
     rows = rows.assign(grid_size=sizes, grid_points=points, runs=45, diverged=0, **at_paper)
-    judge = relation("online", "better than", "fixed_threshold")
-    found = judge(Evidence(rows), "mnist")
+    judge = compare_methods("online", "better than", "fixed_threshold")
+    found = judge(ClaimData(rows), "mnist")
     assert found.numbers["advantage"] == pytest.approx(3.0 if lacking else 1.0)
     assert ("at the paper's best points" in found.text) == bool(lacking)
 
@@ -99,8 +99,8 @@ def test_that_all_runs_diverge_is_known_where_no_point_lacks(lacking: int) -> No
     rows = rows.assign(runs=rows["grid_size"], diverged=rows["grid_size"])
     rows = rows.assign(grid_points=rows["grid_size"] - [0, lacking, 0])
     runs = rows[["dataset", "method", "k", "epsilon"]].assign(status="diverged")
-    for evidence in (Evidence(rows, runs), Evidence(rows)):  # ours, and ours by cross-selection
-        found = diverges("fixed_quantile", 1.0)(evidence, "fashion_mnist")
+    for evidence in (ClaimData(rows, runs), ClaimData(rows)):  # ours, and ours by cross-selection
+        found = always_diverges("fixed_quantile", 1.0)(evidence, "fashion_mnist")
         assert found.verdict == (UNDECIDED if lacking else HOLDS)
 
 
@@ -108,7 +108,7 @@ def test_that_all_runs_diverge_is_known_where_no_point_lacks(lacking: int) -> No
 def test_runs_are_ranked_from_the_papers_length_on(dataset: str) -> None:
     """On the paper's data; the others have no length of their own."""
     for epochs in range(1, 2 * PAPER_EPOCHS):
-        assert is_whole(dataset, epochs) == (dataset not in DATASETS or epochs >= 10)
+        assert has_paper_length(dataset, epochs) == (dataset not in DATASETS or epochs >= 10)
 
 
 @pytest.mark.parametrize(
@@ -118,5 +118,5 @@ def test_runs_are_ranked_from_the_papers_length_on(dataset: str) -> None:
 def test_no_grid_of_unknown_size_is_known_to_lack_a_point(points, size, part, missing) -> None:
     """Nor to have all."""
     row = {"grid_points": points, "grid_size": missing if size is None else size}
-    assert is_part_of_grid(row) == part
-    assert is_whole_grid(row) == (size is not None and not part)
+    assert is_incomplete_grid(row) == part
+    assert is_complete_grid(row) == (size is not None and not part)

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from oso_dp.audit.canaries import THRESHOLD
-from oso_dp.audit.findings import Fault
+from oso_dp.audit.run_audit import Fault
 from oso_dp.gradients import BatchGradients
-from oso_dp.privacy import exact_sums
+from oso_dp.privacy import unnoised_sums
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery, Query, Runs
-from oso_dp.privacy.random_numbers import RandomNumbers
+from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import Seeded
+from oso_dp.privacy.rng_sources import Seeded
 
 
 def _no_noise(name: str) -> AbstractContextManager[Any]:
@@ -95,7 +95,7 @@ def _no_direction_clip() -> Iterator[None]:
 
     with (
         patch.object(ClippedDirection, "weights", weights),
-        patch.object(exact_sums, "made_of_same_parts", lambda queries: []),
+        patch.object(unnoised_sums, "made_of_same_parts", lambda queries: []),
     ):
         yield
 
@@ -115,13 +115,13 @@ def _small_norms() -> AbstractContextManager[Any]:
 
 
 def _repeated_examples() -> AbstractContextManager[Any]:
-    right = RandomNumbers.batches
+    right = BatchRNG.batches
 
-    def batches(self: RandomNumbers, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
+    def batches(self: BatchRNG, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
         indices, present = right(self, run_ids, step)
         return indices.repeat(1, 4), present.repeat(1, 4)
 
-    return patch.object(RandomNumbers, "batches", batches)
+    return patch.object(BatchRNG, "batches", batches)
 
 
 def _whole_batch() -> AbstractContextManager[Any]:
@@ -129,9 +129,9 @@ def _whole_batch() -> AbstractContextManager[Any]:
 
 
 def _same_batch() -> AbstractContextManager[Any]:
-    right = RandomNumbers.batches
+    right = BatchRNG.batches
     return patch.object(
-        RandomNumbers, "batches", lambda self, run_ids, step: right(self, run_ids, 1)
+        BatchRNG, "batches", lambda self, run_ids, step: right(self, run_ids, 1)
     )
 
 

@@ -10,10 +10,10 @@ from unittest.mock import patch
 
 from torch import Tensor
 
-from oso_dp.audit.findings import Fault
-from oso_dp.opacus.held_gradients import HeldGradients
-from oso_dp.opacus.method_driver import MethodDriver
-from oso_dp.opacus.sanitize import Noise
+from oso_dp.audit.run_audit import Fault
+from oso_dp.opacus.per_sample_gradients import PerSampleGradients
+from oso_dp.opacus.method_adapter import MethodAdapter
+from oso_dp.opacus.mechanism import Noise
 
 
 def _no_noise(query: str) -> AbstractContextManager[Any]:
@@ -28,10 +28,10 @@ def _no_noise(query: str) -> AbstractContextManager[Any]:
 @contextmanager
 def _gradients_noise_for_both() -> Iterator[None]:
     """nu_g, in place of nu_q, for the direction; the ledger says nu_q."""
-    noise, queries = Noise.__call__, MethodDriver.queries
+    noise, queries = Noise.__call__, MethodAdapter.queries
     gradient: list[float] = [0.0]
 
-    def asked(self: MethodDriver, noise_multiplier: float) -> Any:
+    def asked(self: MethodAdapter, noise_multiplier: float) -> Any:
         every = queries(self, noise_multiplier)
         gradient[0] = every[0].noise_multiplier
         return every
@@ -40,7 +40,7 @@ def _gradients_noise_for_both() -> Iterator[None]:
         return noise(self, name, gradient[0] if name == "clipped_direction" else deviation, like)
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(MethodDriver, "queries", asked))
+        stack.enter_context(patch.object(MethodAdapter, "queries", asked))
         stack.enter_context(patch.object(Noise, "__call__", drawn))
         yield
 
@@ -48,22 +48,22 @@ def _gradients_noise_for_both() -> Iterator[None]:
 @contextmanager
 def _threshold_of_norms() -> Iterator[None]:
     """C becomes the median of the batch's norms, as they are."""
-    norms, learn = HeldGradients.norms, MethodDriver.learn
+    norms, learn = PerSampleGradients.norms, MethodAdapter.learn
     last: list[Tensor] = []
 
-    def measured(self: HeldGradients) -> Tensor:
+    def measured(self: PerSampleGradients) -> Tensor:
         values = norms(self)
         last[:] = [values[values.isfinite()]]
         return values
 
-    def learned(self: MethodDriver, answers: Any) -> None:
+    def learned(self: MethodAdapter, answers: Any) -> None:
         learn(self, answers)
         if len(last[0]):
             self.state.threshold = last[0].median()[None].to(self.state.threshold)
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(HeldGradients, "norms", measured))
-        stack.enter_context(patch.object(MethodDriver, "learn", learned))
+        stack.enter_context(patch.object(PerSampleGradients, "norms", measured))
+        stack.enter_context(patch.object(MethodAdapter, "learn", learned))
         yield
 
 

@@ -6,8 +6,8 @@ import torch
 from tests.privacy.given import sums_of_one
 
 from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
-from oso_dp.audit.observe import FOOTPRINTS
-from oso_dp.gradients import GradientCode
+from oso_dp.audit.observer import FOOTPRINTS
+from oso_dp.gradients import GradientEngine
 from oso_dp.models import build_model, parameter_count
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
@@ -27,7 +27,7 @@ def sums_over(canaries: Canaries, rows: np.ndarray, scale: float = 0.0) -> list[
     generator = torch.Generator().manual_seed(0)
     parameters = scale * torch.randn(parameter_count(model), generator=generator)
     inputs, targets = canaries.arrays.train_inputs[rows], canaries.arrays.train_targets[rows]
-    code = GradientCode(model, cross_entropy)
+    code = GradientEngine(model, cross_entropy)
     batch = code(parameters[None], torch.from_numpy(inputs)[None], torch.from_numpy(targets)[None])
     return sums_of_one(QUERIES, batch)
 

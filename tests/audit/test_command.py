@@ -10,8 +10,8 @@ from tests.audit.faults import FAULTS
 from tests.audit.opacus_faults import FAULTS as OPACUS_FAULTS
 from typer.testing import CliRunner
 
-from oso_dp.audit import findings
-from oso_dp.audit.findings import AuditFinding
+from oso_dp.audit import run_audit
+from oso_dp.audit.run_audit import AuditFinding
 from oso_dp.cli.audit import audit
 from oso_dp.errors import OsoError
 
@@ -34,7 +34,7 @@ def oso(monkeypatch):
             asked.update(runs=runs, seed=seed, workers=workers, mode=mode)
             return (one for one in found)
 
-        monkeypatch.setattr(findings, "audit", fake)
+        monkeypatch.setattr(run_audit, "audit", fake)
         app = typer.Typer()
         app.command()(audit)
         return CliRunner().invoke(app, arguments), asked

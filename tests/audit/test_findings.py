@@ -11,29 +11,29 @@ from dp_accounting.pld import PLDAccountant
 from scipy.stats import norm
 from tests.audit.faults import FAULTS
 
-from oso_dp.audit import findings
+from oso_dp.audit import run_audit
 from oso_dp.audit.experiments import (
     DELTA,
     EPSILON,
     MANY_RUNS,
     ONE_RUN,
-    Observed,
-    asked_by,
+    CanaryScores,
+    queries_of_method,
     many_runs,
     noise_multiplier,
     one_run,
 )
-from oso_dp.audit.findings import AuditFinding, audit, find, private_methods
+from oso_dp.audit.run_audit import AuditFinding, run_audit, run_one_audit, private_methods
 from oso_dp.audit.scores import Score, scores
-from oso_dp.audit.transcript import Seen
+from oso_dp.audit.transcript import Transcript
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
-from oso_dp.privacy.random_numbers import RandomNumbers
+from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import Seeded
+from oso_dp.privacy.rng_sources import Seeded
 
 PLACES = (
     Ledger,
@@ -43,7 +43,7 @@ PLACES = (
     ClippingQuery,
     Seeded,
     BatchGradients,
-    RandomNumbers,
+    BatchRNG,
     PoissonSampling,
 )
 
@@ -51,7 +51,7 @@ PLACES = (
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("method", private_methods())
 def test_right_code_stays_below_its_claim(method: str) -> None:
-    finding = find(method, None, runs=60)
+    finding = run_one_audit(method, None, runs=60)
     assert finding.one_run_claimed == pytest.approx(EPSILON, rel=1e-3)
     assert finding.many_runs_claimed == pytest.approx(EPSILON, rel=1e-3)
     assert finding.verdict == "holds"
@@ -62,7 +62,7 @@ def test_right_code_stays_below_its_claim(method: str) -> None:
 
 @pytest.mark.usefixtures("library")
 def test_both_experiments_see_missing_noise() -> None:
-    finding = find("fixed_threshold", FAULTS["no_gradient_noise"], runs=60)
+    finding = run_one_audit("fixed_threshold", FAULTS["no_gradient_noise"], runs=60)
     assert finding.one_run_bound > EPSILON
     assert finding.many_runs_bound > EPSILON
 
@@ -70,9 +70,9 @@ def test_both_experiments_see_missing_noise() -> None:
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_each_fault_is_seen(fault) -> None:
-    method = next(name for name in ("online", "fixed_quantile") if fault.query in asked_by(name))
+    method = next(name for name in ("online", "fixed_quantile") if fault.query in queries_of_method(name))
     # A number cannot tell thousands of canaries apart, so it takes runs with one.
-    finding = find(method, fault, runs=60 if fault.query == "unclipped_count" else 5)
+    finding = run_one_audit(method, fault, runs=60 if fault.query == "unclipped_count" else 5)
     assert finding.verdict == "seen"
     assert finding.as_expected
 
@@ -94,16 +94,16 @@ def test_a_fault_is_gone_after_its_context_even_if_that_fails(fault) -> None:
 
 
 def test_every_fault_concerns_some_private_method() -> None:
-    asked = set.union(*(asked_by(method) for method in private_methods()))
+    asked = set.union(*(queries_of_method(method) for method in private_methods()))
     assert {fault.query for fault in FAULTS.values()} == asked
 
 
 @pytest.mark.usefixtures("library")
 def test_the_audit_goes_through_methods_and_the_faults_that_concern_them(monkeypatch) -> None:
-    monkeypatch.setattr(findings, "find", lambda *asked: asked)
+    monkeypatch.setattr(run_audit, "find", lambda *asked: asked)
     gradient, count = FAULTS["no_gradient_noise"], FAULTS["no_count_noise"]
     methods = ["online", "fixed_quantile"]
-    assert list(audit(methods, [gradient, count], runs=5, faulty_runs=4, seed=3)) == [
+    assert list(run_audit(methods, [gradient, count], runs=5, faulty_runs=4, seed=3)) == [
         ("online", None, 5, 3, ""),
         ("online", gradient, 4, 3, ""),
         ("fixed_quantile", None, 5, 3, ""),
@@ -128,20 +128,20 @@ class Pool(ThreadPoolExecutor):
 @pytest.mark.usefixtures("library")
 def test_two_workers_find_the_same_in_the_same_order(monkeypatch) -> None:
     def numbers(workers: int) -> list[AuditFinding]:
-        found = audit(["adam_wosm"], [FAULTS["no_clip"]], runs=5, faulty_runs=4, workers=workers)
+        found = run_audit(["adam_wosm"], [FAULTS["no_clip"]], runs=5, faulty_runs=4, workers=workers)
         return [replace(finding, seconds=0) for finding in found]
 
     alone = numbers(1)
-    monkeypatch.setattr(findings, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(run_audit, "ProcessPoolExecutor", Pool)
     assert numbers(2) == alone
 
 
 @pytest.mark.usefixtures("library")
 def test_what_cannot_be_audited_is_refused() -> None:
     with pytest.raises(OsoError, match="no_dp claims no privacy"):
-        next(audit(["online", "no_dp"]))
+        next(run_audit(["online", "no_dp"]))
     with pytest.raises(OsoError, match="method 'nothing'"):
-        next(audit(["nothing"]))
+        next(run_audit(["nothing"]))
 
 
 @pytest.mark.parametrize(
@@ -191,10 +191,10 @@ def test_another_seed_is_another_audit_in_both_experiments(monkeypatch) -> None:
         asked.append(("many runs", seed))
         raise EnoughError
 
-    monkeypatch.setattr(findings, "one_run", lambda _, seed, __: asked.append(("one run", seed)))
-    monkeypatch.setattr(findings, "many_runs", many_runs)
+    monkeypatch.setattr(run_audit, "one_run", lambda _, seed, __: asked.append(("one run", seed)))
+    monkeypatch.setattr(run_audit, "many_runs", many_runs)
     with pytest.raises(EnoughError):
-        find("online", None, runs=5, seed=7)
+        run_one_audit("online", None, runs=5, seed=7)
     assert asked == [("one run", 7), ("many runs", 7)]
 
 
@@ -211,11 +211,11 @@ def test_each_number_of_a_finding_is_that_of_its_own_experiment(shape, monkeypat
 
         return bound
 
-    monkeypatch.setattr(findings, "one_run", lambda *_: Observed(1.5, inside, outside))
-    monkeypatch.setattr(findings, "many_runs", lambda *_: Observed(2.5, outside, inside))
-    monkeypatch.setattr(findings, "one_run_bounds", of("one run", 0.25, 0.5))
-    monkeypatch.setattr(findings, "many_runs_bound", of("many runs", 0.75))
-    found = find("online", None, runs=33, mode="ghost")
+    monkeypatch.setattr(run_audit, "one_run", lambda *_: CanaryScores(1.5, inside, outside))
+    monkeypatch.setattr(run_audit, "many_runs", lambda *_: CanaryScores(2.5, outside, inside))
+    monkeypatch.setattr(run_audit, "one_run_bounds", of("one run", 0.25, 0.5))
+    monkeypatch.setattr(run_audit, "many_runs_bound", of("many runs", 0.75))
+    found = run_one_audit("online", None, runs=33, mode="ghost")
     assert (found.one_run_claimed, found.many_runs_claimed) == (1.5, 2.5)
     assert (found.one_run_bound, found.one_run_gaussian_bound) == (0.25, 0.5)
     assert (found.many_runs_bound, found.canaries, found.runs) == (0.75, sum(shape), 33)
@@ -228,11 +228,11 @@ def test_no_two_runs_of_an_audit_have_one_name() -> None:
     """With the canary and without, of one seed and another: equal names have equal noise."""
     names: list[str] = []
 
-    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Seen:
+    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Transcript:
         names.extend(run_ids)
         answers = {"clipped_gradient": np.zeros((steps, len(run_ids)))}
         ledger = Ledger(MANY_RUNS.sampling, [((SumQuery("clipped_gradient", nu),), steps)])
-        return Seen(answers, {"clipped_gradient": nu}, np.zeros(len(run_ids)), ledger)
+        return Transcript(answers, {"clipped_gradient": nu}, np.zeros(len(run_ids)), ledger)
 
     for seed in (0, 1, 10):
         many_runs("online", 600, seed, train)
@@ -245,13 +245,13 @@ def test_a_canarys_likelihood_is_that_of_its_own_experiments_sampling(experiment
     rng, scene = np.random.default_rng(0), ONE_RUN if experiment == "one run" else MANY_RUNS
     given: list[np.ndarray] = []
 
-    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Seen:
+    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Transcript:
         assert (batch_size, steps) == (scene.batch_size, scene.steps)
         seen = len(canaries.present) if experiment == "one run" else len(run_ids)
         given.append(rng.normal(0.5, nu, (steps, seen)))
         ledger = Ledger(scene.sampling, [((SumQuery("clipped_gradient", nu),), steps)])
         noise = {"clipped_gradient": nu}
-        return Seen({"clipped_gradient": given[-1]}, noise, np.zeros(len(run_ids)), ledger)
+        return Transcript({"clipped_gradient": given[-1]}, noise, np.zeros(len(run_ids)), ledger)
 
     observed = one_run("online", 0, train) if scene is ONE_RUN else many_runs("online", 9, 0, train)
     noise = {"clipped_gradient": noise_multiplier(scene)}
@@ -269,13 +269,13 @@ def test_a_canarys_likelihood_is_that_of_its_own_experiments_sampling(experiment
 def test_one_answer_that_is_no_number_ends_an_audit(spoilt: int) -> None:
     """It would be below every cut, and a run that gives itself away would pass."""
 
-    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Seen:
+    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Transcript:
         answers = np.zeros((steps, len(run_ids)))
         names = [int(name.rsplit("/", 1)[1]) for name in run_ids]
         answers[1, [name == spoilt for name in names]] = np.nan
         ledger = Ledger(MANY_RUNS.sampling, [((SumQuery("clipped_gradient", nu),), steps)])
         noise, moves = {"clipped_gradient": nu}, np.zeros(len(run_ids))
-        return Seen({"clipped_gradient": answers}, noise, moves, ledger)
+        return Transcript({"clipped_gradient": answers}, noise, moves, ledger)
 
     with pytest.raises(OsoError, match="is not finite; nothing can be concluded"):
         many_runs("online", 800, 0, train)

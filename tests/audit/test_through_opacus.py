@@ -9,14 +9,14 @@ from scipy.stats import beta, norm
 from tests.audit.opacus_faults import FAULTS, SHARED_MULTIPLIER
 from tests.opacus.made import MODES
 
-from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.audit import through_opacus
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.audit import opacus_backend
 from oso_dp.audit.bounds import many_runs_bound
 from oso_dp.audit.canaries import lone_canary
 from oso_dp.audit.experiments import DELTA, EPSILON
-from oso_dp.audit.findings import Fault, find
-from oso_dp.audit.scores import movement
-from oso_dp.audit.through_opacus import ThroughOpacus
+from oso_dp.audit.run_audit import Fault, run_one_audit
+from oso_dp.audit.scores import score_movement
+from oso_dp.audit.opacus_backend import OpacusBackend
 from oso_dp.errors import OsoError
 
 NU = 0.5  # where as few trials as here bound it best
@@ -32,7 +32,7 @@ def deviations_apart(mode: str, fault: Fault | None, steps: int = 400) -> float:
     with nullcontext() if fault is None else fault.plant():
         for present in (True, False):
             canary, run = lone_canary(present, 1), f"{mode} {present}"
-            seen[present] = ThroughOpacus(mode)("online", 1, steps, NU, 1e-9, canary, [run])
+            seen[present] = OpacusBackend(mode)("online", 1, steps, NU, 1e-9, canary, [run])
     noise = seen[True].noise
 
     def scores(present: bool) -> list[np.ndarray]:
@@ -78,9 +78,9 @@ def test_a_threshold_of_norms_that_nobody_sanitized_is_seen() -> None:
         with nullcontext() if fault is None else fault.plant():
             for present in (True, False):
                 canary, runs = lone_canary(present, 1), [f"{present} {run}" for run in range(60)]
-                seen = ThroughOpacus("ghost")("online", 1, 3, 4.0, 1e-9, canary, runs)
-                moves[present] = [movement(seen.moves)]
-        claimed = epsilon_of([seen.ledger], DELTA)
+                seen = OpacusBackend("ghost")("online", 1, 3, 4.0, 1e-9, canary, runs)
+                moves[present] = [score_movement(seen.moves)]
+        claimed = compute_epsilon([seen.ledger], DELTA)
         return claimed, many_runs_bound(moves[True], moves[False], DELTA)
 
     claimed, found = bound(None)
@@ -91,7 +91,7 @@ def test_a_threshold_of_norms_that_nobody_sanitized_is_seen() -> None:
 
 @pytest.mark.usefixtures("library")
 def test_the_whole_audit_goes_through_opacus() -> None:
-    finding = find("online", None, runs=5, mode="ghost")
+    finding = run_one_audit("online", None, runs=5, mode="ghost")
     assert finding.one_run_claimed == pytest.approx(EPSILON, rel=1e-3)
     assert finding.many_runs_claimed == pytest.approx(EPSILON, rel=1e-3)
     assert 0.2 < finding.one_run_gaussian_bound < EPSILON  # not vacuous
@@ -100,7 +100,7 @@ def test_the_whole_audit_goes_through_opacus() -> None:
 
 def test_a_method_without_an_engine_is_refused() -> None:
     with pytest.raises(OsoError, match="adam_wosm has no engine for Opacus; try online"):
-        ThroughOpacus("ghost")("adam_wosm", 1, 1, 1.0, 1.0, lone_canary(True, 1), ["a"])
+        OpacusBackend("ghost")("adam_wosm", 1, 1, 1.0, 1.0, lone_canary(True, 1), ["a"])
 
 
 def test_no_two_runs_of_an_audit_have_one_seed(monkeypatch) -> None:
@@ -114,9 +114,9 @@ def test_no_two_runs_of_an_audit_have_one_seed(monkeypatch) -> None:
         seeds.append(torch.initial_seed())
         raise EnoughError
 
-    monkeypatch.setattr(through_opacus, "build_model", seeded)
+    monkeypatch.setattr(opacus_backend, "build_model", seeded)
     canary = lone_canary(True, 1)
     for name in (f"audit/online/0/{i % 2 == 0}/{i // 2}" for i in range(2000)):
         with suppress(EnoughError):
-            ThroughOpacus("ghost")("online", 1, 1, 1.0, 1.0, canary, [name])
+            OpacusBackend("ghost")("online", 1, 1, 1.0, 1.0, canary, [name])
     assert len(set(seeds)) == len(seeds) == 2000

@@ -29,7 +29,7 @@ datasets:
 methods:
   online: {}
   no_dp: {}
-granularities: [2]
+values_per_axis: [2]
 seeds: [0]
 batch_size: 600
 epochs: 1

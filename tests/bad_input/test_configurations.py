@@ -32,7 +32,7 @@ CASES = {
     "quoted, twice": (STUDY + "'epochs': 1\n", "epochs: stands there twice"),
     "in JSON, twice": ('{"name": "a", "name": "b"}', "name: stands there twice"),
     # Numbers that YAML 1.1 reads as others.
-    "octal": (changed("[2]", "[010]"), "granularities.0: 010 is not a plain number"),
+    "octal": (changed("[2]", "[010]"), "values_per_axis.0: 010 is not a plain number"),
     "octal, negative": (changed("epochs: 1", "epochs: -07"), "epochs: -07 is not a plain number"),
     "sexagesimal": (changed("epochs: 1", "epochs: 1:30"), "epochs: 1:30 is not a plain number"),
     "sexagesimal, real": (
@@ -40,7 +40,7 @@ CASES = {
         "epochs: 1:30.5 is not a plain number",
     ),
     "hexadecimal": (changed("600", "0x258"), "batch_size: 0x258 is not a plain number"),
-    "binary": (changed("[2]", "[0b10]"), "granularities.0: 0b10 is not a plain number"),
+    "binary": (changed("[2]", "[0b10]"), "values_per_axis.0: 0b10 is not a plain number"),
     "underscores": (changed("600", "6_00"), "batch_size: 6_00 is not a plain number"),
     "in a setting": (
         changed("online: {}", "online: {threshold_rate: 010}"),
@@ -59,12 +59,12 @@ CASES = {
     "a setting null": (changed("online: {}", "online: {~: 1}"), "methods.online.~: a key must be"),
     # Values that are not looked at, or are none.
     "a shape under composition": (
-        STUDY + "stopping_shape: geometric\n",
-        "stopping_shape geometric: only where selection is random_stopping",
+        STUDY + "stopping_distribution: geometric\n",
+        "stopping_distribution geometric: only where selection is random_stopping",
     ),
     "words of images": (
-        changed("model: small_cnn", "model: small_cnn\n    unknown_words: skipped"),
-        "datasets.glyphs.unknown_words skipped: only for texts",
+        changed("model: small_cnn", "model: small_cnn\n    oov_words: skipped"),
+        "datasets.glyphs.oov_words skipped: only for texts",
     ),
     "sum of classes": (
         changed("model: small_cnn", "model: small_cnn\n    loss: sum"),
@@ -166,7 +166,7 @@ def test_what_snakemake_hands_over_is_what_the_file_says(case, place) -> None:
     import yaml
 
     from oso_dp.errors import OsoError
-    from oso_dp.workflow.begin import check_handed_over
+    from oso_dp.snakemake_support.preflight import check_handed_over
 
     text, other, said = HANDED[case]
     (place / "bad.yaml").write_text(text)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.mutations import HOW, TEXTS, VALUES, changed, places
 
-from oso_dp.data import prepare
+from oso_dp.data import prepare_dataset
 from oso_dp.results.read import read_results
 from oso_dp.results.schema import SCHEMAS
 
@@ -169,7 +169,7 @@ ARRAYS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 
 @pytest.fixture(scope="module")
 def prepared(folder):
-    prepare("glyphs", folder / "glyphs.npz")
+    prepare_dataset("glyphs", folder / "glyphs.npz")
     return folder / "glyphs.npz"
 
 

@@ -15,8 +15,8 @@ import pytest
 from typer.models import ArgumentInfo
 
 from oso_dp.cli.commands import app
-from oso_dp.option_types import MAX_AT_ONCE, path, real_number, whole_number
-from oso_dp.reporting import written
+from oso_dp.option_types import MAX_AT_ONCE, path, real_number, integer
+from oso_dp.reporting import update_docs
 
 from .conftest import COHORT, content, refused
 
@@ -118,13 +118,13 @@ def test_campaign_too_many_threads_are_refused(capsys) -> None:
 def test_other_commands_empty_paths_are_refused(capsys) -> None:
     for given in (["", "--results", "x"], ["page", "--results", ""]):
         with pytest.raises(SystemExit):
-            written.main(given)
+            update_docs.main(given)
         assert "'': must name a file or folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("limits", [(None, None), (0, None), (1, 8)])
 def test_numbers_plain_are_taken(limits) -> None:
-    assert [whole_number(*limits)(text) for text in ("1", "+8", "007", 5)] == [1, 8, 7, 5]
+    assert [integer(*limits)(text) for text in ("1", "+8", "007", 5)] == [1, 8, 7, 5]
     assert [real_number(*limits)(text) for text in ("1", "2.5", "1e0", 5)] == [1, 2.5, 1, 5]
 
 

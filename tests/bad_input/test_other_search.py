@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 import pytest
 from tests.planned_rows import rows_of
 
-from oso_dp.analysis.accounts import account, require_within
+from oso_dp.analysis.accounts import account_grids, check_budgets
 from oso_dp.errors import OsoError
-from oso_dp.methods.base import Settings, setting
+from oso_dp.methods.base import MethodOptions, option
 from oso_dp.methods.online import Online
 from oso_dp.results.collect import collect
 from oso_dp.results.other_search import refuse_other_search
 from oso_dp.results.read import read_results
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import cohorts
+from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import make_plan, read_plan, write_plan
-from oso_dp.study.yaml_file import read_yaml
+from oso_dp.study.strict_yaml import read_yaml
 
 from .conftest import COHORT, STUDY, content, refused, write
 
@@ -34,7 +34,7 @@ def test_another_grid_in_one_store_would_raise_an_alarm(place) -> None:
         write(place / "other", kind, rows)
     collect([place / "other"], place / "store")
     with pytest.raises(OsoError, match="its ledgers cost epsilon"):
-        require_within(account(read_results(place / "store").runs))
+        check_budgets(account_grids(read_results(place / "store").runs))
 
 
 def test_another_grid_is_refused_before_it_is_planned_or_trained(place, oso) -> None:
@@ -45,27 +45,27 @@ def test_another_grid_is_refused_before_it_is_planned_or_trained(place, oso) -> 
     refused(oso("plan", "--config", "other.yaml", "--output", "new.json"), said)
     refused(oso(*TRAIN, "--plan", "other.json"), said)
     with pytest.raises(OsoError, match="2 points of another search"):
-        refuse_other_search(place / "store", cohorts(study(OTHER)))
+        refuse_other_search(place / "store", make_cohorts(study(OTHER)))
     assert content(place) == before
 
 
 @pytest.mark.parametrize("way", ["random_stopping", "linear_scaling"])
 def test_another_grid_is_refused_however_the_search_is_paid_for(way: str, place) -> None:
     texts = [text.replace("  no_dp: {}\n", "") for text in (STUDY, OTHER)]
-    mine, other = (study(f"{text}selection: {way}\n") for text in texts)
+    mine, other = (study(f"{text}search_accounting: {way}\n") for text in texts)
     for kind, rows in rows_of(make_plan(mine)).items():
         write(place / way, kind, rows)
-    refuse_other_search(place / way, cohorts(mine))
+    refuse_other_search(place / way, make_cohorts(mine))
     named = f"holds 2 points of another search of {COHORT}.{way}"
     with pytest.raises(OsoError, match=named):
-        refuse_other_search(place / way, [one for one in cohorts(other) if one.private])
+        refuse_other_search(place / way, [one for one in make_cohorts(other) if one.is_private])
 
 
 def test_a_grid_that_shares_an_end_is_another_one(place) -> None:
     """Three points of a search of two are one too many."""
     with pytest.raises(OsoError, match="2 points of another search"):
         refuse_other_search(
-            place / "store", cohorts(study(STUDY + "grid: {log10_learning_rate: [-2.5, 1]}\n"))
+            place / "store", make_cohorts(study(STUDY + "grid: {log10_learning_rate: [-2.5, 1]}\n"))
         )
 
 
@@ -74,7 +74,7 @@ def test_of_a_studys_cohorts_the_later_ones_are_looked_at_too(place, oso) -> Non
     text = OTHER.replace("epsilons: [3]", "epsilons: [1, 3]")
     (place / "other.yaml").write_text(text)
     plan = make_plan(study(text))
-    assert [one.epsilon for one in plan.cohorts if one.private] == [1, 3]
+    assert [one.epsilon for one in plan.cohorts if one.is_private] == [1, 3]
     write_plan(plan, place / "other.json")
     said = f"store: holds 2 points of another search of {COHORT}"
     refused(oso("plan", "--config", "other.yaml", "--output", "new.json"), said)
@@ -87,9 +87,9 @@ def test_a_file_of_another_name_is_read_too(place) -> None:
     (only,) = [path for path in (place / "store/runs.parquet").iterdir() if COHORT in path.name]
     only.rename(only.with_name("a.parquet"))
     assert len(read_results(place / "store").runs) == 4
-    refuse_other_search(place / "store", cohorts(study(STUDY)))
+    refuse_other_search(place / "store", make_cohorts(study(STUDY)))
     with pytest.raises(OsoError, match="2 points of another search"):
-        refuse_other_search(place / "store", cohorts(study(OTHER)))
+        refuse_other_search(place / "store", make_cohorts(study(OTHER)))
 
 
 def test_the_same_grid_is_not(place, oso) -> None:
@@ -105,8 +105,8 @@ def test_guesses_may_be_any_number(place) -> None:
     """Each has a budget of its own: guesses over other ranges take nothing from these."""
 
     def guesses(text):
-        plan = make_plan(study(text + "selection: single\n"))
-        return replace(plan, cohorts=tuple(one for one in plan.cohorts if one.private))
+        plan = make_plan(study(text + "search_accounting: single\n"))
+        return replace(plan, cohorts=tuple(one for one in plan.cohorts if one.is_private))
 
     alone, other = guesses(STUDY), guesses(OTHER)
     for kind, rows in rows_of(alone).items():
@@ -115,8 +115,8 @@ def test_guesses_may_be_any_number(place) -> None:
     for kind, rows in rows_of(other).items():
         write(place / "guesses_too", kind, rows)
     collect([place / "guesses", place / "guesses_too"], place / "both")
-    accounts = account(read_results(place / "both").runs)
-    require_within(accounts)
+    accounts = account_grids(read_results(place / "both").runs)
+    check_budgets(accounts)
     assert {one.runs for one in accounts} == {1}
 
 
@@ -127,53 +127,53 @@ def test_other_cohorts_of_a_store_in_one_file_are_none_of_it(place) -> None:
     (other,) = [cohort for cohort in plan.cohorts if cohort.epsilon == 9]
     for kind, rows in rows_of(replace(plan, cohorts=(other,))).items():
         write(place / "one", kind, rows)
-    refuse_other_search(place / "one", cohorts(study(STUDY)))
+    refuse_other_search(place / "one", make_cohorts(study(STUDY)))
     assert {run.point for run in other.runs}.isdisjoint(
-        run.point for cohort in cohorts(study(STUDY)) for run in cohort.runs
+        run.point for cohort in make_cohorts(study(STUDY)) for run in cohort.runs
     )
 
 
 def test_another_search_in_one_file_is_seen_as_in_many(place) -> None:
     """`part` has a file per table, as older stores had."""
     assert (place / "part/runs.parquet").is_file()
-    refuse_other_search(place / "part", cohorts(study(STUDY)))
+    refuse_other_search(place / "part", make_cohorts(study(STUDY)))
     with pytest.raises(OsoError, match="2 points of another search"):
-        refuse_other_search(place / "part", cohorts(study(OTHER)))
+        refuse_other_search(place / "part", make_cohorts(study(OTHER)))
 
 
 def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
     @dataclass(frozen=True)
-    class Settings_(Settings):  # noqa: N801
-        initial_threshold: float = setting(0.1)
-        query_noise_ratio: float = setting(7.124)
-        layers: tuple = setting((1, 2))
+    class Settings_(MethodOptions):  # noqa: N801
+        initial_threshold: float = option(0.1)
+        query_noise_ratio: float = option(7.124)
+        layers: tuple = option((1, 2))
 
     monkeypatch.setattr(Online, "Settings", Settings_)
     from oso_dp.study import config
 
-    monkeypatch.setattr(config, "settings_model", config.settings_model.__wrapped__)
+    monkeypatch.setattr(config, "settings_model", config.method_options_model.__wrapped__)
     with pytest.raises(OsoError, match=r"methods\.online: settings: the results would hold others"):
-        cohorts(study(STUDY))
+        make_cohorts(study(STUDY))
 
 
 def test_points_in_another_precision_are_no_points_of_this_search(place) -> None:
     """Nor is their grid this one: a column tells them apart, and each has its own budget."""
     dataset = {**study(OTHER).model_dump()["datasets"]["glyphs"], "precision": "bfloat16"}
     other = parse_config({**study(OTHER).model_dump(), "datasets": {"glyphs": dataset}}, "x")
-    refuse_other_search(place / "store", cohorts(other))
+    refuse_other_search(place / "store", make_cohorts(other))
     with pytest.raises(OsoError, match="2 points of another search"):
-        refuse_other_search(place / "store", cohorts(study(OTHER)))
+        refuse_other_search(place / "store", make_cohorts(study(OTHER)))
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_every_cohort_is_looked_for_whatever_comes_before_it(order: int, place) -> None:
     """Guesses, of which there may be any number, or a search that the store has nothing of."""
-    (searched,) = [cohort for cohort in cohorts(study(OTHER)) if cohort.private]
+    (searched,) = [cohort for cohort in make_cohorts(study(OTHER)) if cohort.is_private]
     for others in (
-        study(OTHER + "selection: single\n"),
+        study(OTHER + "search_accounting: single\n"),
         study(OTHER.replace("epsilons: [3]", "epsilons: [9]")),
     ):
-        before = [cohort for cohort in cohorts(others) if cohort.private]
+        before = [cohort for cohort in make_cohorts(others) if cohort.is_private]
         refuse_other_search(place / "store", before)
         with pytest.raises(OsoError, match=f"2 points of another search of {COHORT}"):
             refuse_other_search(place / "store", [*before, searched][::order])
@@ -189,7 +189,7 @@ def test_every_file_of_a_cohorts_name_is_read(place) -> None:
         mine, other = (parse_config(given, "x") for given in both)
         for kind, rows in rows_of(make_plan(mine)).items():
             write(place / precision, kind, rows)
-        searches[precision] = cohorts(other)
+        searches[precision] = make_cohorts(other)
     collect([place / precision for precision in searches], place / "all")
     assert len(list((place / "all/runs.parquet").glob(f"{COHORT}.*"))) == len(searches)
     for others in searches.values():

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.study.affordable import check_affordable
+from oso_dp.study.budget_check import check_budget
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import make_plan, plan_of, read_plan, write_plan
-from oso_dp.study.yaml_file import read_yaml
+from oso_dp.study.plan import make_plan, make_plan_with_noise, read_plan, write_plan
+from oso_dp.study.strict_yaml import read_yaml
 
 from .conftest import COHORT, STUDY, content, refused
 
@@ -29,7 +29,7 @@ EDITED = {
     "epochs": 2,
     "examples": 60_000,
     "k": 3,
-    "selection": "random_stopping",
+    "search_accounting": "random_stopping",
     "seeds": [7],
     "points": [[1.0, 0.1, None]],
     "run_ids": "0",
@@ -85,7 +85,7 @@ def planned(share: float):
     """The study with so much of the noise that it asks for, digests and all."""
     config = parse_config(read_yaml(STUDY, "study.yaml"), "study.yaml")
     noise = {cohort.name: share * cohort.noise_multiplier for cohort in read_plan(PLAN).cohorts}
-    return plan_of(config, noise)
+    return make_plan_with_noise(config, noise)
 
 
 PLAN = Path("plan.json")
@@ -121,9 +121,9 @@ def test_of_a_plans_cohorts_it_is_the_one_to_be_trained_that_has_to_keep_its_bud
 def test_where_nobody_can_compute_it_the_plan_is_believed(place, monkeypatch) -> None:
     cohorts = planned(0.5).cohorts
     with pytest.raises(OsoError, match="would cost epsilon"):
-        check_affordable(cohorts)
+        check_budget(cohorts)
     monkeypatch.setitem(sys.modules, "dp_accounting", None)  # as where it is not installed
-    check_affordable(cohorts)
+    check_budget(cohorts)
 
 
 DEARER = {"grid_runs": 3, "delta": 1e-7, "epochs": 2, "batch_size": 1200, "epsilon": 2.9}
@@ -132,13 +132,13 @@ DEARER = {"grid_runs": 3, "delta": 1e-7, "epochs": 2, "batch_size": 1200, "epsil
 @pytest.mark.parametrize("name", DEARER)
 def test_whatever_the_price_rests_on_is_looked_at(name, place) -> None:
     cohort = planned(1.0).cohorts[0]
-    check_affordable([cohort])
+    check_budget([cohort])
     with pytest.raises(OsoError, match="would cost epsilon"):
-        check_affordable([replace(cohort, **{name: DEARER[name]})])
+        check_budget([replace(cohort, **{name: DEARER[name]})])
 
 
 def test_the_shipped_plan_is_affordable(repo) -> None:
-    check_affordable(read_plan(repo / "results/plan.json").cohorts[::9])
+    check_budget(read_plan(repo / "results/plan.json").cohorts[::9])
 
 
 def test_the_copy_is_valid(place, oso) -> None:

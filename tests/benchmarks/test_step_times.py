@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from oso_dp.analysis.measured import read_step_times
+from oso_dp.analysis.side_measurements import read_step_times
 
 
 @pytest.fixture

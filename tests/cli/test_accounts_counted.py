@@ -4,7 +4,7 @@ import pytest
 from tests.analysis.test_noise import own_data
 from tests.stores import Store
 
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.tuning_cost import Search
 from oso_dp.privacy.sampling import PoissonSampling
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from oso_dp.accounting.formatting import noise_text
+from oso_dp.accounting.formatting import format_noise_multiplier
 
 MNIST = ("--delta", "1e-5", "--examples", 60000, "--batch-size", 512, "--epochs", 10)
-NINE_STOPPED = ("--runs", 9, "--selection", "random-stopping")
+NINE_STOPPED = ("--runs", 9, "--search-accounting", "random-stopping")
 
 
 def test_the_noise_of_a_search(oso) -> None:
@@ -41,7 +41,7 @@ def test_json_has_the_promised_keys(oso) -> None:
         "steps": 1172,
         "sampling_rate": 512 / 60000,
         "accountant": "rdp",
-        "selection": "composition",
+        "search_accounting": "composition",
     }
 
 
@@ -58,10 +58,10 @@ def test_epsilon_of_a_noise_is_the_way_back(oso) -> None:
     [("geometric", 1.306), ("logarithmic", 1.147), ("poisson", 2.761), ("1", 1.306), ("0", 1.147)],
 )
 def test_random_stopping(oso, shape, expected) -> None:
-    rule = ("--selection", "random-stopping", "--shape", shape)
+    rule = ("--search-accounting", "random-stopping", "--shape", shape)
     found = price(oso, "--epsilon", 3, *MNIST, "--runs", 81, *rule)
     assert found["noise_multiplier"] == pytest.approx(expected, abs=0.001)
-    assert found["selection"] == "random_stopping"
+    assert found["search_accounting"] == "random_stopping"
 
 
 def test_the_split_of_proposition_1(oso) -> None:
@@ -84,11 +84,11 @@ def test_a_whole_study(oso, repo) -> None:
 def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, repo, tmp_path):
     study = tmp_path / "stopping.yaml"
     smoke = (repo / "config/smoke.yaml").read_text().replace("[2]", "[9]")
-    study.write_text(smoke + "selection: random_stopping\n")
+    study.write_text(smoke + "search_accounting: random_stopping\n")
     (own,) = price(oso, "--config", study)
-    assert (own["selection"], own["shape"]) == ("random_stopping", 0)
-    (given,) = price(oso, "--config", study, "--selection", "composition")
-    assert given["selection"] == "composition"
+    assert (own["search_accounting"], own["shape"]) == ("random_stopping", 0)
+    (given,) = price(oso, "--config", study, "--search-accounting", "composition")
+    assert given["search_accounting"] == "composition"
     assert given["noise_multiplier"] > own["noise_multiplier"]
     (wider,) = price(oso, "--config", study, "--shape", "geometric")
     assert wider["shape"] == 1
@@ -181,8 +181,8 @@ def test_the_split_is_printed_as_it_is_in_json(oso, ratio) -> None:
     found = price(oso, *asked)
     assert oso("calibrate", *asked)[1].splitlines()[-1] == (
         f"split between two queries (Proposition 1): gradient "
-        f"{noise_text(found['gradient_noise_multiplier'])}, second query "
-        f"{noise_text(found['query_noise_multiplier'])}"
+        f"{format_noise_multiplier(found['gradient_noise_multiplier'])}, second query "
+        f"{format_noise_multiplier(found['query_noise_multiplier'])}"
     )
 
 
@@ -214,11 +214,11 @@ def test_a_run_of_some_epochs_has_its_steps_rounded_up(oso, epochs, steps) -> No
 @pytest.mark.parametrize("shape", ["geometric", "0.5"])
 def test_guesses_have_no_distribution_of_their_number(oso, repo, tmp_path, shape: str) -> None:
     study = tmp_path / "guesses.yaml"
-    study.write_text((repo / "config/smoke.yaml").read_text() + "selection: single\n")
+    study.write_text((repo / "config/smoke.yaml").read_text() + "search_accounting: single\n")
     status, output, error = oso("calibrate", "--config", study, "--shape", shape)
     assert (status, output) == (2, "")
-    assert error.startswith("oso: error: --shape: needs --selection random-stopping, or a study")
+    assert error.startswith("oso: error: --shape: needs --search-accounting random-stopping, or a study")
     (alone,) = price(oso, "--config", study)
-    (searched,) = price(oso, "--config", study, "--selection", "composition")
+    (searched,) = price(oso, "--config", study, "--search-accounting", "composition")
     assert (alone["runs"], searched["runs"]) == (1, 2)
     assert searched["noise_multiplier"] > 1.1 * alone["noise_multiplier"]

@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 from oso_dp.data.arrays import Arrays, save_arrays
-from oso_dp.reporting.folder import ReportFolder
+from oso_dp.reporting.report_folder import ReportFolder
 from oso_dp.results.read import read_results
 
 SMOKE = "config/smoke.yaml"

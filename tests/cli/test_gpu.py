@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from oso_dp.cli.gpu import first_free, own_gpu, visible
+from oso_dp.cli.gpu import acquire_first, reserve_gpu, visible_devices
 
 NAMES = ["GPU-a", "GPU-b"]
 
@@ -25,12 +25,12 @@ with first_free({names!r}, Path(sys.argv[1])) as index:
 
 
 def test_jobs_side_by_side_take_one_each_and_a_third_waits(tmp_path, capsys) -> None:
-    with first_free(NAMES, tmp_path) as first, first_free(NAMES, tmp_path) as second:
+    with acquire_first(NAMES, tmp_path) as first, acquire_first(NAMES, tmp_path) as second:
         assert {first, second} == {0, 1}
         got: list[int] = []
 
         def third() -> None:
-            with first_free(NAMES, tmp_path, interval=0.01) as index:
+            with acquire_first(NAMES, tmp_path, interval=0.01) as index:
                 got.append(index)
 
         waiting = threading.Thread(target=third)
@@ -49,16 +49,16 @@ def test_a_killed_job_leaves_its_gpu(tmp_path) -> None:
     assert sorted(held) == [0, 1]
     jobs[0].kill()
     jobs[0].communicate()
-    with first_free(NAMES, tmp_path, interval=0.01) as index:
+    with acquire_first(NAMES, tmp_path, interval=0.01) as index:
         assert index == held[0]
     jobs[1].kill()
     jobs[1].communicate()
 
 
 def test_an_error_leaves_the_gpu(tmp_path) -> None:
-    with pytest.raises(ValueError, match="broken"), first_free(NAMES[:1], tmp_path):
+    with pytest.raises(ValueError, match="broken"), acquire_first(NAMES[:1], tmp_path):
         raise ValueError("broken")
-    with first_free(NAMES[:1], tmp_path) as index:
+    with acquire_first(NAMES[:1], tmp_path) as index:
         assert index == 0
 
 
@@ -74,7 +74,7 @@ def test_an_error_leaves_the_gpu(tmp_path) -> None:
 )
 def test_a_scheduler_s_choice_is_kept(chosen: str | None, expected: dict[str, str]) -> None:
     """By whatever name a job knows a GPU, its lock has the one that no other GPU has."""
-    assert visible(NAMES, chosen) == expected
+    assert visible_devices(NAMES, chosen) == expected
 
 
 def test_a_job_sees_its_own_gpu_alone(monkeypatch, tmp_path) -> None:
@@ -85,10 +85,10 @@ def test_a_job_sees_its_own_gpu_alone(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    with own_gpu("cuda"):
+    with reserve_gpu("cuda"):
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-        with own_gpu("cuda"):
+        with reserve_gpu("cuda"):
             assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
 
 
@@ -97,6 +97,6 @@ def test_without_a_gpu_nothing_is_taken(monkeypatch, tmp_path, device: str) -> N
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with own_gpu(device):
+    with reserve_gpu(device):
         assert "CUDA_VISIBLE_DEVICES" not in os.environ
     assert list(tmp_path.iterdir()) == []

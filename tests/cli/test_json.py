@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from oso_dp.cli import search_options
+from oso_dp.cli import calibration_options
 from oso_dp.files import json_text
 
 SIZE = ("--examples", 6000, "--batch-size", 512, "--epochs", 1)
@@ -13,7 +13,7 @@ EVERY = {
     "calibrate": ("calibrate", "--epsilon", 3, *SIZE, "--runs", 9),
     "calibrate, stopped by Poisson": (
         *("calibrate", "--epsilon", 3, *SIZE, "--runs", 9),
-        *("--selection", "random-stopping", "--shape", "poisson"),
+        *("--search-accounting", "random-stopping", "--shape", "poisson"),
     ),
     "calibrate, a study": ("calibrate", "--query-noise", "--config", "config/smoke.yaml"),
     "epsilon": ("epsilon", "--noise-multiplier", 2, *SIZE, "--runs", 9),
@@ -46,5 +46,5 @@ def test_what_is_not_finite_is_null(capsys) -> None:
         "b": None,
         "c": "NaN",
     }
-    search_options.say({"epsilon": math.inf}, None, as_json=True)
+    calibration_options.print_answer({"epsilon": math.inf}, None, as_json=True)
     assert json.loads(capsys.readouterr().out, parse_constant=refuse) == {"epsilon": None}

@@ -7,7 +7,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from oso_dp.accounting.scaled_search import ScaledSearch
+from oso_dp.accounting.linear_scaling import LinearScalingSearch
 from oso_dp.privacy.sampling import PoissonSampling
 
 STUDY = """\
@@ -17,16 +17,16 @@ report: report
 datasets:
   glyphs: {model: small_cnn, epsilons: [3], seconds_per_step: 0.01}
 methods: {online: {}}
-granularities: [2]
+values_per_axis: [2]
 seeds: [0]
 batch_size: 600
 epochs: 1
 evaluate_every: 5
-selection: linear_scaling
+search_accounting: linear_scaling
 """
 NAME = "glyphs.online.k2.eps3.linear_scaling"
 MNIST = ("--examples", 60000, "--runs", 9)
-SCALED = ("--selection", "linear-scaling")
+SCALED = ("--search-accounting", "linear-scaling")
 
 
 @pytest.fixture
@@ -93,14 +93,14 @@ def test_the_noise_of_the_final_run_and_of_the_trials(oso) -> None:
 @pytest.mark.parametrize("shares", ["0.3,0.4", "0.3 0.4", "0.3, 0.4"])
 def test_shares_are_numbers_with_a_comma_or_a_blank(oso, shares) -> None:
     size = ("--examples", 6000, "--epochs", 1, "--runs", 2, *SCALED)
-    status, output, _ = oso("calibrate", "--epsilon", 3, *size, "--trial-shares", shares, "--json")
+    status, output, _ = oso("calibrate", "--epsilon", 3, *size, "--trial-fractions", shares, "--json")
     assert status == 0
     found = json.loads(output)
-    assert found["trial_shares"] == [0.3, 0.4]
-    assert (found["selection"], found["runs"], found["steps"]) == ("linear_scaling", 2, 12)
+    assert found["trial_fractions"] == [0.3, 0.4]
+    assert (found["search_accounting"], found["runs"], found["steps"]) == ("linear_scaling", 2, 12)
     assert [trial["epsilon"] for trial in found["trials"]] == pytest.approx([0.9, 1.2])
     noise = str(found["noise_multiplier"])
-    back = oso("epsilon", "--noise-multiplier", noise, *size, "--trial-shares", shares, "--json")
+    back = oso("epsilon", "--noise-multiplier", noise, *size, "--trial-fractions", shares, "--json")
     assert json.loads(back[1])["epsilon"] == pytest.approx(3, rel=1e-6)
 
 
@@ -113,12 +113,12 @@ def test_a_study_is_priced_part_by_part(place, oso) -> None:
     ]
     assert "trial 2" in oso("calibrate", "--config", "study.yaml")[1]
     (composed,) = json.loads(
-        oso("calibrate", "--config", "study.yaml", "--selection", "composition", "--json")[1]
+        oso("calibrate", "--config", "study.yaml", "--search-accounting", "composition", "--json")[1]
     )
     assert composed["runs"] == 2
     assert parts[2]["noise_multiplier"] < composed["noise_multiplier"]
     assert "part" not in composed
-    dearer = ("--trial-shares", "0.3,0.4", "--json")
+    dearer = ("--trial-fractions", "0.3,0.4", "--json")
     others = json.loads(oso("calibrate", "--config", "study.yaml", *dearer)[1])
     assert others[2]["noise_multiplier"] > parts[2]["noise_multiplier"]
 
@@ -126,14 +126,14 @@ def test_a_study_is_priced_part_by_part(place, oso) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((*MNIST, "--trial-shares", "0.1,0.2"), "--trial-shares 0.1,0.2: needs --selection linear"),
-        ((*MNIST, *SCALED, "--trial-shares", "0.1"), "--trial-shares 0.1: must be two numbers or"),
-        ((*MNIST, *SCALED, "--trial-shares", ""), "--trial-shares : must be two numbers or more"),
-        ((*MNIST, *SCALED, "--trial-shares", "0.1,x"), "--trial-shares 0.1,x: must be numbers"),
-        ((*MNIST, *SCALED, "--trial-shares", "0.1,nan"), "each must be a number above 0 and below"),
-        ((*MNIST, *SCALED, "--trial-shares", "0.5,0.6"), "their sum must be below 1"),
-        ((*MNIST, *SCALED, "--shape", "poisson"), "--shape poisson: needs --selection random"),
-        ((*MNIST, "--selection", "linear"), "--selection linear: allowed are composition, random"),
+        ((*MNIST, "--trial-fractions", "0.1,0.2"), "--trial-fractions 0.1,0.2: needs --search-accounting linear"),
+        ((*MNIST, *SCALED, "--trial-fractions", "0.1"), "--trial-fractions 0.1: must be two numbers or"),
+        ((*MNIST, *SCALED, "--trial-fractions", ""), "--trial-fractions : must be two numbers or more"),
+        ((*MNIST, *SCALED, "--trial-fractions", "0.1,x"), "--trial-fractions 0.1,x: must be numbers"),
+        ((*MNIST, *SCALED, "--trial-fractions", "0.1,nan"), "each must be a number above 0 and below"),
+        ((*MNIST, *SCALED, "--trial-fractions", "0.5,0.6"), "their sum must be below 1"),
+        ((*MNIST, *SCALED, "--shape", "poisson"), "--shape poisson: needs --search-accounting random"),
+        ((*MNIST, "--search-accounting", "linear"), "--search-accounting linear: allowed are composition, random"),
     ],
 )
 def test_what_cannot_be_priced_is_said_in_one_line(oso, arguments, complaint) -> None:
@@ -145,14 +145,14 @@ def test_what_cannot_be_priced_is_said_in_one_line(oso, arguments, complaint) ->
 
 
 def test_shares_are_of_a_study_of_that_selection_only(place, oso) -> None:
-    shares = ("--trial-shares", "0.1,0.2")
-    other = ("--selection", "composition")
+    shares = ("--trial-fractions", "0.1,0.2")
+    other = ("--search-accounting", "composition")
     status, _, error = oso("calibrate", "--config", "study.yaml", *other, *shares)
     assert status == 2
-    assert "--trial-shares: needs --selection linear-scaling, or a study" in error
+    assert "--trial-fractions: needs --search-accounting linear-scaling, or a study" in error
     status, _, error = oso("calibrate", "--config", "study.yaml", "--shape", "poisson")
     assert status == 2
-    assert "--shape: needs --selection random-stopping" in error
+    assert "--shape: needs --search-accounting random-stopping" in error
 
 
 @pytest.mark.parametrize(("delta", "accountant"), [(1e-8, "rdp"), (1e-3, "rdp"), (1e-5, "pld")])
@@ -163,7 +163,7 @@ def test_trials_and_final_run_are_priced_alike(delta, accountant, oso) -> None:
     status, output, error = oso("calibrate", *small, *SCALED, *asked)
     assert status == 0, error
     said = json.loads(output)
-    whole = ScaledSearch(PoissonSampling(0.1), 10, 2, (0.1, 0.2))
+    whole = LinearScalingSearch(PoissonSampling(0.1), 10, 2, (0.1, 0.2))
     *trials, final = whole.noise_multipliers(3.0, delta, accountant)
     (entry,) = said if isinstance(said, list) else [said]
     assert [one["noise_multiplier"] for one in entry["trials"]] == pytest.approx(trials, rel=1e-4)

@@ -50,7 +50,7 @@ def test_randomness_for_protection_is_not_said_to_protect_nothing(oso, study, re
     text = (repo / "config/smoke.yaml").read_text(encoding="utf-8")
     Path("system.yaml").write_text(f"{text}\nrandomness: system\n")
     assert oso("plan", "--config", "system.yaml", "--output", "system.json")[0] == 0
-    cohort = next(one.name for one in read_plan(Path("system.json")).cohorts if one.private)
+    cohort = next(one.name for one in read_plan(Path("system.json")).cohorts if one.is_private)
     given = ("--cohort", cohort, "--data", "glyphs.npz", "--output", "x.csv")
     error = refused(
         oso("cosine", "--plan", "system.json", *given), "system.json: randomness system"
@@ -68,7 +68,7 @@ def test_one_is_one(oso, repo, tmp_path) -> None:
     assert "for 1 run of 1 step at" in oso("calibrate", "--epsilon", 3, *size)[1]
     text = (repo / "config/smoke.yaml").read_text(encoding="utf-8")
     head = text.partition("methods:")[0] + "methods:\n  online: {}\n"
-    (tmp_path / "one.yaml").write_text(f"{head}granularities: [1]\nseeds: [0]\n")
+    (tmp_path / "one.yaml").write_text(f"{head}values_per_axis: [1]\nseeds: [0]\n")
     status, output, error = oso("plan", "--config", tmp_path / "one.yaml")
     assert status == 0, error
     assert "in 1 cohort and" in output

@@ -32,12 +32,12 @@ OTHERS = ["thesis.tex", "notes.md", "binary", "list.json", "table.csv", "folder"
 def nothing_long(monkeypatch) -> None:
     """Work that is refused must not begin; work that is allowed need not end."""
     import oso_dp.analysis.search_costs
-    import oso_dp.audit.findings
-    import oso_dp.probe.cosine
+    import oso_dp.audit.run_audit
+    import oso_dp.diagnostics.cosine
 
     for module, name in (
-        (oso_dp.audit.findings, "audit"),
-        (oso_dp.probe.cosine, "similarities"),
+        (oso_dp.audit.run_audit, "audit"),
+        (oso_dp.diagnostics.cosine, "similarities"),
         (oso_dp.analysis.search_costs, "write_costs"),
     ):
         monkeypatch.setattr(module, name, begun)

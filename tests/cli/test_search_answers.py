@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from oso_dp.accounting.search import SHAPES, Search
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.cli import calibrate as calibrate_module
-from oso_dp.cli import search_options
+from oso_dp.cli import calibration_options
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import load_config
@@ -21,9 +21,9 @@ OTHERS = [
     {},
     *({name: value} for name, value in zip(USUAL, (1e-6, 6000, 500, 4.0, 3), strict=True)),
     {"accountant": "pld"},
-    {"selection": "random-stopping"},
-    {"selection": "random-stopping", "shape": "geometric"},
-    {"selection": "random-stopping", "shape": "poisson"},
+    {"search_accounting": "random-stopping"},
+    {"search_accounting": "random-stopping", "shape": "geometric"},
+    {"search_accounting": "random-stopping", "shape": "poisson"},
 ]
 
 
@@ -35,8 +35,8 @@ def search_of(facts: dict) -> Search:
     """Of the options, by the definitions of q and T, not by the command's code."""
     steps = math.ceil(facts["epochs"] * facts["examples"] / facts["batch_size"])
     sampling = PoissonSampling(facts["batch_size"] / facts["examples"])
-    rule = facts.get("selection", "composition").replace("-", "_")
-    shape = SHAPES[facts.get("shape", "logarithmic")]  # which composition does not look at
+    rule = facts.get("search_accounting", "composition").replace("-", "_")
+    shape = STOPPING_ETA[facts.get("shape", "logarithmic")]  # which composition does not look at
     return Search(sampling, steps, facts["runs"], rule, shape)
 
 
@@ -67,7 +67,7 @@ def test_the_search_that_is_named_is_asked_about(oso, asked, command, other) -> 
     assert (found["noise_multiplier"], found["epsilon"]) == (nu, epsilon)
     known = (found["delta"], found["runs"], found["steps"], found["sampling_rate"])
     assert known == (facts["delta"], search.runs, search.steps, search.sampling.rate)
-    assert (found["accountant"], found["selection"]) == (accountant, search.tuning_accounting)
+    assert (found["accountant"], found["search_accounting"]) == (accountant, search.search_accounting)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -89,9 +89,9 @@ def numbers(text: str) -> list[float]:
     "more",
     [
         {},
-        {"selection": "random_stopping"},
+        {"search_accounting": "random_stopping"},
         {
-            "selection": "linear_scaling",
+            "search_accounting": "linear_scaling",
             "trials": [
                 {"epsilon": 0.123, "noise_multiplier": 9.75},
                 {"epsilon": 0.246, "noise_multiplier": 5.25},
@@ -103,9 +103,9 @@ def numbers(text: str) -> list[float]:
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_a_sentence_has_the_numbers_of_its_json(capsys, more, accountant: str) -> None:
     entry = {"noise_multiplier": 1.75, "epsilon": 1.23, "delta": 3e-7, "runs": 7, "steps": 50}
-    entry |= {"sampling_rate": 0.05125, "accountant": accountant, "selection": "composition"}
+    entry |= {"sampling_rate": 0.05125, "accountant": accountant, "search_accounting": "composition"}
     entry |= more
-    search_options.say(dict(entry), None, as_json=False)
+    calibration_options.print_answer(dict(entry), None, as_json=False)
     first, *trials = capsys.readouterr().out.splitlines()
     runs = [2.0, 7.0] if "trials" in more else [7.0]
     assert numbers(first) == [1.75, *runs, 50, 0.05125, 1.23, 3e-7]
@@ -121,8 +121,8 @@ def test_a_sentence_says_no_promise_smaller_and_no_noise_less(capsys) -> None:
     trials = [{"epsilon": 0.12301, "noise_multiplier": 9.75001}]
     entry = {"noise_multiplier": 1.75001, "epsilon": 1.23401, "delta": 1.4e-5, "runs": 7}
     entry |= {"steps": 50, "sampling_rate": 512 / 60_000_000, "accountant": "rdp"}
-    entry |= {"selection": "linear_scaling", "trials": trials}
-    search_options.say(dict(entry), 7.0, as_json=False)
+    entry |= {"search_accounting": "linear_scaling", "trials": trials}
+    calibration_options.print_answer(dict(entry), 7.0, as_json=False)
     first, trial, split = capsys.readouterr().out.splitlines()
     for part in ("noise multiplier 1.7501 for", "epsilon 1.235,", "delta 1.4e-05", "8.5333e-06"):
         assert part in first
@@ -147,7 +147,7 @@ def test_a_studys_table_has_each_grid_in_its_own_line(capsys) -> None:
             "sampling_rate": 0.0125 * n,
             "noise_multiplier": 1.5 * n + 0.25,
             "accountant": "pld",
-            "selection": "composition",
+            "search_accounting": "composition",
         }
         for n in (1, 2, 3)
     ]
@@ -164,10 +164,10 @@ def test_a_studys_table_has_each_grid_in_its_own_line(capsys) -> None:
 
 
 def test_a_studys_table_rounds_all_noise_up(capsys) -> None:
-    noise = dict.fromkeys(("noise_multiplier", *search_options.SPLIT), 1.50001)
+    noise = dict.fromkeys(("noise_multiplier", *calibration_options.SPLIT), 1.50001)
     entry = {"dataset": "x", "method": "y", "k": 1, "epsilon": 3.0, "delta": 1e-5, "runs": 9}
     entry |= {"steps": 5, "sampling_rate": 0.5, **noise, "accountant": "rdp"}
-    calibrate_module._print_study([entry | {"selection": "composition"}])
+    calibrate_module._print_study([entry | {"search_accounting": "composition"}])
     assert capsys.readouterr().out.count(" 1.5001") == 3
 
 
@@ -180,7 +180,7 @@ def test_each_data_set_of_a_study_whose_delta_is_too_large_is_named(
         "mnist": "{model: cnn, epsilons: [3], seconds_per_step: 0.1}",
         "glyphs": "{model: small_cnn, epsilons: [3], seconds_per_step: 0.1}",
     }
-    lines = ["name: x", "results: r", "report: p", "methods: {online: {}}", "granularities: [2]"]
+    lines = ["name: x", "results: r", "report: p", "methods: {online: {}}", "values_per_axis: [2]"]
     lines += ["seeds: [0]", "delta: 0.00005", "datasets:"]
     lines += [f"  {name}: {sections[name]}" for name in [*sections][::order]]
     for delta, named in (("0.00005", ["mnist"]), ("0.0005", ["mnist", "glyphs"])):
@@ -200,18 +200,18 @@ def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatc
         asked.append(facts)
         return []
 
-    monkeypatch.setattr("oso_dp.study.calibrated.calibrated_grids", grids)
+    monkeypatch.setattr("oso_dp.study.calibration.calibrated_grids", grids)
     config = ("calibrate", "--config", repo / "config/smoke.yaml", "--json")
     for more, expected in (
         ((), ("rdp", None, None, None)),
         (("--accountant", "pld"), ("pld", None, None, None)),
-        (("--selection", "composition"), ("rdp", "composition", None, None)),
+        (("--search-accounting", "composition"), ("rdp", "composition", None, None)),
         (
-            ("--selection", "random-stopping", "--shape", "geometric"),
+            ("--search-accounting", "random-stopping", "--shape", "geometric"),
             ("rdp", "random_stopping", 1.0, None),
         ),
         (
-            ("--selection", "linear-scaling", "--trial-shares", "0.2,0.3"),
+            ("--search-accounting", "linear-scaling", "--trial-fractions", "0.2,0.3"),
             ("rdp", "linear_scaling", None, (0.2, 0.3)),
         ),
     ):
@@ -230,9 +230,9 @@ def test_a_studys_entry_is_its_grids(repo, monkeypatch) -> None:
         return SimpleNamespace(cohort=cohort, search=search, noise_multiplier=n + 0.5)
 
     made = [grid(1, None), grid(2, "trial 1"), grid(3, "final")]
-    monkeypatch.setattr("oso_dp.study.calibrated.calibrated_grids", lambda *_: made)
+    monkeypatch.setattr("oso_dp.study.calibration.calibrated_grids", lambda *_: made)
     monkeypatch.setattr("oso_dp.study.config.load_config", lambda _: study)
-    found = calibrate_module._study(None, "rdp", None, None, None, False)
+    found = calibrate_module._calibrate_study(None, "rdp", None, None, None, False)
     keys = ("method", "k", "epsilon", "delta", "noise_multiplier", "runs")
     assert [tuple(entry[key] for key in keys) for entry in found] == [
         (f"m{n}", n, float(n), n * 1e-7, n + 0.5, 1 if n == 3 else 7) for n in (1, 2, 3)

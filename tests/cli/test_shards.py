@@ -24,7 +24,7 @@ def portions(study, monkeypatch) -> tuple[Plan, list]:
         return SimpleNamespace(runs=[], evaluations=[])
 
     monkeypatch.setattr("oso_dp.training.job.run_job", train)
-    monkeypatch.setattr("oso_dp.data.prepared.load_prepared", lambda *_: None)
+    monkeypatch.setattr("oso_dp.data.validation.load_prepared", lambda *_: None)
     plan = replace(read_plan(Path("plan.json")), runs_per_job=1)
     write_plan(plan, Path("plan.json"))
     return plan, asked

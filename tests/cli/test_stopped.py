@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oso_dp.errors import SignalCame
-from oso_dp.interrupts import ended_by_signals
+from oso_dp.errors import SignalReceived
+from oso_dp.signals import exit_on_signals
 
 # A command that says when it is at work, and works for longer than the test.
 AT_WORK = """
@@ -69,7 +69,7 @@ def started(code: str | list[str], **more) -> subprocess.Popen:
     ("module", "owner", "name", "arguments"),
     [
         (
-            "oso_dp.accounting.search",
+            "oso_dp.accounting.tuning_cost",
             "Search",
             "noise_multiplier",
             ["calibrate", *CALIBRATE, "--runs", "1"],
@@ -122,14 +122,14 @@ def test_what_is_ignored_stays_so_and_all_is_as_before() -> None:
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # as of a job in a shell's background
-        with ended_by_signals():
+        with exit_on_signals():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-            with pytest.raises(SignalCame, match=r"^SIGTERM$"):
+            with pytest.raises(SignalReceived, match=r"^SIGTERM$"):
                 os.kill(os.getpid(), signal.SIGTERM)
             assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # a second one acts at once
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    with ended_by_signals():
+    with exit_on_signals():
         pass
     assert {number: signal.getsignal(number) for number in SIGNALS} == before

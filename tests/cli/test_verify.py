@@ -11,9 +11,9 @@ import pytest
 from oso_dp.errors import OsoError
 from oso_dp.results.read import read_results
 from oso_dp.training import job
-from oso_dp.verification import again
-from oso_dp.verification.again import repeatable, sample, verify
-from oso_dp.verification.verdict import BEYOND, NOT_EQUAL, WITHIN, Verdict
+from oso_dp.rerun import rerun
+from oso_dp.rerun.rerun import select_repeatable, order_by_random_sample, verify
+from oso_dp.rerun.compare import BEYOND, NOT_EQUAL, WITHIN, Comparison
 
 ALL = ["--data", ".", "--minutes", "1"]
 
@@ -63,7 +63,7 @@ def test_other_code_may_change_the_last_digits_and_not_the_result(
 
 
 def test_rows_of_older_streams_are_counted_apart(oso, collected) -> None:
-    change(collected / "store", "runs", "streams", lambda streams: streams * 0 + 1)
+    change(collected / "store", "runs", "rng_version", lambda streams: streams * 0 + 1)
     change(collected / "store", "evaluations", "value", lambda value: value * 0.5)
     status, said, _ = oso("verify", "store", *ALL)
     assert status == 0
@@ -93,7 +93,7 @@ def test_a_data_set_that_cannot_be_had_is_left_out_and_said(
         path.touch()
 
     monkeypatch.setattr("oso_dp.data.prepare", make)
-    monkeypatch.setattr(again, "verify", lambda results, order, *_: iter(seen.extend(order) or ()))
+    monkeypatch.setattr(rerun, "verify", lambda results, order, *_: iter(seen.extend(order) or ()))
     where = [repo / "results", "--data", tmp_path, "--data-dir", tmp_path]
     status, said, error = oso("verify", *where)
     assert (status, error) == (0, "")
@@ -116,29 +116,29 @@ def test_its_options_say_which_sample_and_how_long(oso, collected, monkeypatch) 
 
     def drawn(stored, seed):
         seen.append(seed)
-        return sample(stored, seed)
+        return order_by_random_sample(stored, seed)
 
-    monkeypatch.setattr(again, "sample", drawn)
-    monkeypatch.setattr(again, "verify", lambda *given: iter(seen.append(given[3]) or ()))
+    monkeypatch.setattr(rerun, "sample", drawn)
+    monkeypatch.setattr(rerun, "verify", lambda *given: iter(seen.append(given[3]) or ()))
     status, said, _ = oso("verify", "store", "--data", ".", "--minutes", "2.5", "--seed", "7")
     assert (status, seen) == (0, [7, 150.0])
     assert said == "0 of 2 rows, drawn with seed 7:\n"
 
 
 def test_the_sample_is_the_seeds_and_every_row_can_be_in_it(repo) -> None:
-    stored = repeatable(read_results(repo / "results").runs)
+    stored = select_repeatable(read_results(repo / "results").runs)
     assert len(stored) > 1900
-    first = [one.run.run_id for one in sample(stored, 1)]
-    assert first == [one.run.run_id for one in sample(stored[::-1], 1)]
+    first = [one.run.run_id for one in order_by_random_sample(stored, 1)]
+    assert first == [one.run.run_id for one in order_by_random_sample(stored[::-1], 1)]
     assert sorted(first) == sorted(one.run.run_id for one in stored)
-    beginnings = {sample(stored, seed)[0].run.run_id for seed in range(40)}
+    beginnings = {order_by_random_sample(stored, seed)[0].run.run_id for seed in range(40)}
     assert len(beginnings) > 35
 
 
 def test_as_many_rows_as_fit_are_trained(repo, monkeypatch) -> None:
     """By their stored times, on a machine that is twice as fast as the one before."""
     results = read_results(repo / "results")
-    order = sample(repeatable(results.runs), 3)
+    order = order_by_random_sample(select_repeatable(results.runs), 3)
     time = [0.0]
 
     def train(one, evaluations, *rest):
@@ -146,7 +146,7 @@ def test_as_many_rows_as_fit_are_trained(repo, monkeypatch) -> None:
         time[0] += one.seconds / 2
         return one
 
-    monkeypatch.setattr(again, "_again", train)
+    monkeypatch.setattr(rerun, "_again", train)
     limit = sum(one.seconds for one in order[:40]) / 2
     done = [one for one, _ in verify(results, order, lambda cohort: None, limit, lambda: time[0])]
     assert done[0] == order[0]
@@ -172,8 +172,8 @@ def test_a_stored_row_of_the_papers_data_comes_out_again(oso, repo, shared, tmp_
 def test_rows_that_came_out_otherwise_are_counted_whatever_is_wrong(
     texts, oso, collected, monkeypatch
 ) -> None:
-    judged = [("a row", Verdict("a", text, 0.5, 0.6)) for text in texts]
-    monkeypatch.setattr(again, "verify", lambda *_: iter(judged))
+    judged = [("a row", Comparison("a", text, 0.5, 0.6)) for text in texts]
+    monkeypatch.setattr(rerun, "verify", lambda *_: iter(judged))
     status, said, error = oso("verify", "store", *ALL)
     wrong = sum(text != WITHIN for text in texts)
     assert status == 2
@@ -193,7 +193,7 @@ def test_each_row_is_trained_on_its_own_data_set(oso, collected, monkeypatch) ->
 
     for name in names:
         Path(f"{name}.npz").touch()
-    monkeypatch.setattr(again, "verify", train)
-    monkeypatch.setattr("oso_dp.data.prepared.load_prepared", lambda *asked: asked)
+    monkeypatch.setattr(rerun, "verify", train)
+    monkeypatch.setattr("oso_dp.data.validation.load_prepared", lambda *asked: asked)
     assert oso("verify", "store", *ALL)[0] == 0
     assert seen == [(Path(f"{name}.npz"), name, {1: name}) for name in names]

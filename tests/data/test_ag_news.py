@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oso_dp.data import DATASETS, ag_news, ag_news_partial, prepare
+from oso_dp.data import DATASETS, ag_news, ag_news_partial, prepare_dataset
 from oso_dp.data.arrays import load_arrays
 from oso_dp.data.download import DatasetSource, SourceFile
 from oso_dp.errors import OsoError
@@ -48,11 +48,11 @@ def test_each_text_is_the_vectors_of_its_first_words(tiny):
 
 
 @pytest.mark.parametrize(
-    ("unknown_words", "first"), [("zeros", [1, 2, 3, 0, 4]), ("skipped", [1, 2, 3, 4, 1])]
+    ("oov_words", "first"), [("zeros", [1, 2, 3, 0, 4]), ("skipped", [1, 2, 3, 4, 1])]
 )
-def test_a_word_without_a_vector_keeps_its_place_or_not(tiny, unknown_words, first):
+def test_a_word_without_a_vector_keeps_its_place_or_not(tiny, oov_words, first):
     folder, source = tiny
-    arrays, provenance = ag_news.build(folder, folder, 5, unknown_words, "subset", source)
+    arrays, provenance = ag_news.build(folder, folder, 5, oov_words, "subset", source)
     assert numbers(arrays.train_inputs) == [first, [0] * 5]
     assert provenance["known_words"] == {"train": 4 / 6, "test": 1}
     assert provenance["vectors"]["words"] == 4
@@ -60,15 +60,15 @@ def test_a_word_without_a_vector_keeps_its_place_or_not(tiny, unknown_words, fir
 
 
 @pytest.mark.parametrize(
-    ("unknown_words", "first"), [("zeros", [0, 3, 0, 1, 4]), ("skipped", [3, 1, 4, 0, 0])]
+    ("oov_words", "first"), [("zeros", [0, 3, 0, 1, 4]), ("skipped", [3, 1, 4, 0, 0])]
 )
-def test_an_unknown_word_of_a_test_text_is_treated_alike(tiny, unknown_words, first):
+def test_an_unknown_word_of_a_test_text_is_treated_alike(tiny, oov_words, first):
     folder, (source, *_) = tiny[0], (tiny[1],)
     content = b'"4","Zzyzx THE","Qqq oil 46"\n'
     (folder / "test.csv").write_bytes(content)
     file = SourceFile("test.csv", len(content), hashlib.sha256(content).hexdigest())
     changed = dataclasses.replace(source, files=(source.files[0], file))
-    arrays, _ = ag_news.build(folder, folder, 5, unknown_words, "subset", changed)
+    arrays, _ = ag_news.build(folder, folder, 5, oov_words, "subset", changed)
     assert numbers(arrays.test_inputs) == [first]
 
 
@@ -85,7 +85,7 @@ def test_a_bad_line_is_named_before_the_checksum_speaks(tiny):
 @pytest.fixture(scope="module")
 def partial(shared, tmp_path_factory):
     path = tmp_path_factory.mktemp("partial") / "x.npz"
-    provenance = prepare("ag_news_partial", path, shared / "data")
+    provenance = prepare_dataset("ag_news_partial", path, shared / "data")
     yield load_arrays(path)[0], provenance
     path.unlink()  # 220 MB
 
@@ -95,7 +95,7 @@ def test_the_part_is_prepared(partial):
     assert arrays.train_inputs.shape == (66_994, 750)
     assert np.bincount(arrays.train_targets).tolist() == [17155, 16352, 16326, 17161]
     assert np.bincount(arrays.test_targets).tolist() == [1900] * 4
-    assert provenance["preparation"] == {"words": 15, "unknown_words": "zeros"}
+    assert provenance["preparation"] == {"words": 15, "oov_words": "zeros"}
     # Of every number of it, as the stored runs had them.
     assert arrays.digest.startswith("e7a0622c9986a46579df29c997ac6628")
     known = provenance["known_words"]
@@ -108,16 +108,16 @@ def test_the_part_is_prepared(partial):
 
 
 @pytest.mark.parametrize("words", [15, 25])
-@pytest.mark.parametrize("unknown_words", ["zeros", "skipped"])
+@pytest.mark.parametrize("oov_words", ["zeros", "skipped"])
 @pytest.mark.parametrize("vocabulary", ["subset", "complete"])
 def test_the_part_is_prepared_as_it_is_asked_for(
-    words, unknown_words, vocabulary, monkeypatch, tmp_path
+    words, oov_words, vocabulary, monkeypatch, tmp_path
 ):
     """The file says so: other inputs would pass for these."""
     monkeypatch.setattr(ag_news, "build", lambda *asked: asked)
-    made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, unknown_words, vocabulary)
+    made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, oov_words, vocabulary)
     assert made == (
-        *(tmp_path, tmp_path / "cache", words, unknown_words, vocabulary),
+        *(tmp_path, tmp_path / "cache", words, oov_words, vocabulary),
         ag_news_partial.SOURCE,
     )
 
@@ -125,21 +125,21 @@ def test_the_part_is_prepared_as_it_is_asked_for(
 def test_the_part_never_passes_for_the_whole(shared, tmp_path):
     assert DATASETS["ag_news_partial"].title == "AG News partial (n = 66,994)"
     with pytest.raises(OsoError, match=r"train\.csv\.gz: missing"):
-        prepare("ag_news", tmp_path / "x.npz", shared / "data")
+        prepare_dataset("ag_news", tmp_path / "x.npz", shared / "data")
     for name in ("test.csv", "train_partial.csv.gz"):
         shutil.copyfile(shared / "data" / "ag_news" / name, tmp_path / name)
     (tmp_path / "train_partial.csv.gz").rename(tmp_path / "train.csv.gz")
     with pytest.raises(OsoError, match=r"train\.csv\.gz: truncated file \(15656295 of 29470338"):
-        prepare("ag_news", tmp_path / "x.npz", tmp_path)
+        prepare_dataset("ag_news", tmp_path / "x.npz", tmp_path)
 
 
 def test_the_part_is_never_downloaded(tmp_path, opened):
     with pytest.raises(OsoError, match=r"cannot download train_partial.* .no mirror.*data_dir"):
-        prepare("ag_news_partial", tmp_path / "x.npz")
+        prepare_dataset("ag_news_partial", tmp_path / "x.npz")
     with pytest.raises(
         OsoError, match=r"^data_dir .*put there train_partial\.csv\.gz.*without .gz"
     ):
-        prepare("ag_news_partial", tmp_path / "x.npz", tmp_path)
+        prepare_dataset("ag_news_partial", tmp_path / "x.npz", tmp_path)
     assert opened == []
 
 
@@ -147,16 +147,16 @@ def test_the_part_is_never_downloaded(tmp_path, opened):
     ("dataset", "options", "message"),
     [
         ("ag_news", {"words": 30}, "words 30: allowed for ag_news is 15 or 25"),
-        ("ag_news", {"unknown_words": "mean"}, "unknown_words 'mean': .* zeros or skipped"),
+        ("ag_news", {"oov_words": "mean"}, "oov_words 'mean': .* zeros or skipped"),
         ("mnist", {"words": 15}, "mnist has no words to choose; ag_news, ag_news_partial have"),
-        ("glyphs", {"unknown_words": "zeros"}, "glyphs has no words"),
+        ("glyphs", {"oov_words": "zeros"}, "glyphs has no words"),
         ("ag_news", {"vocabulary": "all"}, "vocabulary 'all': allowed for ag_news is complete or"),
         ("mnist", {"vocabulary": "complete"}, "mnist has no words"),
     ],
 )
 def test_a_way_of_preparing_that_there_is_not_is_refused(tmp_path, dataset, options, message):
     with pytest.raises(OsoError, match=message):
-        prepare(dataset, tmp_path / "x.npz", tmp_path, **options)
+        prepare_dataset(dataset, tmp_path / "x.npz", tmp_path, **options)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,7 +167,7 @@ def test_more_words_make_longer_inputs(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(DATASETS, "ag_news", type(info)(**{**vars(info), **small}))
     monkeypatch.setattr(ag_news.build, "__defaults__", (*ag_news.build.__defaults__[:-1], source))
     for words in (None, 15, 25):
-        made = prepare("ag_news", tmp_path / "x.npz", folder, words=words, vocabulary="subset")
+        made = prepare_dataset("ag_news", tmp_path / "x.npz", folder, words=words, vocabulary="subset")
         arrays, provenance = load_arrays(tmp_path / "x.npz")
         assert made == provenance
         assert arrays.train_inputs.shape == (2, 50 * (words or 15))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from oso_dp.data import prepare
+from oso_dp.data import prepare_dataset
 from oso_dp.data.arrays import load_arrays
 from oso_dp.data.fashion_mnist import SOURCE
 from oso_dp.data.mnist import SOURCE as MNIST
@@ -10,7 +10,7 @@ from oso_dp.errors import OsoError
 
 def test_the_official_files_give_the_known_arrays(shared, tmp_path, opened):
     output = tmp_path / "fashion_mnist.npz"
-    prepare("fashion_mnist", output, shared / "data")
+    prepare_dataset("fashion_mnist", output, shared / "data")
     arrays, provenance = load_arrays(output)
     output.unlink()  # 220 MB
     assert arrays.train_inputs.shape == (60_000, 1, 28, 28)
@@ -30,5 +30,5 @@ def test_the_official_files_give_the_known_arrays(shared, tmp_path, opened):
 def test_mnists_files_which_are_called_the_same_are_refused(official_mnist, tmp_path):
     assert [file.name for file in SOURCE.files] == [file.name for file in MNIST.files]
     with pytest.raises(OsoError, match=r"train-images-idx3-ubyte\.gz: wrong file .*fashion_mnist"):
-        prepare("fashion_mnist", tmp_path / "x.npz", official_mnist)
+        prepare_dataset("fashion_mnist", tmp_path / "x.npz", official_mnist)
     assert list(tmp_path.iterdir()) == []

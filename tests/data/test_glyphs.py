@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from oso_dp.data import glyphs, prepare
+from oso_dp.data import synthetic_digits, prepare_dataset
 from oso_dp.data.arrays import load_arrays
 from oso_dp.errors import OsoError
 
@@ -14,12 +14,12 @@ FOLDER = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     path = tmp_path_factory.mktemp("glyphs") / "glyphs.npz"
-    prepare("glyphs", path)
+    prepare_dataset("glyphs", path)
     return path, *load_arrays(path)
 
 
 def test_the_same_bytes_each_time(prepared, tmp_path):
-    prepare("glyphs", tmp_path / "again.npz", tmp_path / "a data_dir is not looked at")
+    prepare_dataset("glyphs", tmp_path / "again.npz", tmp_path / "a data_dir is not looked at")
     assert (tmp_path / "again.npz").read_bytes() == prepared[0].read_bytes()
 
 
@@ -37,7 +37,7 @@ def test_shapes_range_and_labels(prepared):
         assert len(counts) == 10
         assert counts.min() > 0.7 * len(targets) / 10
     assert "not MNIST" in provenance["made_from"]
-    assert provenance["seed"] == glyphs.SEED
+    assert provenance["seed"] == synthetic_digits.SEED
 
 
 # Of the first test images' levels, 0 to 255: the first corner, which is noise, and a piece of ink.
@@ -74,22 +74,22 @@ def test_examples_differ_in_place_in_ink_and_in_noise(prepared):
     ink = np.where(images > 0.4, images, 0)
     for axis in (1, 2):
         along = ink.sum(axis=3 - axis)
-        centre = along @ np.arange(glyphs.SIDE) / along.sum(axis=1)
+        centre = along @ np.arange(synthetic_digits.SIDE) / along.sum(axis=1)
         assert 0.4 < centre.std() < 1.2
 
 
 def test_each_font_has_ten_different_centred_digits_of_one_height():
-    digits = glyphs.render_digits(FOLDER)
-    assert digits.shape == (len(glyphs.FONTS), 10, glyphs.CANVAS, glyphs.CANVAS)
-    for name, font in zip(glyphs.FONTS, digits, strict=True):
+    digits = synthetic_digits.render_digits(FOLDER)
+    assert digits.shape == (len(synthetic_digits.FONTS), 10, synthetic_digits.CANVAS, synthetic_digits.CANVAS)
+    for name, font in zip(synthetic_digits.FONTS, digits, strict=True):
         assert len({digit.tobytes() for digit in font}) == 10, name
         for digit in font:
             for axis in (0, 1):
                 filled = np.flatnonzero(digit.max(axis=axis))
                 middle = (filled[0] + filled[-1]) / 2
-                assert abs(middle - (glyphs.CANVAS - 1) / 2) <= 0.5, name
+                assert abs(middle - (synthetic_digits.CANVAS - 1) / 2) <= 0.5, name
         rows = np.flatnonzero(font[0].max(axis=1))
-        assert abs(len(rows) - glyphs.HEIGHT * glyphs.ZOOM) <= 2, name
+        assert abs(len(rows) - synthetic_digits.HEIGHT * synthetic_digits.ZOOM) <= 2, name
         # Lining figures: a digit that is lower than the zero would be an old-style one.
         assert all(len(np.flatnonzero(d.max(axis=1))) >= len(rows) - 3 for d in font), name
 
@@ -110,8 +110,8 @@ def test_the_labels_can_be_learned_but_not_by_a_trivial_rule(prepared):
 
 def blob(row, column):
     """A canvas with one small bright spot, in canvas pixels from its middle."""
-    centre = (glyphs.CANVAS - 1) / 2
-    y, x = np.mgrid[: glyphs.CANVAS, : glyphs.CANVAS] - centre
+    centre = (synthetic_digits.CANVAS - 1) / 2
+    y, x = np.mgrid[: synthetic_digits.CANVAS, : synthetic_digits.CANVAS] - centre
     return np.exp(-((y - row) ** 2 + (x - column) ** 2) / 4)[np.newaxis]
 
 
@@ -128,28 +128,28 @@ def blob(row, column):
     ],
 )
 def test_a_spot_lands_where_its_map_says(spot, shift, turn, scale, expected):
-    image = glyphs._warp(blob(*spot), np.array([shift]), np.array([turn]), np.array([scale]))[0]
-    y, x = np.mgrid[: glyphs.SIDE, : glyphs.SIDE] - (glyphs.SIDE - 1) / 2
+    image = synthetic_digits._warp(blob(*spot), np.array([shift]), np.array([turn]), np.array([scale]))[0]
+    y, x = np.mgrid[: synthetic_digits.SIDE, : synthetic_digits.SIDE] - (synthetic_digits.SIDE - 1) / 2
     found = ((image * y).sum() / image.sum(), (image * x).sum() / image.sum())
     assert found == pytest.approx(expected, abs=0.05)
 
 
 def test_a_missing_font_is_named(tmp_path):
     with pytest.raises(OsoError, match=rf"^{tmp_path}/DejaVuSans\.ttf: cannot read this font"):
-        glyphs.render_digits(tmp_path)
+        synthetic_digits.render_digits(tmp_path)
 
 
 def test_both_parts_are_drawn_alike_from_all_fonts(monkeypatch):
     """By one generator: a second one of the same seed would draw the training examples again."""
-    digits, seen = np.zeros((len(glyphs.FONTS), 10, 2, 2), np.float32), []
+    digits, seen = np.zeros((len(synthetic_digits.FONTS), 10, 2, 2), np.float32), []
 
     def draw(given, examples, rng):
         seen.append((given, examples, rng))
         return np.zeros((examples, 1, 14, 14), np.float32), np.zeros(examples, np.int64)
 
-    monkeypatch.setattr(glyphs, "render_digits", lambda folder: digits)
-    monkeypatch.setattr(glyphs, "_draw", draw)
-    glyphs.build()
+    monkeypatch.setattr(synthetic_digits, "render_digits", lambda folder: digits)
+    monkeypatch.setattr(synthetic_digits, "_draw", draw)
+    synthetic_digits.build()
     (train, n, rng), (test, m, again) = seen
     assert train is test is digits
     assert (n, m) == (6000, 1000)

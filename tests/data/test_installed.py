@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import oso_dp
-from oso_dp.data import prepare
+from oso_dp.data import prepare_dataset
 from oso_dp.data.arrays import load_arrays
-from oso_dp.data.installed import info_of, installed, installed_names
-from oso_dp.data.prepared import load_prepared
+from oso_dp.data.plugins import make_dataset_info, find_plugin, list_plugins
+from oso_dp.data.validation import load_prepared
 from oso_dp.errors import OsoError
 
 KNOWN = {"data_version": "1"}
@@ -18,17 +18,17 @@ KNOWN = {"data_version": "1"}
 
 def test_a_package_offers_a_data_set_under_its_name(offer) -> None:
     offer()
-    assert "patients" in installed_names()
-    info = info_of("patients", "own")
+    assert "patients" in list_plugins()
+    info = make_dataset_info("patients", "own")
     assert (info.name, info.examples, info.version, info.public) == ("patients", 60, "1", False)
 
 
 def test_it_is_prepared_and_read_back(offer, tmp_path) -> None:
     offer()
-    made = prepare("patients", tmp_path / "x.npz")
+    made = prepare_dataset("patients", tmp_path / "x.npz")
     assert made == {"dataset": "patients", "preparation": KNOWN}
     arrays = load_prepared(tmp_path / "x.npz", "patients", KNOWN)
-    assert arrays.digest == installed("patients").load().digest
+    assert arrays.digest == find_plugin("patients").load().digest
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_one_line_and_leaves_no_file(
 ) -> None:
     offer(**changes)
     with pytest.raises(OsoError, match=message) as raised:
-        prepare("patients", tmp_path / "x.npz")
+        prepare_dataset("patients", tmp_path / "x.npz")
     assert "data set 'patients'" in str(raised.value)
     assert not (tmp_path / "x.npz").exists()
 
@@ -69,12 +69,12 @@ def test_what_does_not_fit_is_one_line_and_leaves_no_file(
 def test_another_version_than_planned_is_refused(offer, tmp_path) -> None:
     offer(version="'2'")
     with pytest.raises(OsoError, match="version '1' is wanted, installed is '2'"):
-        prepare("patients", tmp_path / "x.npz", data_version="1")
+        prepare_dataset("patients", tmp_path / "x.npz", data_version="1")
 
 
 def test_a_file_of_an_earlier_version_is_not_read(offer, tmp_path) -> None:
     offer()
-    prepare("patients", tmp_path / "x.npz")
+    prepare_dataset("patients", tmp_path / "x.npz")
     offer(version="'2'")
     with pytest.raises(OsoError, match=r"prepared with \{'data_version': '1'\}"):
         load_prepared(tmp_path / "x.npz", "patients", {"data_version": "2"})
@@ -83,15 +83,15 @@ def test_a_file_of_an_earlier_version_is_not_read(offer, tmp_path) -> None:
 def test_names_that_stand_for_something_else_are_refused(offer, tmp_path) -> None:
     offer("mnist")
     with pytest.raises(OsoError, match="is the study's own"):
-        info_of("mnist", "own")
+        make_dataset_info("mnist", "own")
     with pytest.raises(OsoError, match="no installed package offers it"):
-        info_of("clients", "own")
+        make_dataset_info("clients", "own")
     offer("../x")
     with pytest.raises(OsoError, match="must be a name of small letters"):
-        info_of("../x", "own")
+        make_dataset_info("../x", "own")
     offer(source="data_set = 3\n")
     with pytest.raises(OsoError, match=r"is a int, not an oso_dp\.DataSet"):
-        info_of("patients", "own")
+        make_dataset_info("patients", "own")
 
 
 def test_one_name_that_two_packages_offer_is_refused(offer, monkeypatch) -> None:
@@ -99,24 +99,24 @@ def test_one_name_that_two_packages_offer_is_refused(offer, monkeypatch) -> None
     offer()
     monkeypatch.setattr(sys, "path", [str(first), *sys.path])
     with pytest.raises(OsoError, match="installed twice"):
-        info_of("patients", "own")
+        make_dataset_info("patients", "own")
 
 
 def test_importing_the_public_name_needs_no_torch() -> None:
-    assert oso_dp.DataSet.__module__ == "oso_dp.data.installed"
+    assert oso_dp.UserDataset.__module__ == "oso_dp.data.plugins"
 
 
 def test_arrays_are_stored_as_they_were_given(offer, tmp_path) -> None:
     """No scaling, no clipping to [0, 1]: what is computed of protected data would be a release."""
     offer(load="lambda: arrays(x=1000 * x)")
-    prepare("patients", tmp_path / "x.npz")
+    prepare_dataset("patients", tmp_path / "x.npz")
     arrays, _ = load_arrays(tmp_path / "x.npz")
     assert np.abs(arrays.train_inputs).max() > 100
 
 
 def test_a_declaration_cannot_be_changed(offer) -> None:
     offer()
-    data_set = installed("patients")
+    data_set = find_plugin("patients")
     with pytest.raises(AttributeError):
         data_set.public = True
     with pytest.raises(OsoError, match="examples -1"):

@@ -4,7 +4,7 @@ import shutil
 import numpy as np
 import pytest
 
-from oso_dp.data import mnist, prepare
+from oso_dp.data import mnist, prepare_dataset
 from oso_dp.data.arrays import load_arrays
 from oso_dp.errors import OsoError
 
@@ -43,7 +43,7 @@ def test_a_file_in_the_wrong_place_is_refused(make_tiny, tmp_path, changed, mess
 
 def test_the_official_files_give_the_known_arrays(official_mnist, tmp_path, opened):
     output = tmp_path / "mnist.npz"
-    prepare("mnist", output, official_mnist.parent)
+    prepare_dataset("mnist", output, official_mnist.parent)
     arrays, provenance = load_arrays(output)
     output.unlink()  # 220 MB
     assert arrays.train_inputs.shape == (60_000, 1, 28, 28)
@@ -83,6 +83,6 @@ def test_an_official_file_with_one_flipped_bit_is_refused(official_mnist, tmp_pa
     images.write_bytes(gzip.compress(bytes(flipped), 1))
     before, output = images.read_bytes(), tmp_path / "out" / "mnist.npz"
     with pytest.raises(OsoError, match=rf"^{images}: wrong file .*left untouched"):
-        prepare("mnist", output, local)
+        prepare_dataset("mnist", output, local)
     assert images.read_bytes() == before
     assert not output.exists()

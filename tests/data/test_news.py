@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso_dp.data.news import parse_news, words_of
+from oso_dp.data.ag_news_csv import parse_news, split_words
 from oso_dp.errors import OsoError
 
 GOOD = '"3","Oil at $46","Prices \\soar, ""again"""\n"1","","Peace\nin two lines"\n'
@@ -21,13 +21,13 @@ def test_rows_are_read_exactly():
 
 
 def test_words_are_runs_of_letters_and_digits_in_small_letters():
-    assert words_of("Oil at $46: U.S. e-mails\\band CAFÉ") == [
+    assert split_words("Oil at $46: U.S. e-mails\\band CAFÉ") == [
         *("oil", "at", "46", "u", "s", "e", "mails", "band", "caf")
     ]
 
 
 def test_a_word_may_have_letters_and_digits_and_nothing_else():
-    assert words_of("MP3s: don't, 1st-rate &lt;b&gt; #39;s q3_x") == [
+    assert split_words("MP3s: don't, 1st-rate &lt;b&gt; #39;s q3_x") == [
         *("mp3s", "don", "t", "1st", "rate", "lt", "b", "gt", "39", "s", "q3", "x")
     ]
 

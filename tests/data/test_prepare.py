@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from oso_dp import data
-from oso_dp.data import DATASETS, ag_news, dataset_info, mnist, prepare, vectors
+from oso_dp.data import DATASETS, ag_news, dataset_info, mnist, prepare_dataset, glove
 from oso_dp.data.arrays import load_arrays
 from oso_dp.errors import OsoError
 
@@ -32,7 +32,7 @@ def test_planning_imports_nothing_heavy():
 
 
 def test_an_unknown_data_set_is_refused_with_the_allowed_ones(tmp_path):
-    for call in (dataset_info, lambda name: prepare(name, tmp_path / "new" / "x.npz")):
+    for call in (dataset_info, lambda name: prepare_dataset(name, tmp_path / "new" / "x.npz")):
         with pytest.raises(
             OsoError, match=r"'imagenet'.* allowed(:| are) mnist, fashion_mnist, ag_"
         ):
@@ -52,7 +52,7 @@ def tiny_mnist(tiny, monkeypatch, tmp_path):
 
 
 def test_the_file_says_which_data_set_it_holds(tiny_mnist, tmp_path):
-    prepare("mnist", tmp_path / "out" / "x.npz", tiny_mnist)
+    prepare_dataset("mnist", tmp_path / "out" / "x.npz", tiny_mnist)
     arrays, provenance = load_arrays(tmp_path / "out" / "x.npz")
     assert arrays.test_targets.tolist() == [9, 2]
     assert provenance["dataset"] == "mnist"
@@ -62,7 +62,7 @@ def test_downloads_go_beside_the_output(tiny, make_tiny, tiny_mnist, monkeypatch
     with served(tiny_mnist) as url:
         source = make_tiny(mirrors=(url,)).source
         monkeypatch.setattr(mnist.build, "__defaults__", (source,))
-        prepare("mnist", tmp_path / "out" / "x.npz")
+        prepare_dataset("mnist", tmp_path / "out" / "x.npz")
     cached = tmp_path / "out" / "downloads" / "mnist"
     assert set(kept(cached)) == {f"{name}.gz" for name in tiny.content}
 
@@ -81,29 +81,29 @@ def test_arrays_that_the_study_did_not_plan_with_are_not_written(
 ):
     monkeypatch.setitem(DATASETS, "mnist", dataclasses.replace(DATASETS["mnist"], **change))
     with pytest.raises(OsoError, match=message):
-        prepare("mnist", tmp_path / "x.npz", tiny_mnist)
+        prepare_dataset("mnist", tmp_path / "x.npz", tiny_mnist)
     assert not (tmp_path / "x.npz").exists()
 
 
 def test_a_failure_leaves_the_earlier_output(tiny_mnist, tmp_path):
     output = tmp_path / "x.npz"
-    prepare("mnist", output, tiny_mnist)
+    prepare_dataset("mnist", output, tiny_mnist)
     before = output.read_bytes()
     (tiny_mnist / "t10k_images.gz").write_bytes(b"cut")
     with pytest.raises(OsoError, match=r"t10k_images\.gz: truncated"):
-        prepare("mnist", output, tiny_mnist)
+        prepare_dataset("mnist", output, tiny_mnist)
     assert output.read_bytes() == before
 
 
 def test_an_earlier_output_is_made_anew_but_no_other_file_is_overwritten(tiny_mnist, tmp_path):
     output = tmp_path / "x.npz"
-    prepare("mnist", output, tiny_mnist)
-    prepare("mnist", output, tiny_mnist)
+    prepare_dataset("mnist", output, tiny_mnist)
+    prepare_dataset("mnist", output, tiny_mnist)
     other = tmp_path / "thesis.txt"
     other.write_text("years of work")
     for path in (other, tmp_path):
         with pytest.raises(OsoError, match=f"^{path}: exists and is not a data file"):
-            prepare("mnist", path, tiny_mnist)
+            prepare_dataset("mnist", path, tiny_mnist)
     assert other.read_text() == "years of work"
 
 
@@ -111,11 +111,11 @@ def test_a_closed_output_folder_is_named_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "import_module", lambda name: pytest.fail("work was begun"))
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot make this folder") as caught:
-        prepare("glyphs", tmp_path / "file" / "x.npz")
+        prepare_dataset("glyphs", tmp_path / "file" / "x.npz")
     assert "\n" not in str(caught.value)
     monkeypatch.setattr("os.access", lambda *args: False)  # root may write anywhere
     with pytest.raises(OsoError, match=f"^{tmp_path}: no permission to write"):
-        prepare("glyphs", tmp_path / "x.npz")
+        prepare_dataset("glyphs", tmp_path / "x.npz")
 
 
 # What was published, and which of it cannot be had here: name, bytes, sha256.
@@ -132,12 +132,12 @@ PUBLISHED = {
 
 
 def test_files_that_nobody_has_here_are_those_that_were_published():
-    files = [*ag_news.SOURCE.files, *vectors.ARCHIVE.files, vectors.OFFICIAL]
+    files = [*ag_news.SOURCE.files, *glove.ARCHIVE.files, glove.OFFICIAL]
     assert {file.name: (file.size, file.sha256) for file in files} == PUBLISHED
     assert ag_news.SOURCE.mirrors == (
         "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",
     )
-    assert vectors.ARCHIVE.mirrors == (
+    assert glove.ARCHIVE.mirrors == (
         "https://nlp.stanford.edu/data",
         "https://downloads.cs.stanford.edu/nlp/data",
     )

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oso_dp.data import prepare
+from oso_dp.data import prepare_dataset
 from oso_dp.data.arrays import load_arrays, save_arrays
-from oso_dp.data.prepared import check_provenance, load_prepared
+from oso_dp.data.validation import check_provenance, load_prepared
 from oso_dp.errors import OsoError
 
 
 def test_a_file_that_was_prepared_otherwise_is_refused() -> None:
-    want = {"words": 15, "unknown_words": "zeros"}
+    want = {"words": 15, "oov_words": "zeros"}
     check_provenance("x.npz", {"dataset": "ag_news", "preparation": want}, "ag_news", want)
     check_provenance("x.npz", {"dataset": "mnist"}, "mnist", {})
     for dataset, words in (("ag_news_partial", 15), ("ag_news", 25)):
@@ -28,7 +28,7 @@ def test_a_file_that_was_prepared_otherwise_is_refused() -> None:
 @pytest.fixture(scope="module")
 def glyphs(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("prepared") / "glyphs.npz"
-    prepare("glyphs", path)
+    prepare_dataset("glyphs", path)
     return path
 
 

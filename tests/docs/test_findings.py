@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oso_dp.analysis.checkpoint_rules import choose
-from oso_dp.analysis.load import read_study
-from oso_dp.analysis.points import grid_points
-from oso_dp.analysis.steering import steering
-from oso_dp.analysis.study import Study
-from oso_dp.analysis.verdicts import Sample, difference, over_grids, scale_to_margin
-from oso_dp.study.plan import plans_of
+from oso_dp.analysis.checkpoint_selection import select_checkpoints
+from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.aggregate import grid_points
+from oso_dp.analysis.adaptation_signs import count_adaptation_signs
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.equivalence_tests import Sample, difference, average_over_grids, scale_to_margin
+from oso_dp.study.plan import load_plans
 
 METHODS = {
     **{"Online": "online", "AdamWOSM": "adam_wosm", "FixedThreshold": "fixed_threshold"},
@@ -45,8 +45,8 @@ def extensions(repo: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def stored(repo: Path) -> Study:
-    return read_study(repo / "results", plans_of(repo / "results"))
+def stored(repo: Path) -> ResultSet:
+    return read_result_set(repo / "results", load_plans(repo / "results"))
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def mnist(points: pd.DataFrame, **known: object) -> float:
 def test_noise_explains_a_part_of_the_leads(findings, stored) -> None:
     every = grid_points(stored.values)
     grid = mnist(stored.points, method="online", k=9, epsilon=3.0, learning_rate=1.0)
-    trials = every[(every["dataset"] == "mnist") & (every["selection"] == "linear_scaling")]
+    trials = every[(every["dataset"] == "mnist") & (every["search_accounting"] == "linear_scaling")]
     head = "| rival | noise multiplier of the rival's point, of the trials |"
     for title, noise, *said in rows_below(findings, head):
         own, trial = map(float, noise.split(", "))
@@ -197,7 +197,7 @@ def test_mnist_from_wrong_starts(findings, stored) -> None:
 def test_the_lead_to_explain_on_the_subset(findings, stored) -> None:
     cells = stored.best[(stored.best["dataset"] == "ag_news_partial") & (stored.best["k"] == 5)]
     sides = [
-        over_grids([sample(row, scale=100) for _, row in rows.iterrows()])
+        average_over_grids([sample(row, scale=100) for _, row in rows.iterrows()])
         for rows in (
             cells[(cells["method"] == method) & (cells["laid"] == "")]
             for method in ("online", "fixed_threshold")
@@ -208,9 +208,9 @@ def test_the_lead_to_explain_on_the_subset(findings, stored) -> None:
 
 def test_shares_of_signs(findings, stored) -> None:
     runs = stored.runs[stored.runs["method"] == "online"]
-    runs = runs[(runs["selection"] == "composition") & runs["dataset"].isin(DATASETS.values())]
+    runs = runs[(runs["search_accounting"] == "composition") & runs["dataset"].isin(DATASETS.values())]
     seen = stored.evaluations[stored.evaluations["run_id"].isin(runs["run_id"])]
-    last = steering(runs, seen).sort_values("step").groupby(["run_id", "value"]).tail(1)
+    last = count_adaptation_signs(runs, seen).sort_values("step").groupby(["run_id", "value"]).tail(1)
     last = last.assign(signs=last["step"] - 1, up=(last["step"] - 1 + last["net"]) / 2)
     last = last.merge(runs[["run_id", "learning_rate", "precision"]], on="run_id")
     last = last[(last["precision"] == "bfloat16") == (last["dataset"] == "mnist")]
@@ -274,8 +274,8 @@ def test_untuned_runs_on_mnist(extensions, table, stored) -> None:
             own = of(guesses, learning_rate=rate, **known)
             assert said.startswith("**") == (own["mean"] > own["online_mean"]), (title, rate)
             assert float(said.strip("*")) == pytest.approx(own["mean"], abs=0.051), (title, rate)
-    last = choose(stored.keyed, stored.checkpoints, "last")
-    points = grid_points(last[last["selection"] == "single"])
+    last = select_checkpoints(stored.keyed, stored.checkpoints, "last")
+    points = grid_points(last[last["search_accounting"] == "single"])
     ends = [
         mnist(points, method=method, learning_rate=rho, k=9, epsilon=3.0)
         for method, rho in (("online", 10.0), ("auto_s", 1.0))
@@ -292,7 +292,7 @@ def test_random_stopping_on_mnist(extensions, table) -> None:
     cells = table("tables/search_outcome")
     for epsilon in (3.0, 9.0):
         stopped, whole = (
-            of(cells, dataset="mnist", epsilon=epsilon, selection=way)
+            of(cells, dataset="mnist", epsilon=epsilon, search_accounting=way)
             for way in ("random_stopping", "composition")
         )
         assert (stopped["k"], stopped["distribution"]) == (5, "poisson")

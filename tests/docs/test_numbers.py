@@ -6,9 +6,9 @@ import re
 import pytest
 from scipy.optimize import brentq
 
-from oso_dp.accounting.accountants import fresh_accountant
-from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
+from oso_dp.accounting.accountants import make_accountant
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.models import build_model
 from oso_dp.privacy.ledger import composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -21,7 +21,7 @@ ROW = re.compile(r"^\| (\d) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d
 @pytest.mark.parametrize(("epsilon", "runs"), [(3, 9), (3, 81), (9, 9), (9, 81)])
 def test_the_classical_conversion_asks_for_more_noise(epsilon, runs, repo) -> None:
     def spent(nu: float) -> float:
-        accountant = fresh_accountant("rdp", MNIST)
+        accountant = make_accountant("rdp", MNIST)
         accountant.compose(composed_event({(MNIST, nu): STEPS * runs}))
         orders = zip(accountant._orders, accountant._rdp, strict=True)
         return min(rdp + math.log(1 / DELTA) / (order - 1) for order, rdp in orders if order > 1)
@@ -42,7 +42,7 @@ def test_what_each_way_to_stop_asks_for(repo, column) -> None:
     for row in rows:
         stopped = column != "composition"
         way = RANDOM_STOPPING if stopped else COMPOSITION
-        shape = {"shape": SHAPES[column]} if stopped else {}
+        shape = {"shape": STOPPING_ETA[column]} if stopped else {}
         search = Search(MNIST, STEPS, int(row[1]), way, **shape)
         assert row[place] == f"{search.noise_multiplier(float(row[0]), DELTA):.3f}"
 

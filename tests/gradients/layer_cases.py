@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from oso_dp.gradients import PRECISIONS, GradientCode
+from oso_dp.gradients import PRECISIONS, GradientEngine
 from oso_dp.models.losses import cross_entropy
 
 WORDS, WIDTH, CLASSES = 5, 4, 3
@@ -119,7 +119,7 @@ CASES = {
 class Given(NamedTuple):
     """Code, parameters [R, P], inputs [R, B, T, ...], targets [R, B]."""
 
-    code: GradientCode
+    code: GradientEngine
     flats: Tensor
     inputs: Tensor
     targets: Tensor
@@ -136,7 +136,7 @@ def prepare(
 ) -> Given:
     case = CASES[name]
     torch.manual_seed(5)
-    code = GradientCode(case.build().to(dtype), loss, PRECISIONS[precision])
+    code = GradientEngine(case.build().to(dtype), loss, PRECISIONS[precision])
     flats = 0.5 * torch.randn(runs, code.size, dtype=dtype)
     shape = (runs, batch, length)
     inputs = (

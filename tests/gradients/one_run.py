@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import GradientEngine
 
 
 class OneRun:
     """flat [P], inputs [B, ...], targets [B, ...]; all that comes out is without the run axis."""
 
-    def __init__(self, code: GradientCode, flat: Tensor, inputs: Tensor, targets: Tensor) -> None:
+    def __init__(self, code: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor) -> None:
         self.batch, self.size = code(flat[None], inputs[None], targets[None]), len(inputs)
 
     def norms(self) -> Tensor:

@@ -9,7 +9,7 @@ from tests.privacy.given import batch_of
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import GradientEngine
 from oso_dp.methods import State, find_method
 from oso_dp.models import build_model
 from oso_dp.models.losses import LOSSES
@@ -42,7 +42,7 @@ class Problem:
         self.inputs = torch.rand(EXAMPLES, *shape, dtype=torch.double)
         classes = torch.randint(0, 4, (EXAMPLES,))
         self.targets = self.inputs if metric == "mse" else classes
-        self.code = GradientCode(build_model(name).double(), self.loss)
+        self.code = GradientEngine(build_model(name).double(), self.loss)
         self.per_example = LOSSES[metric]
         flat = [parameters_to_vector(model.parameters()).detach() for model in self.models]
         self.parameters = torch.stack(flat)
@@ -57,7 +57,7 @@ def ours(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """A step of FixedThreshold for both runs together: batches, gradients, parameters after it."""
     mechanism = Mechanism(RUNS, EXAMPLES, BATCH)
     kind = find_method("fixed_threshold")
-    method = kind(kind.Settings(), momentum=0.9)
+    method = kind(kind.Options(), momentum=0.9)
     rho = torch.full((len(RUNS),), RHO, dtype=torch.double)
     state = State(problem.parameters.clone(), rho, problem.thresholds, rho, 0.0, BATCH)
     batches = []

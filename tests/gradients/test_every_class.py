@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode, check_independence, check_model
+from oso_dp.gradients import GradientEngine, check_independence, check_model
 from oso_dp.models.losses import cross_entropy
 
 CLASSES = 6
@@ -23,9 +23,9 @@ class Mixing:
         return losses + (targets == self.target) * 0.1 * outputs.square().mean()
 
 
-def code(loss, dtype: torch.dtype = torch.float64) -> tuple[GradientCode, Tensor]:
+def code(loss, dtype: torch.dtype = torch.float64) -> tuple[GradientEngine, Tensor]:
     torch.manual_seed(0)
-    made = GradientCode(nn.Linear(4, CLASSES).to(dtype), loss)
+    made = GradientEngine(nn.Linear(4, CLASSES).to(dtype), loss)
     return made, torch.randn(made.size, dtype=dtype)
 
 

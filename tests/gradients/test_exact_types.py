@@ -5,7 +5,7 @@ import torch
 from tests.gradients.layer_cases import Given, alone
 from torch import Tensor, nn
 
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import GradientEngine
 from oso_dp.models.losses import cross_entropy
 
 RUNS, BATCH = 2, 3
@@ -45,7 +45,7 @@ def test_a_subclass_has_the_gradient_of_what_it_computes(name: str) -> None:
     inputs = torch.randint(7, shape) if words else torch.randn(shape, dtype=torch.double)
     size = layer.double()(inputs[0]).flatten(1).shape[1]
     model = nn.Sequential(layer, nn.Flatten(), nn.Linear(size, 3)).double()
-    code = GradientCode(model, cross_entropy)
+    code = GradientEngine(model, cross_entropy)
     flats = torch.randn(RUNS, code.size, dtype=torch.double)
     given = Given(code, flats, inputs, torch.randint(3, (RUNS, BATCH)))
     mine, right = code(*given[1:]), alone(given)

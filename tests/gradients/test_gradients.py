@@ -8,13 +8,13 @@ from tests.gradients.one_run import OneRun
 from torch import nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import GradientEngine
 from oso_dp.gradients.conv2d import ConvGradients
 from oso_dp.gradients.functional import FunctionalGradients
-from oso_dp.gradients.kept import KeptGradients
+from oso_dp.gradients.materialized import MaterializedGradients
 from oso_dp.gradients.linear import LinearGradients
-from oso_dp.gradients.registry import rule_for
-from oso_dp.gradients.rules import CHUNK_BYTES, chunks, row_norms, waits
+from oso_dp.gradients.registry import find_rule
+from oso_dp.gradients.protocol import CHUNK_BYTES, chunks, row_norms, is_async_device
 from oso_dp.gradients.sequence_linear import SequenceKernels
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy, squared_error
@@ -106,7 +106,7 @@ def prepare(name: str, batch: int = 5):
     torch.manual_seed(1)
     model = build()
     model(torch.rand(2, *shape))  # lazy layers take their sizes
-    code = GradientCode(model.double(), loss)
+    code = GradientEngine(model.double(), loss)
     # Not the parameters that the model itself holds: the code must use those it is given.
     flat = 0.2 * torch.randn(code.size, dtype=torch.double)
     inputs = torch.rand(batch, *shape, dtype=torch.double)
@@ -184,7 +184,7 @@ def test_batches_larger_than_a_chunk(name: str, monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_closed_forms_serve_only_what_they_are_made_for(layer, shape, rule) -> None:
-    assert rule_for(layer, torch.zeros(shape)) is rule
+    assert find_rule(layer, torch.zeros(shape)) is rule
 
 
 @pytest.mark.parametrize("name", ["small_cnn", "own layer", "bag_of_words"])
@@ -225,7 +225,7 @@ class OwnParameterAndChild(nn.Module):
 
 
 def test_a_layer_with_parameters_may_hold_another() -> None:
-    code = GradientCode(OwnParameterAndChild().double(), cross_entropy)
+    code = GradientEngine(OwnParameterAndChild().double(), cross_entropy)
     flat, inputs = torch.randn(code.size).double(), torch.rand(4, 3).double()
     targets = torch.tensor([0, 1, 2, 0])
     gradients = oracle(code, flat, inputs, targets)
@@ -238,7 +238,7 @@ def test_a_layer_with_parameters_may_hold_another() -> None:
 
 def test_a_layer_that_holds_another_is_refused_where_runs_are_together() -> None:
     """The one inside would see a single run's examples and take them for all runs'."""
-    code = GradientCode(OwnParameterAndChild(), cross_entropy)
+    code = GradientEngine(OwnParameterAndChild(), cross_entropy)
     both = code(torch.rand(2, code.size), torch.rand(2, 4, 3), torch.zeros(2, 4, dtype=torch.long))
     with pytest.raises(OsoError, match="one run at a time only"):
         both.norms()
@@ -299,7 +299,7 @@ def test_norms_hold_at_every_size_of_number(length: int, dtype: torch.dtype) -> 
 def test_a_long_gradient_of_equal_numbers_is_clipped_to_the_threshold(length: int) -> None:
     """Each addition to its squares is rounded the same way; within what privacy.md promises."""
     numbers = torch.linspace(1.0, 2.0, 300)[:, None].expand(-1, length).contiguous()
-    rule = KeptGradients({"weight": numbers})
+    rule = MaterializedGradients({"weight": numbers})
     weights = ClippedGradient(1.0, torch.ones(1)).weights(rule.norms().float()[None], slice(0, 1))
     alone = torch.diag(weights[0])[None]  # [1, J, B]: a sum of each
     sums = rule.weighted_sums(alone)["weight"][0]
@@ -317,7 +317,7 @@ def test_what_is_laid_out_at_a_time_divides_a_portion(bytes_each: int) -> None:
 
 def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:
     """Summed before the noise, it would make the answer infinite, and the run stop."""
-    code = GradientCode(nn.Sequential(nn.Linear(3, 3)), cross_entropy)
+    code = GradientEngine(nn.Sequential(nn.Linear(3, 3)), cross_entropy)
     inputs = torch.rand(2, 3)
     inputs[0] = 1e20
     mine = OneRun(code, torch.zeros(code.size), inputs, torch.tensor([0, 1]))
@@ -326,5 +326,5 @@ def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:
 
 
 def test_the_host_waits_for_every_device_but_itself() -> None:
-    assert not waits(torch.zeros(1))
-    assert waits(torch.zeros(1, device="meta"))
+    assert not is_async_device(torch.zeros(1))
+    assert is_async_device(torch.zeros(1, device="meta"))

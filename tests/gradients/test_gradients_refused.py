@@ -8,7 +8,7 @@ from tests.gradients.one_run import OneRun
 from torch import nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode, check_independence
+from oso_dp.gradients import GradientEngine, check_independence
 from oso_dp.models.losses import cross_entropy
 
 LABELS = torch.zeros(0, dtype=torch.int64)
@@ -69,7 +69,7 @@ class Unmixed(nn.Module):
 )
 def test_models_whose_gradients_would_be_wrong_are_refused(model, message) -> None:
     def norms() -> torch.Tensor:
-        code = GradientCode(model, cross_entropy)
+        code = GradientEngine(model, cross_entropy)
         check_independence(code, torch.rand(code.size), torch.zeros(0, 3), LABELS)
         return OneRun(code, torch.rand(code.size), torch.rand(2, 3), torch.tensor([0, 1])).norms()
 
@@ -86,7 +86,7 @@ class OwnNorm(nn.BatchNorm1d):
 def test_what_is_made_of_batch_norm_is_refused_by_name(kind, affine) -> None:
     norm = kind(3, affine=affine, track_running_stats=False)
     with pytest.raises(OsoError, match=f"layer '1' is a {kind.__name__}, which mixes examples"):
-        GradientCode(nn.Sequential(nn.Linear(3, 3), norm), cross_entropy)
+        GradientEngine(nn.Sequential(nn.Linear(3, 3), norm), cross_entropy)
 
 
 class Tokens(nn.Module):
@@ -102,7 +102,7 @@ class Tokens(nn.Module):
 
 def test_an_example_spread_over_several_rows_is_refused() -> None:
     """Each row would be clipped by itself, and the example contribute four times the threshold."""
-    code = GradientCode(Tokens(), cross_entropy)
+    code = GradientEngine(Tokens(), cross_entropy)
     with pytest.raises(OsoError, match="one row each"):
         OneRun(
             code, torch.rand(code.size), torch.rand(5, 12), torch.zeros(5, dtype=torch.long)
@@ -113,7 +113,7 @@ def test_an_example_spread_over_several_rows_is_refused() -> None:
 def test_a_loss_that_is_not_per_example_is_refused(reduction: str) -> None:
     """A mean's gradients are B times too small for the clip: all would pass it."""
     loss = partial(nn.functional.cross_entropy, reduction=reduction)
-    code = GradientCode(nn.Sequential(nn.Linear(3, 3)), loss)
+    code = GradientEngine(nn.Sequential(nn.Linear(3, 3)), loss)
     with pytest.raises(OsoError, match=r"loss: has shape \[\] for 5 examples"):
         OneRun(
             code, torch.rand(code.size), torch.rand(5, 3), torch.zeros(5, dtype=torch.long)
@@ -132,7 +132,7 @@ def test_a_little_mixing_is_refused_like_much(share: float) -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x + share * x.mean(dim=0))
 
-    code = GradientCode(Little(), cross_entropy)
+    code = GradientEngine(Little(), cross_entropy)
     with pytest.raises(OsoError, match="mixes examples"):
         check_independence(code, torch.rand(code.size), torch.zeros(0, 3), LABELS)
 
@@ -142,4 +142,4 @@ def test_a_parameter_of_two_layers_is_refused() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     model[2].weight = model[0].weight
     with pytest.raises(OsoError, match="two layers share a parameter"):
-        GradientCode(model, cross_entropy)
+        GradientEngine(model, cross_entropy)

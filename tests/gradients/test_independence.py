@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode, check_independence, independence
+from oso_dp.gradients import GradientEngine, check_independence, independence_checks
 from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import cross_entropy, squared_error
-from oso_dp.privacy.random_numbers import BLOCK
+from oso_dp.privacy.batch_rng import BLOCK
 from oso_dp.training.loop import train
 
 CLASSES = 10
@@ -86,7 +86,7 @@ WRONG = {
 
 
 def check(model: nn.Module, shape, loss=cross_entropy, targets=LABELS, **other) -> None:
-    code = GradientCode(model, loss)
+    code = GradientEngine(model, loss)
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach().double()
     check_independence(code, flat, torch.zeros(0, *shape), targets, **other)
 
@@ -96,7 +96,7 @@ def test_a_model_whose_rows_are_not_its_examples_is_not_trained(
     name, arrays, make_task, make_run, monkeypatch
 ) -> None:
     """Batches of 20 are padded to 64 rows, as many as the sequence has steps: no count differs."""
-    monkeypatch.setattr("oso_dp.training.problem.build_model", lambda *_: WRONG[name]())
+    monkeypatch.setattr("oso_dp.training.task.build_model", lambda *_: WRONG[name]())
     with pytest.raises(OsoError, match=r"^model: "):
         train(make_task("fixed_threshold"), [make_run()], arrays)
 
@@ -153,11 +153,11 @@ class Seldom(nn.Module):
 def test_what_is_random_in_one_pass_of_two_is_hardly_ever_taken() -> None:
     """Five passes are alike in one model of sixteen, three in one of four."""
     torch.manual_seed(0)
-    code, taken = GradientCode(Seldom(), squared_error), 0
+    code, taken = GradientEngine(Seldom(), squared_error), 0
     flat = torch.randn(code.size)
     for _ in range(400):
         try:
-            independence.check_outputs(code, flat, torch.rand(3, 3), 1e-4)
+            independence_checks.check_outputs(code, flat, torch.rand(3, 3), 1e-4)
             taken += 1
         except OsoError:
             pass
@@ -181,7 +181,7 @@ def test_the_studys_models_pass(name: str, dtype: torch.dtype) -> None:
     model = build_model(name)
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach().to(dtype)
     targets = torch.zeros(0, *shape) if name.startswith("autoencoder") else LABELS
-    code = GradientCode(model, squared_error if name.startswith("autoencoder") else cross_entropy)
+    code = GradientEngine(model, squared_error if name.startswith("autoencoder") else cross_entropy)
     check_independence(code, flat, torch.zeros(0, *shape), targets)
 
 
@@ -199,10 +199,10 @@ class Tokens(nn.Module):
 
 def test_examples_may_be_whole_numbers() -> None:
     """Within 0 and 1: more of them may be more than the model has words or classes for."""
-    code = GradientCode(Tokens(0), cross_entropy)
+    code = GradientEngine(Tokens(0), cross_entropy)
     words = torch.zeros(0, 6, dtype=torch.int64)
     check_independence(code, torch.rand(code.size, dtype=torch.double), words, LABELS)
-    code = GradientCode(Tokens(1), cross_entropy)
+    code = GradientEngine(Tokens(1), cross_entropy)
     with pytest.raises(OsoError, match="in layer 'last'"):
         check_independence(code, torch.rand(code.size, dtype=torch.double), words, LABELS)
 
@@ -210,7 +210,7 @@ def test_examples_may_be_whole_numbers() -> None:
 class Spoilt:
     """The gradient code of a linear model, with one thing about its batches changed."""
 
-    def __init__(self, code: GradientCode, what: str, by: float) -> None:
+    def __init__(self, code: GradientEngine, what: str, by: float) -> None:
         self.code, self.what, self.by = code, what, by
 
     def __getattr__(self, name: str):
@@ -233,9 +233,9 @@ class Spoilt:
 @pytest.mark.parametrize(("by", "tolerance"), [(1e-6, 1e-8), (1e-3, 1e-5), (0.1, 0.01)])
 def test_what_differs_by_more_than_the_tolerance_is_refused(what, by, tolerance) -> None:
     model = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3))
-    code = GradientCode(model, cross_entropy)
+    code = GradientEngine(model, cross_entropy)
     flat = torch.randn(code.size, dtype=torch.double)
-    inputs, within = torch.zeros(0, 6), independence.Tolerance(1e-9, tolerance)
+    inputs, within = torch.zeros(0, 6), independence_checks.Tolerance(1e-9, tolerance)
     with pytest.raises(OsoError, match="part of a sum" if "sum" in what else "the norm"):
         check_independence(Spoilt(code, what, by), flat, inputs, LABELS, within)
     check_independence(Spoilt(code, what, tolerance / 100), flat, inputs, LABELS, within)
@@ -244,7 +244,7 @@ def test_what_differs_by_more_than_the_tolerance_is_refused(what, by, tolerance)
 @pytest.mark.parametrize("what", ["norms", "layer_norms", "weighted_sums"])
 @pytest.mark.parametrize(("dtype", "by"), [(torch.double, 1e-6), (torch.float, 0.1)])
 def test_the_usual_tolerances_are_those_of_the_type(what, dtype, by) -> None:
-    code = GradientCode(nn.Linear(6, 3), cross_entropy)
+    code = GradientEngine(nn.Linear(6, 3), cross_entropy)
     flat, inputs = torch.randn(code.size).to(dtype), torch.zeros(0, 6)
     check_independence(code, flat, inputs, LABELS)
     with pytest.raises(OsoError, match="part of a sum" if "sum" in what else "the norm"):
@@ -253,7 +253,7 @@ def test_the_usual_tolerances_are_those_of_the_type(what, dtype, by) -> None:
 
 def test_real_examples_are_not_looked_at() -> None:
     """To stop because of one would tell of it."""
-    code = GradientCode(nn.Linear(6, 3), cross_entropy)
+    code = GradientEngine(nn.Linear(6, 3), cross_entropy)
     flat = torch.randn(code.size, dtype=torch.double)
     nothing = torch.full((4, 6), torch.nan)
     check_independence(code, flat, nothing, torch.full((4,), -1))
@@ -272,9 +272,9 @@ def test_torchs_random_numbers_are_left_alone() -> None:
 @pytest.mark.parametrize(("by", "refused"), [(0.5, True), (0.01, False)])
 def test_outputs_are_compared_on_the_scale_of_a_tenth_of_the_largest(by, refused) -> None:
     """An output near zero may differ by rounding of that size, not by rounding of the largest."""
-    within = independence.Tolerance(1e-4, 1e-2)
+    within = independence_checks.Tolerance(1e-4, 1e-2)
 
-    class Near(GradientCode):
+    class Near(GradientEngine):
         def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
             nudge = by * within.outputs * float(inputs[0, 0] == alone)
             return torch.stack([torch.ones(len(inputs)), nudge * torch.ones(len(inputs))], dim=1)
@@ -286,9 +286,9 @@ def test_outputs_are_compared_on_the_scale_of_a_tenth_of_the_largest(by, refused
     alone = inputs[0, 0]
     if refused:
         with pytest.raises(OsoError, match="mixes examples"):
-            independence.check_outputs(code, flat, inputs, within.outputs)
+            independence_checks.check_outputs(code, flat, inputs, within.outputs)
     else:
-        independence.check_outputs(code, flat, inputs, within.outputs)
+        independence_checks.check_outputs(code, flat, inputs, within.outputs)
 
 
 @pytest.mark.parametrize("size", [3, 7])
@@ -299,7 +299,7 @@ def test_a_loss_that_changes_with_the_batchs_size_is_refused(size: int) -> None:
         beside = outputs.detach().mean() if len(targets) == size else 0.0
         return cross_entropy(outputs, targets) + beside
 
-    made = GradientCode(nn.Linear(4, 3).double(), loss)
+    made = GradientEngine(nn.Linear(4, 3).double(), loss)
     flat = torch.randn(made.size, dtype=torch.float64)
     nothing = torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)
     with pytest.raises(OsoError, match=f"is another in a batch of {size} than alone"):
@@ -309,7 +309,7 @@ def test_a_loss_that_changes_with_the_batchs_size_is_refused(size: int) -> None:
 @pytest.mark.parametrize("value", [0.0, 0.3])
 def test_a_model_that_starts_at_one_number_hides_nothing(value: float) -> None:
     """Parameters that are all equal have no spread by which they could be moved."""
-    code = GradientCode(Scaled(1.0, 0.5), squared_error)
+    code = GradientEngine(Scaled(1.0, 0.5), squared_error)
     flat = torch.full((code.size,), value, dtype=torch.double)
     with pytest.raises(OsoError, match="its output for an example"):
         check_independence(code, flat, torch.zeros(0, 6), torch.zeros(0, 3))

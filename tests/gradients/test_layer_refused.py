@@ -6,7 +6,7 @@ from tests.gradients.one_run import OneRun
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode, check_independence
+from oso_dp.gradients import GradientEngine, check_independence
 from oso_dp.models.losses import cross_entropy
 
 
@@ -73,7 +73,7 @@ def attention() -> nn.Module:
 )
 def test_options_are_refused(layer, message) -> None:
     with pytest.raises(OsoError, match=message):
-        GradientCode(nn.Sequential(layer), cross_entropy)
+        GradientEngine(nn.Sequential(layer), cross_entropy)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_options_are_refused(layer, message) -> None:
 )
 def test_calls_are_refused(model, message) -> None:
     """Among them places without a batch, whose gradient is that of all examples together."""
-    code = GradientCode(model, cross_entropy)
+    code = GradientEngine(model, cross_entropy)
     with pytest.raises(OsoError, match=message):
         OneRun(code, torch.rand(code.size), torch.rand(5, 6, 4), torch.zeros(5).long()).norms()
 
@@ -106,7 +106,7 @@ def test_calls_are_refused(model, message) -> None:
 @pytest.mark.parametrize("batch", [6, 3, 7])
 def test_places_without_a_batch_are_refused_where_there_are_as_many_as_examples(batch) -> None:
     places = nn.Embedding(batch, 4)
-    code = GradientCode(Calling(places, lambda at, x: x + at(torch.arange(batch))), cross_entropy)
+    code = GradientEngine(Calling(places, lambda at, x: x + at(torch.arange(batch))), cross_entropy)
     flat = torch.rand(code.size, dtype=torch.double)
     with pytest.raises(OsoError, match=r"^model: "):
         check_independence(code, flat, torch.zeros(0, batch, 4), torch.zeros(0).long())
@@ -116,7 +116,7 @@ def test_a_mask_that_all_examples_share_is_none_of_theirs() -> None:
     """As many rows as there are examples, and still not one for each."""
     mask = torch.full((3, 3), -1e9).triu(1)
     model = Calling(attention(), lambda a, x: a(x, x, x, attn_mask=mask, need_weights=False)[0])
-    code = GradientCode(model.double(), cross_entropy)
+    code = GradientEngine(model.double(), cross_entropy)
     flat = torch.randn(code.size, dtype=torch.double)
     check_independence(code, flat, torch.zeros(0, 3, 4), torch.zeros(0).long())
 
@@ -145,4 +145,4 @@ def test_option_refused_at_any_depth(layer, said: str, depth: int, frozen: bool)
     made = inside(layer().requires_grad_(not frozen), depth)
     name = ".".join(["1", *["block.0"] * depth])
     with pytest.raises(OsoError, match=f"layer '{name}' {said}".replace(".", r"\.")):
-        GradientCode(made, cross_entropy)
+        GradientEngine(made, cross_entropy)

@@ -11,9 +11,9 @@ from oso_dp.gradients import check_independence
 from oso_dp.gradients.conv1d import Conv1dGradients
 from oso_dp.gradients.embedding import EmbeddingGradients
 from oso_dp.gradients.functional import FunctionalGradients
-from oso_dp.gradients.normalisation import GroupNormGradients, LayerNormGradients
-from oso_dp.gradients.registry import rule_for
-from oso_dp.gradients.rules import CHUNK_BYTES
+from oso_dp.gradients.norm_layers import GroupNormGradients, LayerNormGradients
+from oso_dp.gradients.registry import find_rule
+from oso_dp.gradients.protocol import CHUNK_BYTES
 from oso_dp.gradients.sequence_linear import SequenceFactors, SequenceKernels
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
@@ -40,7 +40,7 @@ TYPES = {torch.float64: 1e-9, torch.float32: 2e-4}
     ],
 )
 def test_each_layer_has_its_rule(layer, shape, rule) -> None:
-    assert rule_for(layer, torch.zeros(shape)) is rule
+    assert find_rule(layer, torch.zeros(shape)) is rule
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -192,7 +192,7 @@ def test_normalisation_has_its_layers_own_stabiliser(layer, eps: float) -> None:
     """As ordinary differentiation finds it, one example at a time."""
     torch.manual_seed(0)
     one, inputs, errors = layer(eps), 0.3 * torch.randn(5, 4), torch.randn(5, 4)
-    rule = rule_for(one, inputs)(one, inputs, errors)
+    rule = find_rule(one, inputs)(one, inputs, errors)
     for place in range(5):
         one.zero_grad()
         one(inputs[place : place + 1]).backward(errors[place : place + 1])

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from oso_dp.gradients import GradientCode, find_precision
+from oso_dp.gradients import GradientEngine, find_precision
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy
 
@@ -17,7 +17,7 @@ SHAPES = {"small_cnn": (1, 14, 14), "bag_of_words": (750,)}
 def test_losses_are_the_models(name: str, size: int) -> None:
     torch.manual_seed(0)
     model = build_model(name)
-    code = GradientCode(model, cross_entropy)
+    code = GradientEngine(model, cross_entropy)
     flats = 0.1 * torch.randn(3, code.size)
     inputs, targets = torch.rand(3, size, *SHAPES[name]), torch.randint(0, 3, (3, size))
     losses = code.losses(flats, inputs, targets)
@@ -34,7 +34,7 @@ def test_losses_are_the_models(name: str, size: int) -> None:
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
 def test_an_example_that_is_not_finite_spoils_its_own_loss_alone(poison: float) -> None:
     torch.manual_seed(0)
-    code = GradientCode(build_model("small_cnn"), cross_entropy)
+    code = GradientEngine(build_model("small_cnn"), cross_entropy)
     flats, targets = 0.1 * torch.randn(2, code.size), torch.randint(0, 3, (2, 4))
     inputs = torch.rand(2, 4, 1, 14, 14)
     clean = code.losses(flats, inputs, targets)
@@ -52,15 +52,15 @@ def test_in_a_low_precision_a_loss_does_not_depend_on_its_company(size: int, mon
     Not each processor rounds products by their shape, so the shapes are looked at, too.
     """
     torch.manual_seed(0)
-    outputs, seen = GradientCode.outputs, set()
+    outputs, seen = GradientEngine.outputs, set()
 
     def noting(self, flat: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         seen.add(len(inputs))
         return outputs(self, flat, inputs)
 
-    monkeypatch.setattr(GradientCode, "outputs", noting)
+    monkeypatch.setattr(GradientEngine, "outputs", noting)
     precision = find_precision("bfloat16", torch.device("cpu"))
-    code = GradientCode(build_model("small_cnn"), cross_entropy, precision)
+    code = GradientEngine(build_model("small_cnn"), cross_entropy, precision)
     flats, targets = 0.1 * torch.randn(2, code.size), torch.randint(0, 3, (2, 131))
     inputs = torch.rand(2, 131, 1, 14, 14)
     whole = code.losses(flats, inputs, targets)

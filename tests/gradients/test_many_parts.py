@@ -5,8 +5,8 @@ import torch
 from tests.gradients.layer_cases import Given, alone
 from torch import nn
 
-from oso_dp.gradients import GradientCode
-from oso_dp.gradients.kept import KeptGradients
+from oso_dp.gradients import GradientEngine
+from oso_dp.gradients.materialized import MaterializedGradients
 from oso_dp.models.losses import cross_entropy
 
 EXAMPLES = 6
@@ -18,7 +18,7 @@ def test_every_parameter_of_a_layer_is_measured_dropped_and_summed(count: int) -
     torch.manual_seed(0)
     parts = {f"part {k}": torch.randn(EXAMPLES, 3, dtype=torch.double) for k in range(count)}
     whole = torch.cat(list(parts.values()), dim=1)
-    kept = KeptGradients(parts)
+    kept = MaterializedGradients(parts)
     torch.testing.assert_close(kept.norms(), whole.norm(dim=1))
     bad = torch.arange(EXAMPLES) == 4
     kept.drop(bad)
@@ -32,7 +32,7 @@ def test_every_parameter_of_a_layer_is_measured_dropped_and_summed(count: int) -
 def test_every_layer_of_a_model_is_measured(count: int) -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(2, 2) for _ in range(count)]
-    code = GradientCode(nn.Sequential(*layers).double(), cross_entropy)
+    code = GradientEngine(nn.Sequential(*layers).double(), cross_entropy)
     flats = torch.randn(1, code.size, dtype=torch.double)
     inputs = torch.randn(1, 3, 2, dtype=torch.double)
     given = Given(code, flats, inputs, torch.tensor([[0, 1, 0]]))

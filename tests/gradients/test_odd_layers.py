@@ -8,8 +8,8 @@ from tests.gradients.one_run import OneRun
 from tests.gradients.test_gradients import oracle
 from torch import Tensor, nn
 
-from oso_dp.gradients import GradientCode
-from oso_dp.gradients.registry import rule_for
+from oso_dp.gradients import GradientEngine
+from oso_dp.gradients.registry import find_rule
 from oso_dp.models.losses import cross_entropy
 
 
@@ -18,7 +18,7 @@ def check(layer: nn.Module, inputs: Tensor) -> None:
     layer, inputs = layer.double(), inputs.double()
     outputs = layer(inputs)
     errors = torch.randn_like(outputs)
-    rule = rule_for(layer, inputs)(layer, inputs, errors)
+    rule = find_rule(layer, inputs)(layer, inputs, errors)
     norms, sums = rule.norms(), rule.weighted_sums(torch.eye(len(inputs)).double()[None])
     for place in range(len(inputs)):
         layer.zero_grad()
@@ -87,10 +87,10 @@ def test_group_norm_has_any_number_of_places_and_groups(groups, places) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 50])
 def test_plain_sums_are_of_those_present_however_a_batch_is_cut(size, monkeypatch) -> None:
     """Also where the portions after the first hold what pads a batch."""
-    monkeypatch.setattr(GradientCode, "portion", lambda self, inputs: size)
+    monkeypatch.setattr(GradientEngine, "portion", lambda self, inputs: size)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
-    code = GradientCode(model, cross_entropy)
+    code = GradientEngine(model, cross_entropy)
     flat, inputs = torch.randn(code.size).double(), torch.randn(7, 4).double()
     targets = torch.tensor([0, 1, 2, 0, 1, 2, 0])
     gradients = oracle(code, flat, inputs, targets)

@@ -7,8 +7,8 @@ import torch
 from tests.gradients.layer_cases import CASES, alone, prepare
 from tests.gradients.test_layer_rules import endless
 
-from oso_dp.gradients import GradientCode
-from oso_dp.gradients.code import PORTION
+from oso_dp.gradients import GradientEngine
+from oso_dp.gradients.engine import MICROBATCH_SIZE
 
 SIZE, BATCH = 4, 10  # two portions and a half
 
@@ -16,7 +16,7 @@ SIZE, BATCH = 4, 10  # two portions and a half
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_sums_over_portions_are_those_of_each_example(name, runs, monkeypatch) -> None:
-    monkeypatch.setattr(GradientCode, "portion", lambda self, inputs: SIZE)
+    monkeypatch.setattr(GradientEngine, "portion", lambda self, inputs: SIZE)
     given = prepare(name, runs=runs, batch=BATCH)
     mine, right = given.code(*given[1:]), alone(given)
     weights = torch.rand(runs, 2, BATCH, dtype=torch.float64)
@@ -31,7 +31,7 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_any_portion(
     name, at, monkeypatch
 ) -> None:
     """In bfloat16, whose last portion is filled up, too."""
-    monkeypatch.setitem(PORTION, "cpu", SIZE)
+    monkeypatch.setitem(MICROBATCH_SIZE, "cpu", SIZE)
     given = prepare(name, torch.float32, runs=3, batch=BATCH, precision="bfloat16", loss=endless)
     code, flats, inputs, targets = given
     weights, expected = torch.rand(3, 2, BATCH), 0

@@ -6,7 +6,7 @@ from tests.gradients.one_run import OneRun
 from tests.gradients.test_gradients import MODELS
 from torch import nn
 
-from oso_dp.gradients import PRECISIONS, GradientCode
+from oso_dp.gradients import PRECISIONS, GradientEngine
 from oso_dp.gradients.conv2d import ConvGradients
 from oso_dp.gradients.embedding import EmbeddingGradients
 from oso_dp.gradients.sequence_linear import SequenceKernels
@@ -26,7 +26,7 @@ def prepare(name: str, precision: str, batch: int, runs: int = 1, size: float = 
     torch.manual_seed(3)
     model = build()
     model(torch.rand(2, *shape))  # lazy layers take their sizes
-    code = GradientCode(model, loss, PRECISIONS[precision])
+    code = GradientEngine(model, loss, PRECISIONS[precision])
     flats = torch.stack([0.1 * torch.randn(code.size) for _ in range(runs)])
     inputs = size * torch.rand(runs, batch, *shape)
     targets = inputs * 0.5 if loss is squared_error else torch.randint(0, 3, (runs, batch))
@@ -171,7 +171,7 @@ class Upright(nn.Module):
 
 def test_what_fills_up_a_portion_does_not_count() -> None:
     model = nn.Sequential(Upright(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
-    code = GradientCode(model, cross_entropy, PRECISIONS["bfloat16"])
+    code = GradientEngine(model, cross_entropy, PRECISIONS["bfloat16"])
     torch.manual_seed(0)
     found = OneRun(code, torch.randn(code.size), torch.rand(3, 6), torch.tensor([0, 1, 2]))
     assert found.norms().isfinite().all()
@@ -183,7 +183,7 @@ def test_what_fills_up_a_portion_does_not_count() -> None:
 def test_inputs_may_be_whole_numbers(precision) -> None:
     """Words by their places in a vocabulary: outputs are numbers all the same."""
     model = nn.Sequential(nn.Embedding(20, 6), nn.Flatten(), nn.Linear(24, 3))
-    code = GradientCode(model, cross_entropy, PRECISIONS[precision])
+    code = GradientEngine(model, cross_entropy, PRECISIONS[precision])
     torch.manual_seed(0)
     flat, inputs = torch.randn(code.size), torch.randint(20, (5, 4))
     found = OneRun(code, flat, inputs, torch.tensor([0, 1, 2, 1, 0]))

@@ -6,7 +6,7 @@ from tests.gradients.one_run import OneRun
 from torch import nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import PRECISIONS, GradientCode, find_precision, slow_reason
+from oso_dp.gradients import PRECISIONS, GradientEngine, find_precision, explain_slow
 from oso_dp.gradients.linear import LinearGradients
 from oso_dp.gradients.precision import float32
 from oso_dp.models.losses import cross_entropy
@@ -62,7 +62,7 @@ def test_switches_are_set_for_products_and_for_sums(precision, monkeypatch) -> N
 
     monkeypatch.setattr(LinearGradients, "weighted_sums", weighted_sums)
     model = nn.Sequential(nn.Linear(6, 5), Look(), nn.Linear(5, 3))
-    code = GradientCode(model, cross_entropy, PRECISIONS[precision])
+    code = GradientEngine(model, cross_entropy, PRECISIONS[precision])
     loosen()
     found = OneRun(code, torch.randn(code.size), torch.rand(3, 6), torch.tensor([0, 1, 2]))
     found.norms()
@@ -131,16 +131,16 @@ def test_training_refuses_a_precision_in_one_line(precision, arrays, make_task, 
 def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, make_run) -> None:
     able = {"amx_bf16": False, "avx512_bf16": False}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
-    reason = slow_reason(PRECISIONS["bfloat16"], CPU)
+    reason = explain_slow(PRECISIONS["bfloat16"], CPU)
     assert reason is not None
     assert "no instructions" in reason
     assert "\n" not in reason
-    assert slow_reason(PRECISIONS["float32"], CPU) is None
-    assert slow_reason(PRECISIONS["bfloat16"], torch.device("cuda")) is None
+    assert explain_slow(PRECISIONS["float32"], CPU) is None
+    assert explain_slow(PRECISIONS["bfloat16"], torch.device("cuda")) is None
     said: list[str] = []
     monkeypatch.setattr("oso_dp.training.loop._say_once", said.append)
     for precision in HERE:
         study_training(make_task("online", precision=precision), [make_run()], arrays)
     assert said == [reason]
     able["avx512_bf16"] = True
-    assert slow_reason(PRECISIONS["bfloat16"], CPU) is None
+    assert explain_slow(PRECISIONS["bfloat16"], CPU) is None

@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode, check_forward_is_pure, check_independence
+from oso_dp.gradients import GradientEngine, check_forward_is_pure, check_independence
 from oso_dp.models.losses import cross_entropy
 
 WORDS = torch.zeros(0, 5, dtype=torch.int64)
@@ -306,4 +306,4 @@ def test_substituted_parameter_changed_refused() -> None:
     check_forward_is_pure(model, NUMBERS)
     flat = nn.utils.parameters_to_vector(model.parameters()).detach().double()
     with pytest.raises(OsoError, match=r"changes parameter 'layer\.weight'"):
-        check_independence(GradientCode(model.double(), cross_entropy), flat, NUMBERS, LABELS)
+        check_independence(GradientEngine(model.double(), cross_entropy), flat, NUMBERS, LABELS)

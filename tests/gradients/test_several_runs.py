@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import GradientEngine
 from oso_dp.gradients.linear import LinearGradients
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy
@@ -20,7 +20,7 @@ SHAPES = {"small_cnn": (1, 14, 14), "bag_of_words": (750,)}
 def test_an_example_that_is_not_finite_counts_for_nothing_in_any_run(name, at, poison) -> None:
     """Wherever it stands among three runs' examples; nobody's sum carries its NaN on."""
     torch.manual_seed(0)
-    code = GradientCode(build_model(name), cross_entropy)
+    code = GradientEngine(build_model(name), cross_entropy)
     flats = 0.1 * torch.randn(3, code.size)
     inputs, targets = torch.rand(3, 4, *SHAPES[name]), torch.randint(0, 3, (3, 4))
     weights = torch.rand(3, 2, 4)
@@ -44,7 +44,7 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_any_run(name, at, p
 @pytest.mark.parametrize("runs", [1, 2, 7])
 def test_many_examples_that_are_not_finite_leave_the_others_alone(runs: int) -> None:
     torch.manual_seed(1)
-    code = GradientCode(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), cross_entropy)
+    code = GradientEngine(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), cross_entropy)
     flats, inputs = torch.randn(runs, code.size), torch.randn(runs, 100, 6)
     targets, weights = torch.randint(0, 3, (runs, 100)), torch.rand(runs, 1, 100)
     bad = torch.rand(runs, 100) < 0.5

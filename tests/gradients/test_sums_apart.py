@@ -47,7 +47,7 @@ def apart_weights(runs: int, share: float) -> Tensor:
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_each_sum_is_of_its_own_examples(values, share: float) -> None:
     weights = apart_weights(len(values[0]), share)
-    assert linear.apart(weights)
+    assert linear.are_disjoint(weights)
     sums = rule_of(values).weighted_sums(weights)
     for name, exact in expected(values, weights).items():
         torch.testing.assert_close(sums[name].double(), exact, rtol=1e-4, atol=1e-4)
@@ -67,7 +67,7 @@ def test_portions_add_up(values) -> None:
 def test_a_shared_example_is_in_both_sums(values) -> None:
     weights = apart_weights(len(values[0]), 0.5)
     weights[0, :, 5] = 0.3
-    assert not linear.apart(weights)
+    assert not linear.are_disjoint(weights)
     sums = rule_of(values).weighted_sums(weights)
     for name, exact in expected(values, weights).items():
         torch.testing.assert_close(sums[name].double(), exact, rtol=1e-4, atol=1e-4)

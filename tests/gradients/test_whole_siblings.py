@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import GradientEngine
 
 
 class Two(nn.Module):
@@ -18,5 +18,5 @@ class Two(nn.Module):
 
 
 def test_a_layer_whose_name_begins_like_that_of_one_taken_whole_is_another() -> None:
-    code = GradientCode(Two(), nn.CrossEntropyLoss(reduction="none"))
+    code = GradientEngine(Two(), nn.CrossEntropyLoss(reduction="none"))
     assert list(code.layers) == ["attention", "attention_out", "attention2"]

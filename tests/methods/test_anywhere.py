@@ -8,7 +8,7 @@ from tests.methods.test_methods import P, R, make, state
 from torch import Tensor
 
 from oso_dp.methods import State, method_names
-from oso_dp.methods.base import descend
+from oso_dp.methods.base import gradient_step
 from oso_dp.privacy.queries import (
     AutomaticGradient,
     ClippedDirection,
@@ -39,7 +39,7 @@ def after(name: str, first: int) -> list[Tensor]:
     random = torch.Generator().manual_seed(2)
     for mine.step in range(first, first + 5):
         method.update(mine, answers_of(method, mine, random))
-    return [mine.parameters, mine.learning_rate, mine.threshold, *mine.memory.values()]
+    return [mine.parameters, mine.learning_rate, mine.threshold, *mine.buffers.values()]
 
 
 @pytest.mark.parametrize("name", [name for name in method_names() if name not in BY_STEP])
@@ -57,7 +57,7 @@ def test_any_momentum_is_that_of_a_heavy_ball(momentum: float) -> None:
     optimizer = torch.optim.SGD([theirs], lr=0.2, momentum=momentum)
     for mine.step in range(1, 6):
         gradient = torch.randn(R, P, generator=random)
-        descend(mine, gradient, momentum)
+        gradient_step(mine, gradient, momentum)
         theirs.grad = gradient[1].clone()
         optimizer.step()
     torch.testing.assert_close(mine.parameters[1], theirs.detach())
@@ -76,7 +76,7 @@ def test_noise_that_a_rule_knows_is_that_of_the_batch_size(size: int) -> None:
     mine = state(noise_multiplier=2.0)
     mine.batch_size, mine.parameters = size, torch.ones(R, P)
     make("auto_dog").update(mine, {AutomaticGradient: torch.zeros(R, P)})
-    variance = mine.memory["noise"] / mine.learning_rate.double() ** 2
+    variance = mine.buffers["noise"] / mine.learning_rate.double() ** 2
     torch.testing.assert_close(variance, sigma**2, rtol=1e-5, atol=0.0)
     for share in (0.05, 0.3):
         for name in ("fixed_quantile", "fixed_quantile_linear", "fixed_quantile_per_layer"):

@@ -40,7 +40,7 @@ def test_asks_for_normalised_gradients_and_searches_nothing() -> None:
     assert (type(query), query.noise_multiplier, query.stabiliser) == (AutomaticGradient, 2.0, 0.01)
     assert make("auto_dog", stabiliser=0.5).queries(state(torch.ones(4)))[0].stabiliser == 0.5
     assert method.search == ()
-    assert method.starting_point({})["threshold"] == 1.0
+    assert method.initial_values({})["threshold"] == 1.0
     assert not method.uses_momentum
 
 
@@ -70,7 +70,7 @@ def test_noise_alone_never_drives_the_distance(nu, size) -> None:
     noise = (nu / size * torch.randn(R, 400) for _ in range(3000))
     rates = steps(make("auto_dog", certainty=5.0), mine, noise)
     r = 0.1 * float(first.norm())
-    assert mine.memory["distance"] == pytest.approx(torch.full((R,), r).double(), rel=1e-4)
+    assert mine.buffers["distance"] == pytest.approx(torch.full((R,), r).double(), rel=1e-4)
     assert float((mine.parameters - first).norm(dim=1).min()) > 3 * r  # as far as noise did take it
     assert rates.isfinite().all()
 
@@ -94,11 +94,11 @@ def test_of_signal_and_noise_the_distance_is_the_signal_s(part) -> None:
         make("auto_dog"), mine, (signal + sigma * torch.randn(R, many) for _ in range(300))
     )
     reached = float(signal.norm()) * rates[:-1].double().sum(dim=0)
-    distance = mine.memory["distance"]
+    distance = mine.buffers["distance"]
     assert (distance > 10 * 0.1 * math.sqrt(many) / 10).all()  # it grew
     assert (distance / reached).tolist() == pytest.approx([0.9] * R, abs=0.2)  # rather less
     # The sum is that of the signal's squares: of all squares it would be up to a hundredfold.
-    share = mine.memory["gradients"] / _squares(rates, signal)
+    share = mine.buffers["gradients"] / _squares(rates, signal)
     assert share.tolist() == pytest.approx([1.0] * R, abs=0.5)  # with the noise 101 at 0.1
 
 
@@ -138,7 +138,7 @@ def test_noise_that_changes_on_the_way_is_taken_off_as_it_was() -> None:
     mine.noise_multiplier = 0.05
     later = steps(method, mine, (0.0005 * torch.randn(R, 400) for _ in range(200)))
     expected = (first.double() ** 2).sum(0) * 1e-4 + (later.double() ** 2).sum(0) * 0.0005**2
-    torch.testing.assert_close(mine.memory["noise"], expected, rtol=1e-4, atol=0)
+    torch.testing.assert_close(mine.buffers["noise"], expected, rtol=1e-4, atol=0)
 
 
 def test_a_sum_that_noise_has_brought_below_zero_is_not_forgotten() -> None:
@@ -147,15 +147,15 @@ def test_a_sum_that_noise_has_brought_below_zero_is_not_forgotten() -> None:
     mine = state(torch.ones(many))
     none, more = torch.zeros(R, many), torch.full((R, many), 2 * math.sqrt(variance))
     steps(make("auto_dog"), mine, [none])
-    square = mine.memory["distance"] ** 2
-    torch.testing.assert_close(mine.memory["gradients"], -square * many * variance)
+    square = mine.buffers["distance"] ** 2
+    torch.testing.assert_close(mine.buffers["gradients"], -square * many * variance)
     steps(make("auto_dog"), mine, [more])
     # Of four times the noise's squares, twice those are taken off.
-    torch.testing.assert_close(mine.memory["gradients"], square * 2 * many * variance)
+    torch.testing.assert_close(mine.buffers["gradients"], square * 2 * many * variance)
 
 
 def test_weights_that_are_all_zero_move() -> None:
     mine = state(torch.zeros(6))
     steps(make("auto_dog"), mine, [torch.ones(R, 6)])
-    assert mine.memory["distance"].tolist() == pytest.approx([0.1] * R)
+    assert mine.buffers["distance"].tolist() == pytest.approx([0.1] * R)
     assert (mine.parameters < 0).all()

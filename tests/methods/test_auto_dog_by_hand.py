@@ -50,7 +50,7 @@ def test_each_run_has_the_rates_of_its_own_noise_and_way(nu, constants) -> None:
     mine.threshold = thresholds
     rates = steps(make("auto_dog", **constants), mine, gradients)
     begun = constants["first_distance"] * first.norm(dim=1)
-    assert (mine.memory["distance"] > 1.2 * begun).any()  # or `certainty` decided nothing
+    assert (mine.buffers["distance"] > 1.2 * begun).any()  # or `certainty` decided nothing
     for run in range(R):
         own = [gradient[run] for gradient in gradients]
         expected = by_hand(first[run], own, nu, float(thresholds[run]), **constants)

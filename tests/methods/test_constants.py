@@ -8,12 +8,12 @@ from tests.methods.test_methods import LAYERS, P, R, make, state
 
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State, find_method, method_names
-from oso_dp.methods.given import check_number
+from oso_dp.methods.option_checks import check_number
 
 
 def constants(name: str) -> list[str]:
     """The method's numbers that may be other ones than they are."""
-    fields = dataclasses.fields(find_method(name).Settings)
+    fields = dataclasses.fields(find_method(name).Options)
     return [
         one.name
         for one in fields
@@ -24,7 +24,7 @@ def constants(name: str) -> list[str]:
 
 def another(name: str, constant: str) -> float:
     """A value that is allowed and is not the default."""
-    (field,) = (f for f in dataclasses.fields(find_method(name).Settings) if f.name == constant)
+    (field,) = (f for f in dataclasses.fields(find_method(name).Options) if f.name == constant)
     values = field.default * (1000 if field.default < 1e-3 else 0.5), field.default + 0.01
     for value in (field.default + 2,) if isinstance(field.default, int) else values:
         try:
@@ -48,7 +48,7 @@ def everything(method: Method) -> list:
     """Where a run starts, what it asks for, and what becomes of it in three steps."""
     mine, generator = state(), torch.Generator().manual_seed(1)
     mine.parameters = torch.ones(R, P)
-    seen = [method.starting_point(dict.fromkeys(method.search, 0.5))]
+    seen = [method.initial_values(dict.fromkeys(method.search, 0.5))]
     for mine.step in (1, 2, 3):
         seen += [value for query in method.queries(mine) for value in vars(query).values()]
         method.update(mine, answered(method, mine, generator))

@@ -20,7 +20,7 @@ def at(step: int, **memory: torch.Tensor) -> State:
     mine = state(noise_multiplier=2.0)
     for name in ("parameters", "learning_rate", "threshold"):
         setattr(mine, name, getattr(mine, name).double())
-    mine.step, mine.memory = step, memory
+    mine.step, mine.buffers = step, memory
     return mine
 
 

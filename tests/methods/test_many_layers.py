@@ -7,7 +7,7 @@ import torch
 from tests.methods.test_methods import R, make
 
 from oso_dp.methods import State
-from oso_dp.privacy.noise_split import combined_noise_multiplier
+from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
 
 # As torch numbers the layers of a Sequential: in the alphabet's order, 10 stands before 2.

@@ -7,7 +7,7 @@ import torch
 
 from oso_dp.errors import OsoError
 from oso_dp.methods import PAPER_METHODS, State, by_name, find_method, method_names
-from oso_dp.privacy.noise_split import combined_noise_multiplier
+from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.queries import (
     AdaptiveGradient,
     AutomaticGradient,
@@ -23,7 +23,7 @@ LAYERS = {"first": 2, "second": 3}
 
 def make(name: str, momentum: float = 0.0, **settings: object):
     method = find_method(name)
-    return method(method.Settings(**settings), momentum)
+    return method(method.Options(**settings), momentum)
 
 
 def state(noise_multiplier: float = 1.0) -> State:
@@ -67,7 +67,7 @@ def test_all_methods_are_found() -> None:
 
 
 @pytest.mark.parametrize("nu", [0.3, 1.0, 4.0])
-@pytest.mark.parametrize("name", [n for n in method_names() if find_method(n).private])
+@pytest.mark.parametrize("name", [n for n in method_names() if find_method(n).is_private])
 def test_the_sums_of_a_step_cost_its_price(name: str, nu: float) -> None:
     """As much as one Gaussian sum with nu: less noise breaks the budget, more wastes it."""
     method = make(name, 0.9)
@@ -87,9 +87,9 @@ def test_the_sums_of_a_step_cost_its_price(name: str, nu: float) -> None:
 def test_a_candidate_of_the_grid_is_a_whole_start(name: str) -> None:
     """A run starts from what it searches and what its method sets: rho always, C if it clips."""
     method = make(name)
-    start = method.starting_point(dict.fromkeys(method.search, 0.5))
+    start = method.initial_values(dict.fromkeys(method.search, 0.5))
     assert {*method.search, "learning_rate"} <= start.keys()
-    assert ("threshold" in start) == method.private
+    assert ("threshold" in start) == method.is_private
     assert all(start[axis] == 0.5 for axis in method.search)
 
 
@@ -208,9 +208,9 @@ def test_a_gradient_that_stays_moves_adam_alike_at_every_step(name, query, step:
     method, mine = make(name), state(noise_multiplier=2.0)
     gradient = torch.tensor([0.5, -2.0, 1.0, 3.0, -0.25]).expand(R, P)
     mine.step, before = step, step - 1
-    mine.memory = {"mean": (1 - 0.9**before) * gradient}
+    mine.buffers = {"mean": (1 - 0.9**before) * gradient}
     if name != "adam_wosm":
-        mine.memory["square"] = (1 - 0.999**before) * gradient.square()
+        mine.buffers["square"] = (1 - 0.999**before) * gradient.square()
     method.update(mine, {query: gradient})
     divided = gradient.abs() if name != "adam_wosm" else (2.0 * mine.threshold / 100)[:, None]
     expected = -torch.tensor([0.1, 0.2, 0.4])[:, None] * gradient / divided
@@ -278,7 +278,7 @@ class TestOnline:
         assert torch.equal(mine.learning_rate, state().learning_rate)
 
     def test_starts_at_the_papers_threshold(self) -> None:
-        start = make("online").starting_point({"learning_rate": 0.3})
+        start = make("online").initial_values({"learning_rate": 0.3})
         assert start == {"learning_rate": 0.3, "threshold": 0.1}
 
 
@@ -363,7 +363,7 @@ class TestDPAdam:
         (query,) = method.queries(state(2.0))
         assert (type(query), query.noise_multiplier) == (ClippedGradient, 2.0)
         assert torch.equal(query.threshold, state().threshold)
-        assert method.starting_point({"threshold": 3.0}) == {
+        assert method.initial_values({"threshold": 3.0}) == {
             "threshold": 3.0,
             "learning_rate": 1e-3,
         }
@@ -399,11 +399,11 @@ def test_runs_that_go_on_keep_all_that_is_theirs(kept: list[int]) -> None:
     mine = state()
     mine.quantile = torch.tensor([0.1, 0.5, 0.9])
     mine.parameters, mine.average = torch.randn(R, P), torch.randn(R, P)
-    mine.memory = {"vectors": torch.randn(R, P), "numbers": torch.randn(R)}
+    mine.buffers = {"vectors": torch.randn(R, P), "numbers": torch.randn(R)}
     before = {name: value for name, value in vars(mine).items() if torch.is_tensor(value)}
-    before |= mine.memory
-    mine.keep(torch.tensor(kept, dtype=torch.int64))
-    after = vars(mine) | mine.memory
+    before |= mine.buffers
+    mine.select(torch.tensor(kept, dtype=torch.int64))
+    after = vars(mine) | mine.buffers
     assert len(before) == 7
     for name, value in before.items():
         assert torch.equal(after[name], value[kept])
@@ -413,8 +413,8 @@ def test_ended_runs_leave_every_tensor() -> None:
     method, mine = make("online", 0.9), state()
     answers = {ClippedGradient: torch.randn(R, P), ClippedDirection: torch.randn(R, P)}
     method.update(mine, answers)
-    kept = mine.memory["velocity"][2].clone()
-    mine.keep(torch.tensor([2]))
+    kept = mine.buffers["velocity"][2].clone()
+    mine.select(torch.tensor([2]))
     tensors = [mine.parameters, mine.learning_rate, mine.threshold, mine.quantile]
-    assert all(len(tensor) == 1 for tensor in [*tensors, *mine.memory.values()])
-    torch.testing.assert_close(mine.memory["velocity"][0], kept)
+    assert all(len(tensor) == 1 for tensor in [*tensors, *mine.buffers.values()])
+    torch.testing.assert_close(mine.buffers["velocity"][0], kept)

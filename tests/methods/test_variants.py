@@ -7,7 +7,7 @@ import torch
 from tests.methods.test_methods import LAYERS, P, R, make, state
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.groups import Group
+from oso_dp.privacy.groups import LayerGroup
 from oso_dp.privacy.queries import (
     SMALLEST_THRESHOLD,
     AdaptiveGradient,
@@ -27,7 +27,7 @@ def test_automatic_clipping_asks_for_its_sum_with_nothing_to_tune(name, kind, st
     assert (type(query), query.stabiliser) == (kind, stabiliser)
     (query,) = make(name, stabiliser=0.5).queries(state(2.0))
     assert query.stabiliser == 0.5
-    assert make(name).starting_point({"learning_rate": 3.0})["threshold"] == 1.0
+    assert make(name).initial_values({"learning_rate": 3.0})["threshold"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_control_is_online_but_for_what_is_frozen(name, frozen, free) -> None:
     theirs, mine = state(), state()
     asked = [(q.name, q.noise_multiplier) for q in online.queries(theirs)]
     assert asked == [(q.name, q.noise_multiplier) for q in control.queries(mine)]
-    assert control.starting_point({"learning_rate": 1.0}) == {
+    assert control.initial_values({"learning_rate": 1.0}) == {
         "learning_rate": 1.0,
         "threshold": 0.1,
     }
@@ -60,7 +60,7 @@ def test_a_preset_threshold_is_onlines_first_and_is_not_searched() -> None:
     control = make("fixed_threshold_preset")
     assert control.search == make("online").search == ("learning_rate",)
     start = {"learning_rate": 1.0}
-    assert control.starting_point(start) == make("online").starting_point(start)
+    assert control.initial_values(start) == make("online").initial_values(start)
     assert type(control).update is type(make("fixed_threshold")).update
 
 
@@ -72,7 +72,7 @@ class TestAutoWOSM:
         assert query.stabiliser == 0.01
         assert make("auto_wosm", stabiliser=0.5).queries(state(2.0))[0].stabiliser == 0.5
         assert method.search == ()
-        assert method.starting_point({}) == {"learning_rate": 1e-3, "threshold": 1.0}
+        assert method.initial_values({}) == {"learning_rate": 1e-3, "threshold": 1.0}
         assert not method.uses_momentum
 
     def test_follows_the_average_of_the_gradients(self) -> None:
@@ -144,7 +144,7 @@ class TestFixedQuantilePerLayer:
             for kind in ("clipped_gradient", "unclipped_count")
             for layer in LAYERS
         ]
-        assert [query.group for query in asked[:2]] == [Group(n, (n,)) for n in LAYERS]
+        assert [query.group for query in asked[:2]] == [LayerGroup(n, (n,)) for n in LAYERS]
 
     def test_layers_start_alike_and_bound_the_gradient_by_the_runs_threshold(self) -> None:
         asked = make("fixed_quantile_per_layer").queries(state())
@@ -179,7 +179,7 @@ class TestFixedQuantilePerLayer:
         method, mine = make("fixed_quantile_per_layer"), state()
         method.update(mine, self.answers(torch.zeros(R, P), torch.rand(2, R)))
         before = [query.threshold[2] for query in method.queries(mine)]
-        mine.keep(torch.tensor([2]))
+        mine.select(torch.tensor([2]))
         assert [query.threshold[0] for query in method.queries(mine)] == before
 
     def test_a_training_that_names_no_layers_is_refused(self) -> None:

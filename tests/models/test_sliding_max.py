@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from oso_dp.models.sliding_max import SlidingMax
+from oso_dp.models.max_pool import StrideOneMaxPool
 
 
 def gradient(pool, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -24,9 +24,9 @@ def test_values_and_gradients_are_those_of_max_pool(ties: bool) -> None:
     def theirs(x: torch.Tensor) -> torch.Tensor:
         return F.max_pool2d(x, 2, stride=1)
 
-    torch.testing.assert_close(SlidingMax()(values), theirs(values), rtol=0, atol=0)
+    torch.testing.assert_close(StrideOneMaxPool()(values), theirs(values), rtol=0, atol=0)
     torch.testing.assert_close(
-        gradient(SlidingMax(), values, weights), gradient(theirs, values, weights)
+        gradient(StrideOneMaxPool(), values, weights), gradient(theirs, values, weights)
     )
 
 
@@ -34,7 +34,7 @@ def test_an_evaluation_gives_the_same_values() -> None:
     """Where nothing is to be differentiated, another and shorter way is taken."""
     values = torch.randn(3, 2, 7, 6)
     with torch.inference_mode():
-        evaluated = SlidingMax()(values)
+        evaluated = StrideOneMaxPool()(values)
     assert torch.equal(evaluated, F.max_pool2d(values, 2, stride=1))
 
 
@@ -42,7 +42,7 @@ def test_torch_func_can_go_through_it() -> None:
     values = torch.randn(4, 1, 3, 3, dtype=torch.double)
 
     def loss(x: torch.Tensor) -> torch.Tensor:
-        return SlidingMax()(x[None]).square().sum()
+        return StrideOneMaxPool()(x[None]).square().sum()
 
     each = torch.func.vmap(torch.func.grad(loss))(values)
     assert torch.equal(each[2], torch.func.grad(loss)(values[2]))

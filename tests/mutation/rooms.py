@@ -10,7 +10,7 @@ CODE, TESTS = REPO / "src", REPO / "tests"
 GROUPS = {
     "trusted base": ("gradients", "privacy"),
     "accounting": (
-        *("accounting", "privacy/noise_split.py"),
+        *("accounting", "privacy/noise_composition.py"),
         *("analysis/accounts.py", "results/row_claims.py"),
     ),
     "results": ("results",),

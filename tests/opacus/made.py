@@ -14,8 +14,8 @@ from oso_dp.methods import Method, find_method
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # on import, about itself
     from oso_dp.opacus import AutoSPrivacyEngine, FixedQuantilePrivacyEngine, OnlinePrivacyEngine
-    from oso_dp.opacus.private_engine import SanitizingEngine
-    from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
+    from oso_dp.opacus.privacy_engine import AdaptivePrivacyEngine
+    from oso_dp.opacus.optimizer import AdaptiveDPOptimizer
 
 # The first: that the noise is not cryptographic. The second: a first layer's inputs need no
 # gradient, and its hook is content without. The third: a test steps on batches of its own.
@@ -25,7 +25,7 @@ QUIET = (
     "ignore:optimizer.step. nobody has looped over the loader",
 )
 MODES = ["hooks", "functorch", "ghost"]
-ENGINES: dict[str, type[SanitizingEngine]] = {
+ENGINES: dict[str, type[AdaptivePrivacyEngine]] = {
     "online": OnlinePrivacyEngine,
     "fixed_quantile": FixedQuantilePrivacyEngine,
     "auto_s": AutoSPrivacyEngine,
@@ -55,9 +55,9 @@ class Recorded:
 class Made:
     """What make_private returned, and a step."""
 
-    engine: SanitizingEngine
+    engine: AdaptivePrivacyEngine
     model: Any
-    optimizer: SanitizingOptimizer
+    optimizer: AdaptiveDPOptimizer
     criterion: Any
     loader: DataLoader
 
@@ -132,10 +132,10 @@ def make(
     )
 
 
-def parameters_of(optimizer: SanitizingOptimizer) -> Tensor:
+def parameters_of(optimizer: AdaptiveDPOptimizer) -> Tensor:
     return torch.cat([p.detach().flatten() for p in optimizer.params])
 
 
 def study_method(name: str, momentum: float = 0.0, **settings: float) -> Method:
     kind = find_method(name)
-    return kind(kind.Settings(**settings), momentum)
+    return kind(kind.Options(**settings), momentum)

@@ -9,10 +9,10 @@ from oso_dp.data.arrays import Arrays
 from oso_dp.methods import State
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy
-from oso_dp.privacy.streams import Seeded
+from oso_dp.privacy.rng_sources import Seeded
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import study_training
-from oso_dp.training.problem import Task, TensorExamples
+from oso_dp.training.task import StudyTask, TensorExamples
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 
@@ -41,9 +41,9 @@ class Loss:
 
 def smallest_cosine(state: State, past: dict[str, Tensor]) -> float:
     """Of the two products whose signs move C and rho; 1 where there are none."""
-    if "gradient" not in past or "gradient" not in state.memory:
+    if "gradient" not in past or "gradient" not in state.buffers:
         return 1.0
-    gradient = state.memory["gradient"]
+    gradient = state.buffers["gradient"]
     cosines = [torch.cosine_similarity(gradient, past[key], eps=0.0).abs() for key in past]
     return float(torch.stack(cosines).min())
 
@@ -52,7 +52,7 @@ def follow(
     name: str, mode: str, momentum: float, arrays: Arrays
 ) -> list[tuple[float, float, float, float]]:
     """Of each step, relative differences of theta, C and rho, and `smallest_cosine`."""
-    task = Task(
+    task = StudyTask(
         method=study_method(name, momentum),
         model="small_cnn",
         metric="accuracy",
@@ -95,7 +95,7 @@ def follow(
         training.state.step = step  # whose noise the Opacus step is to have
         made.step(inputs[batch], targets[batch])
         training.state.step = step - 1
-        past = dict(training.state.memory)
+        past = dict(training.state.buffers)
         training.take_step()
         state = training.state
         here = parameters_of(made.optimizer)

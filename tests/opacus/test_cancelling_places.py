@@ -12,10 +12,10 @@ import torch
 from tests.opacus.made import MODES, QUIET, Recorded, loader_of, make
 from torch import Tensor, nn
 
-from oso_dp.opacus.held_gradients import HeldGradients, OuterProducts, TokenRows
+from oso_dp.opacus.per_sample_gradients import PerSampleGradients, LinearFactors, EmbeddingFactors
 from oso_dp.opacus.model_hooks import RULES
-from oso_dp.opacus.sanitizing_optimizer import ONE_RUN
-from oso_dp.privacy.exact_sums import exact_sums
+from oso_dp.opacus.optimizer import ONE_RUN
+from oso_dp.privacy.unnoised_sums import unnoised_sums
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
@@ -58,12 +58,12 @@ def an_image(scale: float, random: torch.Generator) -> tuple[nn.Module, Tensor, 
     return layer, inputs, errors.transpose(1, 2).unflatten(2, (8, 8)).contiguous()
 
 
-def added(held: HeldGradients, threshold: float) -> list[float]:
+def added(held: PerSampleGradients, threshold: float) -> list[float]:
     """What the batch adds to both sums, in multiples of their sensitivities."""
     bound = torch.tensor([threshold])
     queries = [ClippedGradient(1.0, bound), ClippedDirection(1.0, bound)]
     present = torch.ones(1, held.size, dtype=torch.bool)
-    gradient, direction = exact_sums(queries, ONE_RUN, held, present)
+    gradient, direction = unnoised_sums(queries, ONE_RUN, held, present)
     return [float(gradient.double().norm()) / threshold, float(direction.double().norm())]
 
 
@@ -76,7 +76,7 @@ def test_places_that_cancel_add_no_more_than_the_threshold(
         random = torch.Generator().manual_seed(seed)
         layer, inputs, errors = build(scale, random)
         for parameter, held in RULES[type(layer)](layer, inputs, errors):
-            gradients = HeldGradients(
+            gradients = PerSampleGradients(
                 [held], [parameter.numel()], torch.float32, torch.device("cpu")
             )
             measured = float(gradients.norms())
@@ -115,8 +115,8 @@ def test_a_whole_step_adds_no_more_than_the_threshold(words: bool, mode: str) ->
 def test_a_huge_factor_beside_a_tiny_one_adds_nothing() -> None:
     """A tiny weighted gradient keeps few bits, and the huge input multiplies what they are off."""
     for inputs, errors in ((1e38, 1e-44), (1e35, 1e-44), (1e-44, 1e38)):
-        held = OuterProducts(torch.tensor([[[inputs]]]), torch.tensor([[[errors]]]))
-        gradients = HeldGradients([held], [1], torch.float32, torch.device("cpu"))
+        held = LinearFactors(torch.tensor([[[inputs]]]), torch.tensor([[[errors]]]))
+        gradients = PerSampleGradients([held], [1], torch.float32, torch.device("cpu"))
         for threshold in (1e-12, 1e-9, 1e-7, 0.1):
             assert added(gradients, threshold) == [0.0, 0.0]
 
@@ -125,7 +125,7 @@ def test_what_is_measured_of_an_ordinary_batch_is_the_norm() -> None:
     """What the bounds add is far below anything that clipping could notice."""
     random = torch.Generator().manual_seed(0)
     inputs, errors = (torch.randn(9, 64, 200, generator=random) for _ in range(2))
-    held = OuterProducts(inputs, errors)
+    held = LinearFactors(inputs, errors)
     exact = (errors.double().mT @ inputs.double()).flatten(1).norm(dim=1)
     torch.testing.assert_close(held.norms(), exact, rtol=1e-4, atol=0.0)
     assert (held.norms() >= exact).all()
@@ -142,7 +142,7 @@ def test_a_step_computes_in_float32_and_leaves_the_scripts_switches(mode: str) -
 
     seen = []
 
-    class Watching(HeldGradients):
+    class Watching(PerSampleGradients):
         def weighted_sums(self, *arguments):
             seen.append(switches())
             return super().weighted_sums(*arguments)
@@ -150,7 +150,7 @@ def test_a_step_computes_in_float32_and_leaves_the_scripts_switches(mode: str) -
     made = make(mode=mode)
     inputs, targets = made.loader.dataset.tensors
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("oso_dp.opacus.sanitizing_optimizer.HeldGradients", Watching)
+        patch.setattr("oso_dp.opacus.optimizer.HeldGradients", Watching)
         try:
             torch.set_float32_matmul_precision("medium")
             wanted = switches()
@@ -172,8 +172,8 @@ def test_places_that_cancel_are_as_long_as_rounding_may_leave(kind, places: int)
     outputs[:, 1::2] = -1.0
     words = torch.zeros(3, places, dtype=torch.int64)
     held = (
-        OuterProducts(torch.ones(3, places, 1), outputs)
+        LinearFactors(torch.ones(3, places, 1), outputs)
         if kind == "sequence"
-        else TokenRows(words, outputs, 5, None)
+        else EmbeddingFactors(words, outputs, 5, None)
     )
     assert (held.norms() >= (places + 1) * 2.0**-24 * places).all()

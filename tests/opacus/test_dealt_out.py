@@ -8,7 +8,7 @@ from opacus.data_loader import DPDataLoader
 from tests.opacus.made import QUIET, examples, make
 from torch.utils.data import DataLoader, TensorDataset
 
-from oso_dp.opacus.poisson_batches import announce_batches
+from oso_dp.opacus.sampler import install_sampler
 
 EXAMPLES = 23
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
@@ -22,7 +22,7 @@ def test_every_example_has_one_worker_in_every_epoch(workers: int, monkeypatch) 
     for rank in range(workers):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda *group, rank=rank: rank)
         plain = DataLoader(TensorDataset(torch.zeros(EXAMPLES, 1)), batch_size=1)
-        batches = announce_batches(DPDataLoader.from_data_loader(plain, distributed=True), 2)
+        batches = install_sampler(DPDataLoader.from_data_loader(plain, distributed=True), 2)
         assert batches.sample_rate == pytest.approx(1 / EXAMPLES, rel=1e-12)
         batches.sample_rate = 1.0
         mine = []
@@ -62,7 +62,7 @@ def test_each_loop_is_announced_and_has_batches_of_its_own(distributed, monkeypa
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 1)
     plain = DataLoader(TensorDataset(torch.zeros(200, 1)), batch_size=25)
-    batches = announce_batches(DPDataLoader.from_data_loader(plain, distributed=distributed), 8)
+    batches = install_sampler(DPDataLoader.from_data_loader(plain, distributed=distributed), 8)
     begun: list[int] = []
     batches.begin = lambda: begun.append(1)
     assert not batches.begun

@@ -8,7 +8,7 @@ from tests.opacus.made import QUIET, OnlinePrivacyEngine, study_method
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from oso_dp.opacus.sanitizing_optimizer import SanitizingOptimizer
+from oso_dp.opacus.optimizer import AdaptiveDPOptimizer
 
 pytestmark = [pytest.mark.filterwarnings(line) for line in QUIET]
 
@@ -43,7 +43,7 @@ def test_it_is_not_rounded_twice(examples: int, batch: int) -> None:
 def test_that_of_all_workers_is_not_rounded_down(workers: int, whole: int, monkeypatch) -> None:
     """Seven times 61 / 7 is a little less than 61."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: workers)
-    made = SanitizingOptimizer(
+    made = AdaptiveDPOptimizer(
         torch.optim.SGD(nn.Linear(3, 2).parameters(), lr=0.1),
         method=study_method("online"),
         quantile=math.nan,

@@ -307,9 +307,9 @@ def test_a_checkpoint_at_another_sampling_rate_is_refused(here, there) -> None:
 def test_clearing_gradients_does_not_clear_what_the_method_remembers() -> None:
     made = double()
     made.step(*examples(double=True, count=7))
-    kept = made.optimizer.driver.state.memory["gradient"].clone()
+    kept = made.optimizer.driver.state.buffers["gradient"].clone()
     made.optimizer.zero_grad(set_to_none=False)
-    assert torch.equal(kept, made.optimizer.driver.state.memory["gradient"])
+    assert torch.equal(kept, made.optimizer.driver.state.buffers["gradient"])
     assert float(kept.norm()) > 0
 
 

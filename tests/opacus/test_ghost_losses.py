@@ -50,7 +50,7 @@ def test_each_loss_and_each_gradient_is_that_of_the_plain_numbers(how, reduction
     made.optimizer.step()
     expected.sum().backward()
     whole = torch.cat([p.grad.flatten() for p in plain.parameters()])
-    memory = made.optimizer.driver.state.memory["gradient"][0]
+    memory = made.optimizer.driver.state.buffers["gradient"][0]
     torch.testing.assert_close(memory * made.optimizer.batch_size, whole)
 
 

@@ -8,7 +8,7 @@ from tests.opacus.made import MODES, QUIET, Recorded, examples, make, network
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus.model_hooks import wide
+from oso_dp.opacus.model_hooks import accumulation_dtype
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 GROUPS = 3
@@ -96,7 +96,7 @@ def test_the_factor_multiplies_the_rate_of_every_group() -> None:
 )
 def test_norms_and_sums_have_float32s_digits_at_least(of, taken) -> None:
     """With ten bits, what is measured and what is summed could part by a thousandth of C."""
-    assert wide(of) == taken
+    assert accumulation_dtype(of) == taken
     if of == torch.float64:
         return
     made = make(model=network().to(of))

@@ -6,8 +6,8 @@ from opacus.data_loader import DPDataLoader
 from tests.opacus.made import QUIET
 from torch.utils.data import DataLoader, TensorDataset
 
-from oso_dp.opacus.poisson_batches import announce_batches
-from oso_dp.opacus.sanitize import Noise, sanitize
+from oso_dp.opacus.sampler import install_sampler
+from oso_dp.opacus.mechanism import Noise, sanitize
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.privacy.sampling import PoissonSampling
@@ -46,5 +46,5 @@ def test_no_batch_of_a_long_loop_comes_again(distributed: bool, monkeypatch) -> 
     monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 1)
     plain = DataLoader(TensorDataset(torch.zeros(200, 1)), batch_size=25)
     loader = DPDataLoader.from_data_loader(plain, distributed=distributed)
-    batches = [tuple(batch) for batch in announce_batches(loader, 6000)]
+    batches = [tuple(batch) for batch in install_sampler(loader, 6000)]
     assert len(set(batches)) == len(batches) == 6000

@@ -7,7 +7,7 @@ from tests.opacus.made import MODES, QUIET, Recorded, loader_of, make
 from torch import nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients.rules import CHUNK_BYTES
+from oso_dp.gradients.protocol import CHUNK_BYTES
 
 NOT_TRIED = "ignore:module. nobody could try"
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
@@ -49,9 +49,9 @@ def test_the_sums_are_those_of_each_example_alone(name, mode, chunk, monkeypatch
         return
     made = run()
     made.step(*case.examples(0))  # an empty batch first: a step like any other
-    made.optimizer.driver.state.memory.clear()
+    made.optimizer.driver.state.buffers.clear()
     made.step(inputs, targets)
-    memory = made.optimizer.driver.state.memory
+    memory = made.optimizer.driver.state.buffers
     size = made.optimizer.batch_size
     scale = float(expected.abs().max())
     torch.testing.assert_close(memory["gradient"][0] * size, expected, rtol=1e-9, atol=1e-9 * scale)
@@ -127,7 +127,7 @@ def test_with_the_batch_second_the_sums_are_those_of_each_example_alone(
     )  # fmt: skip
     made.step(inputs, targets)
     expected = (gradients * (threshold / norms).clamp(max=1.0)[:, None]).sum(dim=0)
-    mean = made.optimizer.driver.state.memory["gradient"][0]
+    mean = made.optimizer.driver.state.buffers["gradient"][0]
     torch.testing.assert_close(mean * made.optimizer.batch_size, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -163,7 +163,7 @@ def test_bfloat16_autocast_keeps_an_example_within_the_threshold(mode) -> None:
             loss = made.criterion(made.model(one[None]), target[None])
         loss.backward()
         made.optimizer.step()
-        memory = made.optimizer.driver.state.memory
+        memory = made.optimizer.driver.state.buffers
         assert memory["gradient"].dtype == torch.float32
         gradient, direction = (
             float(memory[key].norm()) * made.optimizer.batch_size for key in memory
@@ -196,7 +196,7 @@ def test_a_bfloat16_model_keeps_an_example_within_the_threshold(layer, mode) -> 
     )  # fmt: skip
     for one, target in zip(inputs, targets, strict=True):
         made.step(one[None], target[None])
-        memory = made.optimizer.driver.state.memory
+        memory = made.optimizer.driver.state.buffers
         gradient, direction = (
             float(memory[key].double().norm()) * made.optimizer.batch_size for key in memory
         )

@@ -22,7 +22,7 @@ from torch.utils.data import (
 )
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus.refusals import check_loader
+from oso_dp.opacus.validation import check_loader
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 DATA = TensorDataset(*examples())  # 120

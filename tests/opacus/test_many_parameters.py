@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from oso_dp.opacus.held_gradients import HeldGradients, OuterProducts, Samples
+from oso_dp.opacus.per_sample_gradients import PerSampleGradients, LinearFactors, Dense
 
 CPU = torch.device("cpu")
 
@@ -18,11 +18,11 @@ def test_every_parameter_is_measured_and_summed(count: int) -> None:
     for number in range(count):
         if number % 2:
             inputs, outputs = torch.randn(4, 1, 2).double(), torch.randn(4, 1, 3).double()
-            held.append(OuterProducts(inputs, outputs))
+            held.append(LinearFactors(inputs, outputs))
         else:
-            held.append(Samples(torch.randn(4, 3, 2), torch.double))
+            held.append(Dense(torch.randn(4, 3, 2), torch.double))
     held.insert(count // 2, None)
-    gradients = HeldGradients(held, [6] * (count + 1), torch.double, CPU)
+    gradients = PerSampleGradients(held, [6] * (count + 1), torch.double, CPU)
     rows = gradients.weighted_sums(torch.eye(4).double()[None])[0]
     assert rows.shape == (4, 6 * (count + 1))
     assert rows.count_nonzero() == 4 * 6 * count
@@ -35,8 +35,8 @@ def test_an_example_that_is_no_number_in_one_parameter_is_dropped_in_all(count, 
     torch.manual_seed(0)
     values = [torch.randn(4, 2) for _ in range(count)]
     values[0 if place == "first" else -1][2, 1] = math.nan
-    gradients = HeldGradients(
-        [Samples(v, torch.float) for v in values], [2] * count, torch.float, CPU
+    gradients = PerSampleGradients(
+        [Dense(v, torch.float) for v in values], [2] * count, torch.float, CPU
     )
     assert gradients.norms()[0].isinf().tolist() == [False, False, True, False]
     rows = gradients.weighted_sums(torch.eye(4)[None])[0]

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus.poisson_batches import announce_batches
+from oso_dp.opacus.sampler import install_sampler
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 NOT_TRIED = "ignore:module. nobody could try"
@@ -138,7 +138,7 @@ def test_long_gradients_do_not_exceed_the_sensitivities(layer) -> None:
         max_grad_norm=1.0, threshold_rate=0.0,
     )  # fmt: skip
     made.step(inputs[:1], targets[:1])
-    for mean in made.optimizer.driver.state.memory.values():
+    for mean in made.optimizer.driver.state.buffers.values():
         total = float(mean.double().norm()) * made.optimizer.batch_size
         assert total == pytest.approx(1.0, rel=1e-5)
 
@@ -426,7 +426,7 @@ def test_each_worker_has_all_batches_also_the_empty_ones_and_draws_its_own(
         plain = DataLoader(data, batch_size=1, generator=generator)
         loader = DPDataLoader.from_data_loader(plain, distributed=True)
         torch.manual_seed(0)
-        batches = announce_batches(loader, steps)
+        batches = install_sampler(loader, steps)
         drawn.append(list(batches))
         assert len(drawn[-1]) == len(loader) == steps
         shares = torch.bincount(torch.tensor([*chain(*drawn[-1])]), minlength=8) / steps
@@ -444,7 +444,7 @@ def test_a_small_rate_takes_no_more_than_its_share(distributed, monkeypatch) -> 
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 1)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 0)
     loader = DPDataLoader.from_data_loader(loader_of(torch.zeros(8, 1)), distributed=distributed)
-    batches = announce_batches(loader, 1)
+    batches = install_sampler(loader, 1)
     seen = []
 
     def rand(*size, **more):

@@ -8,10 +8,10 @@ import pytest
 import torch
 from tests.opacus.made import QUIET, examples, loader_of, make, network
 
-from oso_dp.accounting.accountants import epsilon_of_releases
+from oso_dp.accounting.accountants import compute_epsilon_of_releases
 from oso_dp.errors import OsoError
 from oso_dp.opacus import OnlinePrivacyEngine
-from oso_dp.opacus.private_engine import check_target, find_noise
+from oso_dp.opacus.privacy_engine import check_target, calibrate_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 
 pytestmark = [
@@ -86,7 +86,7 @@ def test_the_noise_is_that_of_the_delta_that_was_asked_for(delta, accountant, mo
         asked.update(given)
         return 1.0
 
-    monkeypatch.setattr("oso_dp.opacus.private_engine.get_noise_multiplier", noise)
+    monkeypatch.setattr("oso_dp.opacus.privacy_engine.get_noise_multiplier", noise)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         engine = OnlinePrivacyEngine(accountant=accountant)
@@ -177,8 +177,8 @@ def test_get_epsilon_of_two_noises_adds_both() -> None:
     ("epsilon", "delta"), [(0.005, 1e-5), (0.05, 1e-9), (2.0, 2e-11), (1e-3, 0.1)]
 )
 def test_noise_for_edge_budget_keeps_it(epsilon, delta) -> None:
-    noise = find_noise("prv", epsilon, delta, 10, 30, epsilon / 10)
-    spent = epsilon_of_releases({(PoissonSampling(0.1), noise): 30}, delta, "prv")
+    noise = calibrate_noise_multiplier("prv", epsilon, delta, 10, 30, epsilon / 10)
+    spent = compute_epsilon_of_releases({(PoissonSampling(0.1), noise): 30}, delta, "prv")
     assert 0.8 * epsilon - 1e-5 <= spent <= epsilon
     with pytest.raises(
         OsoError, match=r"^target_delta 1e-12: must be at least 1e-11 for accountant"
@@ -191,8 +191,8 @@ def test_noise_that_pld_finds_dearer_is_not_taken(monkeypatch) -> None:
         return 0.95 if self.history[0][0] < 0.8 else 0.0
 
     monkeypatch.setattr("opacus.accountants.PRVAccountant.get_epsilon", too_little)
-    noise = find_noise("prv", 1.0, 1e-5, 10, 30, 0.1)
-    assert epsilon_of_releases({(PoissonSampling(0.1), noise): 30}, 1e-5, "pld") <= 1.0
+    noise = calibrate_noise_multiplier("prv", 1.0, 1e-5, 10, 30, 0.1)
+    assert compute_epsilon_of_releases({(PoissonSampling(0.1), noise): 30}, 1e-5, "pld") <= 1.0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from oso_dp.methods import find_method
 def test_the_defaults_are_the_methods(repo: Path) -> None:
     text = (repo / "docs/user/opacus.md").read_text()
     stated = dict(re.findall(r"^\| `(\w+)` \| .+ \| ([0-9.]+) \|$", text, flags=re.M))
-    fields = dataclasses.fields(find_method("online").Settings)
+    fields = dataclasses.fields(find_method("online").Options)
     defaults = {field.name: field.default for field in fields if field.name != "initial_threshold"}
     assert {name: float(value) for name, value in stated.items()} == defaults
 

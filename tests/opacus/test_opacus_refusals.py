@@ -22,8 +22,8 @@ from torch.utils.data import (
 )
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus import OnlinePrivacyEngine, private_engine, refusals
-from oso_dp.opacus.held_gradients import OuterProducts, Samples
+from oso_dp.opacus import OnlinePrivacyEngine, privacy_engine, validation
+from oso_dp.opacus.per_sample_gradients import LinearFactors, Dense
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 
@@ -239,12 +239,12 @@ def test_a_model_with_dropout_is_tried_without_it(kind, mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", [OuterProducts, Samples])
+@pytest.mark.parametrize("kind", [LinearFactors, Dense])
 def test_a_norm_that_is_too_short_is_refused(kind, mode, monkeypatch) -> None:
     """Though each sum is right: its clip would let an example through."""
     real = kind.norms
     monkeypatch.setattr(kind, "norms", lambda held: 0.9 * real(held))
-    if kind is OuterProducts and mode != "ghost":
+    if kind is LinearFactors and mode != "ghost":
         make(mode=mode)  # holds none of these
         return
     refused(lambda: make(mode=mode), "an example's gradient in a batch is another")
@@ -371,7 +371,7 @@ def test_a_budget_that_no_noise_keeps_is_refused(monkeypatch) -> None:
     def too_low(**arguments: Any) -> float:
         raise ValueError("The privacy budget is too low.")
 
-    monkeypatch.setattr(private_engine, "get_noise_multiplier", too_low)
+    monkeypatch.setattr(privacy_engine, "get_noise_multiplier", too_low)
     test_a_budget_is_refused({}, "target_epsilon 1: The privacy budget is too low")
 
 
@@ -415,7 +415,7 @@ def test_a_fully_sharded_model_is_refused(kind, monkeypatch) -> None:
     class Sharded(nn.Sequential):
         pass
 
-    monkeypatch.setattr(refusals, kind, Sharded)
+    monkeypatch.setattr(validation, kind, Sharded)
     with pytest.raises(OsoError, match="fully sharded"):
         make(model=Sharded(nn.Linear(6, 3)))
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from oso_dp.opacus.held_gradients import OuterProducts, TokenRows
+from oso_dp.opacus.per_sample_gradients import LinearFactors, EmbeddingFactors
 
 
 @pytest.mark.parametrize("rest", [1e-2, 1e-4, 1e-5, 3e-6])
@@ -16,8 +16,8 @@ def test_what_is_left_of_places_that_nearly_cancel_is_not_measured_too_small(kin
     errors[:, 0] += rest * 64 * torch.randn(200, 20, generator=random)
     if kind == "sequence":
         inputs = torch.randn(200, 1, 30, generator=random).repeat(1, 64, 1)
-        held, exact = OuterProducts(inputs, errors), errors.double().mT @ inputs.double()
+        held, exact = LinearFactors(inputs, errors), errors.double().mT @ inputs.double()
     else:
         words = torch.zeros(200, 64, dtype=torch.int64)
-        held, exact = TokenRows(words, errors, 5, None), errors.double().sum(dim=1)
+        held, exact = EmbeddingFactors(words, errors, 5, None), errors.double().sum(dim=1)
     assert (held.norms() >= exact.flatten(1).norm(dim=1)).all()

@@ -7,12 +7,12 @@ import torch
 from tests.opacus.made import MODES, QUIET, Made, Recorded, examples, make, network
 from torch import Tensor, nn
 
-from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.errors import OsoError
-from oso_dp.opacus import sanitizing_optimizer
-from oso_dp.opacus.sanitize import sanitize
+from oso_dp.opacus import optimizer
+from oso_dp.opacus.mechanism import sanitize
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.privacy.noise_split import combined_noise_multiplier, gradient_noise_multiplier
+from oso_dp.privacy.noise_composition import combined_noise_multiplier, gradient_noise_multiplier
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -33,7 +33,7 @@ def released(made: Made, monkeypatch, inputs: Tensor, targets: Tensor) -> dict:
         seen.update(sanitize(*arguments, **more))
         return seen
 
-    monkeypatch.setattr(sanitizing_optimizer, "sanitize", watch)
+    monkeypatch.setattr(optimizer, "sanitize", watch)
     made.step(inputs, targets)
     return {key: value[0] * made.optimizer.batch_size for key, value in seen.items()}
 
@@ -97,7 +97,7 @@ def test_the_accountant_has_the_ledgers_epsilon(method, accountant) -> None:
     made = make(method, accountant=accountant, **more)
     for _ in range(5):
         made.step(*examples(count=3))
-    expected = epsilon_of([made.optimizer.ledger], 1e-5, accountant)
+    expected = compute_epsilon([made.optimizer.ledger], 1e-5, accountant)
     # Opacus's RDP has other orders than ours.
     within = 1e-6 if accountant == "prv" else 0.02
     assert made.engine.get_epsilon(1e-5) == pytest.approx(expected, rel=within)
@@ -181,7 +181,7 @@ def test_what_adapts_sees_sanitized_answers_only(method, monkeypatch) -> None:
         path = []
         for answers in given:
             monkeypatch.setattr(
-                sanitizing_optimizer, "sanitize", lambda *a, answers=answers: answers
+                optimizer, "sanitize", lambda *a, answers=answers: answers
             )
             made.step(scale * inputs, targets)
             path.append((made.optimizer.max_grad_norm, made.optimizer.learning_rate_factor))

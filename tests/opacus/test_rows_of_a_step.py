@@ -152,12 +152,12 @@ def test_two_small_batches_are_not_one_step() -> None:
 def test_of_a_worker_its_own_batches_are_counted(monkeypatch) -> None:
     from opacus.data_loader import DPDataLoader
 
-    from oso_dp.opacus.poisson_batches import announce_batches
+    from oso_dp.opacus.sampler import install_sampler
 
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 1)
     plain = loader_of(torch.zeros(200, 1), batch_size=50)
-    batches = announce_batches(DPDataLoader.from_data_loader(plain, distributed=True), 4)
+    batches = install_sampler(DPDataLoader.from_data_loader(plain, distributed=True), 4)
     assert batches.sizes == []
     sizes = [len(batch) for _ in range(2) for batch in batches]
     assert batches.sizes == sorted(sizes)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.opacus.made import ENGINES, MODES, QUIET, examples, loader_of, network
 
-from oso_dp.opacus import sanitize
-from oso_dp.opacus.sanitize import Noise
+from oso_dp.opacus import mechanism
+from oso_dp.opacus.mechanism import Noise
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 
@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 def test_every_sum_of_every_step_has_secure_noise_also_after_a_checkpoint(
     method, mode, monkeypatch
 ) -> None:
-    drawn, real = [], sanitize._generate_noise
+    drawn, real = [], mechanism._generate_noise
 
     def noted(deviation, reference, generator, secure_mode):
         drawn.append((generator, secure_mode))
         return real(deviation, reference, generator, secure_mode)
 
-    monkeypatch.setattr(sanitize, "_generate_noise", noted)
+    monkeypatch.setattr(mechanism, "_generate_noise", noted)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         engine = ENGINES[method](accountant="rdp")
@@ -63,6 +63,6 @@ def test_noise_is_what_opacus_gives_with_and_without_it(secure) -> None:
     like = [torch.empty(100, 200), torch.empty(()), torch.empty(7)]
     mine = Noise(torch.Generator().manual_seed(3), secure)("a sum", 2.5, like)
     generator = torch.Generator().manual_seed(3)
-    parts = [sanitize._generate_noise(2.5, one, generator, secure).flatten() for one in like]
+    parts = [mechanism._generate_noise(2.5, one, generator, secure).flatten() for one in like]
     assert torch.equal(mine, torch.cat(parts))
     assert float(mine.std()) == pytest.approx(2.5, rel=0.03)

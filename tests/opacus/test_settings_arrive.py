@@ -16,7 +16,7 @@ GIVEN = {
 def test_each_constant_is_the_one_that_was_given(method: str) -> None:
     driver = make(method, **GIVEN[method]).optimizer.driver
     for name, value in GIVEN[method].items():
-        assert getattr(driver.method.settings, name) == value
+        assert getattr(driver.method.options, name) == value
     assert driver.threshold == 0.5
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus.poisson_batches import PoissonBatches
+from oso_dp.opacus.sampler import PoissonSampler
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 Batches = Iterable[tuple[Tensor, Tensor]]
@@ -198,7 +198,7 @@ def test_a_resumed_run_takes_its_own_batches() -> None:
 def test_a_step_takes_the_smallest_batch_possible() -> None:
     """A larger one stays, for a step that may need it."""
     batches = make().loader.batch_sampler
-    assert isinstance(batches, PoissonBatches)
+    assert isinstance(batches, PoissonSampler)
     for size in (5, 2, 9):
         batches.hand_out(size)
     batches.use(4)

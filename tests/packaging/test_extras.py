@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oso_dp import extras
+from oso_dp import optional_dependencies
 from oso_dp.errors import OsoError
 
 
@@ -23,12 +23,12 @@ def project(repo: Path, monkeypatch) -> dict:
             for line in needs
         ),
     ]
-    monkeypatch.setattr(extras, "requires", lambda name: lines)
+    monkeypatch.setattr(optional_dependencies, "requires", lambda name: lines)
     return stated
 
 
 def said(module: str, who: str = "oso report") -> str:
-    with pytest.raises(OsoError) as refused, extras.needed_by(who):
+    with pytest.raises(OsoError) as refused, optional_dependencies.describe_missing(who):
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
     return str(refused.value)
 
@@ -36,7 +36,7 @@ def said(module: str, who: str = "oso report") -> str:
 def test_the_extra_with_the_fewest_packages_is_the_one_to_install() -> None:
     start = 'oso report needs the extra "report": pip install "oso-dp[report]" (jinja2 is not '
     assert said("jinja2").startswith(start)
-    assert extras.extras_with("jinja2") == ["report", "bench", "workflow", "dev"]
+    assert optional_dependencies.extras_with("jinja2") == ["report", "bench", "workflow", "dev"]
     assert 'pip install "oso-dp[audit]"' in said("jax_privacy.auditing", "oso audit")
     assert 'pip install "oso-dp[workflow]"' in said("snakemake")
 
@@ -48,24 +48,24 @@ def test_a_module_that_is_called_otherwise_than_its_package_is_known() -> None:
 
 @pytest.mark.parametrize("module", ["torch", "oso_dp.nothing", "nobody_knows"])
 def test_what_no_extra_brings_goes_through(module) -> None:
-    with pytest.raises(ModuleNotFoundError), extras.needed_by("oso report"):
+    with pytest.raises(ModuleNotFoundError), optional_dependencies.describe_missing("oso report"):
         raise ModuleNotFoundError("No module", name=module)
 
 
 def test_where_this_package_is_not_installed_nothing_is_said_of_extras(monkeypatch) -> None:
     def absent(name: str) -> list[str]:
-        raise extras.PackageNotFoundError(name)
+        raise optional_dependencies.PackageNotFoundError(name)
 
-    monkeypatch.setattr(extras, "requires", absent)
-    with pytest.raises(ModuleNotFoundError), extras.needed_by("oso report"):
+    monkeypatch.setattr(optional_dependencies, "requires", absent)
+    with pytest.raises(ModuleNotFoundError), optional_dependencies.describe_missing("oso report"):
         raise ModuleNotFoundError("No module", name="jinja2")
 
 
 def test_every_module_that_the_package_imports_comes_with_it_or_with_an_extra(
     repo: Path, project
 ) -> None:
-    core = {extras.package_of(line.split(">")[0]) for line in project["dependencies"]}
-    known = core.union(*extras.packages_of_extras().values())
+    core = {optional_dependencies.package_of(line.split(">")[0]) for line in project["dependencies"]}
+    known = core.union(*optional_dependencies.packages_of_extras().values())
     unknown = set()
     for path in (repo / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -78,6 +78,6 @@ def test_every_module_that_the_package_imports_comes_with_it_or_with_an_extra(
             for top in {module.partition(".")[0] for module in modules}:
                 if top in sys.stdlib_module_names or top == "oso_dp":
                     continue
-                if extras.package_of(top) not in known:
+                if optional_dependencies.package_of(top) not in known:
                     unknown.add(f"{path.relative_to(repo)}: {top}")
     assert unknown == set()

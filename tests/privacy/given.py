@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oso_dp.privacy.mechanism import Mechanism, exact_sums
+from oso_dp.privacy.mechanism import Mechanism, unnoised_sums
 from oso_dp.privacy.queries import Query
-from oso_dp.privacy.random_numbers import RandomNumbers, SumNoise
+from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
 
 
 class Given:
@@ -40,26 +40,26 @@ def released(
     return {query.name: answers[query.key][0] for query in queries}
 
 
-def batch_of(random_numbers: RandomNumbers, run_id: str, step: int) -> Tensor:
+def batch_of(random_numbers: BatchRNG, run_id: str, step: int) -> Tensor:
     """The indices of one run's batch, [B], without what pads it."""
     indices, present = random_numbers.batches([run_id], step)
     return indices[0][present[0]]
 
 
 def normals_of(
-    random_numbers: RandomNumbers, run_ids: Sequence[str], purpose: str, step: int, *shape: int
+    random_numbers: BatchRNG, run_ids: Sequence[str], purpose: str, step: int, *shape: int
 ) -> Tensor:
     """What it adds to zeros for a deviation of 1, float64 [R, *shape]."""
     zeros = torch.zeros(len(run_ids), *shape, dtype=torch.float64)
-    noise = SumNoise(purpose, torch.ones(len(run_ids)))
-    (noised,) = random_numbers.noised(run_ids, step, [zeros], [noise])
+    noise = NoiseSpec(purpose, torch.ones(len(run_ids)))
+    (noised,) = random_numbers.add_noise(run_ids, step, [zeros], [noise])
     return noised
 
 
 def sums_of_one(queries: Sequence[Query], gradients: Any) -> list[Tensor]:
     """The exact sums of the first run, all of whose examples are there: [P] each."""
     present = torch.ones(gradients.norms().shape, dtype=torch.bool)
-    return [total[0] for total in exact_sums(queries, slice(0, 1), gradients, present)]
+    return [total[0] for total in unnoised_sums(queries, slice(0, 1), gradients, present)]
 
 
 def always_empty(mechanism: Mechanism) -> Mechanism:

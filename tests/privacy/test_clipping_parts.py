@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.privacy.given import Given
 from torch import Tensor
 
-from oso_dp.privacy.mechanism import exact_sums
+from oso_dp.privacy.mechanism import unnoised_sums
 from oso_dp.privacy.queries import AutomaticGradient, ClippedDirection, ClippedGradient, Query
 
 RUNS, EXAMPLES, SIZE = 3, 40, 7
@@ -48,15 +48,15 @@ def by_definition(query: Query, rows: Tensor, present: Tensor) -> Tensor:
     return total
 
 
-@given(seed=st.integers(0, 10**6), exponent=st.floats(-3, 3), piece=st.booleans())
-def test_sums_are_those_of_the_definition(seed: int, exponent: float, piece: bool) -> None:
+@given(seed=st.integers(0, 10**6), exponent=st.floats(-3, 3), microbatch_size=st.booleans())
+def test_sums_are_those_of_the_definition(seed: int, exponent: float, microbatch_size: bool) -> None:
     rows = gradients(seed)
     thresholds = 10**exponent * torch.tensor([1.0, 0.1, 30.0])
     queries = [ClippedGradient(1.0, thresholds), ClippedDirection(1.0, thresholds)]
-    if piece:
+    if microbatch_size:
         queries.reverse()
     present = torch.rand(RUNS, EXAMPLES, generator=torch.Generator().manual_seed(seed)) < 0.8
-    sums = exact_sums(queries, ALL, Counted(rows), present)
+    sums = unnoised_sums(queries, ALL, Counted(rows), present)
     for query, found in zip(queries, sums, strict=True):
         expected = by_definition(query, rows, present)
         scale = query.sensitivity(ALL) * torch.ones(RUNS)
@@ -71,7 +71,7 @@ def test_an_example_is_in_one_part_only(norm: float) -> None:
     threshold = torch.ones(RUNS)
     given_rows = Counted(rows)
     queries = [ClippedGradient(1.0, threshold), ClippedDirection(1.0, threshold)]
-    clipped, direction = exact_sums(queries, ALL, given_rows, torch.ones(RUNS, 1, dtype=torch.bool))
+    clipped, direction = unnoised_sums(queries, ALL, given_rows, torch.ones(RUNS, 1, dtype=torch.bool))
     assert (given_rows.asked.count_nonzero(dim=1) == 1).all()
     assert torch.allclose(clipped[:, 0], torch.tensor(min(norm, 1.0)), rtol=1e-6)
     assert torch.allclose(direction[:, 0], torch.tensor(float(norm > 1.0)), rtol=1e-6)
@@ -83,7 +83,7 @@ def test_two_thresholds_have_parts_of_their_own() -> None:
         ClippedGradient(1.0, torch.full((RUNS,), 0.5)),
         ClippedDirection(1.0, torch.full((RUNS,), 20.0)),
     ]
-    for query, found in zip(queries, exact_sums(queries, ALL, Counted(rows), present), strict=True):
+    for query, found in zip(queries, unnoised_sums(queries, ALL, Counted(rows), present), strict=True):
         torch.testing.assert_close(
             found.double(), by_definition(query, rows, present), rtol=1e-4, atol=1e-4
         )
@@ -93,8 +93,8 @@ def test_other_weights_share_nothing() -> None:
     rows, present = gradients(4), torch.ones(RUNS, EXAMPLES, dtype=torch.bool)
     threshold = torch.ones(RUNS)
     queries = [AutomaticGradient(1.0, threshold), ClippedDirection(1.0, threshold)]
-    automatic, direction = exact_sums(queries, ALL, Counted(rows), present)
-    (alone,) = exact_sums(queries[:1], ALL, Counted(rows), present)
+    automatic, direction = unnoised_sums(queries, ALL, Counted(rows), present)
+    (alone,) = unnoised_sums(queries[:1], ALL, Counted(rows), present)
     torch.testing.assert_close(automatic, alone, rtol=1e-5, atol=1e-5)
     expected = by_definition(queries[1], rows, present)
     torch.testing.assert_close(direction.double(), expected, rtol=1e-4, atol=1e-4)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from tests.privacy.given import always_empty
 
-from oso_dp.privacy import philox, streams
+from oso_dp.privacy import philox, rng_sources
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
-from oso_dp.privacy.random_numbers import RandomNumbers
+from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import STREAMS, Seeded, stream
+from oso_dp.privacy.rng_sources import RNG_VERSION, Seeded, init_generator
 
 CPU = torch.device("cpu")
 BLOCK = {2: 2**14}
@@ -35,28 +35,28 @@ ANSWER = {2: [-1.6368041, -0.6705779, -1.0927323]}
 
 
 def test_the_scheme_is_known() -> None:
-    assert STREAMS in HASH
-    assert BLOCK[STREAMS] == streams.BLOCK
+    assert RNG_VERSION in HASH
+    assert BLOCK[RNG_VERSION] == rng_sources.BLOCK
 
 
 def test_batches() -> None:
     batch = PoissonSampling(512 / 60_000).draw(60_000, Seeded().words("run", "sampling", 3000))
-    first, last, size = BATCH[STREAMS]
+    first, last, size = BATCH[RNG_VERSION]
     assert (batch[:4].tolist(), batch[-2:].tolist(), len(batch)) == (first, last, size)
     digest = hashlib.sha256()
     for examples, rate in ((3, 0.5), (1000, 0.1), (1000, 0.8), (2**16 + 1, 0.01), (10**6, 1e-4)):
-        draws = RandomNumbers(Seeded(), PoissonSampling(rate), examples, CPU)
+        draws = BatchRNG(Seeded(), PoissonSampling(rate), examples, CPU)
         for step in (1, 2, 3000):
             indices, present = draws.batches(["a", "b"], step)
             digest.update(indices.numpy().astype("<i8").tobytes() + present.numpy().tobytes())
-    assert digest.hexdigest()[:16] == HASH[STREAMS]
+    assert digest.hexdigest()[:16] == HASH[RNG_VERSION]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_noise(threads: int) -> None:
     """The first, the second, the last of a block, the first of the next, the last of all."""
     drawn = Seeded().normals(["other", "run"], "noise/clipped_gradient/1", 3000, (40_000,), threads)
-    assert drawn[1, [0, 1, 16383, 16384, 39999]].tolist() == NORMALS[STREAMS]
+    assert drawn[1, [0, 1, 16383, 16384, 39999]].tolist() == NORMALS[RNG_VERSION]
 
 
 def test_an_answer() -> None:
@@ -72,15 +72,15 @@ def test_an_answer() -> None:
     mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=1))
     query = ClippedGradient(1.5, torch.ones(1))
     answers = mechanism.release(slice(0, 1), 7, [query], lambda *_: Nothing())
-    assert answers[ClippedGradient][0].tolist() == pytest.approx(ANSWER[STREAMS], rel=1e-6)
+    assert answers[ClippedGradient][0].tolist() == pytest.approx(ANSWER[RNG_VERSION], rel=1e-6)
 
 
 def test_an_accelerators_noise() -> None:
     """The whole numbers behind it; how a device takes a logarithm is its own affair."""
     pairs = philox.pairs(["run"], "noise", 3000, 4, CPU)
-    assert [each[0].to(torch.int64).tolist() for each in pairs] == ACCELERATOR[STREAMS]
+    assert [each[0].to(torch.int64).tolist() for each in pairs] == ACCELERATOR[RNG_VERSION]
     drawn = philox.normals(["run"], "noise", 3000, 4, CPU)[0]
-    first, second = (np.array(each) * 2.0**-53 for each in ACCELERATOR[STREAMS])
+    first, second = (np.array(each) * 2.0**-53 for each in ACCELERATOR[RNG_VERSION])
     radius, angle = np.sqrt(-2 * np.log(first + 2.0**-53)), 2 * np.pi * second
     expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     np.testing.assert_allclose(drawn.numpy(), expected, rtol=1e-12)
@@ -88,4 +88,4 @@ def test_an_accelerators_noise() -> None:
 
 def test_starting_weights_are_those_of_every_scheme() -> None:
     """Rows of different schemes start a seed from the same weights."""
-    assert int(stream("seed 1", "weights of cnn", 0).integers(2**32)) == 3831738972
+    assert int(init_generator("seed 1", "weights of cnn", 0).integers(2**32)) == 3831738972

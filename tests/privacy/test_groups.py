@@ -10,11 +10,11 @@ from tests.privacy.given import always_empty, released, sums_of_one
 from torch import nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import BatchGradients, GradientCode
+from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.models.losses import LOSSES
-from oso_dp.privacy.groups import Group, equal_thresholds, proportional_noise
+from oso_dp.privacy.groups import LayerGroup, equal_thresholds, proportional_noise
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.noise_split import combined_noise_multiplier
+from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs, UnclippedCount
 
 
@@ -37,15 +37,15 @@ def test_shares_of_the_threshold_bound_the_whole(threshold: float, groups: int) 
 )
 def test_impossible_groups_are_refused(layers, message) -> None:
     with pytest.raises(OsoError, match=message):
-        Group("g", layers)
+        LayerGroup("g", layers)
 
 
-def network() -> GradientCode:
+def network() -> GradientEngine:
     torch.manual_seed(1)
     model = nn.Sequential(
         nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)
     )
-    return GradientCode(model, LOSSES["accuracy"])
+    return GradientEngine(model, LOSSES["accuracy"])
 
 
 def batch(count: int, seed: int = 0):
@@ -54,11 +54,11 @@ def batch(count: int, seed: int = 0):
     return inputs, torch.randint(3, (count,), generator=generator)
 
 
-def flat_parameters(code: GradientCode) -> torch.Tensor:
+def flat_parameters(code: GradientEngine) -> torch.Tensor:
     return torch.nn.utils.parameters_to_vector(code.model.parameters()).detach()
 
 
-def per_example(code: GradientCode, inputs, targets) -> dict[str, torch.Tensor]:
+def per_example(code: GradientEngine, inputs, targets) -> dict[str, torch.Tensor]:
     """Each layer's gradients [B, P of the layer], one example at a time by autograd."""
     flat, rows = flat_parameters(code), []
     for i in range(len(inputs)):
@@ -69,17 +69,17 @@ def per_example(code: GradientCode, inputs, targets) -> dict[str, torch.Tensor]:
     return dict(zip(code.layer_sizes, parts, strict=True))
 
 
-GROUPS = (Group("conv", ("0",)), Group("rest", ("5", "3")))
+GROUPS = (LayerGroup("conv", ("0",)), LayerGroup("rest", ("5", "3")))
 
 
-def clipped_sum(gradients: dict[str, torch.Tensor], group: Group, threshold: float) -> torch.Tensor:
+def clipped_sum(gradients: dict[str, torch.Tensor], group: LayerGroup, threshold: float) -> torch.Tensor:
     """By the paper's definition: clip the group's layers as one vector, sum."""
     whole = torch.cat([gradients[name] for name in group.layers], dim=1)
     clipped = whole * (threshold / whole.norm(dim=1, keepdim=True)).clamp(max=1)
     return clipped.sum(dim=0)
 
 
-def gradients_at(code: GradientCode, flat: torch.Tensor, inputs, targets) -> BatchGradients:
+def gradients_at(code: GradientEngine, flat: torch.Tensor, inputs, targets) -> BatchGradients:
     """Of one run."""
     return code(flat[None], inputs[None], targets[None])
 
@@ -118,7 +118,7 @@ def test_a_groups_noise_is_its_thresholds_and_its_name_in_the_ledger() -> None:
     code = network()
     inputs, targets = batch(0)
     nu, threshold = 3.0, 2.0
-    query = ClippedGradient(nu, torch.tensor([threshold]), Group("rest", ("5", "3")))
+    query = ClippedGradient(nu, torch.tensor([threshold]), LayerGroup("rest", ("5", "3")))
     mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=10))
     flat = flat_parameters(code)
     draws = [
@@ -155,7 +155,7 @@ def test_groups_get_noise_of_their_own() -> None:
     code = network()
     inputs, targets = batch(0)
     queries = [
-        ClippedGradient(1.0, torch.ones(1), Group(name, ("3",))) for name in ("one", "another")
+        ClippedGradient(1.0, torch.ones(1), LayerGroup(name, ("3",))) for name in ("one", "another")
     ]
     mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=10))
     flat = flat_parameters(code)
@@ -175,14 +175,14 @@ def test_a_group_of_all_layers_is_the_whole_gradient(layers) -> None:
     gradients = per_example(code, inputs, targets)
     whole = torch.cat([gradients[name] for name in layers], dim=1)
     threshold = float(whole.norm(dim=1).median())
-    query = ClippedGradient(1.0, torch.tensor([threshold]), Group("all", layers))
+    query = ClippedGradient(1.0, torch.tensor([threshold]), LayerGroup("all", layers))
     (found,) = sums_of_one([query], gradients_at(code, flat_parameters(code), inputs, targets))
-    torch.testing.assert_close(found, clipped_sum(gradients, Group("all", layers), threshold))
+    torch.testing.assert_close(found, clipped_sum(gradients, LayerGroup("all", layers), threshold))
 
 
 def test_an_example_that_is_too_long_in_one_group_counts_in_no_other() -> None:
     torch.manual_seed(1)
-    code = GradientCode(
+    code = GradientEngine(
         nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)), LOSSES["accuracy"]
     )
     flat = flat_parameters(code)
@@ -190,7 +190,7 @@ def test_an_example_that_is_too_long_in_one_group_counts_in_no_other() -> None:
     inputs, targets = torch.ones(3, 2), torch.tensor([0, 1, 2])
     inputs[1] = 1e25
     queries = [
-        kind(1.0, torch.tensor([0.3]), Group(name, (name,)))
+        kind(1.0, torch.tensor([0.3]), LayerGroup(name, (name,)))
         for kind in (ClippedGradient, ClippedDirection, UnclippedCount)
         for name in ("0", "2")
     ]

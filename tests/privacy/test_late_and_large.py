@@ -9,10 +9,10 @@ from tests.privacy.test_long_runs import STEPS
 from oso_dp.privacy import philox
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs
-from oso_dp.privacy.random_numbers import NOISE_BLOCK, RandomNumbers, SumNoise
+from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG, NoiseSpec
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import Seeded, SystemEntropy
-from oso_dp.privacy.subsets import below
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
+from oso_dp.privacy.poisson_subset import uniform_below
 
 CPU = torch.device("cpu")
 SOURCES = [Seeded, SystemEntropy]
@@ -28,19 +28,19 @@ class Numbered(Seeded):
 def test_each_block_of_a_long_sum_has_noise_of_its_own() -> None:
     """Of a network of five million parameters on the host."""
     size = 300 * NOISE_BLOCK + 5
-    draws = RandomNumbers(Numbered(), PoissonSampling(0.5), 10, CPU)
-    noise = SumNoise("noise/x", torch.ones(1))
-    (noised,) = draws.noised(["a"], 7, [torch.zeros(1, size)], [noise])
+    draws = BatchRNG(Numbered(), PoissonSampling(0.5), 10, CPU)
+    noise = NoiseSpec("noise/x", torch.ones(1))
+    (noised,) = draws.add_noise(["a"], 7, [torch.zeros(1, size)], [noise])
     assert torch.equal(noised[0].long(), torch.arange(size) // NOISE_BLOCK)
 
 
 @pytest.mark.parametrize("size", [2**14, 8 * 2**17 - 3])
 def test_no_number_of_a_block_comes_twice(size: int, monkeypatch) -> None:
     """Of a network of two billion parameters, whose blocks are made smaller here: 2^17 of them."""
-    monkeypatch.setattr("oso_dp.privacy.streams.BLOCK", 8)
-    draws = RandomNumbers(Numbered(), PoissonSampling(0.5), 10, CPU)
-    noise = SumNoise("noise/x", torch.ones(1))
-    (noised,) = draws.noised(["a"], 7, [torch.zeros(1, size)], [noise])
+    monkeypatch.setattr("oso_dp.privacy.rng_sources.BLOCK", 8)
+    draws = BatchRNG(Numbered(), PoissonSampling(0.5), 10, CPU)
+    noise = NoiseSpec("noise/x", torch.ones(1))
+    (noised,) = draws.add_noise(["a"], 7, [torch.zeros(1, size)], [noise])
     assert torch.equal(noised[0].long(), torch.arange(size) // 8)
 
 
@@ -100,6 +100,6 @@ def test_sums_of_nobody_have_their_noise() -> None:
 
 @pytest.mark.parametrize("bits", [24, 26, 33])
 def test_examples_beyond_what_a_float32_counts_to_are_drawn_alike(bits: int) -> None:
-    drawn = below(2**bits, 40_000, Seeded().words("a", "sampling", 7))
+    drawn = uniform_below(2**bits, 40_000, Seeded().words("a", "sampling", 7))
     low = drawn[:, None] >> np.arange(bits) & 1
     assert np.abs(low.mean(axis=0) - 0.5).max() < 0.02  # 8 deviations

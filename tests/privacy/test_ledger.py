@@ -6,7 +6,7 @@ import dp_accounting
 import pytest
 from dp_accounting.rdp import RdpAccountant
 
-from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -50,8 +50,8 @@ def test_another_sampling_scheme_is_refused() -> None:
 
 
 def test_each_query_of_a_step_costs() -> None:
-    alone = epsilon_of([Ledger(PoissonSampling(0.01), [(TWO[:1], 100)])], 1e-5)
-    together = epsilon_of([Ledger(PoissonSampling(0.01), [(TWO, 100)])], 1e-5)
+    alone = compute_epsilon([Ledger(PoissonSampling(0.01), [(TWO[:1], 100)])], 1e-5)
+    together = compute_epsilon([Ledger(PoissonSampling(0.01), [(TWO, 100)])], 1e-5)
     assert together > alone
 
 
@@ -61,7 +61,7 @@ def test_the_sums_of_a_step_cost_what_they_cost_as_separate_mechanisms() -> None
     step = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.ComposedDpEvent(gaussians))
     expected = RdpAccountant().compose(step, 100).get_epsilon(1e-5)
     ledger = Ledger(PoissonSampling(0.01), [(TWO, 100)])
-    assert epsilon_of([ledger], 1e-5) == pytest.approx(expected, rel=1e-9)
+    assert compute_epsilon([ledger], 1e-5) == pytest.approx(expected, rel=1e-9)
     stored = RdpAccountant().compose(ledger.event()).get_epsilon(1e-5)
     assert stored == pytest.approx(expected, rel=1e-9)
 
@@ -69,16 +69,16 @@ def test_the_sums_of_a_step_cost_what_they_cost_as_separate_mechanisms() -> None
 def test_a_sum_without_noise_makes_the_run_not_private() -> None:
     exact = (*ONE, SumQuery("clipped_direction", 0.0))
     ledger = Ledger(PoissonSampling(0.01), [(ONE, 5), (exact, 1)])
-    assert epsilon_of([ledger], 1e-5) == float("inf")
+    assert compute_epsilon([ledger], 1e-5) == float("inf")
     assert RdpAccountant().compose(ledger.event()).get_epsilon(1e-5) == float("inf")
 
 
 def test_each_step_and_each_run_costs() -> None:
     one = Ledger(PoissonSampling(0.01), [(ONE, 100)])
-    assert epsilon_of([one, one], 1e-5) == epsilon_of(
+    assert compute_epsilon([one, one], 1e-5) == compute_epsilon(
         [Ledger(PoissonSampling(0.01), [(ONE, 200)])], 1e-5
     )
-    assert epsilon_of([one, one], 1e-5) > epsilon_of([one], 1e-5)
+    assert compute_epsilon([one, one], 1e-5) > compute_epsilon([one], 1e-5)
 
 
 @pytest.mark.parametrize(

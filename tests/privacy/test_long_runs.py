@@ -15,9 +15,9 @@ from tests.privacy.given import Given, batch_of, normals_of
 from oso_dp.errors import OsoError
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
-from oso_dp.privacy.random_numbers import NOISE_BLOCK, RandomNumbers
+from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import Seeded, SystemEntropy
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 
 MANY = 2**20 + 3
 LAGS = [1, 2, 3, 64, 1000, *(2**k for k in range(8, 20))]
@@ -30,9 +30,9 @@ STEPS = [
 
 
 @pytest.fixture(params=["host", "accelerator", "system"])
-def draws(request) -> RandomNumbers:
+def draws(request) -> BatchRNG:
     randomness = SystemEntropy() if request.param == "system" else Seeded()
-    made = RandomNumbers(randomness, PoissonSampling(0.5), MANY, torch.device("cpu"))
+    made = BatchRNG(randomness, PoissonSampling(0.5), MANY, torch.device("cpu"))
     made._on_device = request.param == "accelerator"  # the tensor code runs on any device
     return made
 
@@ -43,7 +43,7 @@ def correlations(values: np.ndarray) -> np.ndarray:
     return np.array([np.mean(values[:-lag] * values[lag:]) for lag in LAGS])
 
 
-def test_a_million_numbers_of_noise_are_a_million_draws(draws: RandomNumbers) -> None:
+def test_a_million_numbers_of_noise_are_a_million_draws(draws: BatchRNG) -> None:
     """A network's parameters, in one sum: no number comes twice, nor depends on another's."""
     drawn = normals_of(draws, ["a"], "noise/x", 7, MANY)[0].numpy()
     assert drawn.shape == (MANY,)
@@ -63,7 +63,7 @@ def test_a_million_words_at_once_are_a_million_draws(source) -> None:
     assert np.bitwise_count(words).mean() == pytest.approx(32, abs=0.02)  # 5 deviations
 
 
-def test_a_million_examples_take_part_independently(draws: RandomNumbers) -> None:
+def test_a_million_examples_take_part_independently(draws: BatchRNG) -> None:
     taken = np.zeros(MANY)
     taken[batch_of(draws, "a", 7).numpy()] = 1.0
     assert taken.mean() == pytest.approx(0.5, abs=0.0025)  # 5 deviations
@@ -72,7 +72,7 @@ def test_a_million_examples_take_part_independently(draws: RandomNumbers) -> Non
         assert part.mean() == pytest.approx(0.5, abs=0.01)
 
 
-def test_no_place_of_a_short_vector_depends_on_another(draws: RandomNumbers) -> None:
+def test_no_place_of_a_short_vector_depends_on_another(draws: BatchRNG) -> None:
     """Every pair of 24 numbers, over 2,000 runs: in their values, and in how large they are."""
     drawn = normals_of(draws, [f"run {i}" for i in range(2000)], "noise/x", 7, 24)
     for values in (drawn, drawn**2):
@@ -81,7 +81,7 @@ def test_no_place_of_a_short_vector_depends_on_another(draws: RandomNumbers) -> 
 
 
 @pytest.mark.parametrize("size", [2**11, NOISE_BLOCK, NOISE_BLOCK + 2001, 4 * NOISE_BLOCK])
-def test_no_half_of_a_vector_is_the_others_mirror_image(size: int, draws: RandomNumbers) -> None:
+def test_no_half_of_a_vector_is_the_others_mirror_image(size: int, draws: BatchRNG) -> None:
     """Pairs of opposite numbers have the right law, each by itself: a sum of two shows the data."""
     drawn = normals_of(draws, ["a"], "noise/x", 7, size)[0].numpy()
     blocks = [drawn, *(drawn[start : start + NOISE_BLOCK] for start in range(0, size, NOISE_BLOCK))]
@@ -93,12 +93,12 @@ def test_no_half_of_a_vector_is_the_others_mirror_image(size: int, draws: Random
                 assert abs(np.corrcoef(*values)[0, 1]) < 6 / math.sqrt(len(one))
 
 
-def test_no_two_steps_have_a_number_in_common(draws: RandomNumbers) -> None:
+def test_no_two_steps_have_a_number_in_common(draws: BatchRNG) -> None:
     noise = [normals_of(draws, ["a", "b"], "noise/x", step, 3).flatten() for step in STEPS]
     assert len(torch.cat(noise).unique()) == 6 * len(STEPS)
 
 
-def test_no_two_steps_have_a_batch_in_common(draws: RandomNumbers) -> None:
+def test_no_two_steps_have_a_batch_in_common(draws: BatchRNG) -> None:
     draws.examples = 200
     batches = [tuple(batch_of(draws, run, step).tolist()) for run in "ab" for step in STEPS]
     assert len(set(batches)) == 2 * len(STEPS)
@@ -110,7 +110,7 @@ def test_no_two_steps_have_a_batch_in_common(draws: RandomNumbers) -> None:
 
 
 @pytest.mark.parametrize("steps", [(50, 51), (1024, 1025), (1172, 1173), (3000, 3001)])
-def test_following_steps_are_not_alike(steps, draws: RandomNumbers) -> None:
+def test_following_steps_are_not_alike(steps, draws: BatchRNG) -> None:
     """Nor shifted copies: a step that moved on by one place would be."""
     first, second = (normals_of(draws, ["a"], "noise/x", step, 20_000)[0] for step in steps)
     for shift in (0, 1, 2, 4, -1, -2, -4):
@@ -120,17 +120,17 @@ def test_following_steps_are_not_alike(steps, draws: RandomNumbers) -> None:
 
 
 @pytest.mark.parametrize("examples", [5000, 20_000, 200_000])
-def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: RandomNumbers) -> None:
+def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: BatchRNG) -> None:
     draws.examples, draws.sampling = examples, PoissonSampling(1.0)
     indices, present = draws.batches(["a", "b"], 1)
     for run in range(2):
         assert torch.equal(indices[run][present[run]], torch.arange(examples))
 
 
-@pytest.mark.parametrize("piece", [1, 3])
-def test_every_piece_of_a_batch_is_summed_however_many_there_are(piece: int) -> None:
+@pytest.mark.parametrize("microbatch_size", [1, 3])
+def test_every_piece_of_a_batch_is_summed_however_many_there_are(microbatch_size: int) -> None:
     """A large batch that goes through the model a few examples at a time."""
-    mechanism = Mechanism(["a", "b"], 400, 400, piece=piece)
+    mechanism = Mechanism(["a", "b"], 400, 400, microbatch_size=microbatch_size)
     query = [ClippedGradient(1e-9, torch.ones(2))]
     answers = mechanism.release(slice(0, 2), 1, query, lambda _, b: Given(torch.ones(*b.shape, 1)))
     assert (answers[ClippedGradient] * 400).flatten().tolist() == pytest.approx([400, 400])

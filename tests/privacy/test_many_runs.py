@@ -77,8 +77,8 @@ class Uneven(Given):
 
 
 @pytest.mark.parametrize("batch_size", [1, 30])  # of 200 examples: some batches are empty
-@pytest.mark.parametrize("piece", [None, 4, 33])  # batches are padded to 64
-def test_answers_of_runs_together_are_each_ones_own(batch_size, piece) -> None:
+@pytest.mark.parametrize("microbatch_size", [None, 4, 33])  # batches are padded to 64
+def test_answers_of_runs_together_are_each_ones_own(batch_size, microbatch_size) -> None:
     """Also where batches go through the model in pieces, whose last is shorter."""
     steps = (1, 2, 3)
     thresholds = torch.tensor([threshold for threshold, _ in FAR])
@@ -86,7 +86,7 @@ def test_answers_of_runs_together_are_each_ones_own(batch_size, piece) -> None:
     names = [f"run {i}" for i in range(len(FAR))]
     directions = torch.nn.functional.normalize(torch.randn(200, 8), dim=1)
     directions[1::7] = math.nan  # not the first, whose index pads the shorter batches
-    together, alone = (Mechanism(names, 200, batch_size, piece=p) for p in (piece, None))
+    together, alone = (Mechanism(names, 200, batch_size, microbatch_size=p) for p in (microbatch_size, None))
     sizes = set()
     for step in steps:
 

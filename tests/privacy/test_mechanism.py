@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.privacy.given import Given, always_empty, batch_of, released, sums_of_one
 
-from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
-from oso_dp.privacy.streams import Seeded, SystemEntropy
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 
 
 def size_of(mechanism: Mechanism, step: int) -> int:
@@ -154,7 +154,7 @@ def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
 
     answer = released(mechanism, 0, 1, [PlainGradient()], lambda b: WithoutNorms(gradients[b]))
     torch.testing.assert_close(answer["plain_gradient"], gradients[batch].sum(dim=0) / 10)
-    assert epsilon_of(mechanism.ledgers, 1e-5) == math.inf
+    assert compute_epsilon(mechanism.ledgers, 1e-5) == math.inf
 
 
 def test_noise_is_added_before_the_sum_is_rounded() -> None:

@@ -6,7 +6,7 @@ Data sets and methods of somebody's own bring names of their own.
 import pytest
 import torch
 
-from oso_dp.privacy import philox, streams
+from oso_dp.privacy import philox, rng_sources
 
 LETTERS = [chr(number) for number in (*range(1, 0xD800, 3), *range(0xE000, 0x1FFFF, 7))]
 NAMES = {
@@ -18,7 +18,7 @@ NAMES = {
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
 def test_no_two_names_have_a_stream_of_the_host_in_common(names: list[str]) -> None:
     for parts in ([(name, "noise") for name in names], [("run", name) for name in names]):
-        assert len({streams.Key(*part, 1, 0).digest for part in parts}) == len(names)
+        assert len({rng_sources.StreamKey(*part, 1, 0).digest for part in parts}) == len(names)
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)

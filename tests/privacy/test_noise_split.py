@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.noise_split import combined_noise_multiplier, gradient_noise_multiplier
+from oso_dp.privacy.noise_composition import combined_noise_multiplier, gradient_noise_multiplier
 
 
 @given(nu=st.floats(0.05, 100), ratio=st.floats(1.01, 1000))

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import SumQuery
-from oso_dp.privacy.noisy_share import NoisyShare
-from oso_dp.privacy.streams import Seeded, SystemEntropy
+from oso_dp.privacy.noisy_mean import NoisyMean
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 
 
 class NoNoise(Seeded):
@@ -21,7 +21,7 @@ class NoNoise(Seeded):
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
 def test_its_noise_is_half_of_nu_and_fresh_for_every_model(source) -> None:
-    share = NoisyShare(500, 8.0, source)
+    share = NoisyMean(500, 8.0, source)
     values = torch.rand(500, dtype=torch.float64)
     errors = [
         share.release(f"a/{run}", lambda: values) - float(values.mean()) for run in range(3000)
@@ -39,7 +39,7 @@ def test_its_noise_is_this_one_to_the_last_bit(examples: int, nu: float) -> None
     values = torch.rand(examples, dtype=torch.float64)
     (noise,) = Seeded().normals(["a"], f"noise/score/{nu:.7g}", 1, (1,))[0]
     total = (values - 0.5).sum() + float(noise) * nu * 0.5
-    found = NoisyShare(examples, nu, Seeded()).release("a", lambda: values)
+    found = NoisyMean(examples, nu, Seeded()).release("a", lambda: values)
     assert found == float(total.float()) / examples + 0.5
 
 
@@ -49,7 +49,7 @@ def test_a_score_that_fails_is_paid_for_and_not_taken_again() -> None:
     def values():
         raise KeyError("mistake")
 
-    share = NoisyShare(50, 2.0, Seeded())
+    share = NoisyMean(50, 2.0, Seeded())
     with pytest.raises(KeyError):
         share.release("a", values)
     assert share.ledger.steps == [((SumQuery("score", 2.0),), 1)]
@@ -59,15 +59,15 @@ def test_a_score_that_fails_is_paid_for_and_not_taken_again() -> None:
 
 
 def test_every_answer_is_in_the_ledger_and_none_is_given_twice() -> None:
-    share = NoisyShare(50, 2.0, Seeded())
+    share = NoisyMean(50, 2.0, Seeded())
     for run in range(7):
         share.release(f"{run}", lambda: torch.ones(50))
     assert share.ledger.steps == [((SumQuery("score", 2.0),), 7)]
     assert share.ledger.sampling.rate == 1.0
     # Seven Gaussian sums on all examples are one of the root of a seventh of the noise.
-    whole = NoisyShare(50, 2.0 / math.sqrt(7), Seeded())
+    whole = NoisyMean(50, 2.0 / math.sqrt(7), Seeded())
     whole.release("0", lambda: torch.ones(50))
-    assert epsilon_of([share.ledger], 1e-5) == pytest.approx(epsilon_of([whole.ledger], 1e-5))
+    assert compute_epsilon([share.ledger], 1e-5) == pytest.approx(compute_epsilon([whole.ledger], 1e-5))
     with pytest.raises(ValueError, match="scored before"):
         share.release("3", lambda: torch.ones(50))
     assert share.ledger.step_count == 7
@@ -76,7 +76,7 @@ def test_every_answer_is_in_the_ledger_and_none_is_given_twice() -> None:
 @pytest.mark.parametrize("nus", [(2, 3), (2.0, 2.01), (1.234567, 1.234568), (12345.6, 12345.7)])
 def test_other_noise_of_one_name_is_other_noise(nus) -> None:
     one, other = (
-        (NoisyShare(50, nu, Seeded()).release("a", lambda: torch.ones(50)) - 1) / nu for nu in nus
+        (NoisyMean(50, nu, Seeded()).release("a", lambda: torch.ones(50)) - 1) / nu for nu in nus
     )
     assert one != pytest.approx(other, rel=1e-3)
 
@@ -86,7 +86,7 @@ def test_one_example_moves_the_sum_by_its_sensitivity_at_most(values, more) -> N
     """Whatever a score is: infinite, no number, far outside of [0, 1]."""
 
     def total(numbers) -> float:
-        share = NoisyShare(len(numbers), 1.0, NoNoise())
+        share = NoisyMean(len(numbers), 1.0, NoNoise())
         return (share.release("a", lambda: torch.tensor(numbers)) - 0.5) * len(numbers)
 
     assert abs(total([*values, more]) - total(values)) <= 0.5 + 1e-6  # rounded, after the noise
@@ -94,14 +94,14 @@ def test_one_example_moves_the_sum_by_its_sensitivity_at_most(values, more) -> N
 
 def test_a_score_per_example_or_none() -> None:
     with pytest.raises(OsoError, match=r"scores: \[2\] of 3 examples"):
-        NoisyShare(3, 1.0, Seeded()).release("a", lambda: torch.ones(2))
+        NoisyMean(3, 1.0, Seeded()).release("a", lambda: torch.ones(2))
     with pytest.raises(OsoError, match="must be above 0"):
-        NoisyShare(3, 0.0, Seeded())
+        NoisyMean(3, 0.0, Seeded())
 
 
 def test_an_answer_has_no_more_digits_than_float32() -> None:
     """The last digits of a float64 sum would show which noise was possible."""
-    share = NoisyShare(1, 2.0, SystemEntropy())
+    share = NoisyMean(1, 2.0, SystemEntropy())
     for run in range(9):
         noisy = share.release(f"{run}", lambda: torch.full((1,), 0.3)) - 0.5
         assert noisy == pytest.approx(torch.tensor(noisy).float().item(), rel=1e-15)
@@ -110,5 +110,5 @@ def test_an_answer_has_no_more_digits_than_float32() -> None:
 def test_what_is_no_score_counts_as_none_or_all() -> None:
     given = {math.nan: 0.0, -math.inf: 0.0, math.inf: 1.0, 7.0: 1.0, 0.25: 0.25}
     for value, counts in given.items():
-        share = NoisyShare(1, 1.0, NoNoise())
+        share = NoisyMean(1, 1.0, NoNoise())
         assert share.release("a", lambda one=value: torch.tensor([one])) == counts

@@ -9,14 +9,14 @@ import pytest
 import torch
 from tests.privacy.given import Given
 
-from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.errors import OsoError
-from oso_dp.privacy.groups import Group
+from oso_dp.privacy.groups import LayerGroup
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Query, UnclippedCount
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.private.paid import Paid
+from oso_dp.api.privacy_cost import PrivacyCost
 
 RUNS = 150
 ALL = slice(0, RUNS)
@@ -104,7 +104,7 @@ LAYERS = 40
 def of_each_layer(kind: type[Query], nu: float) -> list[Query]:
     thresholds = torch.logspace(-2, 2, LAYERS)
     return [
-        kind(nu, threshold[None], Group(f"{layer}", (f"{layer}",)))
+        kind(nu, threshold[None], LayerGroup(f"{layer}", (f"{layer}",)))
         for layer, threshold in enumerate(thresholds)
     ]
 
@@ -155,7 +155,7 @@ def test_each_of_many_kinds_of_steps_is_kept_and_priced(kinds: int) -> None:
     assert ledger.step_count == len(ledger.releases()) == len(ledger.event().events) == kinds
     whole = math.fsum(nu**-2 for nu, _ in ledger.releases()) ** -0.5
     alone = Ledger(PoissonSampling(1.0), [((SumQuery("x", whole),), 1)])
-    assert epsilon_of([ledger], 1e-5) == pytest.approx(epsilon_of([alone], 1e-5), rel=1e-6)
+    assert compute_epsilon([ledger], 1e-5) == pytest.approx(compute_epsilon([alone], 1e-5), rel=1e-6)
 
 
 @pytest.mark.parametrize("runs", [1, 30, 250])
@@ -163,9 +163,9 @@ def test_each_of_many_trainings_is_priced(runs: int) -> None:
     """Of a grid's ledgers, and of those that a search's best stands for."""
     one = (SumQuery("clipped_gradient", 9.0),)
     ledgers = [Ledger(PoissonSampling(0.1), [(one, 5)]) for _ in range(runs)]
-    together = epsilon_of([Ledger(PoissonSampling(0.1), [(one, 5 * runs)])], 1e-5)
-    assert epsilon_of(ledgers, 1e-5) == together
-    paid = Paid(ledgers[0], tuple(ledgers[1:]))
+    together = compute_epsilon([Ledger(PoissonSampling(0.1), [(one, 5 * runs)])], 1e-5)
+    assert compute_epsilon(ledgers, 1e-5) == together
+    paid = PrivacyCost(ledgers[0], tuple(ledgers[1:]))
     assert paid.epsilon(1e-5, "rdp") == together
-    assert Paid.from_json(paid.to_json()) == paid
+    assert PrivacyCost.from_json(paid.to_json()) == paid
     assert len(paid.ledgers()) == runs

@@ -2,7 +2,7 @@
 
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import SOURCES, SystemEntropy
+from oso_dp.privacy.rng_sources import SOURCES, SystemEntropy
 
 
 def test_neighbours_are_those_of_the_accountants() -> None:

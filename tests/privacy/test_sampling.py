@@ -8,10 +8,10 @@ import dp_accounting
 import pytest
 from dp_accounting import NeighboringRelation, UnsupportedEventError
 
-from oso_dp.accounting.accountants import epsilon_of_event
+from oso_dp.accounting.accountants import compute_epsilon_of_event
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
-from oso_dp.privacy.sampling import PoissonSampling, steps_of
+from oso_dp.privacy.sampling import PoissonSampling, count_steps
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0001, math.nan, math.inf])
@@ -37,7 +37,7 @@ def test_a_rate_out_of_range_is_refused(rate: float) -> None:
 def test_the_last_part_of_an_epoch_is_a_step(
     epochs: float, examples: int, batch_size: int, steps: int
 ) -> None:
-    assert steps_of(epochs, examples, batch_size) == steps
+    assert count_steps(epochs, examples, batch_size) == steps
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_full_batches_get_no_amplification() -> None:
     event = Ledger(PoissonSampling(1.0), [(step, 10)]).event()
     plain = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(2.0), 10)
     sampling = PoissonSampling(1.0)
-    found = epsilon_of_event(sampling, event, 1e-5, "rdp")
-    assert found == pytest.approx(epsilon_of_event(sampling, plain, 1e-5, "rdp"), rel=1e-9)
+    found = compute_epsilon_of_event(sampling, event, 1e-5, "rdp")
+    assert found == pytest.approx(compute_epsilon_of_event(sampling, plain, 1e-5, "rdp"), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_the_accountant_is_made_for_the_samplings_relation(accountant: str) -> N
     wrong = composed_event({(PoissonSampling(0.01), 1.0): 1})
     if accountant == "rdp":
         with pytest.raises(UnsupportedEventError):
-            epsilon_of_event(sampling, wrong, 1e-5, accountant)
+            compute_epsilon_of_event(sampling, wrong, 1e-5, accountant)
     with pytest.raises(UnsupportedEventError):  # batches of fixed size under add-or-remove-one
-        epsilon_of_event(
+        compute_epsilon_of_event(
             PoissonSampling(0.01), composed_event({(sampling, 1.0): 1}), 1e-5, accountant
         )

@@ -13,11 +13,11 @@ import torch
 from tests.privacy.given import always_empty
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy import random_numbers, streams
+from oso_dp.privacy import batch_rng, rng_sources
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import BLOCK, Seeded, SystemEntropy, source, stream
+from oso_dp.privacy.rng_sources import BLOCK, Seeded, SystemEntropy, get_source, init_generator
 
 CPU = torch.device("cpu")
 MILLION = 1_000_003  # not a whole number of blocks
@@ -43,7 +43,7 @@ def test_words_go_on_where_they_stopped() -> None:
 
 def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """3,000 steps of two runs and two queries, three blocks each, by one thread and by two."""
-    monkeypatch.setattr(streams, "BLOCK", 8)
+    monkeypatch.setattr(rng_sources, "BLOCK", 8)
     drawn: list[np.ndarray] = []
     fill = Seeded.fill
 
@@ -59,7 +59,7 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
             return torch.zeros(2, 2, 20)
 
     monkeypatch.setattr(Seeded, "fill", kept)
-    monkeypatch.setattr(random_numbers, "NOISE_BLOCK", 8)
+    monkeypatch.setattr(batch_rng, "NOISE_BLOCK", 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1 + len(drawn) % 2)
     mechanism = always_empty(Mechanism(["a", "b"], examples=10**6, batch_size=1))
     queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
@@ -73,8 +73,8 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
 def test_however_long_a_training_and_large_a_model_no_key_comes_again() -> None:
     """Equal noise of two steps, or of two parts of one vector, cancels in a difference."""
     whose = "run", "noise/clipped_gradient/1"
-    steps = {streams.Key(*whose, step, 0).digest for step in range(1, 200_001)}
-    blocks = {streams.Key(*whose, 1, block).digest for block in range(50_000)}
+    steps = {rng_sources.StreamKey(*whose, step, 0).digest for step in range(1, 200_001)}
+    blocks = {rng_sources.StreamKey(*whose, 1, block).digest for block in range(50_000)}
     assert (len(steps), len(blocks)) == (200_000, 50_000)
     assert len(steps & blocks) == 1  # the first of both
 
@@ -82,7 +82,7 @@ def test_however_long_a_training_and_large_a_model_no_key_comes_again() -> None:
 def test_no_two_blocks_have_one_key() -> None:
     purposes = ("sampling", "noise/clipped_gradient/1", "noise/clipped_direction/7")
     parts = list(product(("a", "b", "a1"), purposes, (*range(1, 3001), 11, 111), range(4)))
-    keys = {streams.Key(*part).generate_state(3, np.uint64).tobytes() for part in set(parts)}
+    keys = {rng_sources.StreamKey(*part).generate_state(3, np.uint64).tobytes() for part in set(parts)}
     assert len(keys) == len(set(parts)) > 100_000
 
 
@@ -96,7 +96,7 @@ def test_no_two_blocks_have_one_key() -> None:
     ],
 )
 def test_the_parts_of_a_name_do_not_run_into_each_other(one: tuple, other: tuple) -> None:
-    assert streams.Key(*one).bits().random_raw() != streams.Key(*other).bits().random_raw()
+    assert rng_sources.StreamKey(*one).bits().random_raw() != rng_sources.StreamKey(*other).bits().random_raw()
 
 
 def test_names_that_differ_in_one_character_have_other_keys() -> None:
@@ -105,14 +105,14 @@ def test_names_that_differ_in_one_character_have_other_keys() -> None:
     others = [f"{name[:place]}_{name[place + 1 :]}" for place in range(len(name))]
     names = [name, *others, f"{name}/1", f"{name}/11", name.upper(), f" {name}"]
     for parts in ([(each, "noise") for each in names], [("run", each) for each in names]):
-        keys = {streams.Key(*part, 1, 0).generate_state(3, np.uint64).tobytes() for part in parts}
+        keys = {rng_sources.StreamKey(*part, 1, 0).generate_state(3, np.uint64).tobytes() for part in parts}
         assert len(keys) == len(names)
 
 
 def test_every_stream_counts_from_one_place() -> None:
     """Equal counts at equal places: two streams could meet only if they were one from the start."""
     for step in range(1, 100):
-        bits = streams.Key("run", "noise", step, 0).bits()
+        bits = rng_sources.StreamKey("run", "noise", step, 0).bits()
         assert bits.state["state"]["state"][3] == 13  # from 1, and twelve words thrown away
 
 
@@ -126,8 +126,8 @@ def test_the_key_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
         def digest(self) -> bytes:
             return self.value.to_bytes(32, "little")
 
-    monkeypatch.setattr(streams.hashlib, "sha256", Digest)
-    first = {streams.Key("run", "noise", 1, bit).bits().random_raw() for bit in range(192)}
+    monkeypatch.setattr(rng_sources.hashlib, "sha256", Digest)
+    first = {rng_sources.StreamKey("run", "noise", 1, bit).bits().random_raw() for bit in range(192)}
     assert len(first) == 192
 
 
@@ -184,7 +184,7 @@ class TestTheNoisesLaw:
 
 
 def test_starting_weights_have_a_stream_of_their_seeds_own() -> None:
-    first = [stream(f"seed {seed}", "weights", 0).random() for seed in (1, 1, 2)]
+    first = [init_generator(f"seed {seed}", "weights", 0).random() for seed in (1, 1, 2)]
     assert first[0] == first[1] != first[2]
 
 
@@ -229,7 +229,7 @@ class TestSystemEntropy:
         )
         halves = [words[:1000].tobytes(), words[1000:].tobytes()]
         monkeypatch.setattr(os, "urandom", lambda count: halves.pop(0))
-        draws = streams._by_inversion(1000)
+        draws = rng_sources._by_inversion(1000)
         assert (draws < -7.9).all()
         assert len(np.unique(draws.astype(np.float32))) > 100
 
@@ -240,7 +240,7 @@ class TestSystemEntropy:
         words = [np.array(each, dtype="<u8") << np.uint64(12) for each in zip(*digits, strict=True)]
         halves = [word.tobytes() for word in words]
         monkeypatch.setattr(os, "urandom", lambda count: halves.pop(0))
-        found = streams._by_inversion(len(digits))
+        found = rng_sources._by_inversion(len(digits))
         tails = [Fraction(2 * (high * 2**52 + low) + 1, 2**106) for high, low in digits]
         assert found == pytest.approx([scipy.stats.norm.ppf(float(tail)) for tail in tails])
         assert list(found) == sorted(found)
@@ -249,14 +249,14 @@ class TestSystemEntropy:
     def test_each_number_is_four_added_and_halved(self, monkeypatch, threads) -> None:
         """Also beyond a block, by any number of threads, and each of the four is fresh."""
         drawn: list[np.ndarray] = []
-        real = streams._by_inversion
+        real = rng_sources._by_inversion
 
         def by_inversion(count: int) -> np.ndarray:
             drawn.append(real(count))
             return drawn[-1]
 
-        monkeypatch.setattr(streams, "_by_inversion", by_inversion)
-        size = 2 * streams.BLOCK + 5
+        monkeypatch.setattr(rng_sources, "_by_inversion", by_inversion)
+        size = 2 * rng_sources.BLOCK + 5
         numbers = SystemEntropy().normals(["a", "b"], "noise", 1, (size,), threads)
         assert sum(map(len, drawn)) == 4 * numbers.size
         every = np.concatenate(drawn)
@@ -285,17 +285,17 @@ def test_noise_far_out_stays_as_far_as_it_was_drawn(far: float, monkeypatch) -> 
         def standard_normal(self, out: np.ndarray) -> None:
             out[:] = far
 
-    monkeypatch.setattr(streams, "_by_inversion", lambda count: np.full(count, far / 2))
+    monkeypatch.setattr(rng_sources, "_by_inversion", lambda count: np.full(count, far / 2))
     monkeypatch.setattr(np.random, "Generator", Far)
     for randomness in (Seeded(), SystemEntropy()):
-        numbers = random_numbers.RandomNumbers(randomness, PoissonSampling(0.1), 9, CPU)
-        noise = random_numbers.SumNoise("noise", torch.tensor([0.5]))
-        (noised,) = numbers.noised(["a"], 1, [torch.full((1, 7), 2.0)], [noise])
+        numbers = batch_rng.BatchRNG(randomness, PoissonSampling(0.1), 9, CPU)
+        noise = batch_rng.NoiseSpec("noise", torch.tensor([0.5]))
+        (noised,) = numbers.add_noise(["a"], 1, [torch.full((1, 7), 2.0)], [noise])
         assert noised[0].tolist() == pytest.approx([2 + far / 2] * 7)
 
 
 def test_an_unknown_source_is_refused() -> None:
-    assert isinstance(source("seeded"), Seeded)
-    assert isinstance(source("system"), SystemEntropy)
+    assert isinstance(get_source("seeded"), Seeded)
+    assert isinstance(get_source("system"), SystemEntropy)
     with pytest.raises(OsoError, match="randomness 'dice': not known; allowed are seeded, system"):
-        source("dice")
+        get_source("dice")

@@ -10,8 +10,8 @@ import pytest
 import scipy.stats
 
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import Randomness, Seeded, SystemEntropy
-from oso_dp.privacy.subsets import below, binomial, subset
+from oso_dp.privacy.rng_sources import RandomSource, Seeded, SystemEntropy
+from oso_dp.privacy.poisson_subset import uniform_below, draw_binomial, draw_subset
 
 SOURCES = [Seeded(), SystemEntropy()]
 
@@ -32,7 +32,7 @@ def test_all_bits_together_give_the_binomial_law(examples: int, eighths: int) ->
     """Rates of three binary digits, each possible bit once: every size as often as it must be."""
     patterns = product(range(2**examples), repeat=3)
     sizes = Counter(
-        binomial(examples, eighths / 8, Given(pattern, examples)) for pattern in patterns
+        draw_binomial(examples, eighths / 8, Given(pattern, examples)) for pattern in patterns
     )
     expected = {
         size: math.comb(examples, size) * eighths**size * (8 - eighths) ** (examples - size)
@@ -61,13 +61,13 @@ def test_all_numbers_together_give_each_subset_alike(examples: int, size: int) -
     found: Counter[tuple[int, ...]] = Counter()
     for pattern in product(range(2**bits), repeat=4):
         with suppress(IndexError):
-            found[tuple(subset(examples, size, Given(pattern, bits)).tolist())] += 1
+            found[tuple(draw_subset(examples, size, Given(pattern, bits)).tolist())] += 1
     assert set(found) == set(combinations(range(examples), size))
     assert len(set(found.values())) == 1
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_small_data_sets_have_the_product_law(source: Randomness) -> None:
+def test_small_data_sets_have_the_product_law(source: RandomSource) -> None:
     """Every set of examples with the probability that independent choices give it."""
     examples, rate, draws = 5, 0.37, 6000
     words = [source.words("run", "sampling", step) for step in range(draws)]
@@ -80,7 +80,7 @@ def test_small_data_sets_have_the_product_law(source: Randomness) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_many_steps_of_several_runs_have_the_law(source: Randomness) -> None:
+def test_many_steps_of_several_runs_have_the_law(source: RandomSource) -> None:
     """The study's size: 3,000 steps at q = 512 / 60,000."""
     examples, rate, runs = 60_000, 512 / 60_000, ("a", "b")
     batches = [
@@ -120,15 +120,15 @@ def test_so_many_bits_count_and_no_more(bits: int) -> None:
         asked.append(count)
         return np.full(count, 2**64 - 1, dtype=np.uint64)
 
-    assert binomial(bits, 0.5, ones) == 0
-    assert binomial(bits, 0.25, ones) == 0
+    assert draw_binomial(bits, 0.5, ones) == 0
+    assert draw_binomial(bits, 0.25, ones) == 0
     assert set(asked) == {-(-bits // 64)}
-    assert binomial(bits, 0.5, lambda count: np.zeros(count, dtype=np.uint64)) == bits
+    assert draw_binomial(bits, 0.5, lambda count: np.zeros(count, dtype=np.uint64)) == bits
 
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("rate", [1e-12, 0.001, 0.3, 0.5, 0.7, 0.999, 1.0])
-def test_a_batch_is_a_set_of_examples(source: Randomness, rate: float) -> None:
+def test_a_batch_is_a_set_of_examples(source: RandomSource, rate: float) -> None:
     for examples in (1, 2, 1000):
         batch = PoissonSampling(rate).draw(examples, source.words("run", "sampling", examples))
         assert batch.dtype == np.int64
@@ -140,7 +140,7 @@ def test_a_batch_is_a_set_of_examples(source: Randomness, rate: float) -> None:
 
 @pytest.mark.parametrize("limit", [2, 3, 1000, 2**16 + 1, 60_000])
 def test_whole_numbers_are_uniform(limit: int) -> None:
-    drawn = below(limit, 20_000, Seeded().words("run", "sampling", limit))
+    drawn = uniform_below(limit, 20_000, Seeded().words("run", "sampling", limit))
     assert drawn.shape == (20_000,)
     assert 0 <= drawn.min() <= drawn.max() < limit
     cells = np.bincount(drawn * min(limit, 7) // limit, minlength=min(limit, 7))

@@ -8,20 +8,20 @@ from collections import Counter
 
 import pytest
 
-from oso_dp.privacy.threads import share
+from oso_dp.privacy.thread_pool import run_in_threads
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_each_job_is_done_once(threads: int) -> None:
     done: Counter[int] = Counter()
     for _ in range(50):
-        share(lambda number: done.update([number]), [(n,) for n in range(40)], threads)
+        run_in_threads(lambda number: done.update([number]), [(n,) for n in range(40)], threads)
     assert done == Counter({number: 50 for number in range(40)})
 
 
 def test_threads_work_at_the_same_time() -> None:
     together = threading.Barrier(2, timeout=20)
-    share(lambda _: together.wait(), [(0,), (1,)], 2)
+    run_in_threads(lambda _: together.wait(), [(0,), (1,)], 2)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
@@ -33,7 +33,7 @@ def test_no_more_threads_work_than_are_allowed(threads: int) -> None:
         seen.add(threading.get_ident())
         time.sleep(0.02)
 
-    share(work, [(n,) for n in range(20)], threads)
+    run_in_threads(work, [(n,) for n in range(20)], threads)
     assert len(seen) == threads
 
 
@@ -50,7 +50,7 @@ def test_all_is_done_when_it_returns() -> None:
             time.sleep(0.2)
         done.append(number)
 
-    share(work, [(0,), (1,)], 2)
+    run_in_threads(work, [(0,), (1,)], 2)
     assert sorted(done) == [0, 1]
 
 
@@ -61,7 +61,7 @@ def test_an_error_is_raised(threads: int) -> None:
             raise RuntimeError("three")
 
     with pytest.raises(RuntimeError, match="three"):
-        share(work, [(n,) for n in range(8)], threads)
+        run_in_threads(work, [(n,) for n in range(8)], threads)
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -77,12 +77,12 @@ def test_an_error_of_a_helper_is_raised_too(threads: int) -> None:
         raise MemoryError("of a helper")
 
     with pytest.raises(MemoryError, match="of a helper"):
-        share(work, [(n,) for n in range(threads)], threads)
+        run_in_threads(work, [(n,) for n in range(threads)], threads)
 
 
 FORKING = """
 import os, threading
-from oso_dp.privacy.threads import share
+from oso_dp.privacy.thread_pool import share
 
 def meet():
     together = threading.Barrier(2, timeout=10)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from oso_dp import search_private, train_private
-from oso_dp.private.budget import noise_for
+from oso_dp.api.budget import remaining_noise_multiplier
 
 N = 400
 
@@ -15,18 +15,18 @@ N = 400
 @cache
 def priced(sampling, steps, epsilon, delta, accountant):
     """As `noise_for` a training that is the first: two seconds, which most tests have in common."""
-    return noise_for(sampling, steps, epsilon, delta, accountant)
+    return remaining_noise_multiplier(sampling, steps, epsilon, delta, accountant)
 
 
 @pytest.fixture(autouse=True)
 def no_price_is_computed_twice(monkeypatch):
     def price(*asked):
         if any(ledger.steps for ledger in (asked[5] if len(asked) > 5 else ())):
-            return noise_for(*asked)
+            return remaining_noise_multiplier(*asked)
         return priced(*asked[:5])
 
-    monkeypatch.setattr("oso_dp.private.train.noise_for", price)
-    monkeypatch.setattr("oso_dp.private.private_search.noise_for", price)
+    monkeypatch.setattr("oso_dp.api.train.noise_for", price)
+    monkeypatch.setattr("oso_dp.api.search.noise_for", price)
 
 
 @pytest.fixture

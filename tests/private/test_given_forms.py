@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oso_dp import OsoError
-from oso_dp.private.examples import DatasetExamples
+from oso_dp.api.datasets import DatasetExamples
 
 SEEDED = {"randomness": "seeded", "seed": 1}
 

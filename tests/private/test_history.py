@@ -22,7 +22,7 @@ GIVEN = {
         (method, schedule)
         for method in GIVEN
         for schedule in ("constant", "linear")
-        if schedule == "constant" or find_method(method).takes_schedule
+        if schedule == "constant" or find_method(method).supports_schedule
     ],
 )
 def test_a_step_is_as_long_as_its_rate_times_what_was_released(
@@ -54,4 +54,4 @@ def test_a_step_is_as_long_as_its_rate_times_what_was_released(
 
 
 def test_who_sets_a_rate_before_it_moves_says_so() -> None:
-    assert {n for n in method_names() if find_method(n).sets_rate_first} == {"auto_dog"}
+    assert {n for n in method_names() if find_method(n).updates_rate_first} == {"auto_dog"}

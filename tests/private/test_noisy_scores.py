@@ -7,21 +7,21 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.streams import Seeded
-from oso_dp.private.scoring import NoisyScores, most_likely
-from oso_dp.training.problem import TensorExamples
+from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.api.scoring import NoisyScorer, predict_labels
+from oso_dp.training.task import TensorExamples
 
 CPU = torch.device("cpu")
 
 
-def scores_of(targets: Tensor, right, piece: int | None = None) -> NoisyScores:
+def scores_of(targets: Tensor, right, microbatch_size: int | None = None) -> NoisyScorer:
     examples = TensorExamples(torch.zeros(len(targets), 2), targets)
-    return NoisyScores(examples, right, 1e-3, Seeded(), CPU, piece)
+    return NoisyScorer(examples, right, 1e-3, Seeded(), CPU, microbatch_size)
 
 
-@pytest.mark.parametrize("piece", [None, 1, 100, 256, 599, 5000])
+@pytest.mark.parametrize("microbatch_size", [None, 1, 100, 256, 599, 5000])
 @pytest.mark.parametrize("examples", [1, 256, 257, 600])
-def test_every_example_counts_once(examples: int, piece: int | None) -> None:
+def test_every_example_counts_once(examples: int, microbatch_size: int | None) -> None:
     """One that counted twice would move the sum by twice what its noise hides."""
     seen: list[int] = []
 
@@ -29,7 +29,7 @@ def test_every_example_counts_once(examples: int, piece: int | None) -> None:
         seen.append(int(targets))
         return float(targets) / examples
 
-    scores = scores_of(torch.arange(examples), right, piece)
+    scores = scores_of(torch.arange(examples), right, microbatch_size)
     found = scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 2)))
     assert seen == list(range(examples))
     assert found == pytest.approx((examples - 1) / (2 * examples), abs=8 * scores.std + 1e-6)
@@ -112,6 +112,6 @@ def test_a_model_is_scored_as_it_will_be_used() -> None:
 
 def test_of_one_output_no_class_is_the_likeliest() -> None:
     """Every example of class 0 would count as right."""
-    scores = scores_of(torch.zeros(9, dtype=torch.int64), most_likely)
+    scores = scores_of(torch.zeros(9, dtype=torch.int64), predict_labels)
     with pytest.raises(OsoError, match=r"^right: by default it counts classes, of outputs"):
         scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 1)))

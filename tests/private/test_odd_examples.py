@@ -7,12 +7,12 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import GradientEngine
 from oso_dp.models.losses import cross_entropy
-from oso_dp.privacy.streams import Seeded
-from oso_dp.private.examples import DatasetExamples
-from oso_dp.private.scoring import NoisyScores
-from oso_dp.private.train import train_private
+from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.api.datasets import DatasetExamples
+from oso_dp.api.scoring import NoisyScorer
+from oso_dp.api.train import train_private
 
 CPU = torch.device("cpu")
 LARGE = 16_777_217  # float32 has no such number
@@ -123,7 +123,7 @@ def test_who_is_absent_has_no_part_in_any_sum_of_any_run(runs: int) -> None:
         absent = torch.rand(runs, 6) < 0.4
         weights = torch.rand(runs, 2, 6)
     absent[0, 2] = True
-    code = GradientCode(model, cross_entropy)
+    code = GradientEngine(model, cross_entropy)
     flat = torch.cat([p.detach().flatten() for p in model.parameters()]).repeat(runs, 1)
     made, whole = code(flat, inputs, targets, absent), code(flat, inputs, targets)
     assert torch.equal(made.norms().isinf(), absent)
@@ -172,7 +172,7 @@ def test_a_validation_example_that_is_absent_counts_as_wrong() -> None:
         noted.append(int(targets))
         return 1.0
 
-    scores = NoisyScores(DatasetExamples(pairs, CPU), right, 1e-3, Seeded(), CPU, 4)
+    scores = NoisyScorer(DatasetExamples(pairs, CPU), right, 1e-3, Seeded(), CPU, 4)
 
     class Made:
         run_id, model = "a", nn.Linear(2, 2)
@@ -202,7 +202,7 @@ def test_before_a_search_no_validation_example_is_looked_at() -> None:
         noted.append(int(targets))
         return 1.0
 
-    NoisyScores(Refusing(), right, 1e-3, Seeded(), CPU, None).check(nn.Linear(2, 2))
+    NoisyScorer(Refusing(), right, 1e-3, Seeded(), CPU, None).check(nn.Linear(2, 2))
     assert noted == [0]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oso_dp.private import progress_bar
+from oso_dp.api import progress_bar
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ def test_model(train, model, message) -> None:
         ({"batch_size": 401}, "batch_size 401: must be at most the 400 examples"),
         ({"batch_size": 0}, "batch_size 0: must be a whole number above 0"),
         ({"batch_size": 2.5}, "batch_size 2.5: must be a whole number above 0"),
-        ({"piece": -4}, "piece -4: must be a whole number above 0"),
+        ({"microbatch_size": -4}, "piece -4: must be a whole number above 0"),
         ({"evaluate_every": 0}, "evaluate_every 0: must be a whole number above 0"),
         ({"learning_rate": 0}, "learning_rate 0: must be a number above 0"),
         ({"momentum": 1.0}, "momentum 1.0: must be a number at least 0 and below 1"),

@@ -7,8 +7,8 @@ from torch import nn
 from oso_dp import OsoError, train_private
 from oso_dp.gradients import find_precision
 from oso_dp.models.losses import cross_entropy
-from oso_dp.training.own_model import OwnModel, check_targets
-from oso_dp.training.problem import TensorExamples
+from oso_dp.training.user_model import UserModel, check_targets
+from oso_dp.training.task import TensorExamples
 
 CPU = torch.device("cpu")
 X, Y = torch.zeros(9, 6), torch.zeros(9, dtype=torch.int64)
@@ -26,8 +26,8 @@ def test_whatever_drops_out_is_refused_by_name(kind: type[nn.Module], share: flo
     """A trial of ten examples does not see what seldom happens."""
     model = nn.Sequential(nn.Linear(6, 2), kind(share))
     with pytest.raises(OsoError, match="layer '1' drops out at random"):
-        OwnModel(model)
-    OwnModel(nn.Sequential(nn.Linear(6, 2), kind(share).eval(), kind(0.0)))
+        UserModel(model)
+    UserModel(nn.Sequential(nn.Linear(6, 2), kind(share).eval(), kind(0.0)))
 
 
 class Counting(nn.Linear):
@@ -49,12 +49,12 @@ class Counting(nn.Linear):
 def test_what_torch_jit_made_is_refused_by_name(within: bool) -> None:
     made = torch.jit.script(nn.Linear(6, 2))
     with pytest.raises(OsoError, match=r"is torch\.jit's, which nobody can look into"):
-        OwnModel(nn.Sequential(made) if within else made)
+        UserModel(nn.Sequential(made) if within else made)
 
 
 @pytest.mark.parametrize("counts", range(3))
 def test_one_buffer_that_changes_among_others_that_do_not(counts: int) -> None:
-    own, examples = OwnModel(Counting(counts)), TensorExamples(X, Y)
+    own, examples = UserModel(Counting(counts)), TensorExamples(X, Y)
     with pytest.raises(OsoError, match=f"model: its forward pass changes buffer 'buffer{counts}'"):
         own.code(cross_entropy, examples, find_precision("float32", CPU), CPU)
 
@@ -63,7 +63,7 @@ def test_one_buffer_that_changes_among_others_that_do_not(counts: int) -> None:
 def test_a_target_that_is_left_out_does_not_hide_another(wrong: int) -> None:
     """The loss takes -100 and leaves it out; what it does not take ends a training half-way."""
     loss = nn.CrossEntropyLoss(reduction="none")
-    own, targets = OwnModel(nn.Linear(6, 2)), torch.tensor([0, 1, -100, 1, 0, -100, 1, 0, 1])
+    own, targets = UserModel(nn.Linear(6, 2)), torch.tensor([0, 1, -100, 1, 0, -100, 1, 0, 1])
     code = own.code(loss, TensorExamples(X, targets), find_precision("float32", CPU), CPU)
     check_targets(code, own.weights(CPU), TensorExamples(X, targets))
     targets[-1] = wrong
@@ -123,10 +123,10 @@ def test_a_model_of_complex_numbers_is_refused(part: str) -> None:
     layer = nn.Linear(6, 2)
     made = nn.Sequential(layer, nn.Linear(2, 2, dtype=torch.cfloat if part == "complex" else None))
     if part == "real":
-        OwnModel(made)
+        UserModel(made)
         return
     with pytest.raises(OsoError, match=r"model: parameter '1\.weight' holds complex numbers"):
-        OwnModel(made)
+        UserModel(made)
 
 
 WORDS = torch.tensor([[3, 0, 2], [0, 9, 1], [5, 9, 0]])
@@ -134,7 +134,7 @@ WORDS = torch.tensor([[3, 0, 2], [0, 9, 1], [5, 9, 0]])
 
 @pytest.mark.parametrize(("place", "word"), [((2, 0), 10), ((0, 1), -1), ((1, 2), 400)])
 def test_a_word_that_the_model_does_not_know_is_told_before_it_trains(place, word: int) -> None:
-    own = OwnModel(nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(12, 2)))
+    own = UserModel(nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(12, 2)))
     words, targets = WORDS.clone(), torch.tensor([0, 1, 0])
     own.check_inputs(TensorExamples(words, targets))
     words[place] = word
@@ -159,7 +159,7 @@ class Columns(nn.Module):
 
 
 def test_what_each_place_may_hold_is_another_matter_and_no_example_is_made_up_to_refuse() -> None:
-    own = OwnModel(Columns())
+    own = UserModel(Columns())
     own.check_inputs(TensorExamples(torch.tensor([[3, 4], [1, 29]]), torch.tensor([0, 1])))
     with pytest.raises(OsoError, match="inputs hold whole numbers from 1 to 29"):
         own.check_inputs(TensorExamples(torch.tensor([[4, 4], [1, 29]]), torch.tensor([0, 1])))

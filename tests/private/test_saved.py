@@ -10,7 +10,7 @@ from torch import nn
 from oso_dp import OsoError, load_private
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.private import trained
+from oso_dp.api import model
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 
 
@@ -64,7 +64,7 @@ def test_of_a_training_that_diverged_there_is_nothing_to_go_on_from(train, model
 
 def test_a_state_of_another_form_is_refused(saved, train, model) -> None:
     path = saved[1]
-    content = load_checkpoint(path, trained._FORMAT)
+    content = load_checkpoint(path, model._FORMAT)
     content["state"]["parameters"] = content["state"]["parameters"][:, 1:]
     changed(path, state=content["state"])
     with pytest.raises(OsoError, match="after: its parameters is not of this job"):
@@ -73,10 +73,10 @@ def test_a_state_of_another_form_is_refused(saved, train, model) -> None:
 
 def changed(path, **parts) -> None:
     """The file with other content and its right checksum, as whoever knows the format writes it."""
-    content = load_checkpoint(path, trained._FORMAT)
+    content = load_checkpoint(path, model._FORMAT)
     assert content is not None
     content.pop("fingerprint")
-    save_checkpoint(path, trained._FORMAT, {**content, **parts})
+    save_checkpoint(path, model._FORMAT, {**content, **parts})
 
 
 def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:

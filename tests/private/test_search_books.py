@@ -10,15 +10,15 @@ from itertools import pairwise
 import pytest
 
 from oso_dp import OsoError
-from oso_dp.accounting.search import SHAPES, epsilon_of_stopped
-from oso_dp.accounting.tuning import RANDOM_STOPPING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
+from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import Seeded, SystemEntropy
-from oso_dp.private import private_search
-from oso_dp.private.paid import Paid
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
+from oso_dp.api import search
+from oso_dp.api.privacy_cost import PrivacyCost
 
-RANDOM = {"selection": RANDOM_STOPPING}
+RANDOM = {"search_accounting": RANDOM_STOPPING}
 
 
 def failing_at(count: int):
@@ -66,7 +66,7 @@ def test_an_error_in_a_noisy_score_says_how_many_there_were(search, data, place:
 def test_an_error_under_random_stopping_does_not_say_how_many_there_were(
     search, monkeypatch, place
 ) -> None:
-    monkeypatch.setattr(private_search, "number_of_runs", lambda *asked: 7)
+    monkeypatch.setattr(search, "number_of_runs", lambda *asked: 7)
     with pytest.raises(KeyError) as error:
         search(**RANDOM, evaluate=failing_at(place))
     first, second = error.value.__notes__
@@ -77,7 +77,7 @@ def test_an_error_under_random_stopping_does_not_say_how_many_there_were(
 @pytest.mark.parametrize("how", [{}, RANDOM])
 def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, how) -> None:
     """A step cannot be interrupted; the next training does not begin."""
-    monkeypatch.setattr(private_search, "number_of_runs", lambda *asked: 3)
+    monkeypatch.setattr(search, "number_of_runs", lambda *asked: 3)
     ends = []
 
     def evaluate(model) -> float:
@@ -92,7 +92,7 @@ def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, ho
         made = search(evaluate=evaluate)
         assert [(tried.status, tried.score) for tried in made.tried] == [("finished", -math.inf)]
         assert made.best.ledger.step_count == 2
-        assert (made.best.status, made.best.paid.uncalled) == ("finished", 4)
+        assert (made.best.status, made.best.paid.unused_step_count) == ("finished", 4)
     assert len(ends) == 1
 
 
@@ -114,18 +114,18 @@ def ledger(rate: float = 0.1, noise: float = 2.0, count: int = 20) -> str:
     return Ledger(PoissonSampling(rate), [((SumQuery("x", noise),), count)]).to_json()
 
 
-def paid(**changed) -> Paid:
+def paid(**changed) -> PrivacyCost:
     """Of a file that says this of a search by random stopping."""
     stopping = {"mean_runs": 4, "shape": "geometric", "one": ONE.to_json()}
     stopping |= {name: changed.pop(name) for name in list(changed) if name in stopping}
     scores = ledger(rate=1.0, count=1)
     usual = {"ledger": ledger(), "others": [], "scores": scores, "stopping": stopping}
-    usual["not_made"] = None
-    return Paid.from_json(json.dumps({**usual, **changed}))
+    usual["unused_steps"] = None
+    return PrivacyCost.from_json(json.dumps({**usual, **changed}))
 
 
 def test_what_a_candidate_released_may_be_less_than_was_paid_for() -> None:
-    assert paid().stopping.one == ONE
+    assert paid().stopping.candidate == ONE
     for less in (ledger(count=3), ledger(noise=2.5), ledger(noise=2.0 * (1 - 1e-9))):
         assert paid(ledger=less).epsilon(1e-5, "rdp") == paid().epsilon(1e-5, "rdp")
 
@@ -171,7 +171,7 @@ def test_both_costs_of_random_stopping_are_of_the_delta_that_is_asked_for(delta)
     """The training examples', and the validation examples', of one score on all of them."""
     scores = Ledger(PoissonSampling(1.0), [((SumQuery("x", 2.0),), 1)])
     of_candidate, of_score = (
-        epsilon_of_stopped(one, 4, SHAPES["geometric"], delta) for one in (ONE, scores)
+        compute_random_stopping_epsilon(one, 4, STOPPING_ETA["geometric"], delta) for one in (ONE, scores)
     )
     assert paid().epsilon(delta, "rdp") == pytest.approx(of_candidate)
     assert paid().validation_epsilon(delta, "rdp") == pytest.approx(of_score)
@@ -183,17 +183,17 @@ def test_the_number_of_trainings_is_drawn_as_it_was_paid_for(
     search, monkeypatch, mean, shape
 ) -> None:
     asked = []
-    monkeypatch.setattr(private_search, "number_of_runs", lambda *how: asked.append(how) or 1)
+    monkeypatch.setattr(search, "number_of_runs", lambda *how: asked.append(how) or 1)
     stopping = search(**RANDOM, mean_runs=mean, shape=shape).best.paid.stopping
-    assert [how[:2] for how in asked] == [(mean, SHAPES[shape])]
+    assert [how[:2] for how in asked] == [(mean, STOPPING_ETA[shape])]
     assert (stopping.mean_runs, stopping.shape) == (mean, shape)
 
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
 def test_each_draw_is_of_any_candidate_whatever_came_before(monkeypatch, source) -> None:
     """Its price is that of independent draws: no turns, nothing left out, nothing put back."""
-    monkeypatch.setattr(private_search, "number_of_runs", lambda *how: 4500)
-    drawn = private_search._drawn(["a", "b", "c"], 9, 0.0, source, "a search")
+    monkeypatch.setattr(search, "number_of_runs", lambda *how: 4500)
+    drawn = search._draw_candidates(["a", "b", "c"], 9, 0.0, source, "a search")
     pairs = Counter(pairwise(drawn))
     assert len(pairs) == 9
     assert all(abs(count - 500) < 5 * math.sqrt(500) for count in pairs.values())
@@ -225,9 +225,9 @@ def test_without_a_seed_nothing_of_a_search_can_be_computed_again(
 def test_steps_that_were_not_made_are_of_the_trainings_own_batches(rate) -> None:
     """Of smaller ones they would cost less than the steps that were planned."""
     made = Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 2.0),), 10)])
-    planned = Ledger(PoissonSampling(0.5), [((SumQuery("not_made", 2.0),), 90)])
-    paid = Paid(made, not_made=planned)
-    assert Paid.from_json(paid.to_json()) == paid
+    planned = Ledger(PoissonSampling(0.5), [((SumQuery("unused_steps", 2.0),), 90)])
+    paid = PrivacyCost(made, unused_steps=planned)
+    assert PrivacyCost.from_json(paid.to_json()) == paid
     forged = dataclasses.replace(planned, sampling=PoissonSampling(rate))
-    with pytest.raises(OsoError, match="not_made: its steps are of no training here"):
-        Paid.from_json(Paid(made, not_made=forged).to_json())
+    with pytest.raises(OsoError, match="unused_steps: its steps are of no training here"):
+        PrivacyCost.from_json(PrivacyCost(made, unused_steps=forged).to_json())

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from oso_dp import OsoError, load_private
-from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.accounting.tuning import RANDOM_STOPPING
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.private import private_search, progress_bar
-from oso_dp.private.one_training import OneTraining
+from oso_dp.api import search, progress_bar
+from oso_dp.api.trainer import Trainer
 
-RANDOM = {"selection": RANDOM_STOPPING}
+RANDOM = {"search_accounting": RANDOM_STOPPING}
 PRIVATE = {"validation": (torch.zeros(3, 6), torch.zeros(3).long())}
 SEEDED = {"randomness": "seeded", "seed": 1}
 
@@ -38,7 +38,7 @@ def test_all_trainings_together_cost_the_budget(search, accountant) -> None:
     assert len(made.tried) == 4
     ledgers = made.best.paid.ledgers()
     assert [ledger.step_count for ledger in ledgers] == [2, 2, 2, 2]
-    assert made.best.epsilon == epsilon_of(ledgers, 1e-5, accountant)
+    assert made.best.epsilon == compute_epsilon(ledgers, 1e-5, accountant)
     assert 2.99 < made.best.epsilon <= 3.0
     assert "The best of 4 trainings, all of which are released" in str(made.best.statement)
     assert "not included" not in str(made.best.statement)
@@ -88,7 +88,7 @@ def test_noisy_scores_protect_the_validation_examples(search, other_data) -> Non
     assert scores is not None
     assert scores.step_count == 3
     assert scores.sampling.rate == 1.0
-    assert statement.validation_epsilon == epsilon_of([scores], 1e-5)
+    assert statement.validation_epsilon == compute_epsilon([scores], 1e-5)
     assert 2.99 < statement.validation_epsilon <= 3.0
     assert 2.99 < statement.epsilon <= 3.0
     nu = scores.releases()[0][0]
@@ -107,7 +107,7 @@ def test_an_example_is_scored_alone(search, other_data) -> None:
         asked.append((outputs.shape, targets.shape))
         return 1.0
 
-    made = search({"learning_rate": [0.1]}, validation=other_data, right=right, piece=128)
+    made = search({"learning_rate": [0.1]}, validation=other_data, right=right, microbatch_size=128)
     assert asked == [((1, 2), (1,))] * (1 + 300)  # the first is made up
     assert made.score == pytest.approx(1.0, abs=6 * made.score_std)
 
@@ -117,12 +117,12 @@ def test_random_stopping_costs_what_its_distribution_costs(search, shape, other_
     made = search(**RANDOM, mean_runs=4, shape=shape, validation=other_data)
     statement, paid = made.best.statement, made.best.paid
     nu = paid.ledger.releases()[0][0]
-    asked = Search(PoissonSampling(1.0), 2, 4, RANDOM_STOPPING, SHAPES[shape])
+    asked = Search(PoissonSampling(1.0), 2, 4, RANDOM_STOPPING, STOPPING_ETA[shape])
     assert statement.epsilon == pytest.approx(asked.epsilon(nu, 1e-5), rel=1e-6)
     assert 2.99 < statement.epsilon <= 3.0
     (noise, count), *others = paid.scores.releases()
     assert (count, others) == (1, [])
-    scored = Search(PoissonSampling(1.0), 1, 4, RANDOM_STOPPING, SHAPES[shape])
+    scored = Search(PoissonSampling(1.0), 1, 4, RANDOM_STOPPING, STOPPING_ETA[shape])
     assert statement.validation_epsilon == pytest.approx(scored.epsilon(noise, 1e-5), rel=1e-6)
     assert 2.99 < statement.validation_epsilon <= 3.0
     assert f"4 on average ({shape} distribution)" in str(statement)
@@ -130,13 +130,13 @@ def test_random_stopping_costs_what_its_distribution_costs(search, shape, other_
 
 def spied(monkeypatch) -> list[float]:
     """The learning rates of all trainings that begin."""
-    began, train = [], OneTraining.__call__
+    began, train = [], Trainer.__call__
 
     def spy(self, *given):
         began.append(self.choices.learning_rate)
         return train(self, *given)
 
-    monkeypatch.setattr(OneTraining, "__call__", spy)
+    monkeypatch.setattr(Trainer, "__call__", spy)
     return began
 
 
@@ -144,14 +144,14 @@ def test_however_many_trainings_are_drawn_each_has_batches_and_noise_of_its_own(
     search, monkeypatch
 ) -> None:
     """Of one point, too: equal draws of one seed are other trainings."""
-    names, train = [], OneTraining.__call__
+    names, train = [], Trainer.__call__
 
     def spy(self, *given):
         names.append(self.run.run_id)
         return train(self, *given)
 
-    monkeypatch.setattr(OneTraining, "__call__", spy)
-    monkeypatch.setattr(private_search, "number_of_runs", lambda *asked: 70)
+    monkeypatch.setattr(Trainer, "__call__", spy)
+    monkeypatch.setattr(search, "number_of_runs", lambda *asked: 70)
     search({"learning_rate": [0.5, 1.0]}, **RANDOM, **SEEDED, epochs=1)
     assert len(names) == len(set(names)) == 70
 
@@ -163,7 +163,7 @@ def test_random_stopping_draws_anew_and_says_nothing_but_the_best(
     began = spied(monkeypatch)
     size, left = {}, []
     for count in (2, 40):
-        monkeypatch.setattr(private_search, "number_of_runs", lambda *asked, k=count: k)
+        monkeypatch.setattr(search, "number_of_runs", lambda *asked, k=count: k)
         del began[:]
         scores = [*[0.2] * (count - 1), 0.9]  # the last is the best: its place is a secret, too
         made = search(
@@ -194,7 +194,7 @@ def test_random_stopping_shows_no_training_however_long_it_is(
 
 def test_equal_draws_are_other_trainings(search, monkeypatch) -> None:
     """A candidate that is drawn twice is trained twice, with other noise."""
-    monkeypatch.setattr(private_search, "number_of_runs", lambda *asked: 4)
+    monkeypatch.setattr(search, "number_of_runs", lambda *asked: 4)
     made = []
     search(
         {"learning_rate": [0.5]},
@@ -223,13 +223,13 @@ def test_the_result_is_saved_and_comes_back(search, model, other_data, tmp_path)
         best.save(path)
         back = load_private(path, model)
         assert back.statement == best.statement
-        assert back.paid == best.paid
+        assert back.privacy_cost == best.paid
 
 
 def test_training_on_counts_the_whole_search(search, train) -> None:
     made = search(epsilon=2.0)
     more = train(after=made.best, batch_size=400, epsilon=3.0)
-    assert more.epsilon == epsilon_of([more.ledger, *made.best.paid.others], 1e-5)
+    assert more.epsilon == compute_epsilon([more.ledger, *made.best.paid.others], 1e-5)
     assert 2.99 < more.epsilon <= 3.0
     assert "The best of 3 trainings" in more.statement.tuning
     with pytest.raises(OsoError, match="after: is the best of a random number of trainings"):
@@ -250,14 +250,14 @@ def test_an_interrupted_search_has_paid_for_what_was_released(search, monkeypatc
     assert made.point == {"learning_rate": 0.1}
     paid = made.best.paid
     assert sum(ledger.step_count for ledger in paid.ledgers()) == 4
-    assert epsilon_of(paid.ledgers(), 1e-5) < 2.7
-    assert paid.uncalled == made.best.statement.not_made == 2  # the third, which never began
+    assert compute_epsilon(paid.ledgers(), 1e-5) < 2.7
+    assert paid.unused_step_count == made.best.statement.unused_steps == 2  # the third, which never began
     assert 2.99 < made.best.epsilon <= 3.0
 
 
 def test_a_training_that_is_broken_off_counts_as_if_it_had_ended(search, monkeypatch) -> None:
     """Another Ctrl-C leaves no ledger of it; what came before is not lost."""
-    right, began = OneTraining.__call__, []
+    right, began = Trainer.__call__, []
 
     def broken(self, *given):
         began.append(self)
@@ -266,7 +266,7 @@ def test_a_training_that_is_broken_off_counts_as_if_it_had_ended(search, monkeyp
             raise KeyboardInterrupt
         return ended
 
-    monkeypatch.setattr(OneTraining, "__call__", broken)
+    monkeypatch.setattr(Trainer, "__call__", broken)
     made = search()
     assert len(made.tried) == 2
     *released, lost = made.best.paid.ledgers()
@@ -275,14 +275,14 @@ def test_a_training_that_is_broken_off_counts_as_if_it_had_ended(search, monkeyp
     (noise,) = {query.noise_multiplier for queries, _ in lost.steps for query in queries}
     apart = [1 / query.noise_multiplier**2 for query in released[0].steps[0][0]]
     assert 1 / noise**2 == pytest.approx(sum(apart))
-    assert made.best.epsilon == epsilon_of(made.best.paid.ledgers(), 1e-5)
+    assert made.best.epsilon == compute_epsilon(made.best.paid.ledgers(), 1e-5)
 
 
 def test_the_first_training_that_is_broken_off_ends_the_search(search, monkeypatch) -> None:
     def broken(self, *given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(OneTraining, "__call__", broken)
+    monkeypatch.setattr(Trainer, "__call__", broken)
     with pytest.raises(KeyboardInterrupt):
         search()
 
@@ -360,7 +360,7 @@ def test_a_score_that_is_none_says_so_and_what_was_released(search, gave) -> Non
         ({"colour": 1.0}, "unknown argument 'colour'"),
         ({"epsilon": 0}, "epsilon 0: must be a number above 0"),
         ({"epsilon": 1e-9}, "epsilon 1e-09: no noise multiplier"),
-        ({"selection": "luck"}, "selection 'luck': allowed are composition, random_stopping"),
+        ({"search_accounting": "luck"}, "selection 'luck': allowed are composition, random_stopping"),
         ({"score": None}, "score, validation: give one of them"),
         ({"score": 3}, "score: must be callable, not int"),
         ({"validation": (torch.zeros(3, 6), torch.zeros(2))}, "validation: 3 inputs and 2 targets"),

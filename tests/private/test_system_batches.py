@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from oso_dp.privacy.random_numbers import RandomNumbers
+from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import source
+from oso_dp.privacy.rng_sources import get_source
 
 REAL = os.urandom
 
@@ -42,7 +42,7 @@ def recorded(monkeypatch) -> Recorded:
 @pytest.mark.parametrize("purpose", ["sampling", "draws", "score"])
 @pytest.mark.parametrize("count", [1, 3, 5000])
 def test_words_are_the_systems_bytes(recorded, purpose: str, count: int) -> None:
-    words = source("system").words("run", purpose, 1)
+    words = get_source("system").words("run", purpose, 1)
     for _ in range(2):
         assert words(count).tolist() == recorded.repeat(count).tolist()
     assert recorded.again == len(recorded.given)
@@ -52,7 +52,7 @@ def test_words_are_the_systems_bytes(recorded, purpose: str, count: int) -> None
 def test_batches_follow_from_systems_bytes(recorded, examples: int, size: int) -> None:
     """And from nothing else: a seed of a few bytes would not do for them."""
     sampling = PoissonSampling.of(size, examples)
-    numbers = RandomNumbers(source("system"), sampling, examples, torch.device("cpu"))
+    numbers = BatchRNG(get_source("system"), sampling, examples, torch.device("cpu"))
     for step in (1, 2):
         for row, own in zip(*numbers.batches(["a", "b"], step), strict=True):
             assert row[own].tolist() == sampling.draw(examples, recorded.repeat).tolist()

@@ -10,16 +10,16 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from oso_dp import OsoError
-from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.formatting import epsilon_text, used_noise_text
-from oso_dp.accounting.search import Search
-from oso_dp.gradients import GradientCode
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up, format_used_noise_multiplier
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.gradients import GradientEngine
 from oso_dp.methods import find_method
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import Seeded
+from oso_dp.privacy.rng_sources import Seeded
 from oso_dp.study.cohort import Run
-from oso_dp.training.problem import Problem, Recipe, TensorExamples
+from oso_dp.training.task import TrainingProblem, TrainConfig, TensorExamples
 
 SEEDED = {"randomness": "seeded", "seed": 1}
 
@@ -42,7 +42,7 @@ def test_it_learns_within_its_budget_and_leaves_the_users_model_alone(train, mod
     assert made.status == "finished"
     assert made.ledger.step_count == 80 == len(made.history.step)
     assert 7.99 < made.epsilon <= 8.0
-    assert made.epsilon == epsilon_of([made.ledger], 1e-5)
+    assert made.epsilon == compute_epsilon([made.ledger], 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -147,22 +147,22 @@ def test_weights_of_classes_are_float32_and_train(train, loss) -> None:
 
 def test_pieces_change_memory_only(train) -> None:
     torch.testing.assert_close(
-        flat(train(piece=7, **SEEDED).model), flat(train(**SEEDED).model), rtol=1e-4, atol=1e-5
+        flat(train(microbatch_size=7, **SEEDED).model), flat(train(**SEEDED).model), rtol=1e-4, atol=1e-5
     )
 
 
-@pytest.mark.parametrize("piece", [7, 40])
-def test_no_more_than_a_piece_goes_through_the_model_at_once(train, monkeypatch, piece) -> None:
+@pytest.mark.parametrize("microbatch_size", [7, 40])
+def test_no_more_than_a_piece_goes_through_the_model_at_once(train, monkeypatch, microbatch_size) -> None:
     """Else memory would grow with the batch."""
-    longest, call = [], GradientCode.__call__
+    longest, call = [], GradientEngine.__call__
 
     def spy(self, flat, inputs, *others):
         longest.append(inputs.shape[1])
         return call(self, flat, inputs, *others)
 
-    monkeypatch.setattr(GradientCode, "__call__", spy)
-    train(piece=piece, **SEEDED)
-    assert 0 < max(longest) <= piece
+    monkeypatch.setattr(GradientEngine, "__call__", spy)
+    train(microbatch_size=microbatch_size, **SEEDED)
+    assert 0 < max(longest) <= microbatch_size
 
 
 def test_frozen_layers_stay_and_cost_no_noise(train, model, data) -> None:
@@ -197,18 +197,18 @@ def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> N
     begun = train(evaluate=interrupt, evaluate_every=5, progress=True, **SEEDED)
     assert begun.status == "interrupted"
     assert begun.ledger.step_count == 5
-    so_far = epsilon_of([begun.ledger], 1e-5)
+    so_far = compute_epsilon([begun.ledger], 1e-5)
     assert so_far < 2.5
     said = capsys.readouterr().err
-    cost = f"these steps cost epsilon {epsilon_text(so_far)} of 3, at"
+    cost = f"these steps cost epsilon {format_spent_epsilon_rounded_up(so_far)} of 3, at"
     assert f"stopped at step 5 of 16: {cost}" in said
-    assert f"the statement's {epsilon_text(begun.epsilon)} counts all that were planned" in said
+    assert f"the statement's {format_spent_epsilon_rounded_up(begun.epsilon)} counts all that were planned" in said
     assert signal.getsignal(signal.SIGINT) is before
     # The rest, at the same noise but for the last digits, is what it would have been.
     rest = train(after=begun, epochs=11 / 8, **SEEDED)
     assert rest.status == "finished"
     assert rest.ledger.step_count == 16
-    assert rest.epsilon == epsilon_of([rest.ledger], 1e-5)
+    assert rest.epsilon == compute_epsilon([rest.ledger], 1e-5)
     assert 2.99 < rest.epsilon <= 3
     assert "It went on after somebody had stopped it" in str(rest.statement)
     assert rest.history.step == list(range(1, 17))
@@ -234,7 +234,7 @@ def test_what_is_left_is_spent_by_the_accountant_that_was_named(train, accountan
     whole = {"batch_size": 400, "accountant": accountant}  # all examples, priced in no time
     more = train(after=train(epsilon=1.0, epochs=2, **whole), epsilon=2.0, epochs=3, **whole)
     assert more.ledger.step_count == 5
-    assert 1.99 < epsilon_of([more.ledger], 1e-5, accountant) <= 2.0
+    assert 1.99 < compute_epsilon([more.ledger], 1e-5, accountant) <= 2.0
 
 
 def test_going_on_takes_the_starting_values_that_were(train) -> None:
@@ -300,7 +300,7 @@ def test_a_training_that_diverges_says_so_and_gives_no_broken_weights(train, mod
     made = train(learning_rate=1e38, initial_threshold=1e6)
     assert made.status == "diverged"
     assert torch.equal(flat(made.model), flat(model))
-    assert made.ledger.step_count < made.paid.uncalled
+    assert made.ledger.step_count < made.paid.unused_step_count
     assert 2.99 < made.epsilon <= 3
 
 
@@ -319,9 +319,9 @@ def test_the_loop_is_the_studys(monkeypatch, train) -> None:
     made = train()
     assert len(seen) == made.ledger.step_count
     (training,) = set(seen)
-    assert isinstance(training.problem, Problem)
+    assert isinstance(training.problem, TrainingProblem)
     assert isinstance(training.problem.examples, TensorExamples)
-    assert type(training.task) is Recipe
+    assert type(training.task) is TrainConfig
     assert training.task.randomness == "system"
 
 
@@ -344,8 +344,8 @@ def test_every_choice_reaches_the_training(train, search, monkeypatch) -> None:
     def tell(*told) -> None:
         raise ToldError(*told)
 
-    monkeypatch.setattr("oso_dp.private.one_training.Training", tell)
-    said = {"schedule": "linear", "averaging": 0.5, "precision": "bfloat16", "piece": 7}
+    monkeypatch.setattr("oso_dp.api.trainer.Training", tell)
+    said = {"schedule": "linear", "averaging": 0.5, "precision": "bfloat16", "microbatch_size": 7}
     said |= {"randomness": "seeded", "evaluate_every": 3}
     given = {**said, "method": "fixed_threshold", "threshold": 0.7, "momentum": 0.4, "seed": 5}
     given |= {"epochs": 4, "batch_size": 400, "epsilon": 3.0}
@@ -405,7 +405,7 @@ def test_statement_of_two_trainings_names_both_noises(train) -> None:
     assert names == 2 * ["clipped_gradient", "clipped_direction"]
     booked = {(q.name, q.noise_multiplier) for queries, _ in made.ledger.steps for q in queries}
     assert set(made.statement.releases) == booked
-    noise = [used_noise_text(nu) for _, nu in made.statement.releases]
+    noise = [format_used_noise_multiplier(nu) for _, nu in made.statement.releases]
     assert (
         f"Sums: clipped_gradient with noise multiplier {noise[0]} or {noise[2]}, "
         f"clipped_direction with noise multiplier {noise[1]} or {noise[3]}."

@@ -11,8 +11,8 @@ from torch.nn.utils import parameters_to_vector
 
 from oso_dp import load_private, train_private
 from oso_dp.errors import OsoError
-from oso_dp.private.choices import Choices
-from oso_dp.study.defaults import DEFAULTS, RECOMMENDED
+from oso_dp.api.options import TrainingOptions
+from oso_dp.study.default_points import DEFAULTS, RECOMMENDED
 from oso_dp.training.loop import Training
 
 SEEDED = {"randomness": "seeded", "seed": 1, "batch_size": 400, "epochs": 6}
@@ -25,7 +25,7 @@ def flat(model: nn.Module) -> torch.Tensor:
 @pytest.mark.parametrize("default", DEFAULTS, ids=lambda one: f"{one.method} {dict(one.laid)}")
 def test_without_a_method_it_is_the_recommended_default_in_whole(train, monkeypatch, default):
     """Whichever that is: its method, its starting values and its schedule."""
-    monkeypatch.setattr("oso_dp.private.unsaid.RECOMMENDED", default)
+    monkeypatch.setattr("oso_dp.api.defaults.RECOMMENDED", default)
     made = train(method=None, **SEEDED)
     # AUTO-DoG begins with a rate of its own, which nobody could say.
     point = {} if default.method == "auto_dog" else default.point
@@ -42,7 +42,7 @@ def test_what_is_recommended_is_one_of_the_defaults_that_are_compared() -> None:
 def test_a_search_trains_as_one_training_does_where_nothing_is_said() -> None:
     """Two places hold what is usual; a search reads one of them, a single training the other."""
     said = inspect.signature(train_private).parameters
-    usual = {one.name: one.default for one in fields(Choices) if one.name in said}
+    usual = {one.name: one.default for one in fields(TrainingOptions) if one.name in said}
     left_open = {"method", "momentum", "schedule", "averaging", "settings"}  # `way` decides
     assert usual.keys() >= left_open | {"epochs", "randomness", "precision"}
     for name in usual.keys() - left_open:

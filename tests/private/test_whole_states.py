@@ -45,7 +45,7 @@ def test_a_saved_training_comes_back_with_all_that_it_remembers(made, model, tmp
 def test_further_steps_begin_with_all_that_was_remembered(made, train, monkeypatch) -> None:
     """But for the noise, which is that of what is left of the budget."""
     ended, given = made
-    begun, go_on = [], Training.go_on
+    begun, go_on = [], Training.resume
 
     def noting(self, state, ledgers) -> None:
         begun.append((copy.deepcopy(vars(state)), state.noise_multiplier))

@@ -6,10 +6,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp.models.losses import cross_entropy
-from oso_dp.privacy.streams import Seeded
-from oso_dp.private.examples import DatasetExamples, examples_of, types_text, widened
-from oso_dp.private.scoring import NoisyScores, most_likely
-from oso_dp.training.own_model import OwnModel
+from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.api.datasets import DatasetExamples, make_examples, format_types, widen
+from oso_dp.api.scoring import NoisyScorer, predict_labels
+from oso_dp.training.user_model import UserModel
 
 CPU = torch.device("cpu")
 ROW = torch.randn(4)
@@ -77,8 +77,8 @@ class Keys(nn.Linear):
 )
 def test_first_whole_numbers_become_decimal(model, loss, first, inputs, targets) -> None:
     examples = DatasetExamples([first, first], CPU)
-    found = widened(examples, OwnModel(model).losses_by(loss))
-    assert [part.dtype for part in found.none()] == [inputs, targets]
+    found = widen(examples, UserModel(model).losses_by(loss))
+    assert [part.dtype for part in found.empty()] == [inputs, targets]
     batch = found.batch(torch.tensor([[0, 1]]))
     assert [part.dtype for part in batch[:2]] == [inputs, targets]
     assert not batch[2].any()
@@ -87,11 +87,11 @@ def test_first_whole_numbers_become_decimal(model, loss, first, inputs, targets)
 def test_types_depend_on_first_example_only() -> None:
     """What the others hold decides nothing."""
     found = [
-        widened(DatasetExamples([(ROW, 1), other], CPU), OwnModel(nn.Linear(4, 2)).losses_by(loss))
+        widen(DatasetExamples([(ROW, 1), other], CPU), UserModel(nn.Linear(4, 2)).losses_by(loss))
         for other in [(ROW, 0.5), (ROW, 2), (ROW, "cat")]
         for loss in (squared, cross_entropy)
     ]
-    assert [one.none()[1].dtype for one in found] == [torch.float32, torch.int64] * 3
+    assert [one.empty()[1].dtype for one in found] == [torch.float32, torch.int64] * 3
 
 
 def test_whole_first_target_trains_alike(train, data) -> None:
@@ -113,17 +113,17 @@ def test_whole_first_target_trains_alike(train, data) -> None:
     [
         (lambda outputs, target: float((outputs[0, 0] - target).abs() < 1), torch.float32),
         (lambda outputs, target: float(outputs.argmax() == target), torch.float32),
-        (most_likely, torch.int64),
+        (predict_labels, torch.int64),
     ],
 )
 def test_validation_types_follow_right(right, dtype: torch.dtype) -> None:
     pairs = [(ROW, 1), (ROW, 0.5)]
-    scores = NoisyScores(DatasetExamples(pairs, CPU), right, 1.0, Seeded(), CPU, None)
+    scores = NoisyScorer(DatasetExamples(pairs, CPU), right, 1.0, Seeded(), CPU, None)
     scores.check(nn.Linear(4, 2))
-    assert scores.tested.none()[1].dtype == dtype
+    assert scores.tested.empty()[1].dtype == dtype
 
 
 def test_statement_of_arrays_names_types() -> None:
-    examples = examples_of((torch.zeros(3, 4), torch.zeros(3).long()), CPU)
-    assert types_text(examples) == "inputs float32 [4], targets int64 []"
-    assert widened(examples, squared) is examples
+    examples = make_examples((torch.zeros(3, 4), torch.zeros(3).long()), CPU)
+    assert format_types(examples) == "inputs float32 [4], targets int64 []"
+    assert widen(examples, squared) is examples

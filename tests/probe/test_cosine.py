@@ -14,12 +14,12 @@ from oso_dp.data.arrays import Arrays, save_arrays
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.models import build_model
-from oso_dp.privacy.streams import Seeded
-from oso_dp.probe import cosine as module
-from oso_dp.probe.cosine import Probe, Similarity, similarities
+from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.diagnostics import cosine as module
+from oso_dp.diagnostics.cosine import Probe, Similarity, measure_similarities
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import train
-from oso_dp.training.problem import Task, initial_parameters
+from oso_dp.training.task import StudyTask, initial_parameters
 from oso_dp.training.provenance import code_hash
 
 EXAMPLES = 60
@@ -36,9 +36,9 @@ def arrays():
 
 def task(noise_multiplier=0.0, batch_size=30, model="small_cnn", metric="accuracy", **other):
     method = find_method("fixed_threshold")
-    known = {"method": method(method.Settings(), 0.9), "steps": 9, "evaluate_every": 9}
+    known = {"method": method(method.Options(), 0.9), "steps": 9, "evaluate_every": 9}
     known |= {"noise_multiplier": noise_multiplier, "batch_size": batch_size}
-    return Task(**known, model=model, metric=metric, **other)
+    return StudyTask(**known, model=model, metric=metric, **other)
 
 
 def start(learning_rate=0.1):
@@ -64,7 +64,7 @@ def test_an_autoencoder_is_probed_with_its_own_loss_and_targets(loss):
 
 
 def test_without_clip_and_noise_the_batch_hides_nothing(arrays):
-    rows = similarities(task(), start(), arrays, (1, 2), (TINY, HUGE), realisations=3)
+    rows = measure_similarities(task(), start(), arrays, (1, 2), (TINY, HUGE), realisations=3)
     assert [(row.step, row.threshold) for row in rows] == [
         *((1, TINY), (1, HUGE), (2, TINY), (2, HUGE))
     ]
@@ -82,14 +82,14 @@ def test_without_clip_and_noise_the_batch_hides_nothing(arrays):
 
 
 def test_a_batch_of_all_examples_is_the_data(arrays):
-    (row,) = similarities(task(batch_size=EXAMPLES), start(), arrays, (1,), (HUGE,), 2)
+    (row,) = measure_similarities(task(batch_size=EXAMPLES), start(), arrays, (1,), (HUGE,), 2)
     assert row.data_mean == pytest.approx(row.batch_mean, abs=1e-5)
 
 
 def test_the_data_are_looked_at_anew_at_each_step(arrays):
     """Their gradient moves as the parameters do."""
     moving = start(learning_rate=1.0)
-    rows = similarities(task(batch_size=EXAMPLES), moving, arrays, (1, 4, 9), (HUGE,), 2)
+    rows = measure_similarities(task(batch_size=EXAMPLES), moving, arrays, (1, 4, 9), (HUGE,), 2)
     for row in rows:
         assert row.data_mean == pytest.approx(row.batch_mean, abs=1e-5), row.step
 
@@ -111,7 +111,7 @@ def test_deviations_are_over_one_less_than_the_realisations(arrays, realisations
     monkeypatch.setattr(
         module, "cosine_between", lambda one, other: seen.append(true(one, other)) or seen[-1]
     )
-    (row,) = similarities(task(0.1), start(), arrays, (1,), (1.0,), realisations)
+    (row,) = measure_similarities(task(0.1), start(), arrays, (1,), (1.0,), realisations)
     for mean, std, values in (
         (row.batch_mean, row.batch_std, seen[:realisations]),
         (row.data_mean, row.data_std, seen[realisations:]),
@@ -122,7 +122,7 @@ def test_deviations_are_over_one_less_than_the_realisations(arrays, realisations
 
 
 def test_noise_leaves_nothing_but_chance_and_differs_each_time(arrays):
-    (row,) = similarities(task(1e6), start(1e-9), arrays, (1,), (1.0,), realisations=30)
+    (row,) = measure_similarities(task(1e6), start(1e-9), arrays, (1,), (1.0,), realisations=30)
     size = 1 / math.sqrt(parameter_count())
     assert abs(row.batch_mean) < 4 * size / math.sqrt(30)
     assert 0.5 * size < row.batch_std < 2 * size
@@ -142,7 +142,7 @@ def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
         fill(self, out, *whose)
 
     monkeypatch.setattr(Seeded, "fill", spy)
-    similarities(task(1.0), start(), arrays, (1, 2), (0.1, 1.0), realisations=2)
+    measure_similarities(task(1.0), start(), arrays, (1, 2), (0.1, 1.0), realisations=2)
     assert len(used) == 2 + 2 * 2 * 2  # the run's steps, and steps x thresholds x realisations
     assert len(set(used)) == len(used)
 
@@ -155,7 +155,7 @@ def test_each_noise_is_that_of_the_releases_and_drawn_anew(arrays, monkeypatch):
         Seeded, "fill", lambda self, out, *whose: used.append(whose) or fill(self, out, *whose)
     )
     everybody = task(1e-9, batch_size=EXAMPLES)
-    rows = similarities(everybody, start(), arrays, (2,), (1.0,), 2, noise_multipliers=[50, 1e-9])
+    rows = measure_similarities(everybody, start(), arrays, (2,), (1.0,), 2, noise_multipliers=[50, 1e-9])
     assert [row.noise_multiplier for row in rows] == [50, 1e-9]
     loud, calm = rows
     assert calm.data_mean > 0.9 > 0.2 > loud.data_mean
@@ -174,7 +174,7 @@ def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
             at.append((step, parameters)) or compare(self, step, parameters, *more)
         ),
     )
-    similarities(task(), start(), arrays, (1, 3), (1.0,), realisations=1)
+    measure_similarities(task(), start(), arrays, (1, 3), (1.0,), realisations=1)
     assert [step for step, _ in at] == [1, 3]
     assert torch.equal(at[0][1], initial_parameters(task(), 0))
     states = {}
@@ -198,7 +198,7 @@ def test_a_falling_rate_falls_over_all_of_the_runs_steps(arrays, monkeypatch):
         ),
     )
     falling = task(schedule="linear")
-    similarities(falling, start(), arrays, (3,), (1.0,), realisations=1)
+    measure_similarities(falling, start(), arrays, (3,), (1.0,), realisations=1)
     states = {}
     train(
         falling,
@@ -216,7 +216,7 @@ def test_a_model_of_ones_own_is_probed(arrays):
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(196, 10))
 
     own = task(model="own", network=network)
-    (found,) = similarities(own, start(), arrays, (2,), (1.0,), realisations=2)
+    (found,) = measure_similarities(own, start(), arrays, (2,), (1.0,), realisations=2)
     assert 0.99 < found.batch_mean <= 1 + 1e-6  # without noise, hardly clipped
 
 
@@ -227,19 +227,19 @@ def test_what_is_probed_unless_it_is_said_is_what_figure_1_shows():
     ratios = np.diff(np.log(module.THRESHOLDS))
     assert len(ratios) == 12
     assert ratios == pytest.approx([math.log(1e4) / 12] * 12, rel=1e-4)
-    assert module.HARDLY_ANY == 0.01
+    assert module.TINY_NOISE == 0.01
 
 
 def test_a_run_that_diverges_is_named(arrays):
     with pytest.raises(OsoError, match="run r: diverged at step 1 of 2"):
-        similarities(task(1.0), start(math.inf), arrays, (2,), (1.0,), realisations=1)
+        measure_similarities(task(1.0), start(math.inf), arrays, (2,), (1.0,), realisations=1)
 
 
 def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monkeypatch):
     asked = []
     row = Similarity(1, 0.7, 0.1, 0.2, 20, 0.5, 0.01, 0.4, 0.02)
     monkeypatch.setattr(
-        "oso_dp.probe.cosine.similarities",
+        "oso_dp.diagnostics.cosine.similarities",
         lambda *given, noise_multipliers: asked.append((*given, noise_multipliers)) or [row],
     )
     cosine(*planned[:1], "glyphs.online.k2.eps3", planned[1], tmp_path / "out/x.csv", steps=[1])

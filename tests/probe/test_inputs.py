@@ -9,11 +9,11 @@ import torch
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
-from oso_dp.probe.cosine import Probe
-from oso_dp.probe.inputs import read_inputs
+from oso_dp.diagnostics.cosine import Probe
+from oso_dp.diagnostics.inputs import read_inputs
 from oso_dp.study.cohort import Run
 from oso_dp.study.plan import read_plan, write_plan
-from oso_dp.training.problem import Task, initial_parameters
+from oso_dp.training.task import StudyTask, initial_parameters
 
 
 @pytest.mark.parametrize("share", [0.5, 0.99, 1.0])
@@ -40,15 +40,15 @@ def test_the_network_that_is_probed_is_the_one_that_trains(flag: bool) -> None:
     inputs = np.random.default_rng(0).random((40, 1, 14, 14), dtype=np.float32)
     targets = np.arange(40) % 10
     method = find_method("fixed_threshold")
-    task = Task(
-        method=method(method.Settings(), 0.9),
+    task = StudyTask(
+        method=method(method.Options(), 0.9),
         model="small_cnn",
         metric="accuracy",
         noise_multiplier=1.0,
         batch_size=20,
         steps=9,
         evaluate_every=9,
-        last_layer_nonlinearity=flag,
+        final_activation=flag,
     )
     arrays = Arrays(inputs, targets, inputs[:4], targets[:4])
     probe = Probe(task, Run("r", 0, 0.1, 1.0, None), arrays, 2)

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oso_dp.probe.cosine import Similarity
-from oso_dp.probe.record import write_signs, write_similarities
-from oso_dp.probe.signs import StepSigns
+from oso_dp.diagnostics.cosine import Similarity
+from oso_dp.diagnostics.record import write_signs, write_similarities
+from oso_dp.diagnostics.signs import StepSigns
 
 RUN = SimpleNamespace(run_id="a", seed=0, learning_rate=0.316228)
 COHORT = SimpleNamespace(

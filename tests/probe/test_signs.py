@@ -10,17 +10,17 @@ import pytest
 import torch
 from scipy.special import ndtr
 
-from oso_dp.analysis.measured import read_signs
+from oso_dp.analysis.side_measurements import read_signs
 from oso_dp.cli.signs import signs as command
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
-from oso_dp.probe import signs as module
-from oso_dp.probe.signs import StepSigns, signs
+from oso_dp.diagnostics import signs as module
+from oso_dp.diagnostics.signs import StepSigns, measure_signs
 from oso_dp.study.cohort import Run
 from oso_dp.study.plan import read_plan
 from oso_dp.training.loop import train
-from oso_dp.training.problem import Task
+from oso_dp.training.task import StudyTask
 from oso_dp.training.provenance import code_hash
 
 EXAMPLES = 60
@@ -34,10 +34,10 @@ def arrays() -> Arrays:
     return Arrays(inputs, targets, inputs[:10], targets[:10])
 
 
-def task(noise_multiplier=1.0, batch_size=30, name="online", steps=9, **settings) -> Task:
+def task(noise_multiplier=1.0, batch_size=30, name="online", steps=9, **settings) -> StudyTask:
     method = find_method(name)
-    return Task(
-        method=method(method.Settings(**settings), 0.9),
+    return StudyTask(
+        method=method(method.Options(**settings), 0.9),
         model="small_cnn",
         metric="accuracy",
         noise_multiplier=noise_multiplier,
@@ -52,7 +52,7 @@ def start(learning_rate=0.3, threshold=0.1) -> Run:
 
 
 def test_what_is_written_down_is_what_moved_c_and_rho(arrays) -> None:
-    rows = list(signs(task(), start(), arrays, 9))
+    rows = list(measure_signs(task(), start(), arrays, 9))
     assert [row.step for row in rows] == list(range(2, 10))
     for row, after in pairwise(rows):
         up = math.log(after.threshold / row.threshold) / 2.5e-3
@@ -71,21 +71,21 @@ def test_looking_changes_nothing(precision: str, arrays) -> None:
         arrays,
         watch=lambda state, _: seen.append((float(state.threshold), float(state.learning_rate))),
     )
-    rows = list(signs(told, start(), arrays, 9))
+    rows = list(measure_signs(told, start(), arrays, 9))
     assert [(row.threshold, row.learning_rate) for row in rows] == seen[1:]
 
 
 def test_the_true_gradients_are_those_of_the_runs_precision(arrays) -> None:
     """Signs alone may agree."""
     true = [
-        [row.true_gradient for row in signs(replace(task(), precision=name), start(), arrays, 4)]
+        [row.true_gradient for row in measure_signs(replace(task(), precision=name), start(), arrays, 4)]
         for name in ("float32", "float32", "bfloat16")
     ]
     assert true[0] == true[1] != true[2]
 
 
 def test_with_hardly_any_noise_both_are_the_same(arrays) -> None:
-    for row in signs(task(1e-6), start(), arrays, 6):
+    for row in measure_signs(task(1e-6), start(), arrays, 6):
         assert row.direction == pytest.approx(row.true_direction, abs=1e-3)
         assert row.gradient == pytest.approx(row.true_gradient, abs=1e-3)
         assert abs(row.gradient_z) > 100
@@ -94,7 +94,7 @@ def test_with_hardly_any_noise_both_are_the_same(arrays) -> None:
 def test_noise_is_in_what_is_released_and_in_nothing_else(arrays) -> None:
     """All examples in each batch, at parameters that do not move: the same sums each time."""
     still = start(learning_rate=1e-12)
-    rows = list(signs(task(1e3, EXAMPLES), still, arrays, 6))
+    rows = list(measure_signs(task(1e3, EXAMPLES), still, arrays, 6))
     for row in rows:
         assert (row.true_gradient, row.true_direction) == pytest.approx((1, 1))
         assert abs(row.gradient) < 0.2
@@ -107,7 +107,7 @@ def test_z_tells_how_often_a_sign_is_plus(arrays) -> None:
     """The same sums each time, 250 draws of noise."""
     still = start(learning_rate=1e-12)
     constant = {"threshold_rate": 0.0, "learning_rate_rate": 0.0, "query_noise_ratio": 1.5}
-    rows = list(signs(task(0.6, EXAMPLES, **constant), still, arrays, 251))
+    rows = list(measure_signs(task(0.6, EXAMPLES, **constant), still, arrays, 251))
     for product in ("direction", "gradient"):
         expected = ndtr(getattr(rows[0], f"{product}_z"))
         assert 0.7 < expected < 0.9  # of a z that is twice or half as large it would be another
@@ -117,8 +117,8 @@ def test_z_tells_how_often_a_sign_is_plus(arrays) -> None:
 
 
 def test_the_share_of_clipped_examples(arrays) -> None:
-    assert {row.clipped for row in signs(task(), start(threshold=1e-6), arrays, 3)} == {1.0}
-    for row in signs(task(), start(1e-12, threshold=1e6), arrays, 3):
+    assert {row.clipped for row in measure_signs(task(), start(threshold=1e-6), arrays, 3)} == {1.0}
+    for row in measure_signs(task(), start(1e-12, threshold=1e6), arrays, 3):
         assert row.clipped == 0.0
         assert math.isnan(row.true_direction)  # no example is clipped: q is zero
 
@@ -156,12 +156,12 @@ def test_each_number_is_of_the_steps_that_it_names() -> None:
 
 def test_a_method_without_these_sums_is_refused(arrays) -> None:
     with pytest.raises(OsoError, match="fixed_threshold: takes no signs"):
-        next(signs(task(name="fixed_threshold"), start(), arrays, 2))
+        next(measure_signs(task(name="fixed_threshold"), start(), arrays, 2))
 
 
 def test_a_run_that_diverges_is_named(arrays) -> None:
     with pytest.raises(OsoError, match="run r: diverged at step 1 of 2"):
-        next(signs(task(), start(math.inf), arrays, 2))
+        next(measure_signs(task(), start(math.inf), arrays, 2))
 
 
 COHORT = "glyphs.online.k2.eps3"
@@ -177,7 +177,7 @@ def asked(monkeypatch) -> list:
         calls.append(given)
         return iter([StepSigns(step, *numbers) for step in range(2, given[-1] + 1)])
 
-    monkeypatch.setattr("oso_dp.probe.signs.signs", follow)
+    monkeypatch.setattr("oso_dp.diagnostics.signs.signs", follow)
     return calls
 
 

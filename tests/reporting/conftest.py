@@ -18,11 +18,11 @@ from tests.stores import (  # noqa: F401
     study,
 )
 
-from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.analysis import search_costs
 from oso_dp.reporting.page.build import build_report
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.tables import beyond, own_data_sets, tables_02_to_13
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.tables import other_methods, other_datasets, tables_02_to_13
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def quick_prices():
 
     def price(search, epsilon, delta, accountant):
         grows = (
-            0.5 if search.tuning_accounting == COMPOSITION else 0.05 * (2 + min(search.shape, 7))
+            0.5 if search.search_accounting == COMPOSITION else 0.05 * (2 + min(search.shape, 7))
         )
         whole = search.runs**grows * (1 + search.sampling.rate * search.steps**0.5) / epsilon
         return whole * (0.94 if accountant == "pld" else 1)
@@ -100,6 +100,6 @@ def paper_report(tmp_path_factory):
 
 def comparison_tables(of):
     """The paper's tables, those of other data sets, and what is beyond: whatever a study has."""
-    sources = Sources(of, [], pd.DataFrame(), [])
-    files = (tables_02_to_13, own_data_sets, beyond)
+    sources = ReportContext(of, [], pd.DataFrame(), [])
+    files = (tables_02_to_13, other_datasets, other_methods)
     return [table for file in files for table in file.tables(sources)]

@@ -12,13 +12,13 @@ from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 from tests.stores import Store
 
-from oso_dp.analysis.budgets import read_budget
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.result_set import ResultSet
 
 NO_MARKER = ("None", "", None, "|", "_")  # the last two are the caps of bars
 
 
-def every_kind() -> Study:
+def every_kind() -> ResultSet:
     """Data sets with and without paper, of accuracies and errors, at four budgets and at one; all
     ways to search and to guess. Values go up and down over each axis."""
     store, chance = Store(), np.random.default_rng(7)
@@ -47,8 +47,8 @@ def every_kind() -> Study:
             signs[column] = chance.normal(size=len(signs))
     known = {"run_id": "a", "dataset": "mnist", "method": "online", "k": 9, "epsilon": 9.0}
     signs = signs.assign(**known, threshold=0.1, learning_rate=1.0)
-    frames = *store.frames(), read_budget()
-    return Study(*frames, cosine=pd.DataFrame(cosine), signs=signs)
+    frames = *store.frames(), read_paper_plan()
+    return ResultSet(*frames, cosine=pd.DataFrame(cosine), signs=signs)
 
 
 LAID = {"rate falling": {"schedule": "linear"}, "averaged, 0.99": {"averaging": 0.99}}
@@ -57,7 +57,7 @@ LAID = {"rate falling": {"schedule": "linear"}, "averaged, 0.99": {"averaging": 
 def _runs(k: int, epsilons: Iterable[float]) -> Iterator[dict]:
     """Of one data set, each with what `Store.add` takes beside its values."""
     steered = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
-    stops = json.dumps({"stopping_shape": "logarithmic"})
+    stops = json.dumps({"stopping_distribution": "logarithmic"})
     for epsilon, seed, rate in itertools.product(epsilons, (0, 1), (0.1, 1.0)):
         at = {"epsilon": epsilon, "seed": seed, "learning_rate": rate}
         searched = at | {"noise_multiplier": 1000.0 / epsilon}
@@ -69,12 +69,12 @@ def _runs(k: int, epsilons: Iterable[float]) -> Iterator[dict]:
         for quantile in (0.1, 0.3, 0.5, 0.7, 0.9):
             yield searched | {"method": "fixed_quantile", "quantile": quantile}
         for method in ("online", "auto_s"):
-            yield at | {"method": method, "k": 2, "selection": "random_stopping", "settings": stops}
+            yield at | {"method": method, "k": 2, "search_accounting": "random_stopping", "settings": stops}
             if k != 2:
                 yield searched | {"method": method, "k": 2}
     for epsilon, seed, rate in itertools.product(epsilons, (0, 1), (0.1, 0.316228, 1.0, 3.0)):
         at = {"epsilon": epsilon, "seed": seed, "learning_rate": rate}
-        alone = at | {"selection": "single", "noise_multiplier": 50.0}
+        alone = at | {"search_accounting": "single", "noise_multiplier": 50.0}
         lower = {"halves": ((0.01, 0.01),) * 4}  # on each half than on the whole
         yield alone | {"method": "auto_s", "threshold": 1.0} | lower
         yield alone

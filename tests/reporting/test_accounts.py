@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.analysis.accounts import account
-from oso_dp.analysis.budgets import read_study_plans
-from oso_dp.analysis.charges import GridAccount
-from oso_dp.analysis.load import read_study
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.analysis.accounts import account_grids
+from oso_dp.analysis.plan_tables import read_study_plans
+from oso_dp.analysis.grid_account import GridAccount
+from oso_dp.analysis.load import read_result_set
 from oso_dp.cli.report import report
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -21,11 +21,11 @@ from oso_dp.reporting.page import build
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.tables.accounting import accounting_table, statement
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import PLAN_VERSION, make_plan, plan_of, write_plan
+from oso_dp.study.plan import PLAN_VERSION, make_plan, make_plan_with_noise, write_plan
 
 
 def accounts_of(store):
-    return account(store.frames()[0])
+    return account_grids(store.frames()[0])
 
 
 def ledger(nu, steps=600):
@@ -66,7 +66,7 @@ def test_a_row_of_the_table_is_what_one_computes_by_hand(store):
     store.add(learning_rate=1.0, **claim, seed=1, ledger=ledger(200.0).to_json())
     (row,) = accounting_table(accounts_of(store)).data.to_dict("records")
     # Seed 1 has one stored run, and so eight that count as the dearer: it is the dearest.
-    assert row["rdp"] == pytest.approx(epsilon_of([ledger(200.0, steps=9 * 600)], 1e-5))
+    assert row["rdp"] == pytest.approx(compute_epsilon([ledger(200.0, steps=9 * 600)], 1e-5))
     assert (row["runs"], row["stored"], row["seeds"]) == (9, 1, 2)
     assert row["pld"] == pytest.approx(row["prv"], abs=0.02)
     assert row["pld"] < row["rdp"]
@@ -123,10 +123,10 @@ def test_a_report_knows_every_plan_that_is_named(tmp_path, store, monkeypatch):
         config = {
             "name": f"study{k}",
             "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [9], "seconds_per_step": 1}},
-            **{"methods": {"online": {}}, "granularities": [k], "seeds": [0]},
+            **{"methods": {"online": {}}, "values_per_axis": [k], "seeds": [0]},
         }
         paths.append(tmp_path / f"{k}.json")
-        write_plan(plan_of(parse_config(config, "test"), defaultdict(lambda: 50.0)), paths[-1])
+        write_plan(make_plan_with_noise(parse_config(config, "test"), defaultdict(lambda: 50.0)), paths[-1])
     seen = []
 
     def enough(runs, *plans):
@@ -137,7 +137,7 @@ def test_a_report_knows_every_plan_that_is_named(tmp_path, store, monkeypatch):
     with pytest.raises(OsoError, match="enough"):
         build_report(results, tmp_path / "report", paths)
     assert seen == ["study2", "study3"]
-    assert read_study(results, paths).budget["k"].tolist() == [2, 3]
+    assert read_result_set(results, paths).budget["k"].tolist() == [2, 3]
 
 
 def test_the_page_says_what_the_ledgers_cost(paper_report):
@@ -154,7 +154,7 @@ def test_a_plan_says_how_large_a_grid_is(tmp_path, store):
         "name": "test",
         "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [9], "seconds_per_step": 1}},
         "methods": {"fixed_quantile": {}},
-        "granularities": [2],
+        "values_per_axis": [2],
         "seeds": [0],
         "grid": {"quantiles": [0.5]},
         "batch_size": 6000,
@@ -168,8 +168,8 @@ def test_a_plan_says_how_large_a_grid_is(tmp_path, store):
     store.add(dataset="glyphs", method="fixed_quantile", k=2, **point)
     store.runs[0]["run_id"] = run.run_id
     runs = store.frames()[0]
-    assert [grid.runs for grid in account(runs, *read_study_plans([path]))] == [2]
-    assert [grid.runs for grid in account(runs, *read_study_plans([]))] == [10]
+    assert [grid.runs for grid in account_grids(runs, *read_study_plans([path]))] == [2]
+    assert [grid.runs for grid in account_grids(runs, *read_study_plans([]))] == [10]
 
 
 def test_a_bare_list_is_no_plan_and_a_broken_plan_is_refused(tmp_path):

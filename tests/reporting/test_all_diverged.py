@@ -2,19 +2,19 @@
 
 import pytest
 
-from oso_dp.analysis import verdicts
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.cells import is_whole
-from oso_dp.analysis.claims import judged
-from oso_dp.analysis.evidence import Evidence
+from oso_dp.analysis import equivalence_tests
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.cells import has_paper_length
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.claim_tests import ClaimData
 from oso_dp.analysis.verdict_matrix import verdict_matrix
 from oso_dp.paper.tables import find_table
-from oso_dp.reporting.page import headline
-from oso_dp.reporting.page.matrix import blocks, markdown
-from oso_dp.reporting.page.sections import sections_of
+from oso_dp.reporting.page import summary_text
+from oso_dp.reporting.page.matrix import make_blocks, markdown
+from oso_dp.reporting.page.sections import make_sections
 from oso_dp.reporting.summary import summary_table
 from oso_dp.reporting.tables import cells as cell_texts
-from oso_dp.reporting.tables.figures import figures_table
+from oso_dp.reporting.tables.figure_index import figures_table
 from oso_dp.reporting.tables.tables_02_to_13 import paper_table
 
 
@@ -31,24 +31,24 @@ def diverged(store, study):
 @pytest.fixture
 def lost(diverged):
     """The rows of the two cells."""
-    cells = judged_cells(diverged, "mnist", 9)
+    cells = judge_cells(diverged, "mnist", 9)
     return cells[cells["method"].isin(["online", "fixed_quantile"]) & (cells["epsilon"] == 9)]
 
 
 def test_judged_cells_all_diverged_are_diverged(lost) -> None:
     assert [*lost["status"]] == ["diverged"] * 2
-    assert [*lost["verdict"]] == [verdicts.DIVERGED] * 2
+    assert [*lost["verdict"]] == [equivalence_tests.DIVERGED] * 2
 
 
 def test_headline_all_diverged_cells_count_run(diverged, lost) -> None:
-    (line,) = headline.against_paper(diverged)
+    (line,) = summary_text.agreement_text(diverged)
     assert "values that the paper prints, 2 were run: 2 diverged" in line
-    (part,) = headline.coverage([lost])
+    (part,) = summary_text.coverage_text([lost])
     assert part.startswith("2 of 2 grids ran in part only")
 
 
 def test_verdict_all_diverged_cells_count_run(diverged) -> None:
-    said = headline.verdict(diverged, judged(diverged))
+    said = summary_text.verdict_text(diverged, judge_claims(diverged))
     assert "2 were run: on MNIST 2 diverged;" in said
 
 
@@ -57,7 +57,7 @@ def test_tables_all_diverged_cells_are_run(diverged, lost) -> None:
     assert "Nothing of this table was run yet." not in table.notes
     assert any("bfloat16: Online at ε = 9" in note for note in cell_texts.precision_note(lost))
     online = lost[lost["method"] == "online"].iloc[0]
-    assert cell_texts.counts(online)["grid points"] == "1 of 9 (2 of 2 runs diverged)"
+    assert cell_texts.count_columns(online)["grid points"] == "1 of 9 (2 of 2 runs diverged)"
     assert cell_texts.verdict_text(online, "diverged") != "diverged"  # with its seeds
 
 
@@ -70,24 +70,24 @@ def test_figures_all_diverged_cells_count_run(diverged) -> None:
 
 def test_matrix_all_diverged_cells_are_no_gap(diverged) -> None:
     matrix = verdict_matrix(diverged)
-    (mnist, *_) = blocks(matrix)
-    looks = [cell.look for cell in dict(mnist.lines)["Online"]]
+    (mnist, *_) = make_blocks(matrix)
+    looks = [cell.css_class for cell in dict(mnist.lines)["Online"]]
     assert looks[-1] != "idle"
     assert {*looks[:-1]} == {"idle"}
     assert any("ε = 9: diverged" in line for line in markdown(matrix))
 
 
 def test_evidence_all_diverged_cells_ran(diverged) -> None:
-    evidence = Evidence(judged_cells(diverged, "mnist", 9))
+    evidence = ClaimData(judge_cells(diverged, "mnist", 9))
     for method, ran in {"online": 1, "fixed_quantile": 1, "adam_wosm": 0}.items():
-        assert len(evidence.ran("mnist", method, frozenset({(9, 9.0)}))) == ran
+        assert len(evidence.require_rows("mnist", method, frozenset({(9, 9.0)}))) == ran
 
 
 def test_sections_all_diverged_cells_have_their_length(diverged) -> None:
     """Which epochs were run is known of runs that diverged, too."""
     tables = {"table_08": paper_table(diverged, find_table("mnist", 9))}
-    (section,) = sections_of(diverged, tables, [])
-    assert section.whole == is_whole("mnist", 600)
+    (section,) = make_sections(diverged, tables, [])
+    assert section.is_complete == has_paper_length("mnist", 600)
 
 
 def test_summary_all_diverged_cells_are_shown(diverged, store, tmp_path) -> None:

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from oso_dp.analysis.claims import CLAIMS, judged
-from oso_dp.analysis.evidence import NOT_RUN, NOTHING
+from oso_dp.analysis.claims import CLAIMS, judge_claims
+from oso_dp.analysis.claim_tests import NOT_RUN, NOT_APPLICABLE
 from oso_dp.study.config import load_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.workload import workload
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.workload import estimate_workload
 
 CONFIGURATION = r"config/[\w/.]+\.yaml"
 
@@ -40,10 +40,10 @@ def test_every_claim_is_there_and_no_other(page):
 
 def test_what_is_expected_is_what_the_paper_s_numbers_give(page, store, study):
     store.add(dataset="glyphs", k=3)
-    data = judged(study(store))
+    data = judge_claims(study(store))
     for name, _, _, expected in rows(page, "Claims"):
         found = data.loc[data["claim"] == name, "verdict_paper"]
-        if set(found) == {NOTHING}:
+        if set(found) == {NOT_APPLICABLE}:
             assert expected in ("", "the paper gives no numbers"), name
         else:
             assert NOT_RUN not in set(found)
@@ -84,7 +84,7 @@ def test_runs_and_hours_are_those_of_the_configurations(page, repo):
     assert len(stated) >= 6
     for _, command, private, plain, hours in stated:
         config = load_config(repo / re.search(CONFIGURATION, command)[0])
-        ahead = workload(config, cohorts(config), ())
+        ahead = estimate_workload(config, make_cohorts(config), ())
         assert (private, plain) == (f"{ahead.private.runs:,}", f"{ahead.plain.runs:,}"), command
         digits = 1 if ahead.hours < 1 else 0
         assert hours == f"{ahead.hours:,.{digits}f}", command

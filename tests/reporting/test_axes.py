@@ -9,8 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from oso_dp.reporting.figures import metric_over_noise, noise_multipliers
-from oso_dp.reporting.figures.canvas import log_axis, plain_ticks
-from oso_dp.reporting.figures.grid import grid_plan
+from oso_dp.reporting.figures.layout import log_axis, plain_ticks
+from oso_dp.reporting.figures.heatmap import grid_plan
 from oso_dp.reporting.figures.metric_over_noise import noise_plan
 
 
@@ -43,15 +43,15 @@ def test_a_flat_line_has_a_scale_to_be_read_on(value: float) -> None:
     assert high / low >= 4
 
 
-@pytest.mark.parametrize("selection", ["random_stopping", "single"])
+@pytest.mark.parametrize("search_accounting", ["random_stopping", "single"])
 def test_over_the_noise_searches_are_drawn_that_pay_for_all_their_runs(
-    selection: str, store, study
+    search_accounting: str, store, study
 ) -> None:
     """By another rule a grid has less noise and another best: a line would join both."""
     for place, nu in enumerate((2.0, 4.0, 8.0)):
         known = {"dataset": "glyphs", "epsilon": 3.0 + place, "k": 3}
         store.add(**known, noise_multiplier=nu, values=(0.8,))
-        store.add(**known, noise_multiplier=nu / 3, values=(0.9,), selection=selection)
+        store.add(**known, noise_multiplier=nu / 3, values=(0.9,), search_accounting=search_accounting)
     (axes,) = noise_plan(study(store), "glyphs").draw().axes
     drawn = {(x, round(y, 6)) for line in axes.lines if line.get_marker() == "o"
              for x, y in zip(*line.get_data(), strict=True)}  # fmt: skip
@@ -64,7 +64,7 @@ def test_data_whose_runs_share_one_budget_have_no_figure_over_the_noise(
     """All of their runs have one noise; what the rows say of them counts before a plan."""
     for dataset, rate in itertools.product(("glyphs", "mnist"), (0.1, 1.0)):
         store.add(dataset=dataset, k=2, learning_rate=rate, values=(0.8,))
-    monkeypatch.setattr("oso_dp.analysis.study.shared_budgets", lambda runs: {"glyphs": 12})
+    monkeypatch.setattr("oso_dp.analysis.result_set.shared_budgets", lambda runs: {"glyphs": 12})
     plan = pd.DataFrame({"dataset": ["glyphs", "yours", "mnist"], "budget_runs": [24, 6, None]})
     made = study(store)
     made = replace(made, budget=plan.reindex(columns=made.budget.columns.union(plan.columns)))

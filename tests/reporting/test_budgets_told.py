@@ -5,13 +5,13 @@ import itertools
 import pytest
 from tests.analysis.test_one_budget import SEARCH, default, searched
 
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.claims import judged
-from oso_dp.analysis.surest_default import greatest_losses
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.default_regret import max_regret
 from oso_dp.reporting.figures import every_plan
-from oso_dp.reporting.figures.captions import part_note
-from oso_dp.reporting.tables.cells import anchor, hover
-from oso_dp.reporting.written import budgets
+from oso_dp.reporting.figures.captions import incomplete_note
+from oso_dp.reporting.tables.cells import anchor, tooltip
+from oso_dp.reporting.update_docs import budgets
 
 EPSILONS = (0.5, 2.25)
 
@@ -22,7 +22,7 @@ def made(store, study):
     for epsilon in EPSILONS:
         searched(store, SEARCH, epsilon=epsilon)
         default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
-        other = {"k": 1, "learning_rate": 1e-3, "threshold": 1.0, "selection": "single"}
+        other = {"k": 1, "learning_rate": 1e-3, "threshold": 1.0, "search_accounting": "single"}
         for seed in range(3):  # ahead at the first, behind at the second
             value = 0.95 if epsilon == EPSILONS[0] else 0.90
             run = {"epsilon": epsilon, "seed": seed, "noise_multiplier": 400.0, **other}
@@ -32,7 +32,7 @@ def made(store, study):
             point = {"learning_rate": rate, "threshold": threshold}
             store.add(method="fixed_threshold", **known, **point, values=(0.5, 0.6))
         for rate in (0.01, 0.1, 1.0, 10.0):
-            more = {"selection": "single", "learning_rate": rate}
+            more = {"search_accounting": "single", "learning_rate": rate}
             store.add(**known, **more, values=(0.8, 0.85))
         store.add(method="adam_wosm", **known, learning_rate=1.0, values=(0.7, 0.8))
     return study(store)
@@ -53,16 +53,16 @@ def test_sentences_say_their_budgets(made) -> None:
         plan.caption for plan in every_plan(made) if plan.kind == "metric" and plan.measured
     )
     assert "AdamWOSM (ε = 0.5, 2.25)" in caption
-    (question,) = judged(made).query("claim == 'Q5' and dataset == 'mnist'")["evidence"]
+    (question,) = judge_claims(made).query("claim == 'Q5' and dataset == 'mnist'")["evidence"]
     for epsilon in EPSILONS:
         assert f"k = 4, ε = {epsilon}:" in question
-    assert greatest_losses(made)["epsilon"].tolist() == [*reversed(EPSILONS)]
+    assert max_regret(made)["epsilon"].tolist() == [*reversed(EPSILONS)]
     for epsilon in EPSILONS:
         assert f"| MNIST, ε = {epsilon} |" in budgets(made).split("largest loss, in margins")[1]
 
 
 def test_a_part_note_has_each_budget(made) -> None:
-    assert "ε = 0.5, 2.25" in part_note(judged_cells(made, "mnist", 4))
+    assert "ε = 0.5, 2.25" in incomplete_note(judge_cells(made, "mnist", 4))
 
 
 @pytest.mark.parametrize(("one", "other"), [(2.25, 2.4), (0.5, 0.25), (3.0, 3.25)])
@@ -77,5 +77,5 @@ def test_every_run_behind_a_value_is_named(seeds: int, store, study) -> None:
     for seed in range(seeds):
         store.add(seed=seed, values=(0.9,))
     cell = {"dataset": "mnist", "k": 9, "epsilon": 9.0, "method": "online"}
-    lines = hover(study(store), cell).splitlines()
+    lines = tooltip(study(store), cell).splitlines()
     assert [line.split(":")[0] for line in lines] == [f"seed {seed}" for seed in range(seeds)]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oso_dp.analysis.measured import read_cosine
+from oso_dp.analysis.side_measurements import read_cosine
 from oso_dp.errors import OsoError
 from oso_dp.reporting.figures.figure_01 import cosine_plans, draw_cosine
 

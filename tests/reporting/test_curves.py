@@ -3,7 +3,7 @@
 import pytest
 
 from oso_dp.analysis.trajectories import trajectories
-from oso_dp.reporting.figures.over_steps import draw_adapted, draw_curves
+from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
 
 
 @pytest.mark.parametrize("seen", [1, 2, 4])

@@ -10,9 +10,9 @@ from tests.reporting.drawn import outside
 from tests.reporting.test_scales import GUESS, WAY
 
 from oso_dp.analysis.trajectories import trajectories
-from oso_dp.reporting.figures.one_budget import draw_ways
-from oso_dp.reporting.figures.over_steps import draw_adapted, draw_curves
-from oso_dp.reporting.figures.steering import draw_steering, steered_runs
+from oso_dp.reporting.figures.budget_strategies import draw_strategies
+from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
+from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
 
 SETTINGS = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
 
@@ -29,7 +29,7 @@ def test_longer_runs_of_a_later_panel_are_shown_to_their_end(steps, store, study
     best = made.best_runs[made.best_runs["dataset"] == "ag_news_partial"]
     over = trajectories(best, made.evaluations)
     for figure in (
-        draw_steering(steered_runs(made)),
+        draw_adaptation_signs(select_runs(made)),
         draw_curves(over, "accuracy", "", made.methods),
         draw_adapted(over, "threshold", "", made.methods),
     ):
@@ -42,5 +42,5 @@ def test_longer_runs_of_a_later_panel_are_shown_to_their_end(steps, store, study
 def test_bars_of_the_other_half_are_shown_to_their_end(spread: float) -> None:
     rows = [{**WAY, "mean": 50.0}]
     rows += [{**WAY, **GUESS, "mean": 51.0, "cross_mean": 49.0, "cross_std": spread}]
-    (axes,) = draw_ways(pd.DataFrame(rows).assign(metric="accuracy"), "", ["online"]).axes
+    (axes,) = draw_strategies(pd.DataFrame(rows).assign(metric="accuracy"), "", ["online"]).axes
     assert outside(axes) == []

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from oso_dp.analysis.measured import read_facts
+from oso_dp.analysis.side_measurements import read_vocabulary_coverage
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.reporting.tables.table_01 import data_table
@@ -56,7 +56,7 @@ def test_a_part_of_ag_news_has_a_column_of_its_own(store, study, tmp_path):
     (tmp_path / "data.json").write_text(
         json.dumps({"ag_news_partial": {"known_words": {"train": 0.901, "test": 0.8998}}})
     )
-    table = data_table(replace(study(store), known_words=read_facts(tmp_path)))
+    table = data_table(replace(study(store), known_words=read_vocabulary_coverage(tmp_path)))
     cells = lines(table)
     assert cells["Dataset Size", "ours"]["AG News"] == "120000"
     mine = {key: values["AG News partial"] for key, values in cells.items()}
@@ -68,7 +68,7 @@ def test_a_part_of_ag_news_has_a_column_of_its_own(store, study, tmp_path):
 
 
 def test_without_a_file_there_are_no_facts(tmp_path):
-    assert read_facts(tmp_path) == {}
+    assert read_vocabulary_coverage(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_without_a_file_there_are_no_facts(tmp_path):
 def test_other_facts_are_refused_in_one_line(tmp_path, content, culprit):
     (tmp_path / "data.json").write_text(content)
     with pytest.raises(OsoError) as error:
-        read_facts(tmp_path)
+        read_vocabulary_coverage(tmp_path)
     assert str(tmp_path / "data.json") in str(error.value)
     assert culprit in str(error.value)
     assert "\n" not in str(error.value)

@@ -7,11 +7,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from oso_dp.errors import OsoError
-from oso_dp.reporting.figures import drawing
-from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.reporting.figures import parallel
+from oso_dp.reporting.figures.figure_spec import FigureSpec
 
 
-def plan(number: int, draw=None) -> PicturePlan:
+def plan(number: int, draw=None) -> FigureSpec:
     def dots() -> Figure | None:
         if number == 2:
             return None
@@ -19,16 +19,16 @@ def plan(number: int, draw=None) -> PicturePlan:
         figure.subplots().plot(range(number + 2), "o")
         return figure
 
-    return PicturePlan(f"figure_{number}", "", None, "metric", "", draw or dots)
+    return FigureSpec(f"figure_{number}", "", None, "metric", "", draw or dots)
 
 
 @pytest.fixture
 def cores(monkeypatch):
-    return lambda count: monkeypatch.setattr(drawing, "_cores", lambda: count)
+    return lambda count: monkeypatch.setattr(parallel, "_cores", lambda: count)
 
 
-def drawn(plans: list[PicturePlan]) -> list[drawing.Drawn | None]:
-    with drawing.drawn_beside(plans) as figures:
+def drawn(plans: list[FigureSpec]) -> list[parallel.RenderedFigure | None]:
+    with parallel.draw_in_background(plans) as figures:
         return list(figures)
 
 

@@ -9,19 +9,19 @@ import pytest
 from matplotlib.colors import to_hex
 from tests.analysis.test_one_budget import SEARCH, default, searched
 
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.claims import judged
-from oso_dp.analysis.one_budget import ways
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.budget_strategies import budget_strategies
 from oso_dp.analysis.random_stopping import outcomes
-from oso_dp.reporting.figures import looks, one_budget, write_figures
+from oso_dp.reporting.figures import styles, budget_strategies, write_figures
 from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
-from oso_dp.reporting.figures.grid import draw_grid
+from oso_dp.reporting.figures.heatmap import draw_grid
 from oso_dp.reporting.figures.metric_over_noise import draw_against_noise
 from oso_dp.reporting.figures.noise_multipliers import draw_noise
-from oso_dp.reporting.figures.search_outcome import draw_outcomes
-from oso_dp.reporting.figures.steering import NAMES, draw_steering
-from oso_dp.reporting.page.headline import against_paper, verdict
+from oso_dp.reporting.figures.random_stopping import draw_outcomes
+from oso_dp.reporting.figures.adaptation_signs import NAMES, draw_adaptation_signs
+from oso_dp.reporting.page.summary_text import agreement_text, verdict_text
 from oso_dp.reporting.tables.noise_multipliers import noise_table
 
 
@@ -62,12 +62,12 @@ def test_each_way_stands_in_its_own_line_where_another_lacks_the_budget(store, s
             searched(store, SEARCH, method="fixed_threshold", k=2, epsilon=epsilon)
         default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
     one = study(store)
-    rows = ways(one)
-    (plan,) = one_budget.plans(one)
+    rows = budget_strategies(one)
+    (plan,) = budget_strategies.plans(one)
     figure = plan.draw()
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert [name.split(":")[0] for name in names] == ["Online", "FixedThreshold", "AUTO-S†"]
-    colours = {to_hex(looks.colours(one.methods)[m]): m for m in ("online", "auto_s")}
+    colours = {to_hex(styles.colours(one.methods)[m]): m for m in ("online", "auto_s")}
     lines = {"online": 0, "auto_s": 2}
     for axes, epsilon in zip(figure.axes, (3.0, 9.0), strict=True):
         drawn = [line for line in axes.lines if line.get_marker() not in ("None", "|", "_")]
@@ -84,15 +84,15 @@ def test_each_way_stands_in_its_own_line_where_another_lacks_the_budget(store, s
 @pytest.mark.parametrize("epsilons", [(0.5, 1.5, 2.25), (0.125, 10.0)])
 def test_axes_name_the_budgets_as_they_are(epsilons, store, study) -> None:
     for epsilon in epsilons:
-        for selection in ("composition", "random_stopping"):
+        for search_accounting in ("composition", "random_stopping"):
             for rate in (0.1, 1.0):
-                more = {"selection": selection, "learning_rate": rate, "values": (rate / 2,)}
-                more |= {"shape": "geometric"} if selection == "random_stopping" else {}
+                more = {"search_accounting": search_accounting, "learning_rate": rate, "values": (rate / 2,)}
+                more |= {"shape": "geometric"} if search_accounting == "random_stopping" else {}
                 store.add(dataset="glyphs", k=2, epsilon=epsilon, **more)
     one = study(store)
     named = [f"{epsilon:g}" for epsilon in epsilons]
     for figure in (
-        draw_metric(judged_cells(one, "glyphs", 2), "", one.methods),
+        draw_metric(judge_cells(one, "glyphs", 2), "", one.methods),
         draw_noise(noise_table(one).data, "", one.methods),
         draw_outcomes(outcomes(one), "accuracy", "", one.methods),
     ):
@@ -109,7 +109,7 @@ def test_over_the_noise_each_methods_line_has_its_own_values() -> None:
     ]  # fmt: skip
     methods = ["online", "fixed_threshold", "adam_wosm"]
     (axes,) = draw_against_noise(pd.DataFrame(rows), "accuracy", "", methods).axes
-    of_colour = {to_hex(looks.colours(methods)[m]): m for m in methods}
+    of_colour = {to_hex(styles.colours(methods)[m]): m for m in methods}
     shifts = {"online": 0.0, "fixed_threshold": -5.0, "adam_wosm": -2.0}
     lines = [line for line in axes.lines if len(line.get_xdata()) == 3]
     curves = [line for line in lines if line.get_marker() not in ("None", "|", "_")]
@@ -138,7 +138,7 @@ def test_a_dots_filling_is_what_the_legend_calls_it() -> None:
         if line.get_marker() not in ("None", "|", "_")
     }
     handles = {one.get_label(): one for one in figure.legends[0].legend_handles}
-    own = to_hex(looks.colours(["online"])["online"])
+    own = to_hex(styles.colours(["online"])["online"])
     for place, source in enumerate(sources):
         filling = to_hex(drawn[90 + place])
         said = to_hex(handles[source].get_markerfacecolor())
@@ -153,7 +153,7 @@ def test_steered_values_are_drawn_apart() -> None:
         for value, factor, up in (("threshold", 2.0, 0.9), ("learning_rate", 0.5, 0.2))
         for step in (50.0, 100.0)
     ]  # fmt: skip
-    figure = draw_steering(pd.DataFrame(rows))
+    figure = draw_adaptation_signs(pd.DataFrame(rows))
     top = figure.axes[0]
     handles = {one.get_label(): one for one in figure.legends[0].legend_handles}
     for value, end in (("threshold", 2.0), ("learning_rate", 0.5)):
@@ -166,11 +166,11 @@ def test_a_value_that_diverged_is_a_verdict_and_is_counted(store, study) -> None
     """Where the paper prints one; nothing else was run."""
     store.add(values=(), diverged_at=2)
     one = study(store)
-    cells = judged_cells(one, "mnist", 9)
+    cells = judge_cells(one, "mnist", 9)
     assert (cells["verdict"] == "diverged").sum() == 1
-    (line,) = against_paper(one)
+    (line,) = agreement_text(one)
     assert "1 were run: 1 diverged (by" in line
-    assert not verdict(one, judged(one)).startswith("Neither confirmed nor refuted")
+    assert not verdict_text(one, judge_claims(one)).startswith("Neither confirmed nor refuted")
 
 
 def test_the_numbers_beside_a_figure_keep_six_digits(tmp_path) -> None:

@@ -11,14 +11,14 @@ from matplotlib.colors import to_hex
 from PIL import Image
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.trajectories import trajectories
-from oso_dp.reporting.figures import every_plan, looks
-from oso_dp.reporting.figures.beyond import beyond_plan
+from oso_dp.reporting.figures import every_plan, styles
+from oso_dp.reporting.figures.other_methods import beyond_plan
 from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric, metric_plan
 from oso_dp.reporting.figures.noise_multipliers import draw_noise
-from oso_dp.reporting.figures.over_steps import draw_adapted, draw_curves
+from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
 from oso_dp.reporting.tables.noise_multipliers import noise_table
 
 
@@ -41,9 +41,9 @@ def drawn_points(axes, colour, filled):
 
 
 def test_ours_and_the_papers_values_are_both_drawn(paper_store, study):
-    cells = judged_cells(study(paper_store), "mnist", 9)
+    cells = judge_cells(study(paper_store), "mnist", 9)
     axes = draw_metric(cells, "", ["online"]).axes[0]
-    online = looks.colours([])["online"]
+    online = styles.colours([])["online"]
     ours, theirs = (drawn_points(axes, online, filled) for filled in (True, False))
     assert [y for _, y in theirs] == [90.69, 91.62, 92.94, 93.62]
     assert [y for _, y in ours] == [cells[cells["status"] == "run"]["mean"].iloc[0]]
@@ -62,7 +62,7 @@ def test_error_bars_need_two_seeds(make_store, study, epsilons, axis):
         for epsilon, seed in itertools.product(epsilons, range(seeds)):
             value = 0.9 + 0.01 * seed
             store.add(dataset="glyphs", epsilon=epsilon, seed=seed, values=(value,))
-        axes = draw_metric(judged_cells(study(store), "glyphs", 9), "", ["online"]).axes[0]
+        axes = draw_metric(judge_cells(study(store), "glyphs", 9), "", ["online"]).axes[0]
         return [c for container in axes.containers for c in container.lines[2]]
 
     assert bars(1) == []
@@ -77,12 +77,12 @@ def test_mse_has_a_logarithmic_axis(store, study):
     store.add(dataset="fashion_mnist", metric="mse", values=(0.1, 0.01))
     s = study(store)
     assert (
-        draw_metric(judged_cells(s, "fashion_mnist", 9), "", s.methods).axes[0].get_yscale()
+        draw_metric(judge_cells(s, "fashion_mnist", 9), "", s.methods).axes[0].get_yscale()
         == "log"
     )
     figure = draw_curves(steps_of(s), "mse", "", s.methods)
     assert figure.axes[0].get_yscale() == "log"
-    assert lines_in(figure.axes[0], looks.colours([])["online"])[0].get_ydata() == pytest.approx(
+    assert lines_in(figure.axes[0], styles.colours([])["online"])[0].get_ydata() == pytest.approx(
         [10, 1]
     )
 
@@ -90,7 +90,7 @@ def test_mse_has_a_logarithmic_axis(store, study):
 def test_only_methods_that_adapt_are_solid_in_the_threshold(paper_store, study):
     s = study(paper_store)
     axes = draw_adapted(steps_of(s), "threshold", "", s.methods).axes[0]
-    colour = looks.colours([])
+    colour = styles.colours([])
     for method in ("online", "fixed_quantile"):
         (line,) = lines_in(axes, colour[method])
         assert len(set(line.get_ydata())) > 5
@@ -108,7 +108,7 @@ def test_nothing_to_draw_gives_no_figure(store, study):
     assert draw_adapted(steps_of(s), "threshold", "", s.methods) is None  # all null
     assert draw_adapted(steps_of(s), "learning_rate", "", s.methods) is None  # constant
     assert draw_noise(noise_table(s).data, "", s.methods) is None
-    empty = judged_cells(s, "mnist", 7)  # no rows of ours, and the paper prints no value
+    empty = judge_cells(s, "mnist", 7)  # no rows of ours, and the paper prints no value
     assert draw_metric(empty, "", s.methods) is None
 
 
@@ -116,8 +116,8 @@ def test_nodp_alone_is_drawn(store, study):
     store.add(method="no_dp", dataset="glyphs", values=(0.9, 0.99))
     s = study(store)
     curves = draw_curves(steps_of(s), "accuracy", "", s.methods)
-    assert lines_in(curves.axes[0], looks.colours([])["no_dp"])
-    metric = draw_metric(judged_cells(s, "glyphs", 9), "", s.methods)
+    assert lines_in(curves.axes[0], styles.colours([])["no_dp"])
+    metric = draw_metric(judge_cells(s, "glyphs", 9), "", s.methods)
     assert metric.axes[0].lines[0].get_ydata() == pytest.approx([99, 99])
 
 
@@ -142,10 +142,10 @@ def test_noise_bars_carry_n(paper_store, study):
 
 
 def test_each_method_keeps_its_colour_and_marker_whatever_else_is_there():
-    few, many = looks.colours(["online"]), looks.colours(["zeta", "alpha", "online"])
+    few, many = styles.colours(["online"]), styles.colours(["zeta", "alpha", "online"])
     assert all(many[m] == few[m] for m in few)
     assert len(set(many.values())) == len(many)
-    marks = looks.markers(["zeta", "alpha"])
+    marks = styles.markers(["zeta", "alpha"])
     assert len(set(marks.values())) == len(marks)
 
 
@@ -222,7 +222,7 @@ def test_bars_of_the_papers_values_are_its_own_deviations(store, study, epsilons
     """And ours are ours: 93.62 ± 0.91 and 92.94 ± 0.5 are Table 8's."""
     for epsilon, seed in itertools.product(epsilons, range(3)):
         store.add(epsilon=epsilon, seed=seed, values=(0.90 + 0.02 * seed,))
-    cells = judged_cells(study(store), "mnist", 9)
+    cells = judge_cells(study(store), "mnist", 9)
     cells = cells[cells["epsilon"].isin(epsilons) & (cells["method"] == "online")]
     drawn = bars_in(draw_metric(cells, "", ["online"]).axes[0], axis)
     theirs = [bar for hollow, bars in drawn if hollow for bar in bars]
@@ -240,7 +240,7 @@ def test_dots_stand_at_their_methods_names():
         round(place): label.get_text()
         for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
     }
-    colours = looks.colours(methods)
+    colours = styles.colours(methods)
     for mean, method in enumerate(methods):
         (line,) = [line for line in lines_in(axes, colours[method]) if line.get_marker() != "|"]
         assert line.get_xdata()[0] == mean
@@ -262,7 +262,7 @@ def test_a_panel_has_the_mean_and_the_span_of_its_own_budget(draw):
     for panel, epsilon in zip(panels, (3.0, 5.0, 9.0), strict=False):
         assert panel.get_title() == f"ε = {epsilon:g}"
         at = np.array([epsilon / 20, epsilon / 10])
-        (line,) = lines_in(panel, looks.colours([])["online"])
+        (line,) = lines_in(panel, styles.colours([])["online"])
         assert line.get_ydata() == pytest.approx(scale * (at + 0.03))
         (band,) = panel.collections
         heights = band.get_paths()[0].vertices[:, 1]
@@ -280,7 +280,7 @@ def test_constants_are_those_of_the_panels_own_budget():
     ]
     panels = draw_adapted(pd.DataFrame(rows), "threshold", "", ["online", "fixed_threshold"]).axes
     for panel, fixed in zip(panels, (0.5, 4.0), strict=False):
-        dotted = lines_in(panel, looks.colours([])["fixed_threshold"])
+        dotted = lines_in(panel, styles.colours([])["fixed_threshold"])
         assert [set(line.get_ydata()) for line in dotted] == [{fixed}]
 
 
@@ -292,7 +292,7 @@ def test_every_figure_of_errors_has_their_unit(store, study):
         values = (0.05, 0.02 + 0.01 * place)
         for method in ("online", "auto_s"):
             store.add(**known, method=method, **at, values=values)
-            store.add(**known, method=method, **at, values=values, selection="single",
+            store.add(**known, method=method, **at, values=values, search_accounting="single",
                       noise_multiplier=50.0)  # fmt: skip
         for threshold in (0.1, 10.0):
             store.add(**known, method="fixed_threshold", threshold=threshold, **at, values=values)

@@ -12,8 +12,8 @@ TABLE = '''"""A new table."""
 
 import pandas as pd
 
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.reporting.context import Sources
+from oso_dp.reporting.table_format import Table
 
 
 def tables(sources: Sources) -> list[Table]:
@@ -24,9 +24,9 @@ FIGURE = '''"""A new figure."""
 
 from collections.abc import Iterator
 
-from oso_dp.analysis.study import Study
-from oso_dp.reporting.figures import canvas
-from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.analysis.result_set import Study
+from oso_dp.reporting.figures import layout
+from oso_dp.reporting.figures.figure_spec import PicturePlan
 
 PLACE = 500
 

@@ -9,17 +9,17 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.noise import against_noise
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.noise_tables import metric_against_noise
 from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.methods import PAPER_METHODS
-from oso_dp.reporting.figures import canvas, every_plan, looks
-from oso_dp.reporting.figures.beyond import beyond_plan
+from oso_dp.reporting.figures import layout, every_plan, styles
+from oso_dp.reporting.figures.other_methods import beyond_plan
 from oso_dp.reporting.figures.figures_03_to_11 import metric_plan
-from oso_dp.reporting.figures.grid import draw_grid, grid_plan
+from oso_dp.reporting.figures.heatmap import draw_grid, grid_plan
 from oso_dp.reporting.figures.metric_over_noise import draw_against_noise, noise_plan
-from oso_dp.reporting.figures.search_outcome import draw_outcomes
-from oso_dp.reporting.tables.figures import figures_table
+from oso_dp.reporting.figures.random_stopping import draw_outcomes
+from oso_dp.reporting.tables.figure_index import figures_table
 
 
 @pytest.fixture
@@ -118,9 +118,9 @@ def test_a_few_points_of_a_grid_are_no_map(paper_store, study):
 def test_each_grid_stands_at_its_own_noise(store, study):
     for epsilon, nu, value in ((3.0, 4.0, 0.8), (9.0, 2.0, 0.9)):
         store.add(epsilon=epsilon, noise_multiplier=nu, values=(value,))
-    store.add(epsilon=9.0, noise_multiplier=1.0, values=(0.95,), selection="random_stopping")
+    store.add(epsilon=9.0, noise_multiplier=1.0, values=(0.95,), search_accounting="random_stopping")
     s = study(store)
-    cells = against_noise(s, "mnist")
+    cells = metric_against_noise(s, "mnist")
     ours = cells[cells["source"] == "ours"].set_index("noise_multiplier")["mean"]
     assert ours.to_dict() == {
         4.0: pytest.approx(80),
@@ -140,7 +140,7 @@ def test_runs_of_another_length_are_not_held_against_their_noise(store, study, e
     for epsilon in (3.0, 9.0):
         store.add(k=1, epsilon=epsilon, values=(0.5,), epochs=epochs, steps=epochs)
     one = study(store)
-    cells = against_noise(one, "mnist")
+    cells = metric_against_noise(one, "mnist")
     assert set(cells.loc[cells["source"] == "ours", "k"]) == {9}
     assert noise_plan(one, "mnist").caption.count("Runs of 10 epochs alone.") == 1
 
@@ -162,18 +162,18 @@ def test_a_store_of_further_methods_alone_is_drawn(store, study):
 def test_nothing_of_ours_is_no_figure_of_noise(store, study):
     store.add(method="no_dp")
     s = study(store)
-    assert draw_against_noise(against_noise(s, "mnist"), "accuracy", "", s.methods) is None
+    assert draw_against_noise(metric_against_noise(s, "mnist"), "accuracy", "", s.methods) is None
 
 
 def test_both_prices_have_a_panel_and_share_their_scale(store, study):
-    for selection, best in (("composition", 0.8), ("random_stopping", 0.9)):
+    for search_accounting, best in (("composition", 0.8), ("random_stopping", 0.9)):
         for point, epsilon in itertools.product(range(3), (3.0, 9.0)):
             store.add(
                 k=3,
                 epsilon=epsilon,
                 learning_rate=10.0**point,
                 values=(best - 0.1 * point,),
-                selection=selection,
+                search_accounting=search_accounting,
             )
     s = study(store)
     figure = draw_outcomes(outcomes(s), "accuracy", "", s.methods)
@@ -182,15 +182,15 @@ def test_both_prices_have_a_panel_and_share_their_scale(store, study):
     assert 80 < right.lines[0].get_ydata()[0] < 90
     assert left.get_ylim() == right.get_ylim()
     only = outcomes(s)
-    only = only[only["selection"] == "random_stopping"]
+    only = only[only["search_accounting"] == "random_stopping"]
     assert draw_outcomes(only, "accuracy", "", s.methods) is None
 
 
 def test_both_prices_at_one_budget_are_dots_marked_by_their_rule(store, study):
-    for selection, best in (("composition", 0.8), ("random_stopping", 0.9)):
+    for search_accounting, best in (("composition", 0.8), ("random_stopping", 0.9)):
         for point in range(3):
             store.add(
-                k=3, learning_rate=10.0**point, values=(best - 0.1 * point,), selection=selection
+                k=3, learning_rate=10.0**point, values=(best - 0.1 * point,), search_accounting=search_accounting
             )
     s = study(store)
     (axes,) = draw_outcomes(outcomes(s), "accuracy", "", s.methods).axes
@@ -233,7 +233,7 @@ def test_the_list_of_figures_says_what_was_run(paper_store, study):
 def test_part_of_ag_news_is_never_the_papers(store, study):
     store.add(dataset="ag_news_partial", values=(0.8,))
     s = study(store)
-    cells = against_noise(s, "ag_news_partial")
+    cells = metric_against_noise(s, "ag_news_partial")
     assert set(cells["source"]) == {"ours"}
     names = [plan.name for plan in every_plan(s) if plan.measured]
     assert not [name for name in names if name.startswith("figure_") and name != "figure_02"]
@@ -242,23 +242,23 @@ def test_part_of_ag_news_is_never_the_papers(store, study):
 
 def test_a_small_file_keeps_every_methods_colour():
     """Thin lines beside a heat map: the palette must not give them another method's colour."""
-    with canvas.theme():
-        figure, (axes,) = canvas.panels(1, "")
+    with layout.theme():
+        figure, (axes,) = layout.make_panels(1, "")
         axes.imshow(np.arange(400).reshape(20, 20), extent=(0, 20, 0, 20), cmap="viridis")
         for i, method in enumerate(PAPER_METHODS):
-            axes.axhline(i + 1, color=looks.colours([])[method])
-        data = canvas.to_png(figure)
+            axes.axhline(i + 1, color=styles.colours([])[method])
+        data = layout.to_png(figure)
     with Image.open(io.BytesIO(data)) as picture:
         seen = np.array(picture.convert("RGB").getcolors(2**20), dtype=object)
     shades = np.array([colour for _, colour in seen], dtype=float)
     for method in PAPER_METHODS:
-        wanted = 255 * np.array(to_rgb(looks.colours([])[method]))
+        wanted = 255 * np.array(to_rgb(styles.colours([])[method]))
         assert np.abs(shades - wanted).max(axis=1).min() <= 10, method
 
 
 def test_known_methods_keep_their_colours_in_every_report():
-    assert to_hex(looks.colours([])["online"]) == "#0072b2"
-    few, many = looks.colours([]), looks.colours(["aaa", "zzz"])
+    assert to_hex(styles.colours([])["online"]) == "#0072b2"
+    few, many = styles.colours([]), styles.colours(["aaa", "zzz"])
     assert all(many[name] == few[name] for name in few)
     assert len(set(few.values())) == len(few)
 
@@ -271,7 +271,7 @@ def test_a_whole_grid_is_known_as_such_without_a_plan(store, study, dataset):
             store.add(dataset=dataset, method="fixed_threshold", k=3, **more)
     s = study(store)
     assert grid_plan(s, dataset, 3).draw() is not None
-    assert judged_cells(s, dataset, 3)["grid_size"].dropna().tolist() == [9]
+    assert judge_cells(s, dataset, 3)["grid_size"].dropna().tolist() == [9]
 
 
 def test_bars_over_the_noise_are_deviations():

@@ -7,17 +7,17 @@ from importlib.resources import files
 
 import pytest
 
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.claims import judged
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.claims import judge_claims
 from oso_dp.labels import method_label
-from oso_dp.reporting.page.headline import (
-    against_paper,
-    best_method,
-    coverage,
-    noise_cost,
-    paper_says,
-    scope,
-    verdict,
+from oso_dp.reporting.page.summary_text import (
+    agreement_text,
+    best_method_text,
+    coverage_text,
+    noise_cost_text,
+    paper_ranking_text,
+    run_summary_text,
+    verdict_text,
 )
 
 
@@ -27,7 +27,7 @@ def test_a_lead_smaller_than_the_seeds_spread_is_called_that(make_store, study):
         for seed, sign in enumerate((-1, 1)):
             store.add(method="online", seed=seed, values=(0.92 + sign * spread,))
             store.add(method="adam_wosm", seed=seed, values=(0.91 + sign * spread,))
-        return best_method(judged_cells(study(store), "mnist", 9))
+        return best_method_text(judge_cells(study(store), "mnist", 9))
 
     assert sentence(0.001).endswith("1.00 ahead of AdamWOSM.")
     assert sentence(0.01).endswith("1.00 ahead of AdamWOSM (within the seeds' spread).")
@@ -41,38 +41,38 @@ def test_a_lead_of_one_seed_is_called_undecided(store, study, seeds):
     for seed in range(seeds):
         store.add(seed=seed, values=(0.92,))
     store.add(method="adam_wosm", values=(0.91,))
-    text = best_method(judged_cells(study(store), "mnist", 9))
+    text = best_method_text(judge_cells(study(store), "mnist", 9))
     assert text.endswith("1.00 ahead of AdamWOSM (one seed: undecided).")
 
 
 def test_a_single_method_is_not_called_best(store, study):
     store.add(values=(0.9,))
     store.add(method="no_dp", values=(0.99,))  # no contest: it pays no budget
-    text = best_method(judged_cells(study(store), "mnist", 9))
+    text = best_method_text(judge_cells(study(store), "mnist", 9))
     assert text == "MNIST, k = 9: at ε = 9 only Online was run, 90.00 %."
 
 
 def test_without_a_private_run_nobody_is_best(store, study):
     store.add(method="no_dp", values=(0.99,))
-    assert best_method(judged_cells(study(store), "mnist", 9)) is None
+    assert best_method_text(judge_cells(study(store), "mnist", 9)) is None
 
 
 def test_coverage_counts_the_grids_that_are_incomplete(store, study):
     for i in range(9):
         store.add(learning_rate=10.0 ** (i / 2 - 2.5))
     store.add(method="adam_wosm", threshold=0.1)
-    assert coverage([judged_cells(study(store), "mnist", 9)])[0].startswith(
+    assert coverage_text([judge_cells(study(store), "mnist", 9)])[0].startswith(
         "1 of 2 grids ran in part"
     )
-    complete = judged_cells(study(store), "mnist", 9)
-    assert coverage([complete[complete["method"] == "online"]]) == []
+    complete = judge_cells(study(store), "mnist", 9)
+    assert coverage_text([complete[complete["method"] == "online"]]) == []
 
 
 @pytest.mark.parametrize("lacking", [0, 1, 2])
 def test_a_grid_that_lacks_a_single_point_ran_in_part_only(lacking, store, study):
     for place in range(lacking, 9):
         store.add(dataset="glyphs", learning_rate=10.0 ** (place / 2 - 2.5))
-    said = coverage([judged_cells(study(store), "glyphs", 9)])
+    said = coverage_text([judge_cells(study(store), "glyphs", 9)])
     assert len(said) == bool(lacking)
 
 
@@ -85,7 +85,7 @@ def test_the_papers_values_are_counted_and_the_largest_difference_is_named(store
     store.add(method="fixed_threshold", **point, values=(0.9072,))  # one seed says nothing
     # A part without the paper's own point may be far off: its best was not run.
     store.add(method="fixed_quantile", learning_rate=1e-5, values=(0.10,))
-    (line,) = against_paper(study(store))
+    (line,) = agreement_text(study(store))
     assert (
         "94 values that the paper prints, 4 were run: 1 consistent, 1 worse and 2 undecided" in line
     )
@@ -102,7 +102,7 @@ def test_verdict_counts_values_by_data_set(word, store, study):
         known = {"dataset": "fashion_mnist", "metric": "mse", "epsilon": 4.0, "seed": seed}
         store.add(**known, learning_rate=3.162, values=(error * (1 + more),))
     one = study(store)
-    said = verdict(one, judged(one))
+    said = verdict_text(one, judge_claims(one))
     assert f"2 were run: on MNIST 1 consistent; on Fashion-MNIST 1 {word}; of its" in said
 
 
@@ -111,7 +111,7 @@ def test_scope_counts_runs_and_seeds(store, study):
     store.add(seed=1)
     store.add(method="adam_wosm", threshold=1.0, diverged_at=70)
     store.add(method="fixed_threshold", values=(), diverged_at=3)  # no value, so a mean of none
-    assert scope(study(store)) == (
+    assert run_summary_text(study(store)) == (
         "4 runs of 3 methods on MNIST: 2 finished, 2 diverged. Values are means of 1 to 2 seeds."
     )
 
@@ -128,7 +128,7 @@ def test_what_the_paper_says_follows_from_its_table():
         ]
         best = min(rivals) if row["table"] in ("9", "12") else max(rivals)  # Fashion-MNIST: mse
         wins[row["method"]] += float(row["printed_mean"]) == best
-    said = re.findall(r"(\w+) in (\d+)", paper_says())
+    said = re.findall(r"(\w+) in (\d+)", paper_ranking_text())
     assert said == [(method_label(method), str(n)) for method, n in wins.most_common() if n]
 
 
@@ -136,7 +136,7 @@ def test_what_the_paper_says_follows_from_its_table():
 def test_ours_are_said_to_be_of_as_many_seeds_as_the_papers_only_if_they_are(seeds, store, study):
     for seed in range(seeds):
         store.add(seed=seed, values=(0.93 + 0.001 * seed,))
-    (line,) = against_paper(study(store))
+    (line,) = agreement_text(study(store))
     few = f"The paper's are means of 5 seeds, ours of as few as {seeds}."
     assert line.endswith("Both are means of 5 seeds or more." if seeds >= 5 else few)
 
@@ -146,21 +146,21 @@ def test_a_part_of_a_grid_is_named_where_methods_are_ranked(store, study) -> Non
     for place in range(9):
         store.add(learning_rate=10.0 ** (place / 2 - 2.5), values=(0.9,))
     store.add(method="adam_wosm", threshold=0.1, values=(0.8,))
-    text = best_method(judged_cells(study(store), "mnist", 9))
+    text = best_method_text(judge_cells(study(store), "mnist", 9))
     assert "at ε = 9 (of AdamWOSM 1 of 9 points) Online is best" in text
 
 
 def test_who_diverged_was_run(store, study) -> None:
     store.add(values=(0.9,))
     store.add(method="adam_wosm", threshold=0.1, values=(), diverged_at=2)
-    text = best_method(judged_cells(study(store), "mnist", 9))
+    text = best_method_text(judge_cells(study(store), "mnist", 9))
     assert text == "MNIST, k = 9: at ε = 9 only Online has a value, 90.00 %."
 
 
 def test_seeds_of_guesses_count_where_nothing_was_searched(store, study) -> None:
     for seed in range(5):
-        store.add(seed=seed, selection="single", k=1, values=(0.9 + seed / 100,))
-    assert scope(study(store)).endswith("Values are means of 5 seeds.")
+        store.add(seed=seed, search_accounting="single", k=1, values=(0.9 + seed / 100,))
+    assert run_summary_text(study(store)).endswith("Values are means of 5 seeds.")
 
 
 def test_shorter_runs_are_not_held_against_the_paper(store, study) -> None:
@@ -169,7 +169,7 @@ def test_shorter_runs_are_not_held_against_the_paper(store, study) -> None:
         for place in range(9):
             rho = 10.0 ** (place / 2 - 2.5)
             store.add(seed=seed, learning_rate=rho, values=(0.6,), epochs=5, steps=590)
-    cells = judged_cells(study(store), "mnist", 9).set_index(["epsilon", "method"])
+    cells = judge_cells(study(store), "mnist", 9).set_index(["epsilon", "method"])
     assert cells.loc[(9.0, "online"), "verdict"] == "undecided"
 
 
@@ -183,7 +183,7 @@ def test_runs_that_are_not_alike_are_not_ranked(value, other, store, study) -> N
     store.add(dataset="glyphs", values=(0.9,))
     store.add(dataset="glyphs", method="adam_wosm", threshold=1.0, values=(0.8,))
     store.add(dataset="glyphs", method="auto_s", values=(value,), **other)
-    text = best_method(judged_cells(study(store), "glyphs", 9))
+    text = best_method_text(judge_cells(study(store), "glyphs", 9))
     assert "Online is best with 90.00 %, 10.00 ahead of AdamWOSM" in text
     assert text.endswith("; of another precision, length or delta is AUTO-S.")
 
@@ -192,7 +192,7 @@ def test_runs_that_are_not_alike_are_not_ranked(value, other, store, study) -> N
 def test_where_no_two_are_alike_nobody_is_best(other, store, study) -> None:
     store.add(values=(0.9,))
     store.add(method="adam_wosm", threshold=1.0, values=(0.8,), **other)
-    text = best_method(judged_cells(study(store), "mnist", 9))
+    text = best_method_text(judge_cells(study(store), "mnist", 9))
     assert text == "MNIST, k = 9: at ε = 9 no two are alike in precision, length and delta."
 
 
@@ -201,8 +201,8 @@ def test_a_budget_that_is_no_whole_number_is_told_as_it_is(epsilon, store, study
     for method, nu in (("online", 300.0), ("adam_wosm", 600.0)):
         store.add(method=method, epsilon=epsilon, values=(0.9,), noise_multiplier=nu)
     made = study(store)
-    assert f"at ε = {epsilon} " in best_method(judged_cells(made, "mnist", 9))
-    (cost,) = noise_cost(made)
+    assert f"at ε = {epsilon} " in best_method_text(judge_cells(made, "mnist", 9))
+    (cost,) = noise_cost_text(made)
     assert f"(MNIST, k = 9, ε = {epsilon})" in cost
 
 
@@ -214,6 +214,6 @@ def test_a_larger_grid_costs_most_where_it_is_most_times_onlines_noise(dear, sto
         known = {"dataset": "glyphs", "k": 5, "epsilon": epsilon}
         store.add(**known, noise_multiplier=online)
         store.add(**known, method="fixed_threshold", noise_multiplier=times * online)
-    (sentence,) = noise_cost(study(store))
+    (sentence,) = noise_cost_text(study(store))
     assert f"ε = {dear:g}" in sentence
     assert "3.50 times the noise" in sentence

@@ -19,7 +19,7 @@ from oso_dp import labels
 )
 def test_runs_of_another_length_are_said_to_be_so(epochs, said: str) -> None:
     """Longer ones, too: they are no fairer a comparison."""
-    assert labels.epochs_note(epochs) == said
+    assert labels.format_epochs_note(epochs) == said
 
 
 @pytest.mark.parametrize(
@@ -27,31 +27,31 @@ def test_runs_of_another_length_are_said_to_be_so(epochs, said: str) -> None:
     [(34.4, "34 s"), (119.0, "119 s"), (121.0, "2 min"), (7_199.0, "120 min"), (12_240.0, "3.4 h")],
 )
 def test_a_duration_has_two_digits_or_more(seconds: float, said: str) -> None:
-    assert labels.duration(seconds) == said
+    assert labels.format_duration(seconds) == said
 
 
 @pytest.mark.parametrize("delta", [1e-5, 2e-5, 1e-6, 3.3e-7, 1e-10])
 def test_a_delta_is_the_number_that_it_is(delta: float) -> None:
-    text = labels.delta_text(delta)
+    text = labels.format_delta(delta)
     assert float(text) == delta
     assert "e-0" not in text
 
 
 @pytest.mark.parametrize("value", [0.004, -0.004, 0.006, -0.006, 12.345, -1.0])
 def test_a_difference_has_its_sign_and_two_decimals(value: float) -> None:
-    text = labels.signed(value)
+    text = labels.format_signed(value)
     assert float(text.replace("−", "-")) == pytest.approx(value, abs=0.005)
     assert text[0] in ("+" if value > 0 else "−") or text == "0.00"
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.25, 3.125, 12.75, 100.0, 0.68264])
 def test_a_budget_is_the_number_that_it_is(epsilon: float) -> None:
-    assert float(labels.epsilon_text(epsilon)) == epsilon
+    assert float(labels.format_budget(epsilon)) == epsilon
 
 
 @pytest.mark.parametrize("epsilon", [None, math.nan])
 def test_no_budget_is_said_to_be_none(epsilon: float | None) -> None:
-    assert labels.epsilon_text(epsilon) == "none"
+    assert labels.format_budget(epsilon) == "none"
 
 
 @pytest.mark.parametrize("around", [60.0, 120.0, 7_200.0, 36_000.0])
@@ -63,7 +63,7 @@ def test_of_two_durations_that_are_printed_in_one_unit_the_longer_has_the_larger
     known: dict[str, float] = {}
     for tenths in range(-20, 21):
         seconds = around + tenths / 10
-        count, unit = labels.duration(seconds).split()
+        count, unit = labels.format_duration(seconds).split()
         half = 0.05 if unit == "h" else 0.5
         assert abs(float(count) - seconds / units[unit]) <= half + 1e-9
         assert float(count) >= known.get(unit, 0.0)
@@ -72,4 +72,4 @@ def test_of_two_durations_that_are_printed_in_one_unit_the_longer_has_the_larger
 
 @pytest.mark.parametrize("seconds", [119.4, 119.5, 119.7, 119.99, 120.0, 120.4])
 def test_two_minutes_have_one_name(seconds: float) -> None:
-    assert labels.duration(seconds) == ("119 s" if seconds < 119.5 else "2 min")
+    assert labels.format_duration(seconds) == ("119 s" if seconds < 119.5 else "2 min")

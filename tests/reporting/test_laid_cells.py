@@ -6,17 +6,17 @@ import json
 import pytest
 from rich.console import Console
 
-from oso_dp.analysis import verdicts
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.claims import judged
-from oso_dp.analysis.evidence import UNDECIDED
-from oso_dp.analysis.guesses import ranges
+from oso_dp.analysis import equivalence_tests
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.claim_tests import UNDECIDED
+from oso_dp.analysis.untuned_runs import win_ranges
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.figures import every_plan
-from oso_dp.reporting.page.headline import against_paper, best_method
+from oso_dp.reporting.page.summary_text import agreement_text, best_method_text
 from oso_dp.reporting.summary import summary_table
-from oso_dp.reporting.tables.beyond import beyond_table
-from oso_dp.reporting.tables.own_data_sets import cells_table
+from oso_dp.reporting.tables.other_methods import beyond_table
+from oso_dp.reporting.tables.other_datasets import cells_table
 from oso_dp.reporting.tables.tables_02_to_13 import paper_table
 
 LAID = {
@@ -48,7 +48,7 @@ def test_it_is_named_wherever_a_cell_is(words, store, study, tmp_path) -> None:
     assert sentence in table.notes
     assert named in cells_table(made, "glyphs", 9).printed["method"].tolist()
     for dataset in ("mnist", "glyphs"):
-        assert f"only {named} was run" in best_method(judged_cells(made, dataset, 9))
+        assert f"only {named} was run" in best_method_text(judge_cells(made, dataset, 9))
     stream = io.StringIO()
     Console(file=stream, width=120).print(summary_table(store.write(tmp_path)))
     assert stream.getvalue().count(named) == 2
@@ -68,10 +68,10 @@ def test_where_nothing_is_laid_over_no_sentence_says_so(store, study) -> None:
 @pytest.mark.parametrize("laid", [None, *LAID.values()])
 def test_only_the_plain_one_is_held_against_the_paper(laid, store, study) -> None:
     made = study(fill(store, laid))
-    cell = judged_cells(made, "mnist", 9).query("method == 'online' and epsilon == 9").iloc[0]
-    assert cell["verdict"] == (verdicts.UNDECIDED if laid else verdicts.CONSISTENT)
-    assert (cell["point_verdict"] == verdicts.UNDECIDED) == bool(laid)
-    assert ("median absolute difference" in against_paper(made)[0]) == (laid is None)
+    cell = judge_cells(made, "mnist", 9).query("method == 'online' and epsilon == 9").iloc[0]
+    assert cell["verdict"] == (equivalence_tests.UNDECIDED if laid else equivalence_tests.CONSISTENT)
+    assert (cell["point_verdict"] == equivalence_tests.UNDECIDED) == bool(laid)
+    assert ("median absolute difference" in agreement_text(made)[0]) == (laid is None)
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -91,7 +91,7 @@ def test_it_is_evidence_for_no_claim(side: int, make_store, study) -> None:
                         sides = said if side == 0 else {}, said if side == 1 else {}
                         store.add(**point, **value, **sides[0])
                         store.add(method="adam_wosm", **point, **value, **sides[1])
-        rows = judged(study(store)).set_index(["claim", "dataset"])
+        rows = judge_claims(study(store)).set_index(["claim", "dataset"])
         judged_of[name] = rows.loc[("C3", "mnist")]
     assert judged_of["plain"]["verdict_best"] != UNDECIDED
     assert judged_of["laid"]["verdict_best"] == UNDECIDED
@@ -102,8 +102,8 @@ def test_it_is_evidence_for_no_claim(side: int, make_store, study) -> None:
 def test_no_guess_is_held_against_it(laid, store, study) -> None:
     """Its plain runs were not searched."""
     fill(store, laid)
-    fill(store, selection="single", noise_multiplier=500.0)
-    (row,) = ranges(study(store)).to_dict("records")
+    fill(store, search_accounting="single", noise_multiplier=500.0)
+    (row,) = win_ranges(study(store)).to_dict("records")
     assert (row["own_mean"] == row["own_mean"]) == (laid is None)
 
 

@@ -10,19 +10,19 @@ from tests.reporting.conftest import quick_prices
 from tests.reporting.drawn import LAID, every_kind, hollow, marks
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.guesses import several
-from oso_dp.analysis.noise import online_grids
-from oso_dp.analysis.one_budget import ways
-from oso_dp.reporting.figures import every_plan, looks
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.untuned_runs import with_alternatives
+from oso_dp.analysis.noise_tables import online_grids
+from oso_dp.analysis.budget_strategies import budget_strategies
+from oso_dp.reporting.figures import every_plan, styles
 from oso_dp.reporting.figures.figure_01 import draw_cosine
 from oso_dp.reporting.figures.figure_02 import draw_split
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
-from oso_dp.reporting.figures.grid import draw_grid
-from oso_dp.reporting.figures.no_search import draw_guesses
-from oso_dp.reporting.figures.one_budget import draw_ways
-from oso_dp.reporting.figures.over_steps import draw_adapted, draw_curves
-from oso_dp.reporting.figures.signs import draw_signs
+from oso_dp.reporting.figures.heatmap import draw_grid
+from oso_dp.reporting.figures.untuned_runs import draw_untuned
+from oso_dp.reporting.figures.budget_strategies import draw_strategies
+from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
+from oso_dp.reporting.figures.sign_windows import draw_signs
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def at(axes, x=None, y=None):
 
 @pytest.mark.parametrize("epsilons", [(3.0, 5.0, 7.0, 9.0), (9.0,)])
 def test_ours_and_the_papers_are_what_the_legend_calls_them(epsilons, made) -> None:
-    cells = judged_cells(made, "mnist", 9)
+    cells = judge_cells(made, "mnist", 9)
     cells = cells[cells["epsilon"].isin(epsilons)]
     figure = draw_metric(cells, "", made.methods)
     entries = named(figure)
@@ -78,17 +78,17 @@ def test_methods_have_the_look_that_the_legend_says(made) -> None:
                 if (method := titles.get(name.split(",")[0])) is None:
                     continue
                 colour = entry.get_color() if hasattr(entry, "get_color") else entry.get_facecolor()
-                assert to_hex(colour) == looks.colours(made.methods)[method].lower(), plan.name
+                assert to_hex(colour) == styles.colours(made.methods)[method].lower(), plan.name
                 if getattr(entry, "get_marker", lambda: "")() not in ("", "None"):
-                    assert entry.get_marker() == looks.markers(made.methods)[method], plan.name
+                    assert entry.get_marker() == styles.markers(made.methods)[method], plan.name
                 seen.add((plan.kind, method))
     assert {kind for kind, _ in seen} >= {"metric", "beyond", "curves", "threshold", "noise"}
 
 
 def test_a_value_of_the_other_half_is_what_the_legend_calls_it(made) -> None:
-    rows = ways(made)
+    rows = budget_strategies(made)
     rows = rows[rows["dataset"] == "glyphs"]
-    figure = draw_ways(rows, "", made.methods)
+    figure = draw_strategies(rows, "", made.methods)
     entries = named(figure)
     names = {"best on the test set": "mean", "chosen on the other half": "cross_mean"}
     assert set(entries) == set(names)
@@ -102,9 +102,9 @@ def test_a_value_of_the_other_half_is_what_the_legend_calls_it(made) -> None:
 
 
 def test_lines_beside_guesses_are_what_the_legend_calls_them(made) -> None:
-    rows = several(made)
+    rows = with_alternatives(made)
     rows = rows[(rows["dataset"] == "glyphs") & (rows["k"] == 2)]
-    figure = draw_guesses(rows, "", made.methods)
+    figure = draw_untuned(rows, "", made.methods)
     entries = named(figure)
     cells = itertools.product(sorted(rows["epsilon"].unique()), ("online", "auto_s"))
     for axes, (epsilon, method) in zip(figure.axes, cells, strict=True):
@@ -120,9 +120,9 @@ def test_lines_beside_guesses_are_what_the_legend_calls_them(made) -> None:
 
 
 def test_guesses_are_hollow_and_joined_as_the_legend_says(made) -> None:
-    rows = several(made)
+    rows = with_alternatives(made)
     rows = rows[(rows["dataset"] == "glyphs") & (rows["k"] == 2) & (rows["method"] == "online")]
-    figure = draw_guesses(rows, "", made.methods)
+    figure = draw_untuned(rows, "", made.methods)
     entries = named(figure)
     names = {"": "one run without a search"} | {laid: f"the same, {laid}" for laid in LAID}
     for axes, epsilon in zip(figure.axes, sorted(rows["epsilon"].unique()), strict=True):
@@ -191,7 +191,7 @@ def test_curves_are_broken_as_the_legend_says(metric: str) -> None:
         entries = named(figure)
         assert set(entries) == set(name_of.values())
         for method, name in name_of.items():
-            colour = looks.colours(methods)[method].lower()
+            colour = styles.colours(methods)[method].lower()
             drawn = [line for line in figure.axes[0].lines if to_hex(line.get_color()) == colour]
             assert {line.get_linestyle() for line in drawn} == {entries[name].get_linestyle()}
         assert len({entry.get_linestyle() for entry in entries.values()}) == 2

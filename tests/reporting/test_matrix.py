@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from oso_dp.analysis import verdicts
+from oso_dp.analysis import equivalence_tests
 from oso_dp.analysis.verdict_matrix import verdict_matrix
-from oso_dp.reporting.page.matrix import SIGNS, blocks, legend
+from oso_dp.reporting.page.matrix import GLYPHS, make_blocks, legend
 
 
 @pytest.fixture
@@ -18,26 +18,26 @@ def some(store, study):
 
 
 def test_every_verdict_has_a_sign():
-    constants = [value for name, value in vars(verdicts).items() if name.isupper()]
+    constants = [value for name, value in vars(equivalence_tests).items() if name.isupper()]
     words = {value for value in constants if isinstance(value, str)}
-    assert words - {verdicts.NO_VALUE, verdicts.VALUE_RULE, verdicts.POINT_RULE} == set(SIGNS)
+    assert words - {equivalence_tests.NO_VALUE, equivalence_tests.VALUE_RULE, equivalence_tests.POINT_RULE} == set(GLYPHS)
 
 
 def test_a_cell_says_its_verdict_its_seeds_and_the_interval(some):
-    (mnist, _, _) = blocks(some)
+    (mnist, _, _) = make_blocks(some)
     cells = dict(mnist.lines)
-    assert [cell.sign for cell in cells["Online"]] == ["·"] * 11 + ["=3"]
+    assert [cell.glyph for cell in cells["Online"]] == ["·"] * 11 + ["=3"]
     assert re.fullmatch(
         r"consistent, 3 seeds; ours − paper \+0\.08 ± \d\.\d\d %", cells["Online"][-1].hover
     )
-    assert cells["FixedThreshold"][-1].sign == "?1*"
+    assert cells["FixedThreshold"][-1].glyph == "?1*"
     assert cells["FixedThreshold"][-1].link == "mnist-k9-eps9-fixed_threshold"
     assert cells["Online"][0].link == "table_11"  # k = 5 was not run: what the paper prints
     assert [k for k, _ in mnist.ks] == [5, 7, 9]
 
 
 def test_budgets_are_the_data_sets_own(some):
-    digits, fashion, _ = blocks(some)
+    digits, fashion, _ = make_blocks(some)
     assert [text for text, _ in digits.epsilons] == ["3", "5", "7", "9"] * 3
     assert [text for text, _ in fashion.epsilons] == ["1", "2", "3", "4"] * 3
     assert [start for _, start in fashion.epsilons] == [True, False, False, False] * 3
@@ -54,22 +54,22 @@ def test_the_legend_explains_what_is_there_and_nothing_else(some):
 
 def test_signs_tell_verdicts_apart_and_colours_whether_ours_agrees():
     """Of a value and of a point alike: what agrees with the paper is green, and nothing else."""
-    agrees = {verdicts.CONSISTENT, verdicts.SAME, verdicts.AS_GOOD}
-    open_ = {verdicts.UNDECIDED: "open", verdicts.PART: "open", verdicts.NOT_RUN: "idle"}
-    for word, (_, look) in SIGNS.items():
+    agrees = {equivalence_tests.CONSISTENT, equivalence_tests.SAME, equivalence_tests.AS_GOOD}
+    open_ = {equivalence_tests.UNDECIDED: "open", equivalence_tests.PART: "open", equivalence_tests.NOT_RUN: "idle"}
+    for word, (_, look) in GLYPHS.items():
         assert look == ("yes" if word in agrees else open_.get(word, "no")), word
-    signs = {word: sign for word, (sign, _) in SIGNS.items() if word != verdicts.SAME}
+    signs = {word: sign for word, (sign, _) in GLYPHS.items() if word != equivalence_tests.SAME}
     assert len(set(signs.values())) == len(signs)
-    assert (signs[verdicts.BETTER], signs[verdicts.WORSE]) == ("+", "−")
+    assert (signs[equivalence_tests.BETTER], signs[equivalence_tests.WORSE]) == ("+", "−")
 
 
 def test_the_legend_says_of_each_sign_what_it_means(some):
     for word, said in (
-        (verdicts.BETTER, "+ better than printed"),
-        (verdicts.WORSE, "− worse than printed"),
-        (verdicts.TRAINS, "t trains, where the paper's diverge"),
-        (verdicts.AS_GOOD, "≈ another best point, as good"),
-        (verdicts.OTHER, "≠ another best point, better"),
-        (verdicts.SAME, "= the same best point"),
+        (equivalence_tests.BETTER, "+ better than printed"),
+        (equivalence_tests.WORSE, "− worse than printed"),
+        (equivalence_tests.TRAINS, "t trains, where the paper's diverge"),
+        (equivalence_tests.AS_GOOD, "≈ another best point, as good"),
+        (equivalence_tests.OTHER, "≠ another best point, better"),
+        (equivalence_tests.SAME, "= the same best point"),
     ):
         assert legend(some.assign(verdict=word)).startswith(said)

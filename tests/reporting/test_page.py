@@ -14,11 +14,11 @@ from tests.reporting.conftest import comparison_tables
 from oso_dp.errors import OsoError
 from oso_dp.reporting.page import build
 from oso_dp.reporting.page.build import build_report
-from oso_dp.reporting.page.headline import ours_alone
+from oso_dp.reporting.page.summary_text import unmatched_results_text
 from oso_dp.reporting.page.render import PAPER_URL
-from oso_dp.reporting.page.sections import sections_of
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.tables import beyond
+from oso_dp.reporting.page.sections import make_sections
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.tables import other_methods
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 SVG = "data:image/svg+xml,"
@@ -127,12 +127,12 @@ def test_shorter_runs_than_the_paper_s_are_shown_and_not_ranked(store, study):
         store.add(method=method, k=9, values=(value,))
     s = study(store)
     short, whole = sorted(
-        sections_of(s, {table.name: table for table in comparison_tables(s)}, []),
-        key=lambda section: section.whole,
+        make_sections(s, {table.name: table for table in comparison_tables(s)}, []),
+        key=lambda section: section.is_complete,
     )
-    assert (short.id, short.whole, short.best) == ("mnist-k1", False, None)
+    assert (short.id, short.is_complete, short.best) == ("mnist-k1", False, None)
     assert "AdamWOSM is best" in whole.best
-    (table,) = beyond.tables(Sources(s, [], pd.DataFrame(), []))
+    (table,) = other_methods.tables(ReportContext(s, [], pd.DataFrame(), []))
     assert set(table.printed[""]) == {"–"}  # no verdict
 
 
@@ -143,13 +143,13 @@ def test_where_one_method_ran_shorter_none_is_called_the_best(store, study):
         store.add(method="online", k=k, epochs=10, values=(0.8,))
         store.add(method="adam_wosm", k=k, epochs=1, values=(0.9,))
     s = study(store)
-    found = sections_of(s, defaultdict(lambda: None), [])
+    found = make_sections(s, defaultdict(lambda: None), [])
     said = "at ε = 9 only Online was run for 10 epochs, 80.00 %."
-    assert [section.whole for section in found] == [True, True]
+    assert [section.is_complete for section in found] == [True, True]
     assert [section.best for section in found] == [f"MNIST, k = {k}: {said}" for k in (9, 1)]
-    assert ours_alone(s) == [f"MNIST, k = 1: {said}"]
+    assert unmatched_results_text(s) == [f"MNIST, k = 1: {said}"]
     store.add(method="auto_s", k=1, epochs=10, values=(0.7,))
-    (sentence,) = ours_alone(study(store))
+    (sentence,) = unmatched_results_text(study(store))
     assert "Online is best with 80.00 %, 10.00 ahead of AUTO-S" in sentence
 
 
@@ -202,7 +202,7 @@ def test_a_k_that_the_paper_does_not_have_has_a_section(store, study):
     store.add(k=1, values=(0.6,))
     store.add(k=9, values=(0.9,))
     s = study(store)
-    sections = sections_of(s, {table.name: table for table in comparison_tables(s)}, [])
+    sections = make_sections(s, {table.name: table for table in comparison_tables(s)}, [])
     assert [section.table.name for section in sections] == ["table_08", "mnist_k1"]
 
 

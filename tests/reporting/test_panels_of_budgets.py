@@ -6,10 +6,10 @@ import pytest
 from tests.analysis.test_guesses import RHO
 from tests.reporting.test_figures import lines_in
 
-from oso_dp.analysis.guesses import guesses
-from oso_dp.reporting.figures import looks, no_search
-from oso_dp.reporting.figures.no_search import draw_guesses
-from oso_dp.reporting.figures.over_steps import draw_curves
+from oso_dp.analysis.untuned_runs import untuned_runs
+from oso_dp.reporting.figures import styles, untuned_runs
+from oso_dp.reporting.figures.untuned_runs import draw_untuned
+from oso_dp.reporting.figures.training_curves import draw_curves
 
 EPSILONS = (3.0, 5.0, 9.0)
 
@@ -21,11 +21,11 @@ def test_guesses_stand_in_the_panel_of_their_own_budget(store, study) -> None:
             for i, rho in enumerate(RHO):
                 value = 0.6 + 0.1 * place + 0.01 * i - lower
                 known = {"k": 4, "epsilon": epsilon, "method": method, "learning_rate": rho}
-                store.add(**known, selection="single", noise_multiplier=500.0, values=(value,))
+                store.add(**known, search_accounting="single", noise_multiplier=500.0, values=(value,))
                 store.add(**known, noise_multiplier=900.0, values=(value - 0.02,))
     one = study(store)
-    rows = guesses(one)
-    drawn = iter(draw_guesses(rows, "", one.methods).axes)
+    rows = untuned_runs(one)
+    drawn = iter(draw_untuned(rows, "", one.methods).axes)
     for place in range(len(EPSILONS)):
         for method, lower in (("online", 0.0), ("auto_s", 0.05)):
             axes = next(drawn)
@@ -52,7 +52,7 @@ def test_nodps_curve_stands_in_each_panel_and_no_others_do(budgets: int) -> None
         for step in (50, 100)
     ]
     axes = draw_curves(pd.DataFrame(rows), "accuracy", "", ["online", "no_dp"]).axes[:budgets]
-    colours = looks.colours(["online", "no_dp"])
+    colours = styles.colours(["online", "no_dp"])
     for panel, epsilon in zip(axes, EPSILONS, strict=False):
         (plain,) = lines_in(panel, colours["no_dp"])
         assert plain.get_ydata() == pytest.approx([49.5, 99])
@@ -67,9 +67,9 @@ def test_methods_that_have_no_panel_are_named(more: int, store, study) -> None:
     names = [f"method {place:02d}" for place in range(8 + more)]
     for method in names:
         for rho in RHO[:2]:
-            known = {"selection": "single", "noise_multiplier": 500.0, "values": (0.9,)}
+            known = {"search_accounting": "single", "noise_multiplier": 500.0, "values": (0.9,)}
             store.add(k=4, method=method, learning_rate=rho, **known)
-    (plan,) = no_search.plans(study(store))
+    (plan,) = untuned_runs.plans(study(store))
     drawn = [axes.get_title() for axes in plan.draw().axes]
     assert len(drawn) == 8
     left = [name for name in names if name not in drawn]

@@ -3,7 +3,7 @@
 import pytest
 from tests.reporting.conftest import comparison_tables
 
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.reporting.tables.runs import runs_table
 
 
@@ -24,7 +24,7 @@ def test_no_mean_holds_two_of_them(store, study, column, one, other) -> None:
     table = runs_table(study(store))
     assert table.data[column].tolist() == sorted((one, other))
     cell = (
-        judged_cells(study(store), "mnist", 9).set_index(["epsilon", "method"]).loc[(9.0, "online")]
+        judge_cells(study(store), "mnist", 9).set_index(["epsilon", "method"]).loc[(9.0, "online")]
     )
     assert (cell["seeds"], cell["mean"]) == (4, pytest.approx(50.0))  # the one with more runs
 

@@ -3,8 +3,8 @@
 import pytest
 from tests.analysis.claimed import cells
 
-from oso_dp.reporting.page.headline import best_method
-from oso_dp.reporting.tables.beyond import beyond_table
+from oso_dp.reporting.page.summary_text import best_method_text
+from oso_dp.reporting.tables.other_methods import beyond_table
 
 ALL = {"epochs": 10, "precision": "float32", "delta": 1e-5, "laid": ""}
 
@@ -14,7 +14,7 @@ ALL = {"epochs": 10, "precision": "float32", "delta": 1e-5, "laid": ""}
 def test_a_lead_is_held_against_the_deviation_of_a_difference(one, other, lead):
     """Variances add up, deviations do not."""
     rows = cells(("online", 9, 90 + lead, one, 3), ("adam_wosm", 9, 90.0, other, 3))
-    text = best_method(rows.assign(unit="%", grid_points=9, grid_size=9, **ALL))
+    text = best_method_text(rows.assign(unit="%", grid_points=9, grid_size=9, **ALL))
     assert f"{lead:.2f} ahead of AdamWOSM" in text
     assert text.endswith("(within the seeds' spread).") == (lead < (one**2 + other**2) ** 0.5)
 

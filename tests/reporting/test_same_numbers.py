@@ -10,36 +10,36 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oso_dp.analysis.accounts import account
-from oso_dp.analysis.budgets import read_study_plans
-from oso_dp.analysis.claims import judged
-from oso_dp.analysis.load import read_study
-from oso_dp.reporting.figures import canvas, every_plan
-from oso_dp.reporting.figures.picture import Picture, PicturePlan
+from oso_dp.analysis.accounts import account_grids
+from oso_dp.analysis.plan_tables import read_study_plans
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.load import read_result_set
+from oso_dp.reporting.figures import layout, every_plan
+from oso_dp.reporting.figures.figure_spec import WrittenFigure, FigureSpec
 from oso_dp.reporting.page.render import render
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table, to_csv, to_latex, to_markdown
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table, to_csv, to_latex, to_markdown
 from oso_dp.reporting.tables import every_table
-from oso_dp.study.plan import plans_of
+from oso_dp.study.plan import load_plans
 
 
 @dataclass(frozen=True)
 class Made:
     """A report's parts, made anew; no figure is drawn."""
 
-    sources: Sources
+    sources: ReportContext
     tables: Mapping[str, Table]
-    plans: list[PicturePlan]  # of the figures that stand in the report
+    plans: list[FigureSpec]  # of the figures that stand in the report
 
 
 @pytest.fixture(scope="module")
 def made(repo: Path) -> Made:
     store = repo / "results"
-    study = read_study(store, plans_of(store))
-    accounts = account(study.runs, *read_study_plans(plans_of(store)))
+    study = read_result_set(store, load_plans(store))
+    accounts = account_grids(study.runs, *read_study_plans(load_plans(store)))
     there = {path.stem for path in (repo / "reports/figures").glob("*.png")}
     plans = [plan for plan in every_plan(study) if plan.name in there]
-    sources = Sources(study, accounts, judged(study), [plan.name for plan in plans])
+    sources = ReportContext(study, accounts, judge_claims(study), [plan.name for plan in plans])
     return Made(sources, {table.name: table for table in every_table(sources)}, plans)
 
 
@@ -107,17 +107,17 @@ def test_every_figure_is_the_reports(repo: Path, made: Made) -> None:
     drawn += [plan for plans in several.values() for plan in (plans[0], plans[-1])]
     other = []
     for plan in drawn:
-        with canvas.theme():
-            png = canvas.to_png(plan.draw())
+        with layout.theme():
+            png = layout.to_png(plan.draw())
         if png != (repo / f"reports/figures/{plan.name}.png").read_bytes():
             other.append(plan.name)
     assert other == []
 
 
-def _as_drawn(plan: PicturePlan, folder: Path) -> Picture:
+def _as_drawn(plan: FigureSpec, folder: Path) -> WrittenFigure:
     width = int.from_bytes((folder / f"{plan.name}.png").read_bytes()[16:20], "big")
     known = (plan.name, plan.dataset, plan.k, plan.kind, plan.caption)
-    return Picture(*known, b"", width, plan.measured, plan.data is not None)
+    return WrittenFigure(*known, b"", width, plan.measured, plan.data is not None)
 
 
 def _said(page: str) -> list[str]:

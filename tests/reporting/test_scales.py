@@ -8,19 +8,19 @@ import pytest
 from matplotlib.colors import LogNorm, to_hex
 from tests.reporting.drawn import marks
 
-from oso_dp.accounting.tuning import COMPOSITION
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.accounting.search_accounting import COMPOSITION
+from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.search_costs import grids_at_largest_k, search_costs
-from oso_dp.analysis.steering import coin_factor
-from oso_dp.reporting.figures import looks
+from oso_dp.analysis.adaptation_signs import coin_factor
+from oso_dp.reporting.figures import styles
 from oso_dp.reporting.figures.figure_01 import draw_cosine
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
-from oso_dp.reporting.figures.grid import draw_grid
-from oso_dp.reporting.figures.no_search import draw_guesses
+from oso_dp.reporting.figures.heatmap import draw_grid
+from oso_dp.reporting.figures.untuned_runs import draw_untuned
 from oso_dp.reporting.figures.noise_multipliers import draw_noise
-from oso_dp.reporting.figures.one_budget import draw_ways
+from oso_dp.reporting.figures.budget_strategies import draw_strategies
 from oso_dp.reporting.figures.search_cost import draw_costs
-from oso_dp.reporting.figures.steering import draw_steering
+from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs
 
 RATES, THRESHOLDS = (0.1, 1.0, 10.0), (0.01, 1.0, 100.0)
 
@@ -73,8 +73,8 @@ def test_nodps_line_stands_at_its_best_as_all_other_values_do(
     for epsilon in epsilons:
         store.add(dataset="glyphs", epsilon=epsilon, values=tuple(v - 0.3 for v in values))
     made = study(store)
-    (axes,) = draw_metric(judged_cells(made, "glyphs", 9), "", made.methods).axes
-    colour = looks.colours(made.methods)["no_dp"].lower()
+    (axes,) = draw_metric(judge_cells(made, "glyphs", 9), "", made.methods).axes
+    colour = styles.colours(made.methods)["no_dp"].lower()
     (line,) = [line for line in axes.lines if to_hex(line.get_color()) == colour]
     assert line.get_ydata() == pytest.approx([100 * max(values)] * 2)
     ours = [y for line in marks(axes) for y in line.get_ydata()]
@@ -90,7 +90,7 @@ def test_the_coins_band_holds_for_the_value_that_moves_faster(rates) -> None:
         for value, rate in zip(("threshold", "learning_rate"), rates, strict=True)
         for step in (50.0, 100.0)
     ]
-    (band,) = draw_steering(pd.DataFrame(rows)).axes[0].collections
+    (band,) = draw_adaptation_signs(pd.DataFrame(rows)).axes[0].collections
     reach = coin_factor(np.array([100.0]), 0.01)[0]
     heights = band.get_paths()[0].vertices[:, 1]
     assert (heights.max(), heights.min()) == pytest.approx((reach, 1 / reach))
@@ -105,7 +105,7 @@ def test_what_is_steered_is_drawn_at_the_steps_at_which_it_was_seen(steps) -> No
         for value in ("threshold", "learning_rate")
         for step in steps
     ]
-    above, below = draw_steering(pd.DataFrame(rows)).axes
+    above, below = draw_adaptation_signs(pd.DataFrame(rows)).axes
     assert len(above.lines) == 2
     for line in above.lines:
         assert line.get_xdata() == pytest.approx([0.0, *steps])
@@ -141,7 +141,7 @@ def test_every_price_is_within_the_axis_and_every_grid_at_its_own_size(
 
 
 WAY = {"dataset": "glyphs", "method": "online", "k": 4, "epsilon": 3.0, "laid": "", "seen": False}
-WAY |= {"way": COMPOSITION, "chosen": "the search", "distribution": None, "trial_shares": None}
+WAY |= {"way": COMPOSITION, "chosen": "the search", "distribution": None, "trial_fractions": None}
 WAY |= {"std": 0.5, "cross_mean": np.nan, "cross_std": np.nan, "whole": True, "seeds": 3}
 GUESS = {"way": "default", "method": "auto_s"}
 
@@ -153,7 +153,7 @@ def test_what_is_far_off_is_named_at_the_side_where_it_lies(metric, direction, f
     value = 50.0 + far * 40.0
     rows = [{**WAY, "mean": mean, "method": m} for mean, m in ((50.0, "online"), (51.0, "psac"))]
     rows = pd.DataFrame([*rows, {**WAY, **GUESS, "mean": value}]).assign(metric=metric)
-    (axes,) = draw_ways(rows, "", ["online", "psac", "auto_s"]).axes
+    (axes,) = draw_strategies(rows, "", ["online", "psac", "auto_s"]).axes
     low, high = axes.get_xlim()
     if far == direction:
         assert [text.get_text() for text in axes.texts] == []
@@ -169,7 +169,7 @@ def test_what_is_far_off_is_named_at_the_side_where_it_lies(metric, direction, f
 @pytest.mark.parametrize("below", [-10.0, 10.0])
 def test_a_value_of_the_other_half_is_seen_however_far_from_the_whole_ones(below: float) -> None:
     rows = [{**WAY, "mean": 50.0}, {**WAY, **GUESS, "mean": 51.0, "cross_mean": 50.0 + below}]
-    (axes,) = draw_ways(pd.DataFrame(rows).assign(metric="accuracy"), "", ["online"]).axes
+    (axes,) = draw_strategies(pd.DataFrame(rows).assign(metric="accuracy"), "", ["online"]).axes
     low, high = axes.get_xlim()
     assert low < 50.0 + below < high
 
@@ -185,7 +185,7 @@ def test_the_best_guess_is_shown_with_the_whole_of_its_bar(spread: float) -> Non
             for rate, mean in ((0.1, 70.0), (1.0, 75.0), (10.0, 20.0))
         ]
     )
-    (axes,) = draw_guesses(rows, "", ["online"]).axes
+    (axes,) = draw_untuned(rows, "", ["online"]).axes
     low, high = axes.get_ylim()
     assert high > 75.0 + spread
     assert low < 70.0
@@ -225,7 +225,7 @@ def test_over_each_bar_stands_the_size_of_its_own_grid(noise, lacking) -> None:
     ]
     methods = ["online", "adam_wosm"]
     (axes,) = draw_noise(pd.DataFrame(rows), "", methods).axes
-    of_colour = {looks.colours(methods)[method].lower(): method for method in methods}
+    of_colour = {styles.colours(methods)[method].lower(): method for method in methods}
     drawn = {}
     bars = [bar for bars in axes.containers for bar in bars]
     for bar, text in zip(bars, axes.texts, strict=True):

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from oso_dp.analysis.noise import online_grids
+from oso_dp.analysis.noise_tables import online_grids
 from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, search_costs
-from oso_dp.privacy.noise_split import combined_noise_multiplier
+from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.reporting.figures import accountants, figure_02, search_cost
 from oso_dp.reporting.figures.accountants import draw_accountants
 from oso_dp.reporting.figures.figure_02 import draw_split
-from oso_dp.reporting.figures.search_cost import draw_costs, spaced
+from oso_dp.reporting.figures.search_cost import draw_costs, space_labels
 
 
 def price_plans(s):
@@ -46,10 +46,10 @@ def test_the_grids_are_marked_and_named(price_axes):
 
 
 def test_ticks_keep_apart_and_marks_come_first():
-    assert spaced([1, 5, 7, 9, 25, 35, 45, 49, 81], first=[9, 45, 81]) == [
+    assert space_labels([1, 5, 7, 9, 25, 35, 45, 49, 81], first=[9, 45, 81]) == [
         *(1, 5, 7, 9, 25, 35, 45, 81)
     ]
-    assert spaced([48, 50], first=[50]) == [50]
+    assert space_labels([48, 50], first=[50]) == [50]
 
 
 def test_the_caption_says_what_the_largest_grid_pays(paper_store, study):

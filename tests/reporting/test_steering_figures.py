@@ -9,12 +9,12 @@ from matplotlib.colors import to_hex
 from scipy.special import ndtr
 from tests.analysis.test_steering import followed
 
-from oso_dp.analysis.load import read_study
-from oso_dp.analysis.steering import coin_factor, coin_share
-from oso_dp.reporting.figures import looks, signs, steering
-from oso_dp.reporting.figures.canvas import to_png
-from oso_dp.reporting.figures.signs import draw_signs
-from oso_dp.reporting.figures.steering import draw_steering, steered_runs
+from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.adaptation_signs import coin_factor, coin_flip_fraction
+from oso_dp.reporting.figures import styles, sign_windows, adaptation_signs
+from oso_dp.reporting.figures.layout import to_png
+from oso_dp.reporting.figures.sign_windows import draw_signs
+from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
 
 SETTINGS = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
 
@@ -24,7 +24,7 @@ def plan_of(figure, study):
 
 
 def lines(axes, value):
-    colour = looks.STEERED[value].lower()
+    colour = styles.STEERED[value].lower()
     return [line for line in axes.lines if to_hex(line.get_color()) == colour]
 
 
@@ -33,7 +33,7 @@ def test_a_line_is_a_seed_of_the_best_point(store, study) -> None:
         store.add(seed=seed, settings=SETTINGS, values=(0.9, 0.9, 0.9))
         store.add(seed=seed, settings=SETTINGS, learning_rate=0.1, values=(0.8, 0.8, 0.8))
     of = study(store)
-    above, below = plan_of(steering, of).draw().axes
+    above, below = plan_of(adaptation_signs, of).draw().axes
     for value in ("threshold", "learning_rate"):
         assert len(lines(above, value)) == 2
         first = lines(above, value)[0]
@@ -51,16 +51,16 @@ def test_of_each_data_set_the_largest_cell_is_drawn(store, study) -> None:
             more = {"steps": steps, "settings": SETTINGS}
             store.add(dataset=dataset, k=k, epsilon=epsilon, **more)
     of = study(store)
-    rows = steered_runs(of)
+    rows = select_runs(of)
     assert set(rows[["k", "epsilon"]].itertuples(index=False, name=None)) == {(9, 9.0)}
-    titles = [axes.get_title() for axes in draw_steering(rows).axes]
+    titles = [axes.get_title() for axes in draw_adaptation_signs(rows).axes]
     assert titles == ["MNIST", "Fashion-MNIST", "", ""]
-    assert "MNIST (k = 9, ε = 9), Fashion-MNIST (k = 9, ε = 9)" in plan_of(steering, of).caption
+    assert "MNIST (k = 9, ε = 9), Fashion-MNIST (k = 9, ε = 9)" in plan_of(adaptation_signs, of).caption
 
 
 def test_the_coin_is_that_of_the_runs_rate(store, study) -> None:
     store.add(settings=SETTINGS, values=(0.9,) * 4)
-    above = plan_of(steering, study(store)).draw().axes[0]
+    above = plan_of(adaptation_signs, study(store)).draw().axes[0]
     (band,) = above.collections
     reach = coin_factor(np.array([600]), 2.5e-3)[0]
     heights = band.get_paths()[0].vertices[:, 1]
@@ -69,9 +69,9 @@ def test_the_coin_is_that_of_the_runs_rate(store, study) -> None:
 
 def test_without_a_run_of_online_there_is_no_such_figure(store, study, paper_store) -> None:
     store.add(method="fixed_threshold", settings=SETTINGS)
-    assert plan_of(steering, study(store)) is None
-    assert plan_of(steering, study(paper_store)) is None  # its rates are not stored
-    assert plan_of(signs, study(store)) is None
+    assert plan_of(adaptation_signs, study(store)) is None
+    assert plan_of(adaptation_signs, study(paper_store)) is None  # its rates are not stored
+    assert plan_of(sign_windows, study(store)) is None
 
 
 def probed(dataset, run_id, gradient, **more) -> pd.DataFrame:
@@ -92,7 +92,7 @@ def test_signs_with_and_without_noise_are_told_apart() -> None:
         (axes[1], "learning_rate", 0.0),
     ):
         seen, true, _ = panel.patches
-        assert to_hex(seen.get_edgecolor()) == looks.STEERED[value].lower()
+        assert to_hex(seen.get_edgecolor()) == styles.STEERED[value].lower()
         shares = seen.get_data().values
         assert shares == pytest.approx([up] * len(shares), abs=0.05)
         assert true.get_linestyle() == "--"
@@ -107,7 +107,7 @@ def test_the_signs_of_a_results_folder_are_drawn(store, tmp_path) -> None:
     store.add(dataset="glyphs")
     results = store.write(tmp_path / "results")
     probed("glyphs", "b", [-0.5] * 50).to_csv(results / "signs.csv", index=False)
-    plan = plan_of(signs, read_study(results))
+    plan = plan_of(sign_windows, read_result_set(results))
     assert plan.caption.startswith("One run of Online each: Glyphs (k = 9, ε = 9, ρ₀ = 1)")
     assert len(to_png(plan.draw())) > 5000
 
@@ -116,7 +116,7 @@ def test_each_data_sets_coin_is_as_long_as_its_own_runs(store, study) -> None:
     for dataset, steps in (("mnist", 600), ("glyphs", 200)):
         more = {"steps": steps, "settings": SETTINGS, "every": 50, "values": (0.9,) * 3}
         store.add(dataset=dataset, **more)
-    figure = draw_steering(steered_runs(study(store)))
+    figure = draw_adaptation_signs(select_runs(study(store)))
     for panel, steps in zip(figure.axes[:2], (600, 200), strict=True):
         (band,) = panel.collections
         assert band.get_paths()[0].vertices[:, 0].max() == steps
@@ -126,13 +126,13 @@ def test_each_data_sets_coin_is_as_long_as_its_own_runs(store, study) -> None:
 
 def test_the_share_of_each_value_is_drawn_as_it_was_told(store, study) -> None:
     store.add(settings=SETTINGS, values=(0.9,) * 6)
-    rows = steered_runs(study(store))
-    below = draw_steering(rows).axes[1]
+    rows = select_runs(study(store))
+    below = draw_adaptation_signs(rows).axes[1]
     for value in ("threshold", "learning_rate"):
         (drawn,) = (
             patch
             for patch in below.patches
-            if to_hex(patch.get_edgecolor()) == looks.STEERED[value].lower()
+            if to_hex(patch.get_edgecolor()) == styles.STEERED[value].lower()
         )
         told = rows[rows["value"] == value]["up"]
         assert drawn.get_data().values == pytest.approx(told.to_numpy())
@@ -172,12 +172,12 @@ def test_the_signs_one_by_one_are_the_last_ones() -> None:
 def test_a_coins_share_is_drawn_as_wide_as_chance_makes_it(store, study) -> None:
     """Wider where fewer signs lie between two evaluations."""
     store.add(settings=SETTINGS, values=(0.9,) * 4, every=30)
-    rows = steered_runs(study(store))
-    below = draw_steering(rows).axes[1]
+    rows = select_runs(study(store))
+    below = draw_adaptation_signs(rows).axes[1]
     (coin,) = (patch for patch in below.patches if patch.get_fill())
     values, edges, baseline = coin.get_data()
     moves = [29, 30, 30, 510]
-    expected = [coin_share(count) for count in moves]
+    expected = [coin_flip_fraction(count) for count in moves]
     assert values - 0.5 == pytest.approx(expected)
     assert 0.5 - baseline == pytest.approx(expected)
     assert list(edges) == [0, 30, 60, 90, 600]

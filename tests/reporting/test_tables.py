@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.reporting.conftest import comparison_tables
 
-from oso_dp.analysis import verdicts
-from oso_dp.analysis.budgets import read_budget
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis import equivalence_tests
+from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.tables.noise_multipliers import noise_table
@@ -27,7 +27,7 @@ def test_a_cell_is_what_one_computes_by_hand(store, study):
     store.add(seed=0, learning_rate=1.0, values=(0.90, 0.95, 0.93))
     store.add(seed=1, learning_rate=1.0, values=(0.94, 0.93, 0.91))
     store.add(seed=0, learning_rate=10.0, values=(0.94, 0.94, 0.94))
-    cell = row_of(judged_cells(study(store), "mnist", 9), "online")
+    cell = row_of(judge_cells(study(store), "mnist", 9), "online")
     assert cell["status"] == "run"
     assert cell["mean"] == pytest.approx(94.5)  # of 95 and 94
     assert cell["std"] == pytest.approx(0.5**0.5)  # n - 1
@@ -42,7 +42,7 @@ def test_the_papers_point_is_found_within_its_rounding(store, study):
     # Table 8, epsilon = 3: printed 0.316, on the grid 0.316228.
     store.add(epsilon=3.0, learning_rate=0.316228, values=(0.8,))
     store.add(epsilon=3.0, learning_rate=1.0, values=(0.9,))
-    cell = row_of(judged_cells(study(store), "mnist", 9), "online", 3.0)
+    cell = row_of(judge_cells(study(store), "mnist", 9), "online", 3.0)
     assert (cell["learning_rate"], cell["mean"]) == (1.0, pytest.approx(90))
     assert cell["at_paper_mean"] == pytest.approx(80)
     assert cell["at_paper_seeds"] == 1
@@ -51,9 +51,9 @@ def test_the_papers_point_is_found_within_its_rounding(store, study):
 @pytest.mark.parametrize(
     ("at_papers_point", "value", "said"),
     [
-        (False, 0.80, verdicts.UNDECIDED),
-        (True, 0.80, verdicts.WORSE),
-        (False, 0.99, verdicts.BETTER),
+        (False, 0.80, equivalence_tests.UNDECIDED),
+        (True, 0.80, equivalence_tests.WORSE),
+        (False, 0.99, equivalence_tests.BETTER),
     ],
 )
 def test_a_part_of_a_grid_is_not_called_worse(store, study, at_papers_point, value, said) -> None:
@@ -62,7 +62,7 @@ def test_a_part_of_a_grid_is_not_called_worse(store, study, at_papers_point, val
         store.add(seed=seed, learning_rate=0.01, values=(value + 0.001 * seed,))
         if at_papers_point:
             store.add(seed=seed, learning_rate=1.0, values=(value - 0.01 + 0.001 * seed,))
-    cell = row_of(judged_cells(study(store), "mnist", 9), "online")
+    cell = row_of(judge_cells(study(store), "mnist", 9), "online")
     assert cell["verdict"] == said
 
 
@@ -70,7 +70,7 @@ def test_mse_is_shown_times_100_and_less_is_better(store, study):
     shared = {"dataset": "fashion_mnist", "k": 5, "epsilon": 4.0, "metric": "mse"}
     store.add(**shared, values=(0.05, 0.007), learning_rate=3.16)
     store.add(**shared, values=(0.05, 0.02), learning_rate=0.3)
-    cell = row_of(judged_cells(study(store), "fashion_mnist", 5), "online", 4.0)
+    cell = row_of(judge_cells(study(store), "fashion_mnist", 5), "online", 4.0)
     assert (cell["mean"], cell["unit"]) == (pytest.approx(0.7), "mse × 100")
     assert cell["difference"] == pytest.approx(0.7 - 0.64)
 
@@ -217,7 +217,7 @@ def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
     assert shown[["method", "against Online"]].to_numpy().tolist() == [["AUTO-S", "−5.00"]]
 
 
-@pytest.mark.parametrize(("lead", "verdict"), [(0.05, verdicts.BETTER), (0.0, verdicts.UNDECIDED)])
+@pytest.mark.parametrize(("lead", "verdict"), [(0.05, equivalence_tests.BETTER), (0.0, equivalence_tests.UNDECIDED)])
 def test_on_data_of_ones_own_no_difference_is_known_to_be_small(lead, verdict, store, study):
     """They have no margin of equivalence: what is clearly better is said to be, and no more."""
     for seed in range(3):
@@ -233,10 +233,10 @@ def test_searches_by_random_stopping_are_no_cells_of_the_paper(store, study):
     for seed in range(2):
         store.add(seed=seed, values=(0.9 + 0.001 * seed,))
         for rate in (0.1, 1.0):
-            more = {"learning_rate": rate, "threshold": 1.0, "selection": "random_stopping"}
+            more = {"learning_rate": rate, "threshold": 1.0, "search_accounting": "random_stopping"}
             store.add(method="fixed_threshold", seed=seed, values=(0.99,), **more)
     s = study(store)
-    cells = judged_cells(s, "mnist", 9).set_index("method")
+    cells = judge_cells(s, "mnist", 9).set_index("method")
     assert cells.loc["fixed_threshold", "status"].tolist() == ["not run"] * 4
     assert (cells.loc["online", "status"] == "run").sum() == 1
     assert len(runs_table(s).data) == 2  # but they were run
@@ -252,12 +252,12 @@ def test_runs_that_diverged_later_have_diverged_all_the_same(store, study):
             store.add(learning_rate=float(rate), quantile=quantile, **more, **ended)
 
     def verdict():
-        cells = judged_cells(study(store), "fashion_mnist", 9).set_index(["epsilon", "method"])
+        cells = judge_cells(study(store), "fashion_mnist", 9).set_index(["epsilon", "method"])
         return cells.loc[(1.0, "fixed_quantile"), "verdict"]
 
-    assert verdict() == verdicts.TRAINS
+    assert verdict() == equivalence_tests.TRAINS
     store.runs[0] |= {"status": "diverged", "diverged_at": 120}
-    assert verdict() == verdicts.CONSISTENT
+    assert verdict() == equivalence_tests.CONSISTENT
 
 
 def test_budgets_that_are_not_those_printed_are_said_beside_the_table(paper_store, study):
@@ -328,7 +328,7 @@ def test_a_broken_budget_is_refused_in_one_line(tmp_path, content, culprit):
     path = tmp_path / "budget.json"
     path.write_text(content)
     with pytest.raises(OsoError) as error:
-        read_budget(path)
+        read_paper_plan(path)
     assert str(path) in str(error.value)
     assert culprit in str(error.value)
     assert "\n" not in str(error.value)
@@ -339,4 +339,4 @@ def test_a_best_of_more_points_than_were_paid_for_is_refused(store, study):
     for i in range(12):
         store.add(learning_rate=0.01 * 2**i, values=(0.9,))
     with pytest.raises(OsoError, match="12 points of a grid of 9"):
-        judged_cells(study(store), "mnist", 9)
+        judge_cells(study(store), "mnist", 9)

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from oso_dp.analysis.claims import judged
-from oso_dp.analysis.load import read_study
-from oso_dp.analysis.surest_default import greatest_losses
-from oso_dp.analysis.variant_label import laid_over
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.default_regret import max_regret
+from oso_dp.analysis.variant_label import variant_label
 from oso_dp.errors import OsoError
-from oso_dp.reporting import written
-from oso_dp.reporting.written import (
+from oso_dp.reporting import update_docs
+from oso_dp.reporting.update_docs import (
     BLOCKS,
     budgets,
     counts,
@@ -19,8 +19,8 @@ from oso_dp.reporting.written import (
     status,
     write_blocks,
 )
-from oso_dp.study.defaults import RECOMMENDED
-from oso_dp.study.plan import plans_of
+from oso_dp.study.default_points import RECOMMENDED
+from oso_dp.study.plan import load_plans
 
 BEGIN, END = marks("status")
 PAGES = {
@@ -82,9 +82,9 @@ def test_evidence_has_what_ran(paper_store, study):
 
 
 def test_evidence_names_rules_that_differ(stored, monkeypatch):
-    frame = judged(stored)
+    frame = judge_claims(stored)
     frame.loc[frame["claim"] == "C1", "verdict_last"] = "does not hold"
-    monkeypatch.setattr(written, "judged", lambda _: frame)
+    monkeypatch.setattr(update_docs, "judged", lambda _: frame)
     assert "| C1 | MNIST | holds; at the last step does not hold | Online over" in evidence(stored)
     assert "undecided (equivalent within M)" in evidence(stored)
 
@@ -94,7 +94,7 @@ def test_counts_add_up_runs(store, study):
         for seed in seeds:
             store.add(epsilon=epsilon, seed=seed)
             store.add(epsilon=epsilon, seed=seed, learning_rate=0.5)
-    store.add(epsilon=3.0, seed=7, selection="single", noise_multiplier=9.0)
+    store.add(epsilon=3.0, seed=7, search_accounting="single", noise_multiplier=9.0)
     store.add(method="no_dp", seed=0)
     assert counts(study(store)).split("\n")[2:] == [
         "| MNIST | 9 | composition | float32 | 2 | 3, 9 | 1 to 3 | 11 |",
@@ -111,7 +111,7 @@ def test_budgets_leave_parts_of_grids_out(stored):
 
 @pytest.fixture(scope="module")
 def stored(repo):
-    return read_study(repo / "results", plans_of(repo / "results", None))
+    return read_result_set(repo / "results", load_plans(repo / "results", None))
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -127,16 +127,16 @@ def test_train_private_takes_a_default_that_lost_as_little_as_any(stored):
 
     To a quarter of the difference that matters: users' models do not change with every few rows.
     """
-    losses = greatest_losses(stored)
+    losses = max_regret(stored)
     ours = (losses["method"] == RECOMMENDED.method) & (
-        losses["laid"] == laid_over(RECOMMENDED.laid)
+        losses["laid"] == variant_label(RECOMMENDED.variant)
     )
     assert losses.loc[ours, "loss"].item() <= losses["loss"].min() + 0.25
 
 
 def test_only_make_report_writes_them(repo):
     text = (repo / "Makefile").read_text(encoding="utf-8")
-    call = f"oso_dp.reporting.written {' '.join(PAGES)} --results results"
+    call = f"oso_dp.reporting.update_docs {' '.join(PAGES)} --results results"
     assert text.count(call) == 1
     recipe = text.split("\nreport:")[1].split("\n\n")[0]
     assert call in recipe

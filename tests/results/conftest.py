@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.noise_split import gradient_noise_multiplier
+from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.schema import RUNS
 from oso_dp.results.write import write_table
@@ -35,7 +35,7 @@ def run_row(run_id: str, **other: Any) -> dict[str, Any]:
         "k": 9,
         "epsilon": 9.0,
         "delta": 1e-5,
-        "selection": "composition",
+        "search_accounting": "composition",
         "seed": 0,
         "learning_rate": 1.0,
         "threshold": 0.1,
@@ -47,7 +47,7 @@ def run_row(run_id: str, **other: Any) -> dict[str, Any]:
         "steps": STEPS,
         "precision": "float32",
         "settings": None,
-        "streams": 1,
+        "rng_version": 1,
         "status": "finished",
     }
     row = {**dict.fromkeys(RUNS.names), **known, **other}
@@ -92,7 +92,7 @@ COHORTS = {
     "r4": {"momentum": 0.5},  # in none of these names of files do the two differ:
     "r5": {"precision": "bfloat16"},
     "r6": {"settings": '{"model": "other"}'},
-    "r7": {"selection": "random_stopping"},
+    "r7": {"search_accounting": "random_stopping"},
 }
 
 

@@ -75,7 +75,7 @@ def test_what_must_be_a_share_or_above_zero() -> None:
 # All the words that there are: batches of another kind, for one, would cost another epsilon.
 WORDS = {
     ("runs", "method"): {*method_names()},
-    ("runs", "selection"): {"composition", "random_stopping", "single", "linear_scaling"},
+    ("runs", "search_accounting"): {"composition", "random_stopping", "single", "linear_scaling"},
     ("runs", "sampling"): {"poisson"},
     ("runs", "precision"): {"float32", "tf32", "bfloat16"},
     ("runs", "status"): {"finished", "diverged"},

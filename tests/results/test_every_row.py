@@ -21,7 +21,7 @@ WRONG = {
     "method": "no_dp",  # which has no budget
     "epsilon": None,
     "delta": 2.0,
-    "selection": "by hand",
+    "search_accounting": "by hand",
     "noise_multiplier": 0.9,  # more than its ledger has
     "query_noise_multiplier": 5.8,  # of no sum in its ledger
     "examples": 59_999,
@@ -124,9 +124,9 @@ OWN = {"public": False, "budget_runs": 12, "data_version": "1", "randomness": "s
 OWN |= {"grid_runs": 2}  # which says that an identity covers them
 UNFIT = {
     "method": {"method": "no_dp", "epsilon": None, "delta": None},
-    "selection": {"selection": "random_stopping"},
-    "single": {"selection": "single"},
-    "scaled": {"selection": "linear_scaling"},
+    "search_accounting": {"search_accounting": "random_stopping"},
+    "single": {"search_accounting": "single"},
+    "scaled": {"search_accounting": "linear_scaling"},
     "seeded": {"settings": json.dumps({**OWN, "randomness": "seeded"})},
     "unsaid": {"settings": json.dumps({k: OWN[k] for k in OWN if k != "randomness"})},
 }
@@ -146,8 +146,8 @@ def test_a_row_on_protected_data_is_looked_at_behind_others_that_are_right(case:
 
 def test_a_part_of_no_search_in_parts_is_named_behind_a_row_that_is_right() -> None:
     """Both rows say the same in `settings`; only the first may."""
-    said = json.dumps({"part": "trial 1", "trial_shares": [0.1, 0.2], "grid_runs": 9})
-    rows = [run_row("right", settings=said, selection="linear_scaling")]
+    said = json.dumps({"part": "trial 1", "trial_fractions": [0.1, 0.2], "grid_runs": 9})
+    rows = [run_row("right", settings=said, search_accounting="linear_scaling")]
     assert complaint(pd.DataFrame(rows)) is None
     rows.append(run_row("wrong", settings=said))
     assert complaint(pd.DataFrame(rows)) == (
@@ -155,7 +155,7 @@ def test_a_part_of_no_search_in_parts_is_named_behind_a_row_that_is_right() -> N
     )
 
 
-NEEDED = ("dataset", "method", "k", "seed", "learning_rate", "selection")
+NEEDED = ("dataset", "method", "k", "seed", "learning_rate", "search_accounting")
 NEEDED_COUNTS = ("examples", "batch_size", "epochs", "steps")
 
 
@@ -200,7 +200,7 @@ def test_no_finished_run_says_where_it_diverged(at: int) -> None:
     assert said == f"run row: diverged_at {at}, but status finished"
 
 
-OF_A_COHORT = ("dataset", "method", "k", "epsilon", "delta", "selection", "momentum", "precision")
+OF_A_COHORT = ("dataset", "method", "k", "epsilon", "delta", "search_accounting", "momentum", "precision")
 OF_A_RUN = ("seed", "learning_rate", "threshold", "quantile")
 
 

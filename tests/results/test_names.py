@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from oso_dp.analysis.budgets import read_budget
+from oso_dp.analysis.plan_tables import read_paper_plan
 from oso_dp.errors import OsoError
 from oso_dp.files import check_name
 from oso_dp.results.collect import collect
@@ -25,7 +25,7 @@ def test_a_path_is_no_name(name) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("column", ["dataset", "method", "selection"])
+@pytest.mark.parametrize("column", ["dataset", "method", "search_accounting"])
 @pytest.mark.parametrize("name", PATHS[:4])
 def test_rows_with_a_path_for_a_name_are_refused(tmp_path, column, name) -> None:
     folder = part(tmp_path / "part", "r1", **{column: name})
@@ -41,10 +41,10 @@ def test_a_budget_with_a_path_for_a_name_is_refused(tmp_path, key) -> None:
     entry = {"dataset": "mnist", "method": "online", "k": 9, "epsilon": 3.0, "runs": 9}
     (tmp_path / "b.json").write_text(json.dumps([entry | {"noise_multiplier": 1, key: "../x"}]))
     with pytest.raises(OsoError, match=rf"b\.json: entry 0, {key} '\.\./x'"):
-        read_budget(tmp_path / "b.json")
+        read_paper_plan(tmp_path / "b.json")
 
 
-@pytest.mark.parametrize("change", [{"dataset": "../../x"}, {"k": "9/../../x"}, {"selection": "/"}])
+@pytest.mark.parametrize("change", [{"dataset": "../../x"}, {"k": "9/../../x"}, {"search_accounting": "/"}])
 def test_a_plan_with_a_path_for_a_name_is_refused(repo, tmp_path, monkeypatch, change) -> None:
     """Also one whose checksums fit, as if written by somebody else's version."""
     plan = make_plan(load_config(repo / "config/smoke.yaml"))

@@ -6,11 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from oso_dp.results.collect import collect
-from oso_dp.results.older import fill_runs
+from oso_dp.results.migrations import migrate_runs
 from oso_dp.results.read import read_results
 from oso_dp.results.schema import ADDED, RUNS, schema_of
 from oso_dp.study.config import load_config
-from oso_dp.study.expand import cohorts
+from oso_dp.study.expand import make_cohorts
 
 STORES = ["results/open_points/as_chosen", "results/open_points/momentum_0"]
 
@@ -36,7 +36,7 @@ def test_an_older_part_is_collected_beside_newer_ones(write, tmp_path) -> None:
     collect([old], store)
     runs = read_results(store).runs.set_index("run_id")
     assert list(runs["precision"]) == ["float32"] * 2
-    assert runs["streams"].tolist() == [1, 1]
+    assert runs["rng_version"].tolist() == [1, 1]
     assert runs.loc["r1"].isna()[["commit", "settings"]].all()  # no settings give such an identity
 
 
@@ -51,8 +51,8 @@ def test_settings_are_the_defaults_where_these_give_the_rows_identity(repo) -> N
             key: section.model_copy(update={"precision": "float32"})
             for key, section in config.datasets.items()
         }
-        planned += cohorts(config.model_copy(update={"datasets": then}))
-    names = ["dataset", "method", "k", "epsilon", "delta", "selection", "momentum"]
+        planned += make_cohorts(config.model_copy(update={"datasets": then}))
+    names = ["dataset", "method", "k", "epsilon", "delta", "search_accounting", "momentum"]
     names += ["examples", "batch_size", "epochs"]
     rows = [
         {name: getattr(cohort, name) for name in names}
@@ -61,7 +61,7 @@ def test_settings_are_the_defaults_where_these_give_the_rows_identity(repo) -> N
         for cohort in planned
         for run in cohort.runs[::7]
     ]
-    filled = fill_runs(pd.DataFrame(rows), "1")
+    filled = migrate_runs(pd.DataFrame(rows), "1")
     expected = [cohort.settings for cohort in planned for _ in cohort.runs[::7]]
     assert filled["settings"].tolist() == expected
     assert {json.loads(text)["model"] for text in expected} == {
@@ -77,7 +77,7 @@ def test_other_rows_have_no_settings(repo, column, value) -> None:
     """A row that the defaults do not explain keeps null, not a guess."""
     runs = read_results(repo / "results/open_points/as_chosen").runs
     runs = runs.drop(columns=list(ADDED["2"]["runs"])).assign(**{column: value})
-    assert fill_runs(runs, "1")["settings"].isna().all()
+    assert migrate_runs(runs, "1")["settings"].isna().all()
 
 
 @pytest.mark.parametrize("store", STORES)

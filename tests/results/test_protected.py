@@ -9,7 +9,7 @@ from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect
 from oso_dp.results.protected import shared_budgets
 from oso_dp.results.write import write_table
-from oso_dp.study.identity import run_id
+from oso_dp.study.identity import make_run_id
 
 from .conftest import evaluation_row, run_row
 
@@ -40,7 +40,7 @@ def test_of_two_trainings_of_one_run_none_is_thrown_away(differ, public, tmp_pat
         row = run_row("one", dataset="patients", settings=json.dumps(said))
         if differ == "ledger" and place:
             row = {**row, "status": "diverged", "diverged_at": row["steps"]}
-        row["run_id"] = run_id(row, said)
+        row["run_id"] = make_run_id(row, said)
         value = 0.5 + 0.1 * place if differ == "value" else 0.5
         parts.append(tmp_path / f"{place}")
         scores = [evaluation_row(row["run_id"], value=value)]

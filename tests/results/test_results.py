@@ -27,7 +27,7 @@ def test_columns_are_the_public_format() -> None:
         "k",
         "epsilon",
         "delta",
-        "selection",
+        "search_accounting",
         "seed",
         "learning_rate",
         "threshold",
@@ -42,7 +42,7 @@ def test_columns_are_the_public_format() -> None:
         "steps",
         "precision",
         "settings",
-        "streams",
+        "rng_version",
         "status",
         "diverged_at",
         "device",
@@ -285,7 +285,7 @@ FIXED = {
     "k": 7,
     "epsilon": 8.0,
     "delta": 1e-6,
-    "selection": "single",
+    "search_accounting": "single",
     "seed": 1,
     "learning_rate": 2.0,
     "threshold": 0.2,
@@ -295,7 +295,7 @@ FIXED = {
     "query_noise_multiplier": 6.0,
     "batch_size": 500,
     "precision": "bfloat16",
-    "streams": 2,
+    "rng_version": 2,
 }
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect
-from oso_dp.results.unsaved import refuse_unsaved
+from oso_dp.results.unsaved import check_no_unsaved_runs
 from oso_dp.results.write import write_table
-from oso_dp.study.identity import run_id
+from oso_dp.study.identity import make_run_id
 
 from .conftest import evaluation_row, run_row
 
@@ -22,7 +22,7 @@ def part(folder: Path, seed: int = 0, public: bool = False, value: float = 0.5) 
     said = {"data_version": "1", "public": public, "grid_runs": 2, "randomness": "system"}
     said |= {"budget_runs": None if public else 4}
     row = run_row("one", dataset="patients", settings=json.dumps(said), seed=seed)
-    row["run_id"] = run_id(row, said)
+    row["run_id"] = make_run_id(row, said)
     scores = [evaluation_row(row["run_id"], value=value)]
     write_table(folder / "evaluations.parquet", "evaluations", scores)
     write_table(folder / "runs.parquet", "runs", [row])
@@ -44,16 +44,16 @@ def test_unsaved_private_runs_are_refused(place, tmp_path) -> None:
     build = tmp_path / "build"
     part(build / place)
     with pytest.raises(OsoError, match=f"^{build / place}: is the only known record of 1 runs"):
-        refuse_unsaved(build)
-    refuse_unsaved(build, [part(tmp_path / "kept")])
+        check_no_unsaved_runs(build)
+    check_no_unsaved_runs(build, [part(tmp_path / "kept")])
     with pytest.raises(OsoError, match="is the only known record"):
-        refuse_unsaved(build, [part(build / "z/kept")])  # goes with it
+        check_no_unsaved_runs(build, [part(build / "z/kept")])  # goes with it
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_unsaved_public_runs_pass(place, tmp_path) -> None:
     part(tmp_path / "build" / place, public=True)
-    refuse_unsaved(tmp_path / "build")
+    check_no_unsaved_runs(tmp_path / "build")
 
 
 def collected(build: Path, store: Path, *parts: Path) -> None:
@@ -67,10 +67,10 @@ def test_unsaved_collected_parts_pass(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = part(Path("build/study/parts/x/shard0"))
     collected(Path("build"), Path("private/results"), made)
-    refuse_unsaved(Path("build"))
+    check_no_unsaved_runs(Path("build"))
     part(Path("build/study/parts/x/shard1"), 1)
     with pytest.raises(OsoError, match="shard1: is the only known record of 1 runs"):
-        refuse_unsaved(Path("build"))
+        check_no_unsaved_runs(Path("build"))
 
 
 def test_unsaved_second_training_is_refused(tmp_path, monkeypatch) -> None:
@@ -79,7 +79,7 @@ def test_unsaved_second_training_is_refused(tmp_path, monkeypatch) -> None:
     collected(Path("build"), Path("kept"), part(Path("build/study/parts/x/shard0")))
     part(Path("build/other/parts/x/shard0"), value=0.6)
     with pytest.raises(OsoError, match=r"^build/other/parts/x/shard0: is the only known record"):
-        refuse_unsaved(Path("build"))
+        check_no_unsaved_runs(Path("build"))
 
 
 @pytest.mark.parametrize("stage", [".pending", ".staging"])
@@ -90,7 +90,7 @@ def test_unsaved_store_under_way_is_refused(stage, tmp_path) -> None:
     for kind in ("runs", "evaluations"):
         shutil.move(store / f"{kind}.parquet", store / stage)
     with pytest.raises(OsoError, match=f"^{store / stage}: is the only known record"):
-        refuse_unsaved(tmp_path / "build")
+        check_no_unsaved_runs(tmp_path / "build")
 
 
 def test_unsaved_linked_store_is_refused(tmp_path, monkeypatch) -> None:
@@ -101,7 +101,7 @@ def test_unsaved_linked_store_is_refused(tmp_path, monkeypatch) -> None:
     Path("build/study/results").symlink_to(made.resolve())
     collected(Path("build"), Path("build/study/results"))
     with pytest.raises(OsoError, match=r"^build/study/results: is the only known record"):
-        refuse_unsaved(Path("build"))
+        check_no_unsaved_runs(Path("build"))
 
 
 @pytest.mark.parametrize("spoil", ["cut off", "settings", "a folder", "closed"])
@@ -121,7 +121,7 @@ def test_unsaved_unreadable_runs_are_refused(spoil, tmp_path) -> None:
         (table / "x.parquet").mkdir(parents=True)
         (table / "x.parquet/y.parquet").write_text("no rows")
     with pytest.raises(OsoError, match=r"cannot be read .* nothing was deleted"):
-        refuse_unsaved(tmp_path / "build")
+        check_no_unsaved_runs(tmp_path / "build")
 
 
 @pytest.fixture
@@ -177,8 +177,8 @@ def test_unsaved_store_is_named_before_parts(tmp_path, monkeypatch) -> None:
     made = part(Path("build/a/parts/x/shard0"))
     collected(Path("build"), Path("build/z/results"), made)
     with pytest.raises(OsoError, match=r"^build/z/results: is .*; move it out of this folder"):
-        refuse_unsaved(Path("build"))
+        check_no_unsaved_runs(Path("build"))
     Path("build/z/results").rename("kept")
     with pytest.raises(OsoError, match=r"^build/a/parts/x/shard0: .* oso collect build/a/parts"):
-        refuse_unsaved(Path("build"))
-    refuse_unsaved(Path("build"), [Path("kept")])
+        check_no_unsaved_runs(Path("build"))
+    check_no_unsaved_runs(Path("build"), [Path("kept")])

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from oso_dp.analysis.budgets import read_budget
-from oso_dp.analysis.measured import read_facts
+from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.side_measurements import read_vocabulary_coverage
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.scheduler.priorities import read_priorities
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import is_plan, read_plan
-from oso_dp.study.yaml_file import read_yaml
+from oso_dp.study.strict_yaml import read_yaml
 
 MEMORY = 100 << 20  # bytes more than before; less than the bombs unfold to
 DEEP = [
@@ -47,8 +47,8 @@ READERS = {
     "ledger": lambda text, folder: Ledger.from_json(text),
     "configuration": lambda text, folder: configuration(text),
     "plan": of_file(read_plan),
-    "budget": of_file(read_budget),
-    "facts": of_file(lambda path: read_facts(path.parent)),
+    "budget": of_file(read_paper_plan),
+    "facts": of_file(lambda path: read_vocabulary_coverage(path.parent)),
     "priorities": of_file(lambda path: read_priorities(path, [])),
 }
 

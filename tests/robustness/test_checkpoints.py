@@ -11,7 +11,7 @@ from tests.mutations import spoiled, spoiled_values
 from oso_dp.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
-    set_aside_if_damaged,
+    quarantine_if_corrupt,
 )
 from oso_dp.training.loop import train
 
@@ -37,7 +37,7 @@ def valid(place) -> bytes:
 
 def taken(path):
     """What a job goes on from; None where it begins anew."""
-    with set_aside_if_damaged(path):
+    with quarantine_if_corrupt(path):
         return load_checkpoint(path, "f")
     return None
 

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from oso_dp.errors import Interrupted
+from oso_dp.errors import InterruptedByUser
 from oso_dp.locks import try_lock
 from oso_dp.training import loop
 from oso_dp.training.loop import train
-from oso_dp.workflow.leader import Leader, is_led
+from oso_dp.snakemake_support.study_lock import StudyLock, is_locked
 
 DAY, HOUR = 86_400, 3_600
 
@@ -38,10 +38,10 @@ def test_a_job_keeps_its_numbers_its_checkpoints_and_its_seconds(
         if path.exists():
             os.utime(path, (kept.count(True) * DAY, HOUR))  # its age says nothing
         if step in (3, 5):
-            raise Interrupted
+            raise InterruptedByUser
 
     for _ in range(2):
-        with pytest.raises(Interrupted):
+        with pytest.raises(InterruptedByUser):
             train(*job, checkpoint=path, fingerprint="f", on_progress=leave)
     again = train(*job, checkpoint=path, fingerprint="f", on_progress=leave)
     assert kept == [False, True, True, True, True, True]
@@ -54,11 +54,11 @@ def test_a_job_keeps_its_numbers_its_checkpoints_and_its_seconds(
 @pytest.mark.parametrize("age", [-DAY, 0, HOUR, DAY])
 def test_no_lock_is_too_old_or_too_new(age, tmp_path, jumping) -> None:
     """Who holds one holds it, whenever its file seems to be from."""
-    leader = Leader(tmp_path)
-    leader.lead()
+    leader = StudyLock(tmp_path)
+    leader.acquire()
     at = time.time() - age
     os.utime(leader.path, (at, at))
-    assert is_led(leader.path)
+    assert is_locked(leader.path)
     assert try_lock(leader.path, 0.01) is None
-    leader.let_go()
-    assert not is_led(leader.path)
+    leader.release()
+    assert not is_locked(leader.path)

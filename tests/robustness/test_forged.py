@@ -13,14 +13,14 @@ import torch
 from tests.training.test_job import study
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import Interrupted
+from oso_dp.errors import InterruptedByUser
 from oso_dp.methods import find_method, method_names
 from oso_dp.study.cohort import Run
 from oso_dp.training import job as job_module
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.training.job import run_job
 from oso_dp.training.loop import train
-from oso_dp.training.problem import Task
+from oso_dp.training.task import StudyTask
 
 Forge = Callable[[dict[str, Any]], None]
 
@@ -33,8 +33,8 @@ class KilledError(Exception):
 def begun(arrays, tmp_path_factory) -> tuple[tuple, dict[str, Any], list]:
     """Of three runs, of which the last has diverged: what was kept at step 8 of 12, and the end."""
     method = find_method("online")
-    task = Task(
-        method=method(method.Settings(), 0.9),
+    task = StudyTask(
+        method=method(method.Options(), 0.9),
         model="small_cnn",
         metric="accuracy",
         noise_multiplier=1.0,
@@ -188,10 +188,10 @@ def test_no_methods_own_checkpoint_is_taken_for_a_forged_one(
 
     def leave(step: int) -> None:
         steps.append(step)
-        raise Interrupted
+        raise InterruptedByUser
 
     for _ in range(2):
-        with pytest.raises(Interrupted):
+        with pytest.raises(InterruptedByUser):
             train(*job, **kept, on_progress=leave)
     train(*job, **kept, on_progress=steps.append)
     assert steps == [1, 2]

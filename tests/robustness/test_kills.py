@@ -14,10 +14,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from oso_dp.data import prepare
+from oso_dp.data import prepare_dataset
 from oso_dp.results.read import read_results
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import plan_of, write_plan
+from oso_dp.study.plan import make_plan_with_noise, write_plan
 
 LONG = int(os.environ.get("OSO_TEST_ROUNDS", "10")) >= 100
 KILLS = 10 if LONG else 1
@@ -36,7 +36,7 @@ def study(precision: str):
         "name": "kills",
         "datasets": {"glyphs": {**section, "precision": precision}},
         "methods": {"online": {}},
-        "granularities": [2],
+        "values_per_axis": [2],
         "seeds": [0],
         "batch_size": 100,
         "epochs": 2 if LONG else 1,
@@ -48,7 +48,7 @@ def study(precision: str):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
     folder: Path = tmp_path_factory.mktemp("kills")
-    prepare("glyphs", folder / "glyphs.npz")
+    prepare_dataset("glyphs", folder / "glyphs.npz")
     return folder
 
 
@@ -89,7 +89,7 @@ def kept(output: Path) -> list[Path]:
 @pytest.mark.parametrize("kind", STARTS if LONG else ["job"])
 def test_a_kill_at_any_moment_changes_no_number(kind, precision, place, tmp_path) -> None:
     config = study(precision)
-    write_plan(plan_of(config, {COHORT: 2.0}), place / "plan.json")
+    write_plan(make_plan_with_noise(config, {COHORT: 2.0}), place / "plan.json")
     runs, evaluations, seconds = finish(kind, place, tmp_path / "whole")
     dice = random.Random(f"{kind} {precision}")
     for number in range(KILLS):

@@ -22,8 +22,8 @@ from oso_dp.results import read
 from oso_dp.results.read import read_results, read_table, run_ids
 from oso_dp.results.schema import SCHEMAS
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import plan_of
-from oso_dp.study.yaml_file import read_yaml
+from oso_dp.study.plan import make_plan_with_noise
+from oso_dp.study.strict_yaml import read_yaml
 
 from .rounds import LONG, read_or_refused
 
@@ -35,7 +35,7 @@ STUDY = """
 name: mini
 datasets: {glyphs: {model: small_cnn, epsilons: [3], seconds_per_step: 0.005}}
 methods: {online: {}}
-granularities: [2]
+values_per_axis: [2]
 seeds: [0]
 batch_size: 600
 epochs: 1
@@ -45,7 +45,7 @@ epochs: 1
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Path:
     folder: Path = tmp_path_factory.mktemp("store")
-    plan = plan_of(parse_config(read_yaml(STUDY, "x"), "x"), {"glyphs.online.k2.eps3": 1.0})
+    plan = make_plan_with_noise(parse_config(read_yaml(STUDY, "x"), "x"), {"glyphs.online.k2.eps3": 1.0})
     for kind, rows in rows_of(plan).items():
         pq.write_table(pa.Table.from_pylist(rows, SCHEMAS[kind]), folder / f"{kind}.parquet")
     assert len(read_results(folder).runs) == 2

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from oso_dp.data.arrays import is_arrays_file
-from oso_dp.data.vectors import load_vectors
+from oso_dp.data.glove import load_vectors
 from oso_dp.errors import OsoError
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import plan_of, read_plan, write_plan
-from oso_dp.study.yaml_file import read_yaml
+from oso_dp.study.plan import make_plan_with_noise, read_plan, write_plan
+from oso_dp.study.strict_yaml import read_yaml
 
 from .test_readers import STUDY
 
@@ -39,11 +39,11 @@ def unharmed(place: Path) -> bool:
     return names == ["inside", "outside"] and outside.read_text() == "untouched"
 
 
-@pytest.mark.parametrize("key", ["name", "cohort", "dataset", "method", "selection", "model"])
+@pytest.mark.parametrize("key", ["name", "cohort", "dataset", "method", "search_accounting", "model"])
 def test_a_plan_with_right_digests_names_no_other_place(key, place) -> None:
     config = parse_config(read_yaml(STUDY.decode(), "x"), "x")
     path = place / "plan.json"
-    write_plan(plan_of(config, {f"glyphs.online.k2.eps{e}": 1.0 for e in ("3", "0.1")}), path)
+    write_plan(make_plan_with_noise(config, {f"glyphs.online.k2.eps{e}": 1.0 for e in ("3", "0.1")}), path)
     sound = json.loads(path.read_text())
     first = dict(sound["cohorts"][0])
     assert first.pop("digest") == digest(first)  # else nothing would be looked at but digests

@@ -11,29 +11,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.mutations import ODD, spoiled, spoiled_values
 
-from oso_dp.analysis.budgets import read_budget, read_study_plans
-from oso_dp.analysis.measured import (
+from oso_dp.analysis.plan_tables import read_paper_plan, read_study_plans
+from oso_dp.analysis.side_measurements import (
     COSINE_COLUMNS,
     SIGN_COLUMNS,
     STEP_TIME_COLUMNS,
     read_cosine,
-    read_facts,
+    read_vocabulary_coverage,
     read_signs,
     read_step_times,
 )
 from oso_dp.analysis.search_costs import KEY, read_costs
 from oso_dp.data.arrays import Arrays, is_arrays_file, load_arrays, read_provenance, save_arrays
 from oso_dp.data.idx import parse_idx
-from oso_dp.data.news import parse_news
-from oso_dp.data.prepared import check_provenance
-from oso_dp.data.vectors import parse_vectors
+from oso_dp.data.ag_news_csv import parse_news
+from oso_dp.data.validation import check_provenance
+from oso_dp.data.glove import parse_vectors
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.facts import keep_facts
+from oso_dp.results.vocabulary_coverage import store_coverage
 from oso_dp.scheduler.priorities import read_priorities
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import is_plan, plan_of, read_plan, write_plan
-from oso_dp.study.yaml_file import read_yaml
+from oso_dp.study.plan import is_plan, make_plan_with_noise, read_plan, write_plan
+from oso_dp.study.strict_yaml import read_yaml
 
 from .rounds import inputs, read_or_refused
 
@@ -115,7 +115,7 @@ def test_data_files(npz, place, data):
     read_or_refused(load_arrays, path)
     read_or_refused(read_provenance, path)
     is_arrays_file(path, of="glyphs")
-    read_or_refused(keep_facts, place / "store", [path])
+    read_or_refused(store_coverage, place / "store", [path])
 
 
 # What people write
@@ -123,7 +123,7 @@ def test_data_files(npz, place, data):
 STUDY = (
     b"name: mini\nresults: store\nreport: report\ndatasets:\n  glyphs: &a\n    model: small_cnn\n"
     b"    epsilons: [3, 1e-1]\n    seconds_per_step: 0.005\nmethods:\n  online: {}\n  no_dp: {}\n"
-    b"granularities: [2]\nseeds: [0]\nbatch_size: 600\nepochs: 1\n# a comment\n"
+    b"values_per_axis: [2]\nseeds: [0]\nbatch_size: 600\nepochs: 1\n# a comment\n"
 )
 YAML_PIECES = [
     *("a", "b", ": ", ":", "\n", "  ", "- ", "[", "]", "{", "}", ",", "&x ", "*x", "<<: *x", "|"),
@@ -186,7 +186,7 @@ def test_ledgers_of_other_values(value):
 
 MADE = {
     "dataset": "ag_news",
-    "preparation": {"words": 15, "unknown_words": "zeros"},
+    "preparation": {"words": 15, "oov_words": "zeros"},
     "known_words": {"train": 0.9, "test": 0.97},
     "vectors": {"words": 3, "sha256": "0", "complete": True},
 }
@@ -200,7 +200,7 @@ def test_data_files_that_say_other_things(value, place):
     made = read_or_refused(load_arrays, place / "c.npz")
     if made is not None:
         read_or_refused(check_provenance, "c.npz", made[1], "ag_news", MADE["preparation"])
-    read_or_refused(keep_facts, place / "store", [place / "c.npz"])
+    read_or_refused(store_coverage, place / "store", [place / "c.npz"])
     is_arrays_file(place / "c.npz", of="ag_news")
 
 
@@ -208,7 +208,7 @@ def test_data_files_that_say_other_things(value, place):
 def plan(place) -> bytes:
     config = configuration(STUDY.decode())
     write_plan(
-        plan_of(config, {"glyphs.online.k2.eps3": 1.0, "glyphs.online.k2.eps0.1": 9.0}),
+        make_plan_with_noise(config, {"glyphs.online.k2.eps3": 1.0, "glyphs.online.k2.eps0.1": 9.0}),
         place / "plan.json",
     )
     return (place / "plan.json").read_bytes()
@@ -221,7 +221,7 @@ def test_plans(plan, place, data):
     path.write_bytes(data.draw(spoiled(plan)))
     read_or_refused(read_plan, path)
     is_plan(path)
-    read_or_refused(read_budget, path)
+    read_or_refused(read_paper_plan, path)
     read_or_refused(read_study_plans, [path])
 
 
@@ -231,7 +231,7 @@ def test_plans_of_other_values(plan, place, data):
     path = place / "other.json"
     path.write_text(json.dumps(data.draw(spoiled_values(json.loads(plan)))))
     read_or_refused(read_plan, path)
-    read_or_refused(read_budget, path)
+    read_or_refused(read_paper_plan, path)
 
 
 BUDGET = [
@@ -245,7 +245,7 @@ BUDGET = [
 def test_budgets(value, place):
     path = place / "budget.json"
     path.write_text(json.dumps(value))
-    read_or_refused(read_budget, path)
+    read_or_refused(read_paper_plan, path)
 
 
 FACTS = {"ag_news": {"known_words": {"test": 0.97}, "vectors": {"words": 3}}}
@@ -255,9 +255,9 @@ FACTS = {"ag_news": {"known_words": {"test": 0.97}, "vectors": {"words": 3}}}
 @given(value=st.one_of(spoiled_values(FACTS), JSON), content=spoiled(json.dumps(FACTS).encode()))
 def test_facts_of_texts(value, content, place):
     (place / "data.json").write_bytes(content)
-    read_or_refused(read_facts, place)
+    read_or_refused(read_vocabulary_coverage, place)
     (place / "data.json").write_text(json.dumps(value))
-    read_or_refused(read_facts, place)
+    read_or_refused(read_vocabulary_coverage, place)
 
 
 # Tables

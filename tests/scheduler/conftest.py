@@ -18,15 +18,15 @@ from oso_dp.scheduler.priorities import list_jobs, rank_runs
 from oso_dp.scheduler.scheduling import Scheduler
 from oso_dp.scheduler.shard_store import ShardStore
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import Plan, plan_of, read_plan, write_plan
-from oso_dp.training.job import Rows
+from oso_dp.study.plan import Plan, make_plan_with_noise, read_plan, write_plan
+from oso_dp.training.job import ResultRows
 
 GLYPHS = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 0.005}
 STUDY = {
     "name": "mini",
     "datasets": {"glyphs": GLYPHS},
     "methods": {"online": {}, "fixed_threshold": {}, "no_dp": {}},
-    "granularities": [2],
+    "values_per_axis": [2],
     "seeds": [0, 1],
     "batch_size": 600,
     "epochs": 1,  # 10 steps
@@ -37,7 +37,7 @@ RUNS = 16  # online 4, no_dp 4, fixed_threshold 8
 
 def make_plan(**changes: Any) -> Plan:
     """A plan without the time that calibration takes."""
-    return plan_of(parse_config({**STUDY, **changes}, "x"), defaultdict(lambda: 1.5))
+    return make_plan_with_noise(parse_config({**STUDY, **changes}, "x"), defaultdict(lambda: 1.5))
 
 
 def list_runs(folder: Path) -> list[str]:
@@ -54,10 +54,10 @@ def mnist() -> Plan:
         "name": "mnist",
         "datasets": {"mnist": {"model": "cnn", "epsilons": [3, 5, 7, 9], "seconds_per_step": 0.4}},
         "methods": {name: {} for name in methods},
-        "granularities": [5, 7, 9],
+        "values_per_axis": [5, 7, 9],
         "seeds": [0, 1, 2, 3, 4],
     }
-    return plan_of(parse_config(study, "x"), defaultdict(lambda: 1.5))
+    return make_plan_with_noise(parse_config(study, "x"), defaultdict(lambda: 1.5))
 
 
 @pytest.fixture(scope="session")
@@ -118,10 +118,10 @@ class Machine:
     def sizes(self) -> list[int]:
         return [len(run_ids) for _, run_ids, _ in self.asked]
 
-    def run_job(self, cohort, runs, arrays, folder, device, parallel, on_progress) -> Rows:
+    def run_job(self, cohort, runs, arrays, folder, device, parallel, on_progress) -> ResultRows:
         from torch.cuda import OutOfMemoryError
 
-        from oso_dp.errors import Interrupted
+        from oso_dp.errors import InterruptedByUser
 
         kept = folder / "state.pt"
         first = int(kept.read_text()) if kept.exists() else 0
@@ -139,12 +139,12 @@ class Machine:
                 raise KilledError
             try:
                 on_progress(0, step)
-            except Interrupted:
+            except InterruptedByUser:
                 kept.write_text(str(step))
                 raise
         self.trained += [run.run_id for run in runs]
         rows = [run_row(cohort, run) | self.status(run) for run in runs]
-        return Rows(rows, [row for run in runs for row in score_rows(run, [cohort.steps])])
+        return ResultRows(rows, [row for run in runs for row in score_rows(run, [cohort.steps])])
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

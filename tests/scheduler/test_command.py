@@ -22,7 +22,7 @@ from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table
 from oso_dp.scheduler.__main__ import main, make_parser
 from oso_dp.study.plan import read_plan, write_plan
-from oso_dp.training.job import run_job, task_of
+from oso_dp.training.job import run_job, make_task
 
 # What this package declares beside torch, numpy, pandas and pyarrow.
 REFUSED = ["yaml", "pydantic", "pydantic_core", "dp_accounting", "opacus", "scipy", "matplotlib"]
@@ -137,7 +137,7 @@ def test_outside_event_ends_the_command(stopped, tmp_path, call, monkeypatch, ma
 
 def write_other_search(folder: Path, first: int, end: int):
     """A shard for each of these runs of a search over another range, and a plan of one point."""
-    choices = {"methods": {"online": {}}, "granularities": [9], "seeds": [0]}
+    choices = {"methods": {"online": {}}, "values_per_axis": [9], "seeds": [0]}
     other = make_plan(**choices, grid={"log10_learning_rate": [-1.1, 0.9]})
     (cohort,) = make_plan(**choices).cohorts
     rows = rows_of(other)
@@ -191,7 +191,7 @@ def test_plans_train_with_their_own_loss(order, tmp_path, call, machine) -> None
         plans = [tmp_path / "mean.json", tmp_path / "sum.json"][::order]
         options = ["--results", tmp_path / "out", "--data", tmp_path]
         assert call(*options, "--plan", *plans)[0] == 0
-    assert {run: task_of(c).loss for c, runs, _ in machine.asked for run in runs} == expected
+    assert {run: make_task(c).loss for c, runs, _ in machine.asked for run in runs} == expected
 
 
 def test_missing_data_are_left_out(folder, tmp_path, call, machine) -> None:
@@ -236,7 +236,7 @@ def test_missing_data_are_prepared(prepared, folder, tmp_path, call, machine, mo
     ],
 )
 def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, monkeypatch) -> None:
-    from oso_dp.interrupts import Interrupts
+    from oso_dp.signals import SignalRecorder
     from oso_dp.scheduler import __main__ as module
 
     dataset = "mnist" if model == "cnn" else "ag_news"
@@ -249,7 +249,7 @@ def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, m
     asked = ["--minutes", "1", "--results", tmp_path / "out", "--plan", tmp_path / "plan.json"]
     asked += ["--data", tmp_path, *(["--parallel-runs", given] if given else [])]
     options = make_parser().parse_args([*map(str, asked)])
-    made = module.make_scheduler(options, 0.0, Interrupts())
+    made = module.make_scheduler(options, 0.0, SignalRecorder())
     assert made.parallel_runs == {plan.cohorts[0].data_file: runs}
 
 

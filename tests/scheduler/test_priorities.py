@@ -8,8 +8,8 @@ import pytest
 
 from oso_dp.errors import OsoError
 from oso_dp.scheduler.priorities import list_jobs, rank_runs, read_priorities
-from oso_dp.study.paper_points import papers_best_runs
-from oso_dp.study.plan import plan_of
+from oso_dp.study.paper_points import paper_best_runs
+from oso_dp.study.plan import make_plan_with_noise
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_levels_file_then_paper_then_grids(mnist, read) -> None:
         plan = "mnist"
         method = "no_dp"
     """
-    paper = {run_id for cohort in mnist.cohorts for run_id in papers_best_runs(cohort)}
+    paper = {run_id for cohort in mnist.cohorts for run_id in paper_best_runs(cohort)}
     first, second, third, rest = rank_runs(list_jobs([mnist]), read(text), paper)
     found = {(j.cohort.method, j.cohort.k, j.cohort.epsilon, r.seed) for j, r in runs_of(first)}
     wanted = [("online", 9), ("adam_wosm", 9)]
@@ -96,10 +96,10 @@ def test_starting_values_match_to_three_digits(mnist, read, axis, written) -> No
 
 def test_part_selects_a_searchs_part(mnist, read) -> None:
     online = next(cohort for cohort in mnist.cohorts if cohort.method == "online")
-    scaled = replace(online, selection="linear_scaling", trial_shares=(0.1, 0.2), part="final")
+    scaled = replace(online, search_accounting="linear_scaling", trial_fractions=(0.1, 0.2), part="final")
     plan = replace(mnist, cohorts=(replace(scaled, part="trial 1"), scaled, online))
     (level, *_) = rank_runs(list_jobs([plan]), read('[[first]]\npart = "final"\n', plan))
-    assert [job.cohort.part for job, runs in level if runs] == ["final"]
+    assert [job.cohort.stage for job, runs in level if runs] == ["final"]
 
 
 @pytest.mark.parametrize(
@@ -151,5 +151,5 @@ def test_own_file_matches_own_plans(repo) -> None:
     configs = [
         load_config(repo / f"config/{name}.yaml") for name in {*line.split("=")[1].split(), *named}
     ]
-    jobs = list_jobs([plan_of(config, defaultdict(lambda: 1.0)) for config in configs])
+    jobs = list_jobs([make_plan_with_noise(config, defaultdict(lambda: 1.0)) for config in configs])
     assert len(read_priorities(path, jobs)) == path.read_text().count("[[first]]")

@@ -4,11 +4,11 @@ import pytest
 from tests.planned_rows import run_row, score_rows
 from tests.scheduler.conftest import RUNS, KilledError, list_runs, make_plan
 
-from oso_dp.errors import Interrupted, OsoError
+from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.scheduler.priorities import list_jobs, rank_runs
 from oso_dp.scheduler.scheduling import HELD, Scheduler
 from oso_dp.scheduler.shard_store import ShardStore
-from oso_dp.training.job import Rows
+from oso_dp.training.job import ResultRows
 from oso_dp.training.provenance import device_name
 
 
@@ -127,7 +127,7 @@ def test_throughput_is_the_fastest_stored(plan, tmp_path) -> None:
     store = ShardStore(tmp_path)
     here = {"device": device_name("cpu")}
     rows = [run_row(cohort, run) | here | more for run, more in zip(group, changes, strict=True)]
-    store.finish(store.start(cohort, group), Rows(rows, []))
+    store.finish(store.start(cohort, group), ResultRows(rows, []))
     made = Scheduler(rank_runs(list_jobs([plan])), {"glyphs": 7.0}, {}, store, lambda _: None, 0.0)
     assert made._run_seconds(cohort) == 70.0
     made._refresh()
@@ -187,9 +187,9 @@ def test_held_cohort_is_waited_for(make, machine, said, plan, out) -> None:
 def test_interrupt_ends_at_the_next_step(make, machine, out) -> None:
     def check() -> None:
         if machine.now >= 15:
-            raise Interrupted
+            raise InterruptedByUser
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedByUser):
         make(check=check).run()
     assert machine.now == 15
     make().run()
@@ -253,7 +253,7 @@ def test_group_finished_elsewhere_is_dropped(there, plan, tmp_path) -> None:
     assert store.list_started(cohort) == [cohort.runs[:3]]
     others = (*cohort.runs[:there], cohort.runs[3])
     rows = [row for run in others for row in score_rows(run, [cohort.steps])]
-    store.finish(store.start(cohort, others), Rows([run_row(cohort, run) for run in others], rows))
+    store.finish(store.start(cohort, others), ResultRows([run_row(cohort, run) for run in others], rows))
     assert store.list_started(cohort) == []
     assert not folder.exists()
 
@@ -277,6 +277,6 @@ def test_plans_of_same_names_train_their_own(make, machine) -> None:
     make(levels=rank_runs(jobs), parallel=3).run()
     wanted = {run.run_id: job.cohort for job in jobs for run in job.cohort.runs}
     for cohort, run_ids, _ in machine.asked:
-        assert all(wanted[run_id].settings == cohort.settings for run_id in run_ids)
+        assert all(wanted[run_id].run_options == cohort.settings for run_id in run_ids)
         assert all(wanted[run_id].momentum == cohort.momentum for run_id in run_ids)
     assert sorted(machine.trained) == sorted(wanted)

@@ -9,7 +9,7 @@ BASE = {
     "name": "test",
     "datasets": {"mnist": {"model": "cnn", "epsilons": [3, 9], "seconds_per_step": 0.3}},
     "methods": {"online": {}, "fixed_threshold": {}, "no_dp": {}},
-    "granularities": [5, 9],
+    "values_per_axis": [5, 9],
     "seeds": [0, 1],
 }
 

@@ -4,50 +4,50 @@ from dataclasses import replace
 
 import pytest
 
-from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.accounting.tuning import RANDOM_STOPPING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.affordable import check_affordable
-from oso_dp.study.calibrated import calibrated_grids
+from oso_dp.study.budget_check import check_budget
+from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import plan_of
+from oso_dp.study.plan import make_plan_with_noise
 
 STUDY = {
     "name": "test",
     "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
     "methods": {"online": {}},
-    "granularities": [9],
+    "values_per_axis": [9],
     "seeds": [0],
     "batch_size": 6000,  # everybody in each batch: priced in no time
     "epochs": 5,
 }
 WAYS = {
     "composition": {},
-    "single": {"selection": "single"},
+    "single": {"search_accounting": "single"},
     **{
-        shape: {"selection": "random_stopping", "stopping_shape": shape}
+        shape: {"search_accounting": "random_stopping", "stopping_distribution": shape}
         for shape in ("logarithmic", "geometric", "poisson")
     },
 }
 
 
-SCALED = {"selection": "linear_scaling"}
+SCALED = {"search_accounting": "linear_scaling"}
 
 
 def planned(way: str, share: float):
     """The study's one cohort with so much of the noise that its search asks for."""
     config = parse_config({**STUDY, **WAYS[way]}, "x")
-    (grid,) = calibrated_grids(config)
-    return plan_of(config, {grid.cohort.name: share * grid.noise_multiplier}).cohorts[0]
+    (grid,) = calibrate_grids(config)
+    return make_plan_with_noise(config, {grid.cohort.name: share * grid.noise_multiplier}).cohorts[0]
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("short", [1e-5, 1e-3])
 def test_noise_that_is_a_little_less_than_its_search_asks_for_is_refused(way, short) -> None:
-    check_affordable([planned(way, 1.0)])
+    check_budget([planned(way, 1.0)])
     with pytest.raises(OsoError, match="would cost epsilon"):
-        check_affordable([planned(way, 1 - short)])
+        check_budget([planned(way, 1 - short)])
 
 
 def test_a_dearer_search_is_not_paid_by_a_cheaper_ones_noise() -> None:
@@ -55,28 +55,28 @@ def test_a_dearer_search_is_not_paid_by_a_cheaper_ones_noise() -> None:
     cheap = planned("logarithmic", 1.0)
     for shape in ("geometric", "poisson"):
         with pytest.raises(OsoError, match="would cost epsilon"):
-            check_affordable([replace(cheap, stopping_shape=shape)])
+            check_budget([replace(cheap, stopping_distribution=shape)])
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", STOPPING_ETA)
 def test_each_distribution_has_the_noise_of_its_own_search(shape) -> None:
     """Whether the study says it, or whoever asks what it would cost."""
-    search = Search(PoissonSampling(1.0), 5, 9, RANDOM_STOPPING, SHAPES[shape])
+    search = Search(PoissonSampling(1.0), 5, 9, RANDOM_STOPPING, STOPPING_ETA[shape])
     expected = search.noise_multiplier(3.0, 1e-5)
-    asked = [(STUDY, {"tuning_accounting": RANDOM_STOPPING, "shape": SHAPES[shape]})]
+    asked = [(STUDY, {"search_accounting": RANDOM_STOPPING, "shape": STOPPING_ETA[shape]})]
     asked.append(({**STUDY, **WAYS[shape]}, {}))
     for study, how in asked:
-        (grid,) = calibrated_grids(parse_config(study, "x"), **how)
+        (grid,) = calibrate_grids(parse_config(study, "x"), **how)
         assert grid.noise_multiplier == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-9])
 def test_noise_is_that_of_the_studys_own_delta(delta: float) -> None:
     config = parse_config({**STUDY, "delta": delta}, "x")
-    (grid,) = calibrated_grids(config)
+    (grid,) = calibrate_grids(config)
     spent = Search(PoissonSampling(1.0), 5, 9).epsilon(grid.noise_multiplier, delta)
     assert 3.0 * (1 - 1e-6) < spent <= 3.0
-    scaled = calibrated_grids(parse_config({**STUDY, "delta": delta, **SCALED}, "x"))
+    scaled = calibrate_grids(parse_config({**STUDY, "delta": delta, **SCALED}, "x"))
     whole = [part.noise_multiplier for part in scaled]
     assert 3.0 * (1 - 1e-6) < scaled[0].search.cost(whole, delta) <= 3.0
 
@@ -85,13 +85,13 @@ def test_noise_is_that_of_the_studys_own_delta(delta: float) -> None:
 def test_each_cohort_is_looked_at_wherever_it_stands(place: int) -> None:
     """Also behind one that has no privacy, and behind one that keeps its budget."""
     free = parse_config({**STUDY, "methods": {"no_dp": {}}}, "x")
-    (plain,) = plan_of(free, {}).cohorts
+    (plain,) = make_plan_with_noise(free, {}).cohorts
     cohorts = [plain, planned("composition", 1.0), planned("single", 1.0), plain]
     cohorts += [planned("single", 1.0)] * 400
-    check_affordable(cohorts)
+    check_budget(cohorts)
     cohorts.insert(place, planned("composition", 0.99))
     with pytest.raises(OsoError, match="would cost epsilon"):
-        check_affordable(cohorts)
+        check_budget(cohorts)
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
@@ -99,10 +99,10 @@ def test_each_cohort_is_looked_at_wherever_it_stands(place: int) -> None:
 def test_every_part_of_a_scaled_search_is_looked_at_at_its_own_delta(delta, place) -> None:
     """What the trials have spent, too, is what they have spent there."""
     config = parse_config({**STUDY, "delta": delta, **SCALED}, "x")
-    grids = calibrated_grids(config)
-    cohorts = list(plan_of(config, {g.cohort.name: g.noise_multiplier for g in grids}).cohorts)
+    grids = calibrate_grids(config)
+    cohorts = list(make_plan_with_noise(config, {g.cohort.name: g.noise_multiplier for g in grids}).cohorts)
     assert len(cohorts) == 3
-    check_affordable(cohorts)
+    check_budget(cohorts)
     short = cohorts[place].noise_multiplier * 0.999
     with pytest.raises(OsoError, match=f"{cohorts[place].name}: .* would cost epsilon"):
-        check_affordable([replace(cohorts[place], noise_multiplier=short)])
+        check_budget([replace(cohorts[place], noise_multiplier=short)])

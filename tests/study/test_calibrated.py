@@ -2,21 +2,21 @@
 
 import pytest
 
-from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.calibrated import calibrated_grids
+from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan
 
 
 def test_the_plan_has_these_prices_rounded_up(base) -> None:
-    base["granularities"] = [9]
+    base["values_per_axis"] = [9]
     config = parse_config(base, "x")
     plan = make_plan(config)
-    grids = calibrated_grids(config)
-    assert {grid.cohort.name for grid in grids} == {c.name for c in plan.cohorts if c.private}
+    grids = calibrate_grids(config)
+    assert {grid.cohort.name for grid in grids} == {c.name for c in plan.cohorts if c.is_private}
     for grid in grids:
         planned = plan.cohort(grid.cohort.name).noise_multiplier
         assert grid.noise_multiplier <= planned < grid.noise_multiplier + 1.01e-5
@@ -24,18 +24,18 @@ def test_the_plan_has_these_prices_rounded_up(base) -> None:
 
 def test_random_stopping_brings_the_methods_prices_together(base) -> None:
     """81 candidates against 9: 2.7 times the noise under composition, 1.1 to 1.2 at random."""
-    base["granularities"] = [9]
+    base["values_per_axis"] = [9]
     base["datasets"]["mnist"]["epsilons"] = [3]
-    stopping = {"selection": "random_stopping"}
+    stopping = {"search_accounting": "random_stopping"}
     ratios = []
     for study, accounting in (
         (base, {}),
-        (base, {"tuning_accounting": RANDOM_STOPPING}),
-        (base, {"tuning_accounting": RANDOM_STOPPING, "shape": SHAPES["geometric"]}),
-        (base | stopping | {"stopping_shape": "geometric"}, {}),
-        (base | stopping, {"tuning_accounting": COMPOSITION}),
+        (base, {"search_accounting": RANDOM_STOPPING}),
+        (base, {"search_accounting": RANDOM_STOPPING, "shape": STOPPING_ETA["geometric"]}),
+        (base | stopping | {"stopping_distribution": "geometric"}, {}),
+        (base | stopping, {"search_accounting": COMPOSITION}),
     ):
-        prices = calibrated_grids(parse_config(study, "x"), **accounting)
+        prices = calibrate_grids(parse_config(study, "x"), **accounting)
         noise = {(p.cohort.method, p.cohort.epsilon): p.noise_multiplier for p in prices}
         ratios.append(noise["fixed_threshold", 3] / noise["online", 3])
     # From the table of independent check values: 3.994 / 1.494, 1.147 / 1.034, 1.306 / 1.125.
@@ -43,9 +43,9 @@ def test_random_stopping_brings_the_methods_prices_together(base) -> None:
 
 
 def test_a_search_of_one_candidate_cannot_stop_at_random(base) -> None:
-    base.update(granularities=[1], selection="random_stopping")
+    base.update(values_per_axis=[1], search_accounting="random_stopping")
     with pytest.raises(OsoError, match=r"mnist\.online\.k1\.eps3.*: runs 1: random stopping"):
-        calibrated_grids(parse_config(base, "x"))
+        calibrate_grids(parse_config(base, "x"))
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -57,9 +57,9 @@ def test_each_data_set_of_a_study_has_its_own_rate_and_steps(order) -> None:
     }
     study = {
         **{"name": "test", "datasets": dict([*sets.items()][::order]), "methods": {"online": {}}},
-        **{"granularities": [2, 5], "seeds": [0], "batch_size": 6000, "epochs": 3},
+        **{"values_per_axis": [2, 5], "seeds": [0], "batch_size": 6000, "epochs": 3},
     }
-    grids = calibrated_grids(parse_config(study, "x"))
+    grids = calibrate_grids(parse_config(study, "x"))
     assert len(grids) == 4
     for grid in grids:
         examples = {"glyphs": 6000, "mnist": 60_000}[grid.cohort.dataset]
@@ -80,10 +80,10 @@ def test_every_grid_is_priced_by_the_accountant_that_is_asked(
         return 5.0
 
     monkeypatch.setattr(Search, "noise_multiplier", answer)
-    study = {"methods": {"online": {}, "fixed_threshold": {}}, "granularities": [2]}
+    study = {"methods": {"online": {}, "fixed_threshold": {}}, "values_per_axis": [2]}
     # At a delta that no other test asks about: what a search costs is kept.
-    study |= {"selection": way, "delta": 1.2345e-5}
-    grids = calibrated_grids(parse_config(base | study, "x"), accountant)
+    study |= {"search_accounting": way, "delta": 1.2345e-5}
+    grids = calibrate_grids(parse_config(base | study, "x"), accountant)
     assert len(grids) == 4 * (3 if way == "linear_scaling" else 1)
     assert set(asked) == {accountant}
 
@@ -98,14 +98,14 @@ def test_a_study_in_another_way_has_the_prices_of_one_of_that_way(own, asked) ->
     section = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}
     study = {
         **{"name": "test", "datasets": {"glyphs": section}, "seeds": [0], "batch_size": 6000},
-        **{"methods": {"online": {}, "fixed_threshold": {}}, "granularities": [3], "epochs": 5},
+        **{"methods": {"online": {}, "fixed_threshold": {}}, "values_per_axis": [3], "epochs": 5},
     }
     priced, expected = (
         [
-            (grid.cohort.method, grid.cohort.part, grid.cohort.paid_runs, grid.noise_multiplier)
-            for grid in calibrated_grids(parse_config({**study, "selection": way}, "x"), **how)
+            (grid.cohort.method, grid.cohort.stage, grid.cohort.budgeted_runs, grid.noise_multiplier)
+            for grid in calibrate_grids(parse_config({**study, "search_accounting": way}, "x"), **how)
         ]
-        for way, how in ((own, {"tuning_accounting": asked}), (asked, {}))
+        for way, how in ((own, {"search_accounting": asked}), (asked, {}))
     )
     assert priced == expected
     assert {runs for _, _, runs, _ in priced} == ({1} if asked == "single" else {3, 9})

@@ -7,8 +7,8 @@ import pytest
 from oso_dp.errors import OsoError
 from oso_dp.paper.best_points import best_points
 from oso_dp.study.config import load_config, parse_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.workload import workload
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.workload import estimate_workload
 
 IDENTITIES = {
     "fixed_quantile": "ec413b9e8d4c88725dd0",
@@ -23,12 +23,12 @@ GLYPHS = {**MNIST, "model": "small_cnn"}
 
 
 def all_ids(config) -> list[str]:
-    return [run.run_id for cohort in cohorts(config) for run in cohort.runs]
+    return [run.run_id for cohort in make_cohorts(config) for run in cohort.runs]
 
 
 def test_the_papers_study_has_the_papers_size(repo) -> None:
     config = load_config(repo / "config/paper.yaml")
-    ahead = workload(config, cohorts(config), set())
+    ahead = estimate_workload(config, make_cohorts(config), set())
     assert (ahead.private.runs, ahead.private.cohorts) == (18_120, 144)
     assert (ahead.plain.runs, ahead.plain.cohorts) == (315, 9)
     assert "18,120 private runs in 144 cohorts and 315 NoDP runs in 9" in str(ahead)
@@ -36,28 +36,28 @@ def test_the_papers_study_has_the_papers_size(repo) -> None:
 
 def test_the_spot_check_has_every_cell_that_the_paper_prints(repo) -> None:
     config = load_config(repo / "config/spotcheck.yaml")
-    cells = {(c.dataset, c.method, c.k, c.epsilon) for c in cohorts(config)}
+    cells = {(c.dataset, c.method, c.k, c.epsilon) for c in make_cohorts(config)}
     assert cells == {(p.dataset, p.method, p.k, p.epsilon) for p in best_points()}
 
 
 def test_stored_runs_are_not_ahead(base) -> None:
     config = parse_config(base, "x")
-    every = cohorts(config)
+    every = make_cohorts(config)
     ids = all_ids(config)
     half, none = (
-        workload(config, every, set(ids[: len(ids) // 2])),
-        workload(config, every, set(ids)),
+        estimate_workload(config, every, set(ids[: len(ids) // 2])),
+        estimate_workload(config, every, set(ids)),
     )
     assert half.stored == len(ids) // 2
     assert none.hours == 0
-    assert 0 < half.hours < workload(config, every, set()).hours
+    assert 0 < half.hours < estimate_workload(config, every, set()).hours
 
 
 def test_each_data_set_and_method_has_a_line_while_it_has_runs_left(base) -> None:
     """3 methods; k = 5 and 9; two epsilons, of which NoDP has none; two seeds."""
     config = parse_config(base | {"runs_per_job": 10}, "x")
-    every = cohorts(config)
-    ahead = workload(config, every, set())
+    every = make_cohorts(config)
+    ahead = estimate_workload(config, every, set())
     jobs = {method: count.jobs for (_, method), count in ahead.parts.items()}
     # FixedThreshold's 25 points are 50 runs in 5 jobs, its 81 points 162 in 17.
     assert jobs == {"online": 2 * (1 + 2), "fixed_threshold": 2 * (5 + 17), "no_dp": 1 + 2}
@@ -66,10 +66,10 @@ def test_each_data_set_and_method_has_a_line_while_it_has_runs_left(base) -> Non
     steps = every[0].steps
     assert ahead.parts["mnist", "no_dp"].hours == pytest.approx(28 * steps * 0.3 / 3600)
     stored = {run.run_id for c in every if c.method != "no_dp" for run in c.runs}
-    table = workload(config, every, stored).table()
+    table = estimate_workload(config, every, stored).table()
     assert table.splitlines()[1].split() == ["mnist", "no_dp", "28", "0", "3", "2.7"]
     assert len(table.splitlines()) == 2
-    assert workload(config, every, set(all_ids(config))).table() == "every run is stored already"
+    assert estimate_workload(config, every, set(all_ids(config))).table() == "every run is stored already"
 
 
 def test_identities_are_unique_and_stable(base) -> None:
@@ -81,7 +81,7 @@ def test_identities_are_unique_and_stable(base) -> None:
 def test_identities_do_not_change_between_versions(repo) -> None:
     """Stored results are found by them: if this fails, results/ belongs to other identities."""
     config = load_config(repo / "config/headline.yaml")
-    stored = {c.method: c.runs[0].run_id for c in cohorts(config) if c.dataset == "mnist"}
+    stored = {c.method: c.runs[0].run_id for c in make_cohorts(config) if c.dataset == "mnist"}
     assert stored == IDENTITIES
 
 
@@ -92,19 +92,19 @@ def test_identities_do_not_change_between_versions(repo) -> None:
         {"batch_size": 256},
         {"epochs": 5},
         {"momentum": 0.0},
-        {"selection": "random_stopping"},
+        {"search_accounting": "random_stopping"},
         {"evaluate_every": 25},
-        {"last_layer_nonlinearity": True},
+        {"final_activation": True},
         {"randomness": "system"},
         {"seeds": [2, 3]},
         {"methods": {"online": {"query_noise_ratio": 8.0}}},
         {"methods": {"online": {"initial_threshold": 0.2}}},
-        {"granularities": [7]},
+        {"values_per_axis": [7]},
         {"datasets": {"mnist": {"model": "cnn", "epsilons": [4], "seconds_per_step": 1}}},
     ],
 )
 def test_whatever_decides_a_result_changes_the_identity(base, change) -> None:
-    base = {**base, "methods": {"online": {}}, "granularities": [9]}
+    base = {**base, "methods": {"online": {}}, "values_per_axis": [9]}
     base["datasets"] = {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}}
     assert not set(all_ids(parse_config(base, "x"))) & set(
         all_ids(parse_config({**base, **change}, "x"))
@@ -116,7 +116,7 @@ def test_whatever_decides_a_result_changes_the_identity(base, change) -> None:
     [
         ("fashion_mnist", {"model": "autoencoder"}, {"loss": "sum"}),
         ("ag_news", {"model": "bag_of_words"}, {"model": "bag_of_words_25"}),
-        ("ag_news", {"model": "bag_of_words"}, {"unknown_words": "skipped"}),
+        ("ag_news", {"model": "bag_of_words"}, {"oov_words": "skipped"}),
         ("mnist", {"model": "cnn"}, {"precision": "bfloat16"}),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_data_sets_choices_change_the_identity_unless_they_are_the_defaults(
         return set(all_ids(parse_config({**base, "datasets": {dataset: chosen}}, "x")))
 
     assert not ids() & ids(**change)
-    assert ids() == ids(loss="mean", unknown_words="zeros", precision="float32")
+    assert ids() == ids(loss="mean", oov_words="zeros", precision="float32")
 
 
 def test_a_part_of_the_data_is_not_the_whole(base) -> None:
@@ -137,40 +137,40 @@ def test_a_part_of_the_data_is_not_the_whole(base) -> None:
     for name in ("ag_news", "ag_news_partial"):
         config = parse_config({**base, "datasets": {name: section}}, "x")
         every[name] = set(all_ids(config))
-        assert {c.steps for c in cohorts(config)} == {2344 if name == "ag_news" else 1309}
+        assert {c.steps for c in make_cohorts(config)} == {2344 if name == "ag_news" else 1309}
     assert not every["ag_news"] & every["ag_news_partial"]
 
 
 def test_the_shape_decides_only_under_random_stopping(base) -> None:
-    stopping = {**base, "methods": {"online": {}}, "selection": "random_stopping"}
+    stopping = {**base, "methods": {"online": {}}, "search_accounting": "random_stopping"}
     shapes = ("logarithmic", "geometric", "poisson")
-    ids = [all_ids(parse_config({**stopping, "stopping_shape": shape}, "x")) for shape in shapes]
+    ids = [all_ids(parse_config({**stopping, "stopping_distribution": shape}, "x")) for shape in shapes]
     assert len(set().union(*ids)) == sum(map(len, ids))
     assert ids[0] == all_ids(parse_config(stopping, "x"))
-    with pytest.raises(OsoError, match="x: stopping_shape poisson: only where selection is"):
-        parse_config({**base, "stopping_shape": "poisson"}, "x")
+    with pytest.raises(OsoError, match="x: stopping_distribution poisson: only where selection is"):
+        parse_config({**base, "stopping_distribution": "poisson"}, "x")
 
 
 def test_both_selections_share_the_runs_without_privacy_and_no_name(base) -> None:
     """A price that is not paid makes no difference; but no file of one study is the other's."""
-    composed = cohorts(parse_config(base, "x"))
-    stopping = cohorts(parse_config({**base, "selection": "random_stopping"}, "x"))
+    composed = make_cohorts(parse_config(base, "x"))
+    stopping = make_cohorts(parse_config({**base, "search_accounting": "random_stopping"}, "x"))
     for one, other in zip(composed, stopping, strict=True):
-        assert (one.runs == other.runs) == (one.name == other.name) == (not one.private)
+        assert (one.runs == other.runs) == (one.name == other.name) == (not one.is_private)
         assert one.grid_runs == other.grid_runs
     assert "mnist.online.k9.eps3.random_stopping" in {cohort.name for cohort in stopping}
 
 
 def test_what_decides_nothing_does_not(base) -> None:
     """Where a run is computed, and beside which others, is not who it is."""
-    other = {**base, "runs_per_job": 3, "runs_at_once": 4, "threads_per_job": 2, "results": "r"}
+    other = {**base, "runs_per_job": 3, "parallel_runs": 4, "threads_per_job": 2, "results": "r"}
     assert all_ids(parse_config(base, "x")) == all_ids(parse_config(other, "x"))
 
 
 def test_a_point_shared_by_two_granularities_has_two_identities(base) -> None:
     """rho = 1 is on several grids: each pays for its own noise."""
     ids = {}
-    for cohort in cohorts(parse_config(base, "x")):
+    for cohort in make_cohorts(parse_config(base, "x")):
         for run in cohort.runs:
             ids.setdefault((cohort.method, cohort.epsilon, run.learning_rate, run.seed), []).append(
                 run.run_id
@@ -180,7 +180,7 @@ def test_a_point_shared_by_two_granularities_has_two_identities(base) -> None:
 
 
 def test_shards_hold_each_run_once(base) -> None:
-    for cohort in cohorts(parse_config(base, "x")):
+    for cohort in make_cohorts(parse_config(base, "x")):
         for size in (1, 4, 1000):
             shards = cohort.shards(size)
             assert [run for shard in shards for run in shard] == list(cohort.runs)
@@ -192,7 +192,7 @@ def test_shards_hold_each_run_once(base) -> None:
 )
 def test_steps_are_rounded_up(base, batch_size, steps) -> None:
     """Of 10 x 60000 / B, however little is over: 1171.9, 1132.1, 1001.7, 1000.0, 998.3."""
-    assert cohorts(parse_config({**base, "batch_size": batch_size}, "x"))[0].steps == steps
+    assert make_cohorts(parse_config({**base, "batch_size": batch_size}, "x"))[0].steps == steps
 
 
 class TestPaperBest:
@@ -204,7 +204,7 @@ class TestPaperBest:
         assert best
 
     def test_the_whole_grids_budget_is_paid(self, base) -> None:
-        by_name = {c.name: c for c in cohorts(parse_config({**base, "select": "paper_best"}, "x"))}
+        by_name = {c.name: c for c in make_cohorts(parse_config({**base, "select": "paper_best"}, "x"))}
         cohort = by_name["mnist.fixed_threshold.k9.eps9"]
         assert cohort.grid_runs == 81
         assert {(run.learning_rate, run.threshold) for run in cohort.runs} == {(0.00316228, 10.0)}
@@ -212,34 +212,34 @@ class TestPaperBest:
     def test_other_ranges_are_refused(self, base) -> None:
         base.update(select="paper_best", grid={"log10_learning_rate": [-2, 1]})
         with pytest.raises(OsoError, match="not a point of the grid"):
-            cohorts(parse_config(base, "x"))
+            make_cohorts(parse_config(base, "x"))
 
     @pytest.mark.parametrize(
         ("key", "value", "named"),
         [
-            ("granularities", [5, 6], "granularities: 6"),
+            ("values_per_axis", [5, 6], "values_per_axis: 6"),
             ("methods", {"online": {}, "psac": {}}, "methods: psac"),
             ("datasets", {"glyphs": GLYPHS}, "datasets: glyphs"),
             ("datasets", {"mnist": {**MNIST, "epsilons": [3, 4]}}, r"datasets\.mnist\.epsilons: 4"),
         ],
     )
     def test_what_no_table_has_is_refused(self, base, key, value, named) -> None:
-        base.update({"select": "paper_best", "granularities": [5], key: value})
+        base.update({"select": "paper_best", "values_per_axis": [5], key: value})
         with pytest.raises(OsoError, match=f"^{named}: the paper has no best point for it"):
-            cohorts(parse_config(base, "x"))
+            make_cohorts(parse_config(base, "x"))
 
 
 def test_values_too_close_for_their_names_are_refused(base) -> None:
     """Two runs of one identity would share their noise."""
-    base.update(methods={"online": {}}, granularities=[1000])
+    base.update(methods={"online": {}}, values_per_axis=[1000])
     base["grid"] = {"log10_learning_rate": [0, 1e-4]}
-    with pytest.raises(OsoError, match="granularities 1000: too many values"):
-        cohorts(parse_config(base, "x"))
+    with pytest.raises(OsoError, match="values_per_axis 1000: too many values"):
+        make_cohorts(parse_config(base, "x"))
 
 
 def test_budgets_that_look_alike_are_two_cohorts(base) -> None:
     base["datasets"]["mnist"]["epsilons"] = [1.0, 1.0000001]
-    names = [cohort.name for cohort in cohorts(parse_config(base, "x"))]
+    names = [cohort.name for cohort in make_cohorts(parse_config(base, "x"))]
     assert len(set(names)) == len(names)
 
 
@@ -247,14 +247,14 @@ def test_budgets_that_look_alike_are_two_cohorts(base) -> None:
 def test_settings_say_how_many_runs_share_the_budget(base, k: int) -> None:
     """Also where they are more than the paper's: the accounts go by that."""
     base["methods"].pop("no_dp")
-    for cohort in cohorts(parse_config({**base, "granularities": [k]}, "x")):
+    for cohort in make_cohorts(parse_config({**base, "values_per_axis": [k]}, "x")):
         size = k if cohort.method == "online" else k * k
-        assert json.loads(cohort.settings)["grid_runs"] == cohort.grid_runs == size
+        assert json.loads(cohort.run_options)["grid_runs"] == cohort.grid_runs == size
 
 
 @pytest.mark.parametrize("more", [1e-7, 1e-9, 1e-11, 1e-13])
 def test_budgets_that_differ_in_their_last_digits_are_two_cohorts(base, more: float) -> None:
     """Noise is looked up by names: one of the two would have the other's."""
     base["datasets"]["mnist"]["epsilons"] = [1.0, 1.0 + more]
-    names = [cohort.name for cohort in cohorts(parse_config(base, "x"))]
+    names = [cohort.name for cohort in make_cohorts(parse_config(base, "x"))]
     assert len(set(names)) == len(names)

@@ -61,7 +61,7 @@ def test_what_the_paper_lacks_is_off_in_its_study_and_on_in_another(repo) -> Non
     # The same grids under the same budgets, so that their rows stand beside the paper's.
     same = (
         "datasets",
-        "granularities",
+        "values_per_axis",
         "seeds",
         "grid",
         "delta",
@@ -95,7 +95,7 @@ def test_every_key_is_explained_to_people(repo) -> None:
 
 def test_the_papers_constants_are_the_defaults(repo) -> None:
     config = load_config(repo / "config/paper.yaml")
-    online = config.method("online").settings
+    online = config.method("online").options
     assert (config.batch_size, config.epochs, config.evaluate_every) == (512, 10, 50)
     assert (config.delta, config.momentum) == (1e-5, 0.9)
     assert (online.threshold_rate, online.learning_rate_rate) == (2.5e-3, 2.5e-3)
@@ -146,11 +146,11 @@ BAD = {
         "datasets.ag_news.model cnn: does not fit these data; allowed is bag_of_words or bag_of_w",
     ),
     "unknown words of images": (
-        "unknown_words",
+        "oov_words",
         "skipped",
-        "datasets.mnist.unknown_words skipped: only for texts",
+        "datasets.mnist.oov_words skipped: only for texts",
     ),
-    "unknown words otherwise": ("unknown_words", "mean", "should be 'zeros' or 'skipped'"),
+    "unknown words otherwise": ("oov_words", "mean", "should be 'zeros' or 'skipped'"),
     "sum of a class's loss": ("loss", "sum", "datasets.mnist.loss sum: only where a model returns"),
     "precision otherwise": (
         "precision",
@@ -164,8 +164,8 @@ BAD = {
     ),
     "loss otherwise": ("loss", "max", "datasets.mnist.loss: input should be 'mean' or 'sum'"),
     "no data set": ({"datasets": {}}, "datasets: dictionary should have at least 1 item"),
-    "unknown selection": ({"selection": "best"}, "selection: input should be 'composition', 'ran"),
-    "unknown shape": ({"stopping_shape": 0.5}, "stopping_shape: input should be 'logarithmic',"),
+    "unknown selection": ({"search_accounting": "best"}, "search_accounting: input should be 'composition', 'ran"),
+    "unknown shape": ({"stopping_distribution": 0.5}, "stopping_distribution: input should be 'logarithmic',"),
     "no method": ({"methods": {}}, "methods: dictionary should have at least 1 item"),
     "epsilon zero": ("epsilons", [0], "greater than 0 (found 0)"),
     "epsilon negative": ("epsilons", [3, -1], "epsilons.1: input should be greater than 0"),
@@ -181,8 +181,8 @@ BAD = {
     "batch size half": ({"batch_size": 0.5}, "batch_size: input should be a valid integer"),
     "batch size too large": ({"batch_size": 60001}, "at most the 60000 examples of mnist"),
     "batch size text": ({"batch_size": "many"}, "batch_size: input should be a valid integer"),
-    "empty grid": ({"granularities": []}, "granularities: list should have at least 1 item"),
-    "grid of zero": ({"granularities": [0]}, "granularities.0: input should be greater than"),
+    "empty grid": ({"values_per_axis": []}, "values_per_axis: list should have at least 1 item"),
+    "grid of zero": ({"values_per_axis": [0]}, "values_per_axis.0: input should be greater than"),
     "grid turned round": ({"grid": {"log10_threshold": [2, -2]}}, "low < high"),
     "quantile one": ({"grid": {"quantiles": [1.0]}}, "grid.quantiles.0: input should be less"),
     "no quantile": ({"grid": {"quantiles": []}}, "grid.quantiles: list should have at least 1"),
@@ -249,7 +249,7 @@ def test_a_configuration_survives_its_json(base) -> None:
     [
         ("seeds", [0, 0]),
         ("seeds", [3, 1, 3]),
-        ("granularities", [9, 5, 9]),
+        ("values_per_axis", [9, 5, 9]),
         ("grid", {"quantiles": [0.5, 0.1, 0.5]}),
     ],
 )

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from oso_dp.methods import find_method, method_names
-from oso_dp.study.yaml_file import read_yaml
+from oso_dp.study.strict_yaml import read_yaml
 
 jsonschema = pytest.importorskip("jsonschema")  # Snakemake brings it
 
@@ -61,7 +61,7 @@ def test_people_are_told_every_method_its_settings_and_their_defaults(repo) -> N
     said = {name: cell for names, cell in lines for name in re.findall(r"`(\w+)`", names)}
     assert sorted(said) == method_names()
     for name, cell in said.items():
-        names = {one.name: one.default for one in fields(find_method(name).Settings)}
+        names = {one.name: one.default for one in fields(find_method(name).Options)}
         if not names:
             assert cell.strip() == "none"
         shared = re.findall(r"those of `(\w+)`", cell)

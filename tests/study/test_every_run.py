@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.study.affordable import check_affordable
+from oso_dp.study.budget_check import check_budget
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.plan import Plan, make_plan, plan_of, read_plan, write_plan
-from oso_dp.training.job import task_of
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise, read_plan, write_plan
+from oso_dp.training.job import make_task
 
 STUDY: dict[str, Any] = {
     "name": "test",
     "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
     "methods": {"online": {}, "fixed_threshold": {}},
-    "granularities": [2],
+    "values_per_axis": [2],
     "seeds": [0, 1],
     "batch_size": 6000,  # everybody in each batch: priced in no time
     "epochs": 5,
@@ -25,17 +25,17 @@ STUDY: dict[str, Any] = {
 
 
 def plan_with(**changes: Any) -> Plan:
-    return plan_of(parse_config({**STUDY, **changes}, "x"), defaultdict(lambda: 9.0))
+    return make_plan_with_noise(parse_config({**STUDY, **changes}, "x"), defaultdict(lambda: 9.0))
 
 
 @pytest.mark.parametrize("ks", [[2, 1000], [1000, 2], [2, 3, 1000]])
 def test_values_too_close_for_their_names_are_refused_in_whichever_cohort(ks) -> None:
     """Two runs of one identity would share their noise."""
     grid = {"log10_learning_rate": [0, 1e-4]}
-    config = {**STUDY, "methods": {"online": {}}, "granularities": ks, "grid": grid}
-    assert cohorts(parse_config({**config, "granularities": [2, 3]}, "x"))
-    with pytest.raises(OsoError, match="granularities 1000: too many values"):
-        cohorts(parse_config(config, "x"))
+    config = {**STUDY, "methods": {"online": {}}, "values_per_axis": ks, "grid": grid}
+    assert make_cohorts(parse_config({**config, "values_per_axis": [2, 3]}, "x"))
+    with pytest.raises(OsoError, match="values_per_axis 1000: too many values"):
+        make_cohorts(parse_config(config, "x"))
 
 
 @pytest.mark.parametrize("seeds", [[5, 2], [2, 0, 1], [2**63 - 1, 7, 0]])
@@ -55,8 +55,8 @@ def test_a_momentum_arrives_in_the_training(momentum: float) -> None:
     """Of none, too: it is not the usual one."""
     for cohort in plan_with(momentum=momentum).cohorts:
         assert cohort.momentum == momentum
-        assert cohort.trained_by().momentum == momentum
-        assert task_of(cohort).method.momentum == momentum
+        assert cohort.make_method().momentum == momentum
+        assert make_task(cohort).method.momentum == momentum
 
 
 @pytest.mark.parametrize("momentum", [0.25, 0.9])
@@ -66,7 +66,7 @@ def test_without_privacy_sgd_has_the_studys_momentum_and_adam_its_own(optimizer,
     for cohort in plan.cohorts:
         assert cohort.momentum == (momentum if optimizer == "sgd" else None)
         if optimizer == "sgd":
-            assert task_of(cohort).method.momentum == momentum
+            assert make_task(cohort).method.momentum == momentum
 
 
 @pytest.mark.parametrize("batch_size", [100, 512, 6000])
@@ -76,16 +76,16 @@ def test_the_noise_of_a_count_is_that_of_the_studys_own_batches(batch_size: int)
     for cohort in plan_with(methods=settings, batch_size=batch_size).cohorts:
         assert cohort.query_noise_multiplier == pytest.approx(2 * 0.25 * batch_size)
         nu, batch = cohort.noise_multiplier, cohort.batch_size
-        split = cohort.trained_by().split_noise(nu, batch)
+        split = cohort.make_method().split_noise(nu, batch)
         assert cohort.query_noise_multiplier == split[1]
 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_some_runs_of_a_scaled_search_have_the_price_of_all(size: int) -> None:
     """Of a shard of it, or what is left of it to train."""
-    config = parse_config({**STUDY, "selection": "linear_scaling"}, "x")
+    config = parse_config({**STUDY, "search_accounting": "linear_scaling"}, "x")
     for cohort in make_plan(config).cohorts:
         some = replace(cohort, runs=cohort.runs[:size])
-        check_affordable([some])
+        check_budget([some])
         with pytest.raises(OsoError, match="would cost epsilon"):
-            check_affordable([replace(some, noise_multiplier=0.999 * some.noise_multiplier)])
+            check_budget([replace(some, noise_multiplier=0.999 * some.noise_multiplier)])

@@ -8,7 +8,7 @@ import pytest
 from oso_dp.methods import find_method
 from oso_dp.paper.best_points import best_points
 from oso_dp.study.config import GridSection
-from oso_dp.study.grid import candidates, log_uniform
+from oso_dp.study.grid import make_candidates, log_uniform
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from oso_dp.study.grid import candidates, log_uniform
 )
 @pytest.mark.parametrize("k", [5, 7, 9])
 def test_grids_have_the_papers_sizes(name, size, k) -> None:
-    points = candidates(find_method(name).search, GridSection(), k)
+    points = make_candidates(find_method(name).search, GridSection(), k)
     assert len(points) == size(k)
     assert len({tuple(point.items()) for point in points}) == len(points)
 
@@ -48,7 +48,7 @@ def test_the_papers_best_points_lie_on_its_grids() -> None:
         printed = {axis: getattr(best, axis) for axis in axes}
         distance = min(
             max(abs(math.log(point[axis] / printed[axis])) for axis in axes)
-            for point in candidates(axes, GridSection(), best.k)
+            for point in make_candidates(axes, GridSection(), best.k)
         )
         if distance > math.log(1.02):
             off.append((best.table, best.method, best.epsilon))
@@ -70,7 +70,7 @@ RANGES = [(-2.5, 1.5), (-3.0, -1.0), (0.25, 3.0)]
 def test_each_axis_runs_from_end_to_end_of_its_own_range(k, rates, thresholds) -> None:
     """Of a study's ranges, not of the paper's."""
     grid = GridSection(log10_learning_rate=rates, log10_threshold=thresholds)
-    points = candidates(("learning_rate", "threshold"), grid, k)
+    points = make_candidates(("learning_rate", "threshold"), grid, k)
     assert len(points) == k * k
     for axis, (low, high) in (("learning_rate", rates), ("threshold", thresholds)):
         values = sorted({point[axis] for point in points})
@@ -81,5 +81,5 @@ def test_each_axis_runs_from_end_to_end_of_its_own_range(k, rates, thresholds) -
 @pytest.mark.parametrize("many", [1, 4, 5, 6, 9])
 def test_every_quantile_of_a_study_is_on_its_grid(many: int) -> None:
     quantiles = [round(0.05 + 0.1 * i, 2) for i in range(many)]
-    points = candidates(("learning_rate", "quantile"), GridSection(quantiles=quantiles), 3)
+    points = make_candidates(("learning_rate", "quantile"), GridSection(quantiles=quantiles), 3)
     assert [point["quantile"] for point in points] == 3 * quantiles

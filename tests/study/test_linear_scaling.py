@@ -1,4 +1,4 @@
-"""`selection: linear_scaling`: a search is trials and one final run, each a cohort of the study."""
+"""`search_accounting: linear_scaling`: a search is trials and one final run, each a cohort of the study."""
 
 import json
 from dataclasses import replace
@@ -6,34 +6,34 @@ from dataclasses import replace
 import pytest
 from tests.planned_rows import run_row
 
-from oso_dp.accounting.scaled_search import ScaledSearch
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.linear_scaling import LinearScalingSearch
+from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.affordable import check_affordable
-from oso_dp.study.calibrated import calibrated_grids
+from oso_dp.study.budget_check import check_budget
+from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.identity import part_of
-from oso_dp.study.of_row import run_of_row
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.identity import stage_of
+from oso_dp.study.from_row import make_run
 from oso_dp.study.plan import make_plan, read_plan, write_plan
 
 STUDY = {
     "name": "test",
     "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3, 9], "seconds_per_step": 1}},
     "methods": {"online": {}, "fixed_threshold": {}},
-    "granularities": [3],
+    "values_per_axis": [3],
     "seeds": [0, 1],
     "batch_size": 120,
     "epochs": 2,
 }
-SCALED = {**STUDY, "selection": "linear_scaling"}
+SCALED = {**STUDY, "search_accounting": "linear_scaling"}
 PARTS = ["trial 1", "trial 2", "final"]
 NAME = "glyphs.online.k3.eps3.linear_scaling"
 
 
 def search(runs, shares=(0.1, 0.2)):
-    return ScaledSearch(PoissonSampling(0.02), 100, runs, shares)
+    return LinearScalingSearch(PoissonSampling(0.02), 100, runs, shares)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_a_search_is_a_cohort_for_each_part(plan) -> None:
     assert len(names) == len(set(names)) == 2 * 2 * 3
     for cohort in plan.cohorts:
         assert cohort.grid_runs == len(cohort.points) == (3 if cohort.method == "online" else 9)
-        assert cohort.trial_shares == (0.1, 0.2)
+        assert cohort.trial_fractions == (0.1, 0.2)
     ids = plan.run_ids()
     assert len(set(ids)) == len(ids) == 2 * 3 * (3 + 9) * 2
 
@@ -71,20 +71,20 @@ def test_a_plan_keeps_it(plan, tmp_path) -> None:
 
 def test_no_other_study_knows_of_parts(tmp_path) -> None:
     """So that every run of before keeps its identity."""
-    for selection in ("composition", "random_stopping", "single"):
-        every = cohorts(parse_config({**STUDY, "selection": selection}, "x"))
-        assert {cohort.part for cohort in every} == {None}
-        assert not any({"part", "trial_shares"} & json.loads(one.settings).keys() for one in every)
+    for search_accounting in ("composition", "random_stopping", "single"):
+        every = make_cohorts(parse_config({**STUDY, "search_accounting": search_accounting}, "x"))
+        assert {cohort.stage for cohort in every} == {None}
+        assert not any({"part", "trial_fractions"} & json.loads(one.run_options).keys() for one in every)
 
 
 def test_parts_and_shares_are_of_a_runs_identity(plan) -> None:
     """Or two runs would share their noise: batches and noise are drawn by it."""
-    other = cohorts(parse_config({**SCALED, "trial_shares": [0.1, 0.3]}, "x"))
+    other = make_cohorts(parse_config({**SCALED, "trial_fractions": [0.1, 0.3]}, "x"))
     ids = {run.run_id for cohort in other for run in cohort.runs}
     assert not ids & set(plan.run_ids())
-    composed = cohorts(parse_config(STUDY, "x"))
+    composed = make_cohorts(parse_config(STUDY, "x"))
     assert not {run.run_id for cohort in composed for run in cohort.runs} & set(plan.run_ids())
-    same = cohorts(parse_config({**SCALED, "trial_shares": [0.1, 0.2]}, "x"))
+    same = make_cohorts(parse_config({**SCALED, "trial_fractions": [0.1, 0.2]}, "x"))
     assert [run.run_id for cohort in same for run in cohort.runs] == plan.run_ids()
 
 
@@ -92,67 +92,67 @@ def test_a_row_leads_back_to_its_run(plan) -> None:
     for cohort in plan.cohorts:
         for run in cohort.runs:
             row = run_row(cohort, run)
-            back, same = run_of_row(row)
+            back, same = make_run(row)
             assert same == run
-            assert (back.part, back.trial_shares, back.name) == (
+            assert (back.stage, back.trial_fractions, back.name) == (
                 cohort.part,
-                cohort.trial_shares,
+                cohort.trial_fractions,
                 cohort.name,
             )
-            assert part_of(row["settings"]) == cohort.part
+            assert stage_of(row["settings"]) == cohort.part
 
 
 def test_before_training_each_part_is_held_against_its_price(plan) -> None:
-    check_affordable(plan.cohorts)
+    check_budget(plan.cohorts)
     for part in PARTS:
         cohort = plan.cohort(f"{NAME}.{part.replace(' ', '_')}")
-        check_affordable([replace(cohort, noise_multiplier=1.01 * cohort.noise_multiplier)])
+        check_budget([replace(cohort, noise_multiplier=1.01 * cohort.noise_multiplier)])
         budget = 3.0 * dict(zip(PARTS, (0.1, 0.2), strict=False)).get(part, 1.0)
         said = f"{cohort.name}: noise_multiplier .* would cost .* its budget is {budget:g}:"
         with pytest.raises(OsoError, match=said):
-            check_affordable([replace(cohort, noise_multiplier=0.999 * cohort.noise_multiplier)])
+            check_budget([replace(cohort, noise_multiplier=0.999 * cohort.noise_multiplier)])
     alone = Search(PoissonSampling(0.02), 100, 1).noise_multiplier(3.0, 1e-5)
     with pytest.raises(OsoError, match="would cost epsilon"):  # as if there had been no trials
-        check_affordable([replace(cohort, noise_multiplier=alone)])
+        check_budget([replace(cohort, noise_multiplier=alone)])
 
 
 def test_three_trials_are_three_cohorts() -> None:
-    config = parse_config({**SCALED, "trial_shares": [0.1, 0.2, 0.3]}, "x")
-    parts = [cohort.part for cohort in cohorts(config)]
+    config = parse_config({**SCALED, "trial_fractions": [0.1, 0.2, 0.3]}, "x")
+    parts = [cohort.stage for cohort in make_cohorts(config)]
     assert parts[:4] == ["trial 1", "trial 2", "trial 3", "final"]
-    noise = [grid.noise_multiplier for grid in calibrated_grids(config)[:4]]
+    noise = [grid.noise_multiplier for grid in calibrate_grids(config)[:4]]
     assert noise == [*search(3, (0.1, 0.2, 0.3)).noise_multipliers(3.0, 1e-5)]
 
 
 def test_a_study_can_be_priced_in_the_other_way() -> None:
     one = {"datasets": {"glyphs": {**STUDY["datasets"]["glyphs"], "epsilons": [3]}}}
     composed, scaled = (
-        [(grid.cohort.name, grid.noise_multiplier) for grid in calibrated_grids(config)]
+        [(grid.cohort.name, grid.noise_multiplier) for grid in calibrate_grids(config)]
         for config in (parse_config(study | one, "x") for study in (STUDY, SCALED))
     )
-    for study in (STUDY, {**STUDY, "selection": "random_stopping", "stopping_shape": "poisson"}):
+    for study in (STUDY, {**STUDY, "search_accounting": "random_stopping", "stopping_distribution": "poisson"}):
         config = parse_config(study | one, "x")
-        priced = calibrated_grids(config, tuning_accounting="linear_scaling")
+        priced = calibrate_grids(config, search_accounting="linear_scaling")
         assert [(grid.cohort.name, grid.noise_multiplier) for grid in priced] == scaled
-    config = parse_config({**SCALED, "trial_shares": [0.3, 0.4]} | one, "x")
-    priced = calibrated_grids(config, tuning_accounting="composition")
+    config = parse_config({**SCALED, "trial_fractions": [0.3, 0.4]} | one, "x")
+    priced = calibrate_grids(config, search_accounting="composition")
     assert [(grid.cohort.name, grid.noise_multiplier) for grid in priced] == composed
-    shares = calibrated_grids(config, trial_shares=(0.1, 0.2))
+    shares = calibrate_grids(config, trial_fractions=(0.1, 0.2))
     assert [(grid.cohort.name, grid.noise_multiplier) for grid in shares] == scaled
 
 
 REFUSED = {
-    "one share": ({"trial_shares": [0.1]}, r"trial_shares 0\.1: must be two numbers or more"),
-    "no share": ({"trial_shares": []}, "trial_shares : must be two numbers or more"),
-    "falling": ({"trial_shares": [0.2, 0.1]}, r"trial_shares 0\.2, 0\.1: must increase"),
-    "at 0": ({"trial_shares": [0, 0.1]}, r"trial_shares 0\.0, 0\.1: each must be a number above 0"),
-    "at 1": ({"trial_shares": [0.1, 1]}, r"trial_shares 0\.1, 1\.0: each must be a number above 0"),
-    "the whole": ({"trial_shares": [0.4, 0.6]}, r"trial_shares 0\.4, 0\.6: their sum must be"),
-    "text": ({"trial_shares": ["a", 0.1]}, r"trial_shares\.0: input should be a valid number"),
-    "no list": ({"trial_shares": 0.1}, "trial_shares: input should be a valid list"),
+    "one share": ({"trial_fractions": [0.1]}, r"trial_fractions 0\.1: must be two numbers or more"),
+    "no share": ({"trial_fractions": []}, "trial_fractions : must be two numbers or more"),
+    "falling": ({"trial_fractions": [0.2, 0.1]}, r"trial_fractions 0\.2, 0\.1: must increase"),
+    "at 0": ({"trial_fractions": [0, 0.1]}, r"trial_fractions 0\.0, 0\.1: each must be a number above 0"),
+    "at 1": ({"trial_fractions": [0.1, 1]}, r"trial_fractions 0\.1, 1\.0: each must be a number above 0"),
+    "the whole": ({"trial_fractions": [0.4, 0.6]}, r"trial_fractions 0\.4, 0\.6: their sum must be"),
+    "text": ({"trial_fractions": ["a", 0.1]}, r"trial_fractions\.0: input should be a valid number"),
+    "no list": ({"trial_fractions": 0.1}, "trial_fractions: input should be a valid list"),
     "of another selection": (
-        {"selection": "composition", "trial_shares": [0.1, 0.2]},
-        r"trial_shares 0\.1, 0\.2: only where selection is linear_scaling",
+        {"search_accounting": "composition", "trial_fractions": [0.1, 0.2]},
+        r"trial_fractions 0\.1, 0\.2: only where selection is linear_scaling",
     ),
     "no learning rate": (
         {"methods": {"online": {}, "adam_wosm": {}}},
@@ -160,7 +160,7 @@ REFUSED = {
     ),
     "no privacy": ({"methods": {"no_dp": {}}}, "methods.no_dp: has no privacy; with selection"),
     "some points": ({"select": "paper_best"}, "select paper_best: .* allowed is grid"),
-    "a shape": ({"stopping_shape": "poisson"}, "stopping_shape poisson: only where selection is"),
+    "a shape": ({"stopping_distribution": "poisson"}, "stopping_distribution poisson: only where selection is"),
 }
 
 
@@ -175,20 +175,20 @@ def test_what_cannot_be_asked_is_said_in_one_line(case) -> None:
 def test_a_cohort_is_no_part_of_another_kind_of_search(plan) -> None:
     cohort = plan.cohorts[0]
     for change in (
-        {"selection": "composition"},
+        {"search_accounting": "composition"},
         {"part": None},
         {"part": "trial 3"},
-        {"trial_shares": None},
-        {"trial_shares": (0.2, 0.1)},
+        {"trial_fractions": None},
+        {"trial_fractions": (0.2, 0.1)},
     ):
-        with pytest.raises(OsoError, match=r"^glyphs\.online: (part|trial_shares)"):
+        with pytest.raises(OsoError, match=r"^glyphs\.online: (part|trial_fractions)"):
             replace(cohort, **change)
 
 
 @pytest.mark.parametrize("trials", [2, 3, 4, 6])
 def test_however_many_trials_there_are_each_is_a_cohort(trials: int) -> None:
     shares = [0.02 * (place + 1) for place in range(trials)]
-    every = cohorts(parse_config({**SCALED, "trial_shares": shares}, "x"))
+    every = make_cohorts(parse_config({**SCALED, "trial_fractions": shares}, "x"))
     parts = [f"trial {place + 1}" for place in range(trials)] + ["final"]
-    assert [cohort.part for cohort in every] == parts * (len(every) // len(parts))
-    assert {cohort.trial_shares for cohort in every} == {tuple(shares)}
+    assert [cohort.stage for cohort in every] == parts * (len(every) // len(parts))
+    assert {cohort.trial_fractions for cohort in every} == {tuple(shares)}

@@ -3,8 +3,8 @@
 import pytest
 
 from oso_dp.study.config import load_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.needs import gpus, memory_mb, minutes
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.resources import count_gpus, estimate_memory_mb, estimate_minutes
 
 
 @pytest.fixture(scope="module")
@@ -14,16 +14,16 @@ def paper(repo):
 
 def test_memory_is_enough_for_what_was_measured(paper) -> None:
     """Peaks of training on one core, MiB: 697 MNIST, 732 Fashion-MNIST; Snakemake adds 340."""
-    asked = {cohort.dataset: memory_mb(paper, cohort) for cohort in cohorts(paper)}
+    asked = {cohort.dataset: estimate_memory_mb(paper, cohort) for cohort in make_cohorts(paper)}
     assert 697 + 340 < asked["mnist"] < 2_000
     assert 732 + 340 < asked["fashion_mnist"] < 2_000
     assert asked["mnist"] < asked["ag_news"] < 3_000
 
 
 def test_each_attempt_asks_for_more_memory(paper) -> None:
-    cohort = cohorts(paper)[0]
-    once = memory_mb(paper, cohort)
-    assert [memory_mb(paper, cohort, n) / once for n in (1, 2, 3)] == [1, 2, 3]
+    cohort = make_cohorts(paper)[0]
+    once = estimate_memory_mb(paper, cohort)
+    assert [estimate_memory_mb(paper, cohort, n) / once for n in (1, 2, 3)] == [1, 2, 3]
 
 
 def test_time_is_that_of_the_jobs_runs(paper) -> None:
@@ -31,18 +31,18 @@ def test_time_is_that_of_the_jobs_runs(paper) -> None:
 
     The stored runs took up to 28 minutes on one core.
     """
-    (cohort,) = (c for c in cohorts(paper) if c.name == "mnist.online.k9.eps3")
+    (cohort,) = (c for c in make_cohorts(paper) if c.name == "mnist.online.k9.eps3")
     for threads, slower in ((1, 2), (2, 1), (8, 1)):
         config = paper.model_copy(update={"threads_per_job": threads})
         for count in (0, 1, 45):
-            asked = minutes(config, cohort, cohort.runs[:count])
+            asked = estimate_minutes(config, cohort, cohort.runs[:count])
             assert asked == pytest.approx(10 + count * 2 * slower * 1172 * 0.4 / 60, abs=1)
-    assert minutes(paper, cohort, cohort.runs[:1]) > 28
+    assert estimate_minutes(paper, cohort, cohort.runs[:1]) > 28
 
 
 @pytest.mark.parametrize(("device", "wanted"), [("cpu", 0), ("cuda", 1)])
 def test_a_gpu_is_asked_for_where_one_trains(paper, device: str, wanted: int) -> None:
     config = paper.model_copy(update={"device": device})
-    assert gpus(config) == wanted
-    cohort = cohorts(paper)[0]
-    assert memory_mb(config, cohort) == memory_mb(paper, cohort) + 3_000 * wanted
+    assert count_gpus(config) == wanted
+    cohort = make_cohorts(paper)[0]
+    assert estimate_memory_mb(config, cohort) == estimate_memory_mb(paper, cohort) + 3_000 * wanted

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from oso_dp.accounting.search import Search
-from oso_dp.study.affordable import check_affordable
-from oso_dp.study.calibrated import calibrated_grids
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.study.budget_check import check_budget
+from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import plan_of
+from oso_dp.study.plan import make_plan_with_noise
 
 STUDY: dict[str, Any] = {
     "name": "test",
     "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
     "methods": {"online": {}},
-    "granularities": [7],
+    "values_per_axis": [7],
     "seeds": [0],
 }
 EXAMPLES = 6000
@@ -44,12 +44,12 @@ def test_the_last_step_is_paid_for_however_few_it_was_for(
     monkeypatch.setattr(Search, "epsilon", cost)
     # No other test asks about this delta: what a search costs is kept, and trials are searches.
     delta = 1.2346e-5 + 1e-9 * WAYS.index(way)
-    more = {"selection": way, "batch_size": batch_size, "epochs": epochs, "delta": delta}
+    more = {"search_accounting": way, "batch_size": batch_size, "epochs": epochs, "delta": delta}
     config = parse_config({**STUDY, **more}, "x")
     expected = math.ceil(epochs * EXAMPLES / batch_size), batch_size / EXAMPLES
-    grids = calibrated_grids(config)
+    grids = calibrate_grids(config)
     assert set(asked) == {expected}
     asked.clear()
     noises = {grid.cohort.name: grid.noise_multiplier for grid in grids}
-    check_affordable(plan_of(config, noises).cohorts)
+    check_budget(make_plan_with_noise(config, noises).cohorts)
     assert set(asked) == {expected}

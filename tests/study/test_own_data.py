@@ -6,25 +6,25 @@ from typing import Any
 
 import pytest
 
-from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.search import Search
-from oso_dp.analysis.data_statement import planned_statements
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.analysis.study_statement import make_planned_statements
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.affordable import check_affordable
-from oso_dp.study.calibrated import calibrated_grids
+from oso_dp.study.budget_check import check_budget
+from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.needs import memory_mb
-from oso_dp.study.own_data import check_one_budget
-from oso_dp.study.plan import Plan, make_plan, plan_of, read_plan, write_plan
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.resources import estimate_memory_mb
+from oso_dp.study.private_datasets import check_one_budget
+from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise, read_plan, write_plan
 
 STUDY: dict[str, Any] = {
     "name": "test",
     "datasets": {"patients": {"model": "own", "epsilons": [8], "seconds_per_step": 0.01}},
     "methods": {"online": {}, "fixed_threshold": {}},
-    "granularities": [2],
+    "values_per_axis": [2],
     "seeds": [0, 1],
     "batch_size": 20,
     "epochs": 2,
@@ -45,7 +45,7 @@ def test_the_noise_is_that_of_all_methods_points_and_seeds_together(offer) -> No
     search = Search(PoissonSampling(1 / 3), STEPS, RUNS)
     for cohort in plan.cohorts:
         assert 7.99 < search.epsilon(cohort.noise_multiplier, 1e-5) <= 8
-        assert (cohort.steps, cohort.budget_runs, cohort.public) == (STEPS, RUNS, False)
+        assert (cohort.steps, cohort.budget_runs, cohort.is_public) == (STEPS, RUNS, False)
 
 
 def test_ledgers_of_all_runs_keep_the_one_epsilon_and_use_it(offer) -> None:
@@ -58,15 +58,15 @@ def test_ledgers_of_all_runs_keep_the_one_epsilon_and_use_it(offer) -> None:
         for cohort in planned().cohorts
         for _ in cohort.runs
     ]
-    assert 7.99 < epsilon_of(ledgers, 1e-5) <= 8
-    assert epsilon_of([*ledgers, ledgers[0]], 1e-5) > 8
+    assert 7.99 < compute_epsilon(ledgers, 1e-5) <= 8
+    assert compute_epsilon([*ledgers, ledgers[0]], 1e-5) > 8
 
 
 @pytest.mark.parametrize(
     ("change", "runs"),
     [
         ({"seeds": [0, 1, 2]}, 18),
-        ({"granularities": [2, 3]}, 12 + (3 + 9) * 2),
+        ({"values_per_axis": [2, 3]}, 12 + (3 + 9) * 2),
         ({"methods": {"online": {}, "fixed_threshold": {}, "adam_wosm": {}}}, 16),
         ({"methods": {"online": {}}}, 4),
     ],
@@ -92,8 +92,8 @@ def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
     for epsilon in (3, 2):
         nu = plan.cohort(f"patients.online.k2.eps{epsilon}").noise_multiplier
         assert 0.99 * epsilon < one_grid.epsilon(nu, 1e-5) <= epsilon
-    assert {cohort.public for cohort in plan.cohorts} == {True}
-    assert planned_statements(plan.cohorts) == []
+    assert {cohort.is_public for cohort in plan.cohorts} == {True}
+    assert make_planned_statements(plan.cohorts) == []
     assert "patients.no_dp.k2.nonprivate" in {cohort.name for cohort in plan.cohorts}
 
 
@@ -102,10 +102,10 @@ def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
     [
         ({"methods": {"online": {}, "no_dp": {}}}, "methods.no_dp: protects nobody, and"),
         ({"randomness": "seeded"}, "randomness seeded: .* allowed is system"),
-        ({"selection": "random_stopping"}, "selection random_stopping: .* allowed is composition"),
-        ({"selection": "linear_scaling"}, "selection linear_scaling: .* allowed is composition"),
+        ({"search_accounting": "random_stopping"}, "selection random_stopping: .* allowed is composition"),
+        ({"search_accounting": "linear_scaling"}, "selection linear_scaling: .* allowed is composition"),
         ({"epsilons": [3, 8]}, r"patients.epsilons \[3.0, 8.0\]: .* allowed is one"),
-        ({"last_layer_nonlinearity": True}, "last_layer_nonlinearity true"),
+        ({"final_activation": True}, "final_activation true"),
         ({"select": "paper_best"}, "patients: the paper has no best point"),
         ({"batch_size": 61}, "batch_size 61: must be at most the 60 examples"),
         ({"epsilons": [1e-9]}, r"patients.online.k2.eps1e-09: epsilon 1e-09: no noise multiplier"),
@@ -126,7 +126,7 @@ def test_what_cannot_be_asked_of_protected_data_is_one_line(offer, change, messa
 def test_other_accounting_is_not_even_priced(offer) -> None:
     offer()
     with pytest.raises(OsoError, match="not declared public; allowed is composition"):
-        calibrated_grids(parse_config(STUDY, "x"), tuning_accounting="random_stopping")
+        calibrate_grids(parse_config(STUDY, "x"), search_accounting="random_stopping")
 
 
 def test_a_model_of_ones_own_needs_a_package_that_offers_it(offer) -> None:
@@ -140,7 +140,7 @@ def test_runs_on_data_that_are_declared_otherwise_are_other_runs(offer, declared
     offer()
     before = set(planned().run_ids())
     offer(**declared)
-    runs = {run.run_id for cohort in cohorts(parse_config(STUDY, "x")) for run in cohort.runs}
+    runs = {run.run_id for cohort in make_cohorts(parse_config(STUDY, "x")) for run in cohort.runs}
     assert len(runs) == RUNS
     assert before.isdisjoint(runs)
 
@@ -182,19 +182,19 @@ def test_noise_of_one_grid_does_not_pay_for_all(offer) -> None:
     """The check before training goes by all runs, whatever the plan says of the noise."""
     offer()
     cohort = planned().cohorts[0]
-    check_affordable([cohort])
+    check_budget([cohort])
     less = replace(cohort, noise_multiplier=0.8 * cohort.noise_multiplier)
     assert (
         Search(PoissonSampling(1 / 3), STEPS, cohort.grid_runs).epsilon(less.noise_multiplier, 1e-5)
         < 8
     )
     with pytest.raises(OsoError, match=r"12 runs\); its budget is 8"):
-        check_affordable([less])
+        check_budget([less])
 
 
 def test_the_statement_says_what_the_plan_does(offer) -> None:
     offer()
-    (statement,) = planned_statements(planned().cohorts)
+    (statement,) = make_planned_statements(planned().cohorts)
     assert 7.99 < statement.epsilon <= 8
     assert statement.methods == {"online": 4, "fixed_threshold": 8}
     text = str(statement)
@@ -213,7 +213,7 @@ def test_a_statement_says_its_budget_and_its_delta_as_they_are(offer, epsilon, d
     offer()
     section = {**STUDY["datasets"]["patients"], "epsilons": [epsilon]}
     plan = planned(datasets={"patients": section}, delta=delta)
-    (statement,) = planned_statements(plan.cohorts)
+    (statement,) = make_planned_statements(plan.cohorts)
     text = str(statement)
     assert f"the total budget is epsilon {epsilon:g}." in text
     assert f", {delta:g})-differential privacy of all" in text
@@ -233,23 +233,23 @@ def test_two_data_sets_have_a_budget_each(offer) -> None:
 def test_a_job_asks_for_the_memory_of_its_arrays(offer) -> None:
     offer()
     small = parse_config(STUDY, "x")
-    least = memory_mb(small, cohorts(small)[0])
+    least = estimate_memory_mb(small, make_cohorts(small)[0])
     offer(examples="10**6", input_shape="(100,)")
     large = parse_config(STUDY, "x")
-    assert memory_mb(large, cohorts(large)[0]) - least == pytest.approx(2 * 4 * 100, rel=0.1)
+    assert estimate_memory_mb(large, make_cohorts(large)[0]) - least == pytest.approx(2 * 4 * 100, rel=0.1)
     offer(examples="10**6", test_examples="3 * 10**6", input_shape="(100,)")
     tested = parse_config(STUDY, "x")
-    assert memory_mb(tested, cohorts(tested)[0]) - least == pytest.approx(2 * 4 * 400, rel=0.1)
+    assert estimate_memory_mb(tested, make_cohorts(tested)[0]) - least == pytest.approx(2 * 4 * 400, rel=0.1)
 
 
-@pytest.mark.parametrize("granularities", [[2], [2, 3], [3, 2, 4]])
-def test_a_plan_promises_for_all_runs_of_each_method(offer, granularities) -> None:
+@pytest.mark.parametrize("values_per_axis", [[2], [2, 3], [3, 2, 4]])
+def test_a_plan_promises_for_all_runs_of_each_method(offer, values_per_axis) -> None:
     """Over every k and seed."""
     offer()
-    (statement,) = planned_statements(planned(granularities=granularities).cohorts)
+    (statement,) = make_planned_statements(planned(values_per_axis=values_per_axis).cohorts)
     assert statement.methods == {
-        "online": 2 * sum(granularities),
-        "fixed_threshold": 2 * sum(k * k for k in granularities),
+        "online": 2 * sum(values_per_axis),
+        "fixed_threshold": 2 * sum(k * k for k in values_per_axis),
     }
     assert statement.runs == sum(statement.methods.values())
 
@@ -261,7 +261,7 @@ def test_a_public_data_set_beside_them_hides_nothing(offer, place: int) -> None:
     protected = planned().cohorts
     public = {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 0.01}}
     config = parse_config({**deepcopy(STUDY), "datasets": public}, "x")
-    free = plan_of(config, {c.name: 9.0 for c in cohorts(config)}).cohorts[0]
+    free = make_plan_with_noise(config, {c.name: 9.0 for c in make_cohorts(config)}).cohorts[0]
     seeded = [replace(one, randomness="seeded") for one in protected]
     more = [one.with_runs(one.points, [0, 1, 2]) for one in protected]
     for wrong, message in ((seeded, "is not declared public"), (more, "18 runs on patients")):
@@ -270,12 +270,12 @@ def test_a_public_data_set_beside_them_hides_nothing(offer, place: int) -> None:
             check_one_budget(every)
 
 
-@pytest.mark.parametrize("change", [{"seeds": [0, 1, 2]}, {"granularities": [2, 3]}])
+@pytest.mark.parametrize("change", [{"seeds": [0, 1, 2]}, {"values_per_axis": [2, 3]}])
 def test_runs_that_share_their_epsilon_with_more_are_other_runs(offer, change) -> None:
     """Their noise is another: neither study's rows are the other's."""
     offer()
     before, changed = (
-        cohorts(parse_config({**deepcopy(STUDY), **more}, "x")) for more in ({}, change)
+        make_cohorts(parse_config({**deepcopy(STUDY), **more}, "x")) for more in ({}, change)
     )
     points = {(run.point, run.seed) for cohort in before for run in cohort.runs}
     same = [run for cohort in changed for run in cohort.runs if (run.point, run.seed) in points]
@@ -289,5 +289,5 @@ def test_values_too_close_for_their_names_are_refused_of_protected_data_too(offe
     offer()
     close = {"methods": {"online": {}}, "grid": {"log10_learning_rate": [0, 1e-4]}}
     for ks in ([1000], [2, 1000]):
-        with pytest.raises(OsoError, match="granularities 1000: too many values"):
-            cohorts(parse_config({**STUDY, **close, "granularities": ks}, "x"))
+        with pytest.raises(OsoError, match="values_per_axis 1000: too many values"):
+            make_cohorts(parse_config({**STUDY, **close, "values_per_axis": ks}, "x"))

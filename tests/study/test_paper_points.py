@@ -5,23 +5,23 @@ from dataclasses import replace
 import pytest
 
 from oso_dp.study.config import load_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.paper_points import papers_best_runs
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.paper_points import paper_best_runs
 from oso_dp.study.plan import read_plan
 
 
 def test_the_papers_best_are_those_of_spotcheck(repo) -> None:
     plan = read_plan(repo / "results/plan.json")
-    spotcheck = cohorts(load_config(repo / "config/spotcheck.yaml"))
+    spotcheck = make_cohorts(load_config(repo / "config/spotcheck.yaml"))
     expected = {run.run_id for each in spotcheck for run in each.runs}
-    assert {run for cohort in plan.cohorts for run in papers_best_runs(cohort)} == expected
+    assert {run for cohort in plan.cohorts for run in paper_best_runs(cohort)} == expected
 
 
 def test_a_grid_of_other_ranges_has_none(repo) -> None:
     cohort = read_plan(repo / "results/plan.json").cohort("mnist.fixed_threshold.k9.eps3")
     moved = [replace(run, threshold=1.1 * run.threshold) for run in cohort.runs]
-    assert papers_best_runs(cohort)
-    assert papers_best_runs(replace(cohort, runs=tuple(moved))) == set()
+    assert paper_best_runs(cohort)
+    assert paper_best_runs(replace(cohort, runs=tuple(moved))) == set()
 
 
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold"])
@@ -29,7 +29,7 @@ def test_a_grid_of_other_ranges_has_none(repo) -> None:
 def test_a_point_is_the_papers_within_two_per_cent(repo, axis: str, factor: float) -> None:
     """As far as its rounding goes; on either axis, and to either side."""
     cohort = read_plan(repo / "results/plan.json").cohort("mnist.fixed_threshold.k9.eps3")
-    there = papers_best_runs(cohort)
+    there = paper_best_runs(cohort)
     moved = [replace(run, **{axis: factor * getattr(run, axis)}) for run in cohort.runs]
-    found = papers_best_runs(replace(cohort, runs=tuple(moved)))
+    found = paper_best_runs(replace(cohort, runs=tuple(moved)))
     assert found == (there if abs(factor - 1) < 0.02 else set())

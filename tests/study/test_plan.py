@@ -9,10 +9,10 @@ import pytest
 import torch
 from tests.study.conftest import BASE
 
-from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.methods import State
-from oso_dp.methods.base import setting
+from oso_dp.methods.base import option
 from oso_dp.methods.fixed_threshold import FixedThreshold
 from oso_dp.methods.no_dp import NoDP
 from oso_dp.methods.online import Online
@@ -20,14 +20,14 @@ from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study import plan as plan_module
 from oso_dp.study.config import load_config, parse_config
-from oso_dp.study.plan import make_plan, plan_of, read_plan, write_plan
+from oso_dp.study.plan import make_plan, make_plan_with_noise, read_plan, write_plan
 
 NOISE = {"online": {3: 1.498, 9: 0.815}, "fixed_threshold": {3: 4.008, 9: 1.677}}
 
 
 @pytest.fixture(scope="module")
 def plan():
-    return make_plan(parse_config({**BASE, "granularities": [9]}, "x"))
+    return make_plan(parse_config({**BASE, "values_per_axis": [9]}, "x"))
 
 
 def test_cohorts_are_priced_by_the_size_of_their_grid(plan) -> None:
@@ -50,7 +50,7 @@ def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
         step = tuple(SumQuery(query.name, query.noise_multiplier) for query in asked)
         sampling = PoissonSampling(cohort.batch_size / cohort.examples)
         ledger = Ledger(sampling, [(step, cohort.steps)])
-        spent = epsilon_of([ledger] * cohort.grid_runs, cohort.delta)
+        spent = compute_epsilon([ledger] * cohort.grid_runs, cohort.delta)
         assert spent <= cohort.epsilon * (1 + 1e-6)
         assert spent > cohort.epsilon * 0.99
 
@@ -106,7 +106,7 @@ def test_an_unknown_cohort_is_refused(plan) -> None:
 
 
 def test_a_count_that_eats_the_budget_is_refused_by_cohort(base) -> None:
-    base.update(methods={"fixed_quantile": {"count_noise": 0.0001}}, granularities=[5])
+    base.update(methods={"fixed_quantile": {"count_noise": 0.0001}}, values_per_axis=[5])
     with pytest.raises(OsoError, match=r"mnist\.fixed_quantile\.k5\.eps3: query noise multiplier"):
         make_plan(parse_config(base, "x"))
 
@@ -121,7 +121,7 @@ def test_the_stored_plan_is_the_papers(repo) -> None:
     """results/plan.json, which the report's noise figure shows, belongs to config/paper.yaml."""
     plan, config = read_plan(repo / "results/plan.json"), load_config(repo / "config/paper.yaml")
     noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
-    assert plan == plan_of(config, noise)
+    assert plan == make_plan_with_noise(config, noise)
 
 
 # From independent check values: epsilon 3 and 9, mean 9 and 81.
@@ -130,7 +130,7 @@ STOPPED = {"online": {3: 1.034, 9: 0.659}, "fixed_threshold": {3: 1.147, 9: 0.70
 
 @pytest.fixture(scope="module")
 def stopping():
-    study = {**BASE, "granularities": [9], "selection": "random_stopping"}
+    study = {**BASE, "values_per_axis": [9], "search_accounting": "random_stopping"}
     return make_plan(parse_config(study, "x"))
 
 
@@ -150,8 +150,8 @@ CHANGES = {
     "delta": 1e-9,
     "batch_size": 1024,
     "epsilon": 9.5,
-    "selection": "random_stopping",
-    "stopping_shape": "poisson",
+    "search_accounting": "random_stopping",
+    "stopping_distribution": "poisson",
     "runs": 1,
     "evaluate_every": 10,
     "momentum": 0.5,
@@ -193,7 +193,7 @@ def test_a_plan_of_a_method_that_has_a_constant_more_now_is_refused(
 
     @dataclass(frozen=True)
     class More(method.Settings):
-        another: float = setting(0.5)
+        another: float = option(0.5)
 
     write_plan(plan, tmp_path / "plan.json")
     monkeypatch.setattr(method, "Settings", More)
@@ -211,7 +211,7 @@ def edited(plan, path, change) -> None:
         entry.pop("digest")
         entry["digest"] = plan_module._digest(entry)
     head = {k: v for k, v in content.items() if k not in ("version", "cohorts", "digest")}
-    content["digest"] = plan_module._whole(head, content["cohorts"])
+    content["digest"] = plan_module._join_plan(head, content["cohorts"])
     path.write_text(json.dumps(content))
 
 
@@ -234,7 +234,7 @@ def edited(plan, path, change) -> None:
         (lambda c: c["cohorts"][0]["method_settings"].pop("threshold_rate"), "trains it otherwise"),
         (lambda c: c["cohorts"][0]["method_settings"].update(more=1), "not a plan"),
         (lambda c: c.update(runs_per_job=0), "runs_per_job 0: must be a whole number from 1"),
-        (lambda c: c.update(runs_at_once="45"), "runs_at_once '45': must be a whole number"),
+        (lambda c: c.update(parallel_runs="45"), "parallel_runs '45': must be a whole number"),
         (lambda c: c.update(device="xpu"), "device 'xpu': allowed are cpu, cuda"),
     ],
 )

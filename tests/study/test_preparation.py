@@ -4,12 +4,12 @@ import pytest
 
 from oso_dp.errors import OsoError
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.of_row import run_of_row
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.from_row import make_run
 
 
 @pytest.mark.parametrize(
-    ("model", "unknown_words", "words", "file"),
+    ("model", "oov_words", "words", "file"),
     [
         ("bag_of_words", "zeros", 15, "ag_news.npz"),
         ("bag_of_words_25", "zeros", 25, "ag_news-25.npz"),
@@ -18,17 +18,17 @@ from oso_dp.study.of_row import run_of_row
     ],
 )
 def test_texts_are_prepared_as_the_model_and_the_configuration_say(
-    base, model, unknown_words, words, file
+    base, model, oov_words, words, file
 ) -> None:
-    section = {"model": model, "unknown_words": unknown_words}
+    section = {"model": model, "oov_words": oov_words}
     base["datasets"] = {"ag_news": {**section, "epsilons": [3], "seconds_per_step": 1}}
-    for cohort in cohorts(parse_config(base, "x")):
-        assert cohort.preparation == {"words": words, "unknown_words": unknown_words}
+    for cohort in make_cohorts(parse_config(base, "x")):
+        assert cohort.preparation == {"words": words, "oov_words": oov_words}
         assert cohort.data_file == file
 
 
 def test_images_are_prepared_in_one_way(base) -> None:
-    cohort = cohorts(parse_config(base, "x"))[0]
+    cohort = make_cohorts(parse_config(base, "x"))[0]
     assert (cohort.preparation, cohort.data_file) == ({}, "mnist.npz")
 
 
@@ -41,7 +41,7 @@ def test_two_vocabularies_share_no_run(base, dataset, default, other) -> None:
 
     def planned(**chosen):
         section = {"model": "bag_of_words", "epsilons": [3], "seconds_per_step": 1, **chosen}
-        return cohorts(parse_config({**base, "datasets": {dataset: section}}, "x"))
+        return make_cohorts(parse_config({**base, "datasets": {dataset: section}}, "x"))
 
     implied, named, changed = planned(), planned(vocabulary=default), planned(vocabulary=other)
     assert named == implied
@@ -52,8 +52,8 @@ def test_two_vocabularies_share_no_run(base, dataset, default, other) -> None:
     assert len(runs[0]) == len(runs[1])
     assert runs[0].isdisjoint(runs[1])
     for cohort in changed:
-        row = {**vars(cohort), **vars(cohort.runs[0]), "settings": cohort.settings}
-        again, run = run_of_row({**row, "noise_multiplier": 2.0 if cohort.private else None})
+        row = {**vars(cohort), **vars(cohort.runs[0]), "settings": cohort.run_options}
+        again, run = make_run({**row, "noise_multiplier": 2.0 if cohort.is_private else None})
         assert (again.vocabulary, run) == (other, cohort.runs[0])
 
 

@@ -9,15 +9,15 @@ from tests.planned_rows import rows_of
 from oso_dp.errors import OsoError
 from oso_dp.results.row_claims import complaint
 from oso_dp.study.config import parse_config
-from oso_dp.study.of_row import run_of_row
+from oso_dp.study.from_row import make_run
 from oso_dp.study.plan import make_plan, read_plan, write_plan
-from oso_dp.training.job import task_of
+from oso_dp.training.job import make_task
 
 STUDY = {
     "name": "test",
     "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
     "methods": {"online": {}, "auto_s": {}, "no_dp": {}},
-    "granularities": [2],
+    "values_per_axis": [2],
     "seeds": [0],
     "epochs": 1,
 }
@@ -38,8 +38,8 @@ def test_a_choice_reaches_the_training_and_the_identity(name, plain, tmp_path) -
     plan = plan_of(**{name: CHOICES[name]})
     assert not set(plan.run_ids()) & set(plain.run_ids())
     for cohort in plan.cohorts:
-        assert getattr(task_of(cohort), name) == CHOICES[name]
-        assert json.loads(cohort.settings)[name] == CHOICES[name]
+        assert getattr(make_task(cohort), name) == CHOICES[name]
+        assert json.loads(cohort.run_options)[name] == CHOICES[name]
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == plan
 
@@ -48,14 +48,14 @@ def test_the_defaults_leave_every_identity_and_row_as_it_was(plain) -> None:
     assert plan_of(schedule="constant", averaging=0) == plain
     for cohort in plain.cohorts:
         assert not {"schedule", "averaging"} & json.loads(cohort.settings).keys()
-        task = task_of(cohort)
+        task = make_task(cohort)
         assert (task.schedule, task.averaging) == (None, None)
 
 
 def test_a_row_gives_its_run_back() -> None:
     plan = plan_of(**CHOICES)
     for row in rows_of(plan)["runs"]:
-        cohort, run = run_of_row(row)
+        cohort, run = make_run(row)
         assert (cohort.schedule, cohort.averaging) == ("linear", 0.99)
         assert run.run_id == row["run_id"]
 

@@ -10,23 +10,23 @@ from tests.offered import Offer
 from oso_dp.errors import OsoError
 from oso_dp.paper.best_points import best_points
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.own_data import check_one_budget
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.private_datasets import check_one_budget
 
 STUDY: dict[str, Any] = {
     "name": "test",
     "methods": {"online": {}, "fixed_threshold": {}},
-    "granularities": [2],
+    "values_per_axis": [2],
     "seeds": [0, 1],
 }
 ANY = {"epsilons": [3], "seconds_per_step": 1}
 SECTIONS = {
     "mnist": {"model": "cnn", "precision": "bfloat16", **ANY},
     "fashion_mnist": {"model": "autoencoder", "loss": "sum", **ANY},
-    "ag_news": {"model": "bag_of_words_25", "unknown_words": "skipped", **ANY},
+    "ag_news": {"model": "bag_of_words_25", "oov_words": "skipped", **ANY},
 }
 OWN = {"model": "own", **ANY}
-USUAL = {"loss": "mean", "unknown_words": "zeros", "precision": "float32"}
+USUAL = {"loss": "mean", "oov_words": "zeros", "precision": "float32"}
 
 
 def study(sections: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def study(sections: dict[str, Any], **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("order", [*permutations(SECTIONS)])
 def test_each_data_set_has_its_own_choices(order) -> None:
     sections = {name: SECTIONS[name] for name in order}
-    every = cohorts(parse_config(study(sections), "x"))
+    every = make_cohorts(parse_config(study(sections), "x"))
     assert [cohort.dataset for cohort in every] == [name for name in order for _ in "ab"]
     for cohort in every:
         asked = {**USUAL, **SECTIONS[cohort.dataset]}
@@ -67,9 +67,9 @@ def test_a_budget_that_the_paper_has_of_another_data_set_is_refused() -> None:
             one: {**SECTIONS[one], "epsilons": [max(has[one]), strange]},
             other: {**SECTIONS[other], "epsilons": [strange]},
         }
-        config = parse_config(study(sections, granularities=[9], select="paper_best"), "x")
+        config = parse_config(study(sections, values_per_axis=[9], select="paper_best"), "x")
         with pytest.raises(OsoError, match=rf"^datasets\.{one}\.epsilons: {strange:g}: the paper"):
-            cohorts(config)
+            make_cohorts(config)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -82,7 +82,7 @@ def test_protected_data_are_protected_beside_public_ones(offer: Offer, place: in
     with pytest.raises(OsoError, match=r"randomness seeded: datasets\.patients is not declared"):
         parse_config({**asked, "randomness": "seeded"}, "x")
     with pytest.raises(OsoError, match=r"selection single: datasets\.patients is not declared"):
-        parse_config({**asked, "randomness": "system", "selection": "single"}, "x")
+        parse_config({**asked, "randomness": "system", "search_accounting": "single"}, "x")
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -93,7 +93,7 @@ def test_each_of_two_protected_data_sets_pays_for_its_own_runs(offer: Offer, ord
     known.write_text(text + text.splitlines()[1].replace("patients", "visitors") + "\n")
     sections = {"patients": OWN, "visitors": OWN}
     asked = study(sections, batch_size=20, randomness="system")
-    every = cohorts(parse_config(asked, "x"))
+    every = make_cohorts(parse_config(asked, "x"))
     assert {(cohort.dataset, cohort.budget_runs) for cohort in every} == {
         ("patients", 12),
         ("visitors", 12),

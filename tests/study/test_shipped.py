@@ -5,8 +5,8 @@ import pytest
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.paper.tables import PAPER_EPOCHS, SEEDS, paper_results, paper_setups
 from oso_dp.study.config import GridSection, StudyConfig, load_config
-from oso_dp.study.defaults import DEFAULTS
-from oso_dp.study.expand import cohorts
+from oso_dp.study.default_points import DEFAULTS
+from oso_dp.study.expand import make_cohorts
 
 SMALL = {"demo", "smoke"}  # on digits of their own, with ranges of their own
 SHORT = {"one_epoch"}
@@ -28,7 +28,7 @@ def budgets(dataset: str) -> list[float]:
 def test_the_papers_study_is_what_its_tables_have(shipped) -> None:
     config, paper = shipped["paper"], paper_results()
     assert set(config.methods) == set(PAPER_METHODS) == set(paper["method"])
-    assert config.granularities == sorted(paper["k"].unique())
+    assert config.values_per_axis == sorted(paper["k"].unique())
     assert len(config.seeds) == SEEDS
     assert config.epochs == PAPER_EPOCHS
     assert {config.batch_size} == set(paper_setups()["batch_size"])
@@ -52,7 +52,7 @@ def test_every_other_study_has_the_papers_numbers_too(shipped) -> None:
         assert config.delta == paper.delta, name
         assert config.device == "cpu", name
         assert config.randomness == "seeded", name
-        assert not config.last_layer_nonlinearity, name
+        assert not config.final_activation, name
         assert config.seeds == [*range(len(config.seeds))], name
         assert len(config.seeds) <= SEEDS, name
         assert all(settings == {} for settings in config.methods.values()), name
@@ -61,8 +61,8 @@ def test_every_other_study_has_the_papers_numbers_too(shipped) -> None:
         assert config.batch_size == paper.batch_size, name
         assert config.epochs == (1 if name in SHORT else paper.epochs), name
         assert config.evaluate_every == paper.evaluate_every, name
-        assert config.granularities == [1] or set(config.granularities) <= {5, 7, 9}, name
-        if config.granularities != [1]:
+        assert config.values_per_axis == [1] or set(config.values_per_axis) <= {5, 7, 9}, name
+        if config.values_per_axis != [1]:
             assert config.grid == GridSection(), name
         for dataset, section in config.datasets.items():
             assert set(section.epsilons) <= set(budgets(dataset)), (name, dataset)
@@ -74,12 +74,12 @@ def test_a_studys_name_says_what_it_has_otherwise(shipped) -> None:
         assert config.momentum == momentum, name
         assert (config.schedule == "linear") == ("falling" in name), name
         assert (config.averaging > 0) == ("averaged" in name), name
-        assert (config.tuning_accounting == "random_stopping") == ("stopping" in name), name
+        assert (config.search_accounting == "random_stopping") == ("stopping" in name), name
         shape = next((one for one in ("geometric", "poisson") if one in name), "logarithmic")
-        assert config.stopping_shape == shape, name
+        assert config.stopping_distribution == shape, name
         alone = name.startswith(("defaults", "no_search"))
-        assert (config.tuning_accounting == "single") == alone, name
-        assert (config.tuning_accounting == "linear_scaling") == ("linear_scaling" in name), name
+        assert (config.search_accounting == "single") == alone, name
+        assert (config.search_accounting == "linear_scaling") == ("linear_scaling" in name), name
 
 
 def test_the_results_hold_one_reading_of_the_paper_alone(shipped) -> None:
@@ -88,7 +88,7 @@ def test_the_results_hold_one_reading_of_the_paper_alone(shipped) -> None:
     models["ag_news_partial"] = models["ag_news"]
     for name, config in shipped.items():
         as_read = config.momentum == 0.9 and all(
-            (section.model, section.loss, section.unknown_words)
+            (section.model, section.loss, section.oov_words)
             == (models.get(key), "mean", "zeros")
             for key, section in config.datasets.items()
         )
@@ -109,9 +109,9 @@ def test_a_study_of_defaults_starts_from_them(shipped, name: str) -> None:
         laid["schedule"] = config.schedule
     if config.averaging:
         laid["averaging"] = config.averaging
-    meant = {one.method: one.point for one in DEFAULTS if dict(one.laid) == laid}
+    meant = {one.method: one.point for one in DEFAULTS if dict(one.variant) == laid}
     assert set(config.methods) <= set(meant)
-    for cohort in cohorts(config):
+    for cohort in make_cohorts(config):
         assert cohort.grid_runs == 1
         point = meant[cohort.method]
         for run in cohort.runs:

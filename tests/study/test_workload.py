@@ -3,8 +3,8 @@
 import pytest
 
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.workload import workload
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.workload import estimate_workload
 
 
 @pytest.fixture
@@ -13,11 +13,11 @@ def study(base):
         **{"model": "autoencoder", "epsilons": [1]},
         "seconds_per_step": 2.0,
     }
-    return parse_config({**base, "granularities": [5], "runs_per_job": 4}, "x")
+    return parse_config({**base, "values_per_axis": [5], "runs_per_job": 4}, "x")
 
 
 def ahead(config, stored=()):
-    return workload(config, cohorts(config), stored)
+    return estimate_workload(config, make_cohorts(config), stored)
 
 
 def hours(config, runs: int, dataset: str) -> float:
@@ -38,7 +38,7 @@ def test_every_run_is_ahead_of_a_new_study(study) -> None:
 
 
 def test_what_is_stored_takes_no_hours_and_no_job(study) -> None:
-    every = {(c.dataset, c.method, c.epsilon): c for c in cohorts(study)}
+    every = {(c.dataset, c.method, c.epsilon): c for c in make_cohorts(study)}
     plain = every["fashion_mnist", "no_dp", None]
     online = every["mnist", "online", 3]
     kept = {run.run_id for run in (*plain.runs, *online.shards(4)[0], online.shards(4)[1][0])}
@@ -54,7 +54,7 @@ def test_what_is_stored_takes_no_hours_and_no_job(study) -> None:
 
 
 def test_the_table_has_a_line_for_each_method_with_a_run_left(study) -> None:
-    every = cohorts(study)
+    every = make_cohorts(study)
     kept = {run.run_id for c in every if c.method == "no_dp" for run in c.runs}
     kept |= {run.run_id for run in every[0].runs[:3]}
     found = ahead(study, kept)
@@ -82,5 +82,5 @@ def test_the_table_has_a_line_for_each_method_with_a_run_left(study) -> None:
 )
 def test_one_cohort_is_one(base, methods, epsilons, said: str) -> None:
     base["datasets"]["mnist"]["epsilons"] = epsilons
-    config = parse_config({**base, "granularities": [5], "methods": methods}, "x")
+    config = parse_config({**base, "values_per_axis": [5], "methods": methods}, "x")
     assert str(ahead(config)).startswith(f"{config.name}: {said}")

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode, check_independence
-from oso_dp.gradients.rules import row_norms
+from oso_dp.gradients import GradientEngine, check_independence
+from oso_dp.gradients.protocol import row_norms
 from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy import philox
-from oso_dp.privacy.random_numbers import BLOCK, RandomNumbers, SumNoise
+from oso_dp.privacy.batch_rng import BLOCK, BatchRNG, NoiseSpec
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import Seeded, SystemEntropy
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 from oso_dp.training.loop import train
 
 HOST = torch.device("cpu")
@@ -42,7 +42,7 @@ def test_streams_are_the_same_on_every_device(device, count: int, step: int) -> 
 @pytest.mark.parametrize("rate", [1e-12, 0.01, 0.4, 1.0])
 def test_batches_are_padded_to_whole_blocks_and_nobody_is_left_out(device, rate: float) -> None:
     sampling = PoissonSampling(rate)
-    draws = RandomNumbers(Seeded(), sampling, 1000, device)
+    draws = BatchRNG(Seeded(), sampling, 1000, device)
     indices, present = draws.batches(["a", "b", "c"], 5)
     assert indices.device.type == present.device.type == device.type
     assert indices.shape == present.shape
@@ -56,9 +56,9 @@ def test_batches_are_padded_to_whole_blocks_and_nobody_is_left_out(device, rate:
 
 
 def test_the_systems_entropy_is_drawn_by_the_host_and_arrives(device) -> None:
-    draws = RandomNumbers(SystemEntropy(), PoissonSampling(0.5), 1000, device)
-    nothing, noise = torch.zeros(1, 1000, device=device), SumNoise("noise", torch.ones(1))
-    first, again = (draws.noised(["a"], 1, [nothing], [noise])[0] for _ in range(2))
+    draws = BatchRNG(SystemEntropy(), PoissonSampling(0.5), 1000, device)
+    nothing, noise = torch.zeros(1, 1000, device=device), NoiseSpec("noise", torch.ones(1))
+    first, again = (draws.add_noise(["a"], 1, [nothing], [noise])[0] for _ in range(2))
     assert first.device.type == device.type
     assert not torch.equal(first, again)
     assert first.std().item() == pytest.approx(1.0, abs=0.15)
@@ -84,7 +84,7 @@ def test_gradients_are_those_of_the_host_in_float64(device, name: str) -> None:
     mse = name.startswith("autoencoder")
     targets = inputs if mse else torch.randint(0, 2, (2, 5))
     weights = torch.rand(2, 2, 5)
-    code = GradientCode(model, squared_error if mse else cross_entropy)
+    code = GradientEngine(model, squared_error if mse else cross_entropy)
     found = code(flats.to(device), inputs.to(device), targets.to(device))
     inputs = inputs.double()
     right = code(flats.double(), inputs, inputs if mse else targets)
@@ -101,7 +101,7 @@ def test_gradients_are_those_of_the_host_in_float64(device, name: str) -> None:
 def test_an_example_that_is_not_finite_counts_for_nothing(device, name: str, poison) -> None:
     torch.manual_seed(0)
     model = build_model(name).to(device)
-    code = GradientCode(model, cross_entropy)
+    code = GradientEngine(model, cross_entropy)
     flats = (0.1 * torch.randn(3, code.size)).to(device)
     inputs = torch.rand(3, 4, *shape_of(name)).to(device)
     targets = torch.randint(0, 3, (3, 4)).to(device)
@@ -163,7 +163,7 @@ def test_a_model_whose_rows_are_not_its_examples_is_refused_there(device) -> Non
     inputs = torch.zeros(0, 6, device=device)
     targets = torch.zeros(0, dtype=torch.int64, device=device)
     right, wrong = (
-        GradientCode(model, cross_entropy) for model in (torch.nn.Linear(6, 3), Turned())
+        GradientEngine(model, cross_entropy) for model in (torch.nn.Linear(6, 3), Turned())
     )
     flat = torch.randn(right.size, dtype=torch.double, device=device)
     check_independence(right, flat, inputs, targets)

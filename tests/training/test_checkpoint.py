@@ -11,7 +11,7 @@ from oso_dp.errors import OsoError
 from oso_dp.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
-    set_aside_if_damaged,
+    quarantine_if_corrupt,
 )
 
 NOT_SOUND = r"no checkpoint of this version|not what was written"
@@ -55,7 +55,7 @@ def test_what_is_no_checkpoint_is_set_aside_with_a_line(name, path, caplog, monk
     monkeypatch.chdir(path.parent)
     damage = damages()[name]
     path.write_bytes(damage)
-    with set_aside_if_damaged(path):
+    with quarantine_if_corrupt(path):
         load_checkpoint(path, "mine")
     assert not path.exists()
     assert path.with_name("state.pt.damaged").read_bytes() == damage
@@ -89,7 +89,7 @@ def test_what_is_not_the_files_fault_leaves_it(path) -> None:
         KeyboardInterrupt(),
     ):
         wrong = OsoError("x") if isinstance(error, OSError) else error
-        with pytest.raises(type(wrong)), set_aside_if_damaged(path):
+        with pytest.raises(type(wrong)), quarantine_if_corrupt(path):
             raise wrong
         assert path.exists()
 

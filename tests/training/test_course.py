@@ -8,8 +8,8 @@ import pytest
 
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.training.loop import course_of, train
-from oso_dp.training.outcome import Course
+from oso_dp.training.loop import make_protocol, train
+from oso_dp.training.outcome import RunProtocol
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def ended(arrays, make_task, make_run):
     """A course, and what a run of it came to."""
     task = make_task("online", evaluate_every=4)
     (outcome,) = train(task, [make_run("m")], arrays)
-    course = course_of(task, task.metric, len(arrays.train_inputs))
+    course = make_protocol(task, task.metric, len(arrays.train_inputs))
     course.check([outcome], task.steps)
     return course, outcome, task.steps
 
@@ -130,7 +130,7 @@ def test_a_ledger_of_another_sampling_rate_is_refused(ended, rate: float) -> Non
 @pytest.mark.parametrize("factor", [0.5, 0.999, 1.001, 1.0 + 1e-5, 1.0 - 1e-5, 2.0])
 def test_a_ledger_has_the_noise_in_every_kind_of_its_steps(factor: float, place: int) -> None:
     """Also in steps of which there are few, or that are booked last."""
-    course = Course(PoissonSampling(0.1), 2.0, "accuracy", 9, 9)
+    course = RunProtocol(PoissonSampling(0.1), 2.0, "accuracy", 9, 9)
     steps = [((SumQuery(name, 2.0),), 3) for name in "abc"]
     assert course.ledger(Ledger(course.sampling, steps).to_json(), 9).step_count == 9
     steps[place] = ((SumQuery("other", 2.0 * factor),), 3)

@@ -5,15 +5,15 @@ import pytest
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training.evaluate import SPLITS
-from oso_dp.training.outcome import Course, Outcome
+from oso_dp.training.outcome import RunProtocol, Outcome
 
 STEPS = 9
 NOISE = 2.0
 DUE = {1: range(1, 10), 4: (4, 8, 9), 9: (9,), 50: (9,)}  # by how often is evaluated
 
 
-def course(every: int) -> Course:
-    return Course(PoissonSampling(0.1), NOISE, "accuracy", STEPS, every)
+def course(every: int) -> RunProtocol:
+    return RunProtocol(PoissonSampling(0.1), NOISE, "accuracy", STEPS, every)
 
 
 def books(steps: int) -> str:

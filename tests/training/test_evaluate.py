@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import GradientEngine
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.training import evaluate
 from oso_dp.training.evaluate import BATCH, Evaluator
@@ -16,7 +16,7 @@ def scores(metric: str, size: int):
     """The evaluator's, and each example's value and loss by hand, one example at a time."""
     torch.manual_seed(size)
     model = torch.nn.Linear(5, 5 if metric == "mse" else 3)
-    code = GradientCode(model, squared_error if metric == "mse" else cross_entropy)
+    code = GradientEngine(model, squared_error if metric == "mse" else cross_entropy)
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
     inputs = torch.randn(size, 5)
     # The later, the larger: a part that is left out or counted twice is seen.
@@ -49,7 +49,7 @@ def test_class_accuracy_is_each_classes_own() -> None:
     model = torch.nn.Identity()
     targets = torch.tensor([0, 1, 0, 3, 0, 1, 2, 1])
     found = torch.tensor([0, 1, 1, 3, 0, 0, 2, 1])
-    code = GradientCode(model, cross_entropy)
+    code = GradientEngine(model, cross_entropy)
     outputs = torch.nn.functional.one_hot(found, 4).float()
     scores = Evaluator(code, outputs, targets, "accuracy")(torch.zeros(0))
     assert {score.split: score.class_accuracy for score in scores} == {
@@ -65,7 +65,7 @@ def test_class_accuracy_is_each_classes_own() -> None:
 )
 def test_class_accuracy_without_classes_is_none(metric, targets) -> None:
     scorer = Evaluator(
-        GradientCode(torch.nn.Identity(), squared_error), torch.ones(4, 3), targets, metric
+        GradientEngine(torch.nn.Identity(), squared_error), torch.ones(4, 3), targets, metric
     )
     scorer.loss = scorer.metric = lambda outputs, targets: outputs[:, 0]
     assert all(score.class_accuracy is None for score in scorer(torch.zeros(0)))
@@ -84,8 +84,8 @@ def test_each_example_counts_once_for_a_network_with_convolutions(
     """It has batches of its own, and so has an accelerator, whatever that is."""
     torch.manual_seed(size)
     model = convolutional()
-    code = GradientCode(model, cross_entropy)
-    assert code.portion(torch.zeros(1, 1, 4, 4))
+    code = GradientEngine(model, cross_entropy)
+    assert code.microbatch_size(torch.zeros(1, 1, 4, 4))
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
     inputs, targets = torch.randn(size, 1, 4, 4), torch.randint(0, 3, (size,))
     inputs *= torch.linspace(0.5, 2, size)[:, None, None, None]

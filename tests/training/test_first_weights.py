@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from oso_dp.models import MODELS
-from oso_dp.training.problem import initial_parameters
+from oso_dp.training.task import initial_parameters
 
 SEEDS = [*range(300), 1000, 1001, 2**16, 2**16 + 1, 2**31 - 1, 2**32, 2**32 + 1, 2**40]
 

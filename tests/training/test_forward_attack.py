@@ -12,14 +12,14 @@ import torch.nn.functional as F  # noqa: N812
 from scipy.stats import beta
 from torch import Tensor, nn
 
-from oso_dp.accounting.accountants import epsilon_of
+from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import GradientEngine
 from oso_dp.methods import find_method
 from oso_dp.models.losses import cross_entropy
 from oso_dp.study.cohort import Run
 from oso_dp.training import loop
-from oso_dp.training.problem import Problem, Recipe
+from oso_dp.training.task import TrainingProblem, TrainConfig
 
 EPSILON, DELTA, NOISE = 0.5, 1e-4, 5.7  # of the one step, which claims a little less
 EXAMPLES, BATCH, STEPS, RUNS = 6, 5, 1, 60
@@ -60,8 +60,8 @@ class OneMoreOrLess:
 def trained(in_place: bool, present: bool, runs: int = RUNS) -> tuple[Tensor, float]:
     """The word's row in the released weights of each run, as a share of its first length."""
     kind = find_method("fixed_threshold")
-    recipe = Recipe(
-        method=kind(kind.Settings(), 0.0),
+    recipe = TrainConfig(
+        method=kind(kind.Options(), 0.0),
         noise_multiplier=NOISE,
         batch_size=BATCH,
         steps=STEPS,
@@ -69,14 +69,14 @@ def trained(in_place: bool, present: bool, runs: int = RUNS) -> tuple[Tensor, fl
     )
     model = Words(in_place)
     first = model.table.detach().flatten()
-    problem = Problem(
-        GradientCode(model, cross_entropy), OneMoreOrLess(present), first.repeat(runs, 1)
+    problem = TrainingProblem(
+        GradientEngine(model, cross_entropy), OneMoreOrLess(present), first.repeat(runs, 1)
     )
     every = [Run(f"attack {present} {run}", 0, 0.01, 1.0, None) for run in range(runs)]
     training = loop.Training(recipe, every, problem)
     loop.advance(training)
     rows = training.state.parameters.view(runs, 4, 3)[:, WORD]
-    claimed = epsilon_of([training.mechanism.ledgers[0]], DELTA)
+    claimed = compute_epsilon([training.mechanism.ledgers[0]], DELTA)
     return rows.norm(dim=1) / first[:3].norm(), claimed
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from oso_dp.training import host_memory
-from oso_dp.training.host_memory import as_memory_allows
+from oso_dp.training import oom_backoff
+from oso_dp.training.oom_backoff import limit_parallel_runs
 
 CGROUPS = (  # where a group of processes gets its limit, in both versions of Linux's control groups
     ("/sys/fs/cgroup/memory/oso-test", "memory.limit_in_bytes"),
@@ -21,13 +21,13 @@ CGROUPS = (  # where a group of processes gets its limit, in both versions of Li
 def kernel(monkeypatch):
     """A kernel that has killed nothing so far: its identity and its count, to be changed."""
     state = {"kernel": "one", "killed": 0}
-    monkeypatch.setattr(host_memory, "_kills", lambda: (state["kernel"], state["killed"]))
+    monkeypatch.setattr(oom_backoff, "_kills", lambda: (state["kernel"], state["killed"]))
     return state
 
 
 def start(folder: Path, wanted: int = 8, ended_by: str = "") -> int:
     """How many runs a start of the job has at once; the note stays if it is killed."""
-    with as_memory_allows(folder, wanted) as runs:
+    with limit_parallel_runs(folder, wanted) as runs:
         note = (folder / "at-once.json").read_bytes()
     if ended_by == "a kill":
         (folder / "at-once.json").write_bytes(note)
@@ -75,7 +75,7 @@ def test_one_run_stays_one_and_is_said(tmp_path, kernel, caplog) -> None:
 )
 def test_an_error_says_itself_whether_it_was_memory(tmp_path, kernel, error, next_time) -> None:
     def job() -> None:
-        with as_memory_allows(tmp_path, 8):
+        with limit_parallel_runs(tmp_path, 8):
             raise error
 
     with pytest.raises(type(error)):
@@ -117,7 +117,7 @@ def limited():
 GREEDY = """
 import sys
 from pathlib import Path
-from oso_dp.training.host_memory import as_memory_allows
+from oso_dp.training.oom_backoff import as_memory_allows
 Path(sys.argv[1]).write_text("0")
 with as_memory_allows(Path(sys.argv[2]), 8) as runs:
     kept = [b"x" * (50 << 20) for _ in range(runs)]

@@ -11,7 +11,7 @@ from oso_dp.errors import OsoError
 from oso_dp.results.schema import EVALUATIONS, RUNS
 from oso_dp.study.cohort import PlannedCohort
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import plan_of
+from oso_dp.study.plan import make_plan_with_noise
 from oso_dp.training.job import run_job
 
 
@@ -20,14 +20,14 @@ def study(noise: float = 1.5, **other) -> PlannedCohort:
         "name": "test",
         "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
         "methods": {"online": {}},
-        "granularities": [2],
+        "values_per_axis": [2],
         "seeds": [0, 1],
         "batch_size": 600,
         "epochs": 1,
         "evaluate_every": 5,
     }
     config = parse_config({**base, **other}, "test")
-    return plan_of(config, defaultdict(lambda: noise)).cohorts[0]
+    return make_plan_with_noise(config, defaultdict(lambda: noise)).cohorts[0]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def without_time(rows: list[dict]) -> list[dict]:
 
 def test_rows_have_the_columns_of_the_format(glyphs, tmp_path) -> None:
     cohort = study()
-    rows = run_job(cohort, cohort.runs, glyphs, tmp_path, runs_at_once=2)
+    rows = run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
     assert [row["run_id"] for row in rows.runs] == [run.run_id for run in cohort.runs]
     assert all(row.keys() == set(RUNS.names) for row in rows.runs)
     assert all(row.keys() == set(EVALUATIONS.names) for row in rows.evaluations)
@@ -66,7 +66,7 @@ def test_rows_have_the_columns_of_the_format(glyphs, tmp_path) -> None:
 
 def test_a_method_without_privacy_has_no_noise_in_its_rows(glyphs, tmp_path) -> None:
     cohort = study(methods={"no_dp": {}})
-    row = run_job(cohort, cohort.runs[:1], glyphs, tmp_path, runs_at_once=2).runs[0]
+    row = run_job(cohort, cohort.runs[:1], glyphs, tmp_path, parallel_runs=2).runs[0]
     assert [row[name] for name in ("epsilon", "delta", "noise_multiplier", "momentum")] == [
         None,
         None,
@@ -79,7 +79,7 @@ def test_runs_at_once_changes_time_only(glyphs, tmp_path) -> None:
     outcomes = []
     for together in (1, 4):
         cohort, folder = study(), tmp_path / str(together)
-        outcomes.append(run_job(cohort, cohort.runs, glyphs, folder, runs_at_once=together))
+        outcomes.append(run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=together))
     one, four = outcomes
     assert without_time(one.runs) == without_time(four.runs)
     assert one.evaluations == four.evaluations
@@ -88,7 +88,7 @@ def test_runs_at_once_changes_time_only(glyphs, tmp_path) -> None:
 @pytest.mark.parametrize("killed_at", [(0, 7), (2, 1), (2, 6)])
 def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> None:
     cohort = study()
-    whole = run_job(cohort, cohort.runs, glyphs, tmp_path / "whole", runs_at_once=2)
+    whole = run_job(cohort, cohort.runs, glyphs, tmp_path / "whole", parallel_runs=2)
 
     def kill(done: int, step: int) -> None:
         if (done, step) == killed_at:
@@ -96,9 +96,9 @@ def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> N
 
     folder = tmp_path / "killed"
     with pytest.raises(KilledError):
-        run_job(cohort, cohort.runs, glyphs, folder, runs_at_once=2, on_progress=kill)
+        run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=2, on_progress=kill)
     seen: list[tuple[int, int]] = []
-    resumed = run_job(cohort, cohort.runs, glyphs, folder, runs_at_once=2, on_progress=noted(seen))
+    resumed = run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=2, on_progress=noted(seen))
     assert min(seen) > (killed_at[0], 0)
     assert seen[0] == (killed_at[0], killed_at[1] // 5 * 5 + 1)
     assert without_time(resumed.runs) == without_time(whole.runs)
@@ -107,14 +107,14 @@ def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> N
 
 def test_other_noise_does_not_resume(glyphs, tmp_path) -> None:
     cohort = study()
-    run_job(cohort, cohort.runs, glyphs, tmp_path, runs_at_once=2)
+    run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
     steps: list[tuple[int, int]] = []
     rows = run_job(
         study(noise=2.5),
         cohort.runs,
         glyphs,
         tmp_path,
-        runs_at_once=2,
+        parallel_runs=2,
         on_progress=noted(steps),
     )
     assert steps[0] == (0, 1)
@@ -124,7 +124,7 @@ def test_other_noise_does_not_resume(glyphs, tmp_path) -> None:
 def test_data_of_another_size_than_the_noise_was_priced_for_are_refused(arrays, tmp_path) -> None:
     cohort = study()
     with pytest.raises(OsoError, match="planned for 6000 training examples"):
-        run_job(cohort, cohort.runs, arrays, tmp_path, runs_at_once=2)
+        run_job(cohort, cohort.runs, arrays, tmp_path, parallel_runs=2)
 
 
 @pytest.mark.parametrize("more", [1, 200])
@@ -144,7 +144,7 @@ def test_more_examples_than_were_planned_for_are_refused(more, glyphs, tmp_path)
 def test_other_data_do_not_resume(glyphs, tmp_path) -> None:
     """The same noise on two data sets would give their difference away."""
     cohort = study()
-    run_job(cohort, cohort.runs, glyphs, tmp_path, runs_at_once=2)
+    run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
     other = Arrays(
         1 - glyphs.train_inputs, glyphs.train_targets, glyphs.test_inputs, glyphs.test_targets
     )
@@ -154,7 +154,7 @@ def test_other_data_do_not_resume(glyphs, tmp_path) -> None:
         cohort.runs,
         other,
         tmp_path,
-        runs_at_once=2,
+        parallel_runs=2,
         on_progress=noted(steps),
     )
     assert steps[0] == (0, 1)
@@ -162,7 +162,7 @@ def test_other_data_do_not_resume(glyphs, tmp_path) -> None:
 
 def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
     cohort = study()
-    run_job(cohort, cohort.runs, glyphs, tmp_path, runs_at_once=2)
+    run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
     monkeypatch.setattr("oso_dp.training.job.code_hash", lambda: "another")
     steps: list[tuple[int, int]] = []
     run_job(
@@ -170,7 +170,7 @@ def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
         cohort.runs,
         glyphs,
         tmp_path,
-        runs_at_once=2,
+        parallel_runs=2,
         on_progress=noted(steps),
     )
     assert steps[0] == (0, 1)
@@ -183,7 +183,7 @@ def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> No
     seeded = study()
     assert not {run.run_id for run in cohort.runs} & {run.run_id for run in seeded.runs}
     first, second = (
-        run_job(cohort, cohort.runs[:1], glyphs, tmp_path / name, runs_at_once=2) for name in "ab"
+        run_job(cohort, cohort.runs[:1], glyphs, tmp_path / name, parallel_runs=2) for name in "ab"
     )
     assert first.runs[0]["ledger"] == second.runs[0]["ledger"]
     losses = [[row["loss"] for row in rows.evaluations] for rows in (first, second)]
@@ -202,13 +202,13 @@ def test_another_number_of_runs_at_once_after_a_kill(glyphs, tmp_path) -> None:
     folder = tmp_path / "killed"
     with pytest.raises(KilledError):
         run_job(cohort, cohort.runs, glyphs, folder, on_progress=kill)
-    resumed = run_job(cohort, cohort.runs, glyphs, folder, runs_at_once=2)
+    resumed = run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=2)
     assert without_time(resumed.runs) == without_time(whole.runs)
 
 
 def test_a_row_says_how_its_search_is_priced(glyphs, tmp_path) -> None:
-    for selection in ("composition", "random_stopping"):
-        cohort = study(selection=selection)
-        folder = tmp_path / selection
-        (row,) = run_job(cohort, cohort.runs[:1], glyphs, folder, runs_at_once=2).runs
-        assert row["selection"] == cohort.selection == selection
+    for search_accounting in ("composition", "random_stopping"):
+        cohort = study(search_accounting=search_accounting)
+        folder = tmp_path / search_accounting
+        (row,) = run_job(cohort, cohort.runs[:1], glyphs, folder, parallel_runs=2).runs
+        assert row["search_accounting"] == cohort.search_accounting == search_accounting

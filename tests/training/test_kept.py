@@ -2,7 +2,7 @@
 
 import pytest
 
-from oso_dp.errors import Interrupted
+from oso_dp.errors import InterruptedByUser
 from oso_dp.training import loop
 from oso_dp.training.loop import train
 
@@ -18,11 +18,11 @@ def test_a_run_that_is_interrupted_after_each_step_ends_the_same(
 
     def interrupt(step: int) -> None:
         steps.append(step)
-        raise Interrupted
+        raise InterruptedByUser
 
     kept = {"checkpoint": tmp_path / "state.pt", "fingerprint": "f", "on_progress": interrupt}
     for _ in range(task.steps):
-        with pytest.raises(Interrupted):
+        with pytest.raises(InterruptedByUser):
             train(task, starts, arrays, **kept)
     assert steps == list(range(1, task.steps + 1))
     resumed = train(task, starts, arrays, checkpoint=tmp_path / "state.pt", fingerprint="f")
@@ -47,11 +47,11 @@ def test_a_runs_time_is_that_of_all_its_steps_however_often_it_was_interrupted(
         now[0] += 1.0
         if step in left:
             left.remove(step)
-            raise Interrupted
+            raise InterruptedByUser
 
     left = list(interrupted)
     for _ in interrupted:
-        with pytest.raises(Interrupted):
+        with pytest.raises(InterruptedByUser):
             train(task, starts, arrays, on_progress=progress, **kept)
         now[0] += 1000.0
     outcomes = train(task, starts, arrays, on_progress=progress, **kept)
@@ -72,12 +72,12 @@ def test_checkpoints_take_a_hundredth_of_the_time_at_most(
     def step(number: int) -> None:
         now[0] += 10.0
         if number == 30:
-            raise Interrupted
+            raise InterruptedByUser
 
     monkeypatch.setattr(loop, "KEEPING", 0.01)
     monkeypatch.setattr(loop, "save_checkpoint", save)
     monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
     task, kept = make_task("online", steps=40), {"checkpoint": tmp_path / "x", "fingerprint": "f"}
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedByUser):
         train(task, [make_run()], arrays, on_progress=step, **kept)
     assert steps == [4, 16, 28, 30]

@@ -18,8 +18,8 @@ from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint
-from oso_dp.training.loop import finite, study_training, train
-from oso_dp.training.problem import initial_parameters
+from oso_dp.training.loop import are_finite, study_training, train
+from oso_dp.training.task import initial_parameters
 
 STEPS = 12
 
@@ -201,7 +201,7 @@ def test_a_model_that_mixes_examples_is_not_trained(
             flat = x.flatten(1)
             return self.layer(flat - 0.01 * flat.mean(dim=0))
 
-    monkeypatch.setattr("oso_dp.training.problem.build_model", lambda *_: Mixing())
+    monkeypatch.setattr("oso_dp.training.task.build_model", lambda *_: Mixing())
     with pytest.raises(OsoError, match="mixes examples"):
         train(make_task("online"), [make_run()], arrays)
 
@@ -374,8 +374,8 @@ def test_finite_parameters_are_told_from_others() -> None:
         ([math.nan, 0.0], False),
     ]
     for parameters, expected in rows:
-        assert finite(torch.tensor([parameters])).tolist() == [expected]
-    assert finite(torch.tensor([row for row, _ in rows])).tolist() == [each for _, each in rows]
+        assert are_finite(torch.tensor([parameters])).tolist() == [expected]
+    assert are_finite(torch.tensor([row for row, _ in rows])).tolist() == [each for _, each in rows]
 
 
 def test_a_method_that_clips_needs_a_threshold_to_start_with(arrays, make_task) -> None:

@@ -10,8 +10,8 @@ from oso_dp.errors import OsoError
 from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import squared_error, summed_squared_error
 from oso_dp.training.loop import study_training
-from oso_dp.training.own_problem import problem_of
-from oso_dp.training.problem import Problem, Task
+from oso_dp.training.user_task import make_user_problem
+from oso_dp.training.task import TrainingProblem, StudyTask
 
 CLASSES = 5
 
@@ -37,9 +37,9 @@ def rows() -> Arrays:
 def own(make_task, make_run, rows):
     """A user's problem, for as many runs as there are seeds."""
 
-    def make(seeds=(0,), network=own_model, **changed) -> Problem:
-        task: Task = make_task("online", **{"model": "own", "network": network, **changed})
-        return problem_of(task, [make_run(f"r{seed}", seed) for seed in seeds], rows)
+    def make(seeds=(0,), network=own_model, **changed) -> TrainingProblem:
+        task: StudyTask = make_task("online", **{"model": "own", "network": network, **changed})
+        return make_user_problem(task, [make_run(f"r{seed}", seed) for seed in seeds], rows)
 
     return make
 
@@ -127,14 +127,14 @@ def test_the_loss_over_pixels_is_that_which_was_said(
     """What is scored is the mean in either case."""
     images = Arrays(*(np.tile(x, (1, 1, 2, 2)) if x.ndim == 4 else x for x in _parts(arrays)))
     task = make_task("online", model="autoencoder_strided", metric="mse", loss=loss)
-    study = problem_of(task, [make_run()], images)
+    study = make_user_problem(task, [make_run()], images)
     mine = own(network=own_images, metric="mse", loss=loss)
     for problem, test in ((study, images.test_inputs), (mine, rows.test_inputs)):
         outputs, targets = torch.rand(2, 3, 7), torch.rand(2, 3, 7)
         assert torch.equal(problem.code.loss(outputs, targets), LOSSES[loss](outputs, targets))
         given = torch.from_numpy(test)
-        mean = squared_error(problem.code.outputs(problem.first[0], given), given).mean().item()
-        assert problem.scores(problem.first[0])[0].loss == pytest.approx(mean)
+        mean = squared_error(problem.code.outputs(problem.initial_parameters[0], given), given).mean().item()
+        assert problem.scores(problem.initial_parameters[0])[0].loss == pytest.approx(mean)
 
 
 def _parts(arrays: Arrays) -> tuple[np.ndarray, ...]:
@@ -145,9 +145,9 @@ def _parts(arrays: Arrays) -> tuple[np.ndarray, ...]:
 def test_the_nonlinearity_on_the_logits_is_there_where_it_was_said(
     flag: bool, make_task, make_run, arrays
 ) -> None:
-    task = make_task("online", last_layer_nonlinearity=flag)
-    problem = problem_of(task, [make_run()], arrays)
-    outputs = problem.code.outputs(problem.first[0], torch.from_numpy(arrays.test_inputs))
+    task = make_task("online", final_activation=flag)
+    problem = make_user_problem(task, [make_run()], arrays)
+    outputs = problem.code.outputs(problem.initial_parameters[0], torch.from_numpy(arrays.test_inputs))
     assert bool((outputs >= 0).all()) == flag
 
 

@@ -8,7 +8,7 @@ from tests.training.test_job import study
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.training import job
-from oso_dp.training.job import run_job, task_of
+from oso_dp.training.job import run_job, make_task
 from oso_dp.training.outcome import Outcome
 
 PARTS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
@@ -26,7 +26,7 @@ def begun(glyphs, tmp_path_factory):
     """A folder in which one run of the study was trained to its end."""
     folder = tmp_path_factory.mktemp("job")
     cohort = study()
-    run_job(cohort, cohort.runs[:1], glyphs, folder, runs_at_once=2)
+    run_job(cohort, cohort.runs[:1], glyphs, folder, parallel_runs=2)
     return folder
 
 
@@ -50,7 +50,7 @@ def first_step(begun, tmp_path, arrays, cohort=None, runs=None):
             runs or cohort.runs[:1],
             arrays,
             tmp_path,
-            runs_at_once=2,
+            parallel_runs=2,
             on_progress=note,
         )
     except EnoughError:
@@ -110,7 +110,7 @@ def test_another_kind_of_device_begins_anew(
 
     monkeypatch.setattr(job, "train", train)
     cohort = study()
-    run_job(cohort, cohort.runs[:1], glyphs, tmp_path, device=kind, runs_at_once=2)
+    run_job(cohort, cohort.runs[:1], glyphs, tmp_path, device=kind, parallel_runs=2)
     assert len(asked) == left
 
 
@@ -125,7 +125,7 @@ def test_other_runs_begin_anew(begun, tmp_path, glyphs) -> None:
 # Every choice of a configuration that a training could take otherwise, and where it arrives.
 CHOICES = {
     "evaluate_every": ({"evaluate_every": 3}, 3),
-    "last_layer_nonlinearity": ({"last_layer_nonlinearity": True}, True),
+    "final_activation": ({"final_activation": True}, True),
     "randomness": ({"randomness": "system"}, "system"),
     "batch_size": ({"batch_size": 400}, 400),
     "steps": ({"epochs": 3}, 30),
@@ -135,21 +135,21 @@ CHOICES = {
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_choice_arrives_in_the_training(name: str) -> None:
     values, expected = CHOICES[name]
-    assert getattr(task_of(study(**values)), name) == expected
-    assert getattr(task_of(study()), name) != expected
+    assert getattr(make_task(study(**values)), name) == expected
+    assert getattr(make_task(study()), name) != expected
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])
 def test_the_loss_over_pixels_arrives_in_the_training(loss: str) -> None:
     section = {"model": "autoencoder", "epsilons": [3], "seconds_per_step": 1, "loss": loss}
-    assert task_of(study(datasets={"fashion_mnist": section})).loss == loss
+    assert make_task(study(datasets={"fashion_mnist": section})).loss == loss
 
 
 def test_a_run_that_diverged_says_so_in_its_row(glyphs, tmp_path) -> None:
     """When it did, and a ledger of so many steps; its neighbour's row is as ever."""
     cohort = study()
     wild = replace(cohort.runs[0], learning_rate=1e38)
-    rows = run_job(cohort, [wild, cohort.runs[1]], glyphs, tmp_path, runs_at_once=2).runs
+    rows = run_job(cohort, [wild, cohort.runs[1]], glyphs, tmp_path, parallel_runs=2).runs
     assert [row["status"] for row in rows] == ["diverged", "finished"]
     assert 1 <= rows[0]["diverged_at"] <= cohort.steps
     assert rows[1]["diverged_at"] is None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oso_dp.methods import State
 from oso_dp.training.loop import study_training
-from oso_dp.training.restored import check_alike
+from oso_dp.training.checkpoint_checks import check_state
 
 METHODS = ("online", "fixed_quantile", "adam_wosm", "auto_dog")
 OTHER_FORMS = {
@@ -32,7 +32,7 @@ def training(request, arrays, make_task, make_run):
 
 
 def check(state: State, training) -> None:
-    check_alike(state, training.state, 2, training.task.method)
+    check_state(state, training.state, 2, training.task.method)
 
 
 def test_its_own_state_fits(training) -> None:

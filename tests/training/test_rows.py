@@ -8,9 +8,9 @@ from tests.training.test_job import study
 
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.of_row import run_of_row
+from oso_dp.study.from_row import make_run
 from oso_dp.training import job
-from oso_dp.training.job import run_job, task_of
+from oso_dp.training.job import run_job, make_task
 from oso_dp.training.outcome import Outcome
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -20,7 +20,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "a small delta": {"delta": 1e-9},
     "a large delta": {"delta": 1e-3},
     "another length": {"epochs": 7, "batch_size": 431, "evaluate_every": 11},
-    "other seeds": {"seeds": [7, 2**62], "granularities": [3]},
+    "other seeds": {"seeds": [7, 2**62], "values_per_axis": [3]},
     "other rounding": {
         "datasets": {
             "glyphs": {
@@ -31,9 +31,9 @@ CHOICES: dict[str, dict[str, Any]] = {
     },
     "a method's constants": {"methods": {"online": {"initial_threshold": 0.3}}},
     "a count": {"methods": {"fixed_quantile": {"count_noise": 0.1}}, "batch_size": 431},
-    "random stopping": {"selection": "random_stopping", "stopping_shape": "geometric"},
-    "a part of a search": {"selection": "linear_scaling", "trial_shares": [0.05, 0.3]},
-    "more": {"schedule": "linear", "averaging": 0.97, "last_layer_nonlinearity": True},
+    "random stopping": {"search_accounting": "random_stopping", "stopping_distribution": "geometric"},
+    "a part of a search": {"search_accounting": "linear_scaling", "trial_fractions": [0.05, 0.3]},
+    "more": {"schedule": "linear", "averaging": 0.97, "final_activation": True},
     "no privacy": {"methods": {"no_dp": {}}},
 }
 
@@ -46,7 +46,7 @@ def made(arrays, tmp_path, monkeypatch):
     def make(**choices: Any):
         cohort = replace(study(**choices), examples=len(arrays.train_inputs))
         cohort = cohort.with_runs(cohort.points, cohort.seeds)
-        return cohort, run_job(cohort, cohort.runs, arrays, tmp_path, runs_at_once=3).runs
+        return cohort, run_job(cohort, cohort.runs, arrays, tmp_path, parallel_runs=3).runs
 
     return make
 
@@ -61,7 +61,7 @@ def test_each_row_leads_back_to_its_run(made, name: str) -> None:
     cohort, rows = made(**CHOICES[name])
     assert [row["run_id"] for row in rows] == [run.run_id for run in cohort.runs]
     for run, row in zip(cohort.runs, rows, strict=True):
-        again, same = run_of_row(row)
+        again, same = make_run(row)
         assert same == run
         assert again == replace(cohort, runs=(run,))
 
@@ -79,14 +79,14 @@ def test_a_row_says_steps_and_noise_of_its_cohort(made, name: str) -> None:
 @pytest.mark.parametrize("name", CHOICES)
 def test_whatever_is_chosen_arrives_in_the_training(name: str) -> None:
     cohort = study(**CHOICES[name])
-    task = task_of(cohort)
+    task = make_task(cohort)
     for fact in (
         *("model", "noise_multiplier", "batch_size", "steps", "evaluate_every", "precision"),
-        *("last_layer_nonlinearity", "loss", "randomness", "schedule", "averaging"),
+        *("final_activation", "loss", "randomness", "schedule", "averaging"),
     ):
         assert getattr(task, fact) == getattr(cohort, fact), fact
     assert task.method.momentum == (cohort.momentum or 0.0)
-    assert vars(task.method.settings) == cohort.method_settings
+    assert vars(task.method.options) == cohort.method_options
 
 
 @pytest.mark.parametrize("local", ["", "+cpu", "+cu130"])

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oso_dp.errors import Interrupted
+from oso_dp.errors import InterruptedByUser
 from oso_dp.methods import method_names
 from oso_dp.training.loop import study_training, train
-from oso_dp.training.schedule import averaged, rate_factor
+from oso_dp.training.schedule_and_averaging import update_average, rate_factor
 
 STEPS = 12
 
@@ -49,10 +49,10 @@ def test_the_average_forgets_the_first_weights_and_then_keeps_its_decay() -> Non
     ones = torch.ones(2, 3, dtype=torch.float64)
     weight = 1.0
     for step in range(1, 3001):
-        average = averaged(average, ones, 0.99, step)
+        average = update_average(average, ones, 0.99, step)
         weight *= min(0.99, (1 + step) / (10 + step))
         assert average.flatten().tolist() == pytest.approx([1 - weight] * 6, abs=1e-12)
-    assert averaged(average, 0 * ones, 0.99, 3001).unique().tolist() == pytest.approx([0.99])
+    assert update_average(average, 0 * ones, 0.99, 3001).unique().tolist() == pytest.approx([0.99])
     assert 1 - weight == pytest.approx(1, abs=1e-9)
 
 
@@ -60,7 +60,7 @@ def test_the_average_forgets_the_first_weights_and_then_keeps_its_decay() -> Non
 def test_an_average_keeps_the_decay_that_was_said_however_late_it_is(decay: float) -> None:
     zeros, ones = (torch.full((2, 3), number, dtype=torch.float64) for number in (0.0, 1.0))
     for step in (1, 10, 1000, 10_000, 10**6, 10**9):
-        kept = averaged(ones, zeros, decay, step)
+        kept = update_average(ones, zeros, decay, step)
         assert kept.unique().tolist() == pytest.approx([min(decay, (1 + step) / (10 + step))])
 
 
@@ -78,8 +78,8 @@ def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
         plain.take_step()
         training.take_step()
         assert torch.equal(plain.state.parameters, training.state.parameters)
-        average = averaged(average, plain.state.parameters, 0.9, step)
-        assert torch.equal(training.state.evaluated, average)
+        average = update_average(average, plain.state.parameters, 0.9, step)
+        assert torch.equal(training.state.eval_parameters, average)
     training.evaluate()
     rows = training.outcomes[1].evaluations
     assert rows[0]["loss"] == training.problem.scores(average[1])[0].loss
@@ -95,11 +95,11 @@ def test_a_late_step_is_laid_over_as_its_own_number_says(late, arrays, make_task
     for one in (other, training):
         one.state.step = late - 1
         one.take_step()
-    first = training.problem.first
+    first = training.problem.initial_parameters
     moved = first.lerp(other.state.parameters, 1 - (late - 1) / 20_000)
     torch.testing.assert_close(training.state.parameters, moved, rtol=1e-6, atol=1e-7)
-    expected = averaged(first, training.state.parameters, 0.9995, late)
-    assert torch.equal(training.state.evaluated, expected)
+    expected = update_average(first, training.state.parameters, 0.9995, late)
+    assert torch.equal(training.state.eval_parameters, expected)
 
 
 def test_a_run_that_ends_takes_its_average_with_it(arrays, make_task, make_run) -> None:
@@ -123,9 +123,9 @@ def test_an_interrupted_training_ends_as_one_in_one_piece(
 
     def stop(step: int) -> None:
         if step == 7:
-            raise Interrupted
+            raise InterruptedByUser
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedByUser):
         train(task, runs, arrays, on_progress=stop, **at)
     parts = train(task, runs, arrays, **at)
     for one, other in zip(whole, parts, strict=True):
@@ -140,4 +140,4 @@ def test_a_checkpoint_without_its_average_is_not_gone_on_from(
     plain.take_step()
     other = study_training(make_task("online", averaging=0.9), [make_run()], arrays)
     with pytest.raises(ValueError, match="its average is not of this job"):
-        other.go_on(plain.state, plain.mechanism.ledgers)
+        other.resume(plain.state, plain.mechanism.ledgers)

@@ -12,8 +12,8 @@ from tests.study.test_own_data import planned as own_study
 from oso_dp.errors import OsoError
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.plan import Plan, make_plan
-from oso_dp.verification import again
-from oso_dp.verification.again import of_datasets, repeatable
+from oso_dp.rerun import rerun
+from oso_dp.rerun.rerun import select_datasets, select_repeatable
 
 
 def planned(repo: Path, randomness: str) -> Plan:
@@ -25,7 +25,7 @@ def planned(repo: Path, randomness: str) -> Plan:
 def test_noise_that_was_never_seeded_comes_no_second_time(randomness: str, repo: Path) -> None:
     """Its run would be called beyond the tolerance, or a change of the code."""
     plan = planned(repo, randomness)
-    found = repeatable(pd.DataFrame(rows_of(plan)["runs"]))
+    found = select_repeatable(pd.DataFrame(rows_of(plan)["runs"]))
     expected = plan.run_ids() if randomness == "seeded" else []
     assert [one.run.run_id for one in found] == expected
 
@@ -34,8 +34,8 @@ def test_data_of_ones_own_are_not_here_to_train_on(offer) -> None:
     """Public ones neither: whoever verifies has no package that offers them."""
     offer(public="True")
     plan = own_study(randomness="seeded")
-    assert all(cohort.public for cohort in plan.cohorts)
-    assert repeatable(pd.DataFrame(rows_of(plan)["runs"])) == []
+    assert all(cohort.is_public for cohort in plan.cohorts)
+    assert select_repeatable(pd.DataFrame(rows_of(plan)["runs"])) == []
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_a_run_has_its_threads_of_the_first_time(device, threads, monkeypatch) -
         seen.append(torch.get_num_threads())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(again, "_trained", train)
+    monkeypatch.setattr(rerun, "_trained", train)
     now = [1]
     monkeypatch.setattr(torch, "get_num_threads", lambda: now[0])
     monkeypatch.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
     one = SimpleNamespace(row={"device": device})
     with pytest.raises(KeyboardInterrupt):
-        again._again(one, pd.DataFrame(), None)
+        rerun._rerun(one, pd.DataFrame(), None)
     assert (seen, now) == ([threads], [1])
 
 
@@ -73,13 +73,13 @@ def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, m
     def train(one, *rest):
         now[0] += one.seconds / faster
 
-    monkeypatch.setattr(again, "_again", train)
+    monkeypatch.setattr(rerun, "_again", train)
     results = SimpleNamespace(evaluations=pd.DataFrame({"run_id": ["0"]}))
     limit = 160.0 / faster
-    found = again.verify(results, order, lambda cohort: None, limit, lambda: now[0])
+    found = rerun.verify(results, order, lambda cohort: None, limit, lambda: now[0])
     assert [one.seconds for one, _ in found] == [40.0, 100.0, 10.0, 5.0]
     now[0] = 0.0
-    alone = again.verify(results, order[3:], lambda cohort: None, 0.0, lambda: now[0])
+    alone = rerun.verify(results, order[3:], lambda cohort: None, 0.0, lambda: now[0])
     assert [one.seconds for one, _ in alone] == [900.0]
 
 
@@ -87,7 +87,7 @@ def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, m
 def test_rows_of_every_data_set_that_is_named_are_taken(names: list[str]) -> None:
     """Without a name, of all; in the order in which they were given."""
     stored = [SimpleNamespace(cohort=SimpleNamespace(dataset=name)) for name in "abcab"]
-    found = of_datasets(stored, names)
+    found = select_datasets(stored, names)
     assert found == [one for one in stored if one.cohort.dataset in (names or "abc")]
     with pytest.raises(OsoError, match=r"--dataset d: no stored run of it .* allowed are a, b, c"):
-        of_datasets(stored, [*names, "d"])
+        select_datasets(stored, [*names, "d"])

@@ -8,18 +8,18 @@ import pandas as pd
 import pytest
 
 from oso_dp.study.cohort import Run
-from oso_dp.verification import again
-from oso_dp.verification.verdict import (
+from oso_dp.rerun import rerun
+from oso_dp.rerun.compare import (
     BEYOND,
     CHANGED,
     EQUAL,
     NOT_EQUAL,
-    OTHER_DRAWS,
+    OTHER_RNG,
     ROUNDING,
     WITHIN,
-    in_doubt,
-    judge,
-    near,
+    explain_doubt,
+    compare_run,
+    is_near,
 )
 
 ROW = {
@@ -27,7 +27,7 @@ ROW = {
     "device": "some CPU (1 thread)",
     "torch_version": "2.13.0",
     "precision": "float32",
-    "streams": 2,
+    "rng_version": 2,
     "code_hash": "abc",
     "status": "finished",
     "diverged_at": None,
@@ -58,7 +58,7 @@ def evaluated(metric: str = "accuracy", more: float = 0.0) -> pd.DataFrame:
 
 
 def verdict(more: float = 0.0, metric: str = "accuracy", **changed) -> str:
-    return judge(ROW, evaluated(metric), ROW | changed, evaluated(metric, more)).text
+    return compare_run(ROW, evaluated(metric), ROW | changed, evaluated(metric, more)).text
 
 
 @pytest.mark.parametrize("changed", [{}, {"code_hash": "other"}, {"device": "another"}])
@@ -75,7 +75,7 @@ def test_equal_numbers_are_equal_wherever_they_come_from(changed) -> None:
         ({"torch_version": "2.14.0"}, WITHIN),
         ({"precision": "tf32"}, WITHIN),
         ({"device": "another", "code_hash": "other"}, WITHIN),
-        ({"streams": 1}, OTHER_DRAWS),
+        ({"rng_version": 1}, OTHER_RNG),
     ],
 )
 def test_one_digit_that_differs(changed, said: str) -> None:
@@ -103,25 +103,25 @@ def test_the_tolerance_is_for_the_best_test_value(changed, metric, more, said) -
 def test_every_number_counts(column: str) -> None:
     others = evaluated()
     others.loc[4, column] = np.nextafter(others.loc[4, column], 2.0)
-    assert judge(ROW, evaluated(), ROW, others).text == NOT_EQUAL
+    assert compare_run(ROW, evaluated(), ROW, others).text == NOT_EQUAL
 
 
 @pytest.mark.parametrize("again", [0.25 + 2**-54, 0.3, np.nan])
 def test_the_share_that_was_clipped_counts_where_there_is_one(again: float) -> None:
     stored, others = (evaluated().assign(fraction_clipped=0.25) for _ in range(2))
-    assert judge(ROW, stored, ROW, others).text == EQUAL
+    assert compare_run(ROW, stored, ROW, others).text == EQUAL
     others.loc[4, "fraction_clipped"] = again
-    assert judge(ROW, stored, ROW, others).text == NOT_EQUAL
+    assert compare_run(ROW, stored, ROW, others).text == NOT_EQUAL
 
 
 def test_evaluations_that_are_missing_or_new_are_not_equal() -> None:
-    assert judge(ROW, evaluated(), ROW, evaluated()[:-1]).text == NOT_EQUAL
+    assert compare_run(ROW, evaluated(), ROW, evaluated()[:-1]).text == NOT_EQUAL
     more = pd.concat([evaluated(), evaluated()[:1].assign(step=99)], ignore_index=True)
-    assert judge(ROW, evaluated(), ROW, more).text == NOT_EQUAL
+    assert compare_run(ROW, evaluated(), ROW, more).text == NOT_EQUAL
 
 
 def test_their_order_does_not_count() -> None:
-    assert judge(ROW, evaluated(), ROW, evaluated()[::-1]).text == EQUAL
+    assert compare_run(ROW, evaluated(), ROW, evaluated()[::-1]).text == EQUAL
 
 
 def test_another_end_is_beyond_any_tolerance() -> None:
@@ -130,27 +130,27 @@ def test_another_end_is_beyond_any_tolerance() -> None:
     diverged = ROW | {"status": "diverged", "diverged_at": 3}
     later = diverged | {"diverged_at": 4, "device": "another"}
     none = evaluated()[:0]
-    assert judge(diverged, none, diverged, none).text == EQUAL
-    assert judge(diverged, none, later, none).text == WITHIN
-    assert judge(diverged, none, later, evaluated()).text == BEYOND
+    assert compare_run(diverged, none, diverged, none).text == EQUAL
+    assert compare_run(diverged, none, later, none).text == WITHIN
+    assert compare_run(diverged, none, later, evaluated()).text == BEYOND
 
 
 def test_the_best_is_the_highest_accuracy_and_the_least_error() -> None:
     for metric, best in (("accuracy", 0.8), ("mse", 0.02)):
-        judged = judge(ROW, evaluated(metric), ROW, evaluated(metric, 0.01))
+        judged = compare_run(ROW, evaluated(metric), ROW, evaluated(metric, 0.01))
         assert judged.stored == best
         assert judged.again == pytest.approx(best + 0.01)
-    assert near("accuracy", None, None)
-    assert not near("accuracy", 0.5, None)
+    assert is_near("accuracy", None, None)
+    assert not is_near("accuracy", 0.5, None)
 
 
 def moved(change: float, more: float, status: str = "finished") -> str:
     """Of a row that came out `more` above its 0.8, where other last digits change so much."""
     elsewhere = ROW | {"device": "another"}
-    judged = judge(ROW, evaluated(), elsewhere, evaluated(more=more))
+    judged = compare_run(ROW, evaluated(), elsewhere, evaluated(more=more))
     assert judged.text == BEYOND
     others = [(status, 0.8 + more + share * change) for share in (0.0, -0.2, 1.0, 0.5)]
-    return in_doubt(judged, ROW, others).text
+    return explain_doubt(judged, ROW, others).text
 
 
 @pytest.mark.parametrize("more", [0.02, -0.02])
@@ -163,12 +163,12 @@ def test_what_the_last_digits_change_is_the_limit(more: float) -> None:
 def test_another_end_is_in_doubt_only_where_the_last_digits_bring_the_rows_about() -> None:
     gone = ROW | {"device": "another", "status": "diverged", "diverged_at": 3}
     for mine, best in ((evaluated(), 0.8), (evaluated()[:0], None)):
-        judged = judge(ROW, evaluated(), gone, mine)
+        judged = compare_run(ROW, evaluated(), gone, mine)
         assert judged.text == BEYOND
-        assert in_doubt(judged, ROW, [("diverged", best)] * 4).text == BEYOND
-        assert in_doubt(judged, ROW, [("finished", None)] * 4).text == BEYOND
+        assert explain_doubt(judged, ROW, [("diverged", best)] * 4).text == BEYOND
+        assert explain_doubt(judged, ROW, [("finished", None)] * 4).text == BEYOND
         ends = [("diverged", best)] * 3 + [("finished", 0.81)]
-        assert in_doubt(judged, ROW, ends).text == ROUNDING
+        assert explain_doubt(judged, ROW, ends).text == ROUNDING
 
 
 def test_what_is_sound_elsewhere_is_not_trained_again_and_again(monkeypatch) -> None:
@@ -186,7 +186,7 @@ def test_what_is_sound_elsewhere_is_not_trained_again_and_again(monkeypatch) -> 
     one = SimpleNamespace(row=ROW, cohort=None, run=Run("a", 0, 0.1, None, None))
     for stored, trained, said in ((0.802, 1, WITHIN), (0.78, 5, BEYOND), (0.79, 5, ROUNDING)):
         rates.clear()
-        judged = again._again(one, evaluated().assign(value=stored), None)
+        judged = rerun._rerun(one, evaluated().assign(value=stored), None)
         assert (judged.text, len(rates)) == (said, trained)
         assert rates[0] == 0.1
         assert len({np.float32(rate) for rate in rates}) == trained

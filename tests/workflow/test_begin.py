@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.workflow.begin import begin, check_folders
-from oso_dp.workflow.leader import is_led
+from oso_dp.snakemake_support.preflight import check_before_start, check_folders
+from oso_dp.snakemake_support.study_lock import is_locked
 
 TABLES = ("runs", "evaluations")
 ONLY_LOOKING = (
@@ -33,7 +33,7 @@ def study(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def test_a_receipt_of_what_is_there_stays(study) -> None:
     build, store, locks = study
-    begin(build, store, locks, ["snakemake", "--cores", "2"])
+    check_before_start(build, store, locks, ["snakemake", "--cores", "2"])
     assert (build / "collected.txt").exists()
 
 
@@ -42,33 +42,33 @@ def test_a_receipt_goes_with_either_table(study, gone: str) -> None:
     build, store, locks = study
     (store / f"{gone}.parquet").unlink()
     for only_looking in ONLY_LOOKING:
-        begin(build, store, locks, ["snakemake", only_looking])
+        check_before_start(build, store, locks, ["snakemake", only_looking])
     assert (build / "collected.txt").exists()
-    begin(build, store, locks, ["snakemake", "--cores", "2"])
+    check_before_start(build, store, locks, ["snakemake", "--cores", "2"])
     assert not (build / "collected.txt").exists()
-    begin(build, store, locks, ["snakemake", "--cores", "2"])
+    check_before_start(build, store, locks, ["snakemake", "--cores", "2"])
 
 
 def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
     build, store, locks = study
-    first = begin(build, store, locks, ["snakemake"])
+    first = check_before_start(build, store, locks, ["snakemake"])
     (locks / "0.output.lock").write_text(f"{build}/plan.json\n")
     with pytest.raises(OsoError, match="another snakemake is at work on this study"):
-        begin(build, store, locks, ["snakemake"])
+        check_before_start(build, store, locks, ["snakemake"])
     for only_looking in ONLY_LOOKING:
-        assert begin(build, store, locks, ["snakemake", only_looking]) is None
-    assert is_led(first.path)
-    first.let_go()
-    assert not is_led(first.path)
+        assert check_before_start(build, store, locks, ["snakemake", only_looking]) is None
+    assert is_locked(first.path)
+    first.release()
+    assert not is_locked(first.path)
 
 
 def test_the_locks_of_one_that_was_killed_here_go(study) -> None:
     build, store, locks = study
-    begin(build, store, locks, ["snakemake"]).let_go()  # as the system does
+    check_before_start(build, store, locks, ["snakemake"]).release()  # as the system does
     ours, other = locks / "0.output.lock", locks / "1.output.lock"
     ours.write_text(f"{build}/plan.json\n")
     other.write_text(f"{build.parent}/other/plan.json\n")
-    begin(build, store, locks, ["snakemake"])
+    check_before_start(build, store, locks, ["snakemake"])
     assert not ours.exists()
     assert other.exists()
 
@@ -83,7 +83,7 @@ def test_the_locks_of_another_machine_stay(study, host) -> None:
     lock.write_text(f"{build}/plan.json\n")
     for _ in range(2):  # the first refusal must not make it ours
         with pytest.raises(OsoError, match=f"a snakemake on {host or 'another machine'}.*--unlock"):
-            begin(build, store, locks, ["snakemake"])
+            check_before_start(build, store, locks, ["snakemake"])
     assert lock.exists()
 
 
@@ -93,12 +93,12 @@ def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
     page.parent.mkdir()
     page.touch()
     (build / "published.txt").touch()
-    assert begin(build, store, locks, ["snakemake"], page)
+    assert check_before_start(build, store, locks, ["snakemake"], page)
     assert (build / "published.txt").exists()
     page.unlink()
-    assert not begin(build, store, locks, ["snakemake", "-n"], page)
+    assert not check_before_start(build, store, locks, ["snakemake", "-n"], page)
     assert (build / "published.txt").exists()
-    begin(build, store, locks, ["snakemake"], page)
+    check_before_start(build, store, locks, ["snakemake"], page)
     assert not (build / "published.txt").exists()
 
 
@@ -106,10 +106,10 @@ def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
 def test_the_locks_of_a_study_whose_name_begins_alike_stay(study, name: str) -> None:
     """Its snakemake is at work, and would not be alone any more."""
     build, store, locks = study
-    begin(build, store, locks, ["snakemake"]).let_go()
+    check_before_start(build, store, locks, ["snakemake"]).release()
     other = locks / "0.output.lock"
     other.write_text(f"{build.parent / name}/plan.json\n")
-    begin(build, store, locks, ["snakemake"]).let_go()
+    check_before_start(build, store, locks, ["snakemake"]).release()
     assert other.exists()
 
 
@@ -119,11 +119,11 @@ def test_a_study_is_the_machines_that_led_it_last(study, before) -> None:
     build, store, locks = study
     if before is not None:
         (build / ".leader-host").write_text(before.replace("here", platform.node()))
-    begin(build, store, locks, ["snakemake"]).let_go()
+    check_before_start(build, store, locks, ["snakemake"]).release()
     assert (build / ".leader-host").read_text() == platform.node()
     lock = locks / "0.output.lock"
     lock.write_text(f"{build}/plan.json\n")
-    begin(build, store, locks, ["snakemake"]).let_go()
+    check_before_start(build, store, locks, ["snakemake"]).release()
     assert not lock.exists()
 
 

@@ -12,7 +12,7 @@ from tests.workflow.test_workflow import made_up_prices
 
 from oso_dp.study.config import load_config
 
-FEWER = {"granularities": [2], "seeds": [0], "epochs": 1}
+FEWER = {"values_per_axis": [2], "seeds": [0], "epochs": 1}
 
 
 def test_the_demos_commands_go_from_nothing_to_its_table(repo, tmp_path, monkeypatch) -> None:

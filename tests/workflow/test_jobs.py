@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.needs import memory_mb, minutes
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.resources import estimate_memory_mb, estimate_minutes
 
 # More than ten shards of a cohort, a GPU, texts, and data sets of different size.
 STUDY = {
@@ -24,7 +24,7 @@ STUDY = {
         "ag_news_partial": {"model": "bag_of_words_25", "epsilons": [9], "seconds_per_step": 0.1},
     },
     "methods": {"online": {}, "fixed_threshold": {}},
-    "granularities": [3, 5],
+    "values_per_axis": [3, 5],
     "seeds": [0, 1],
     "runs_per_job": 4,
     "threads_per_job": 3,
@@ -79,7 +79,7 @@ def study():
 
 @pytest.fixture(scope="module")
 def planned(study):
-    return {cohort.name: cohort for cohort in cohorts(study)}
+    return {cohort.name: cohort for cohort in make_cohorts(study)}
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
                 },
                 3,
                 [
-                    (memory_mb(study, cohort, attempt), minutes(study, cohort, runs), 1)
+                    (estimate_memory_mb(study, cohort, attempt), estimate_minutes(study, cohort, runs), 1)
                     for attempt in (1, 2)
                 ],
                 f"oso train --plan {PLAN} --cohort {name} --shard {shard} "
@@ -217,4 +217,4 @@ def test_probe_jobs_get_onlines_largest(jobs, study, planned, rule, params) -> N
     assert job["params"] == params
     assert job["threads"] == 3
     cohort = planned["mnist.online.k5.eps9"]
-    assert asks(job) == [(memory_mb(study, cohort, n), 120 * n, 1) for n in (1, 2)]
+    assert asks(job) == [(estimate_memory_mb(study, cohort, n), 120 * n, 1) for n in (1, 2)]

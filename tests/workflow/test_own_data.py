@@ -15,7 +15,7 @@ report: report
 datasets:
   patients: {model: own, epsilons: [8], seconds_per_step: 0.01}
 methods: {online: {}}
-granularities: [2]
+values_per_axis: [2]
 seeds: [0, 1]
 batch_size: 20
 epochs: 2

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from oso_dp.cli.progress import Progress
-from oso_dp.workflow.progress import Job, Watch
+from oso_dp.snakemake_support.progress import Job, ProgressReporter
 
 
 @pytest.fixture
@@ -58,42 +58,42 @@ def test_what_an_earlier_study_left_does_not_count(jump, job) -> None:
     What it writes counts, whatever the clock says by then.
     """
     made = job("one", 1.0, said(1, 4, 50, 100), done=True)
-    ahead = Job.ahead(made.hours, made.part, made.log)
-    assert ahead.share() == 0.0
+    ahead = Job.pending(made.hours, made.part, made.log)
+    assert ahead.fraction_done() == 0.0
     at = made.log.stat().st_mtime + jump
     made.log.write_text(said(2, 4, 50, 100))
     os.utime(made.log, (at, at))
-    assert ahead.share() == 0.375
+    assert ahead.fraction_done() == 0.375
     (made.part / "new").touch()
     os.utime(made.part / "new", (at, at))
     (made.part / "new").rename(made.part / "runs.parquet")  # as parts are written
-    assert ahead.share() == 1.0
+    assert ahead.fraction_done() == 1.0
 
 
 def test_hours_left_are_at_the_speed_so_far(job) -> None:
     """Jobs count by their hours, and what was done before the watch began is not its speed."""
     now = 0.0
     lines: list[str] = []
-    watch = Watch(
+    watch = ProgressReporter(
         "paper",
         [job("stored", 10.0, done=True), job("long", 30.0), job("short", 10.0)],
         lines.append,
         clock=lambda: now,
     )
-    watch.look()
-    watch.look()
+    watch.poll()
+    watch.poll()
     assert lines == ["paper: 20.0 % of the training done"]
     now = 3600.0
     job("long", 30.0, said(1, 1, 50, 100))
-    watch.look()
+    watch.poll()
     assert lines[-1] == "paper: 50.0 % of the training done, about 1.7 hours left"
     job("long", 30.0, said(1, 1, 95, 100))
     job("short", 10.0, said(1, 1, 90, 100))
-    watch.look()
+    watch.poll()
     assert lines[-1] == "paper: 95.0 % of the training done, about 4 minutes left"
     job("long", 30.0, done=True)
     job("short", 10.0, done=True)
-    watch.look()
+    watch.poll()
     assert lines[-1] == "paper: 100.0 % of the training done"
 
 
@@ -103,11 +103,11 @@ def test_where_nothing_is_done_since_there_are_no_hours(job, passed, now_said) -
     """Nor where less is, as of a job that begins anew."""
     now = 0.0
     made = job("one", 10.0, said(1, 4, 50, 100))
-    watch = Watch("paper", [made], print, clock=lambda: now)
+    watch = ProgressReporter("paper", [made], print, clock=lambda: now)
     job("one", 10.0, now_said)
     now = passed
     assert watch.line() == f"paper: {100 * made.share():.1f} % of the training done"
 
 
 def test_a_study_of_stored_runs_is_done() -> None:
-    assert Watch("paper", [], print).line() == "paper: 100.0 % of the training done"
+    assert ProgressReporter("paper", [], print).line() == "paper: 100.0 % of the training done"

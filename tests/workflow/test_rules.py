@@ -10,7 +10,7 @@ from tests.study.conftest import BASE
 from tests.workflow.test_quoting import shell_commands
 
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import cohorts
+from oso_dp.study.expand import make_cohorts
 
 # Of each command of a rule, where the value of each option comes from.
 GIVEN = {
@@ -147,8 +147,8 @@ def test_the_whole_study_is_collected_and_published(repo) -> None:
 @pytest.fixture
 def common(repo):
     """The functions that the rules share, with a study of two jobs per cohort; by name."""
-    study = parse_config({**BASE, "granularities": [5, 9], "runs_per_job": 7}, "x")
-    every = {cohort.name: cohort for cohort in cohorts(study)}
+    study = parse_config({**BASE, "values_per_axis": [5, 9], "runs_per_job": 7}, "x")
+    every = {cohort.name: cohort for cohort in make_cohorts(study)}
     text = (repo / "workflow/rules/common.smk").read_text()
     names = {"Path": Path, "STUDY": study, "COHORTS": every, "STORED": set()}
     names |= {"BUILD": Path("build/test"), "LOGS": Path("build/test/logs"), "STORE": Path("kept")}

@@ -3,7 +3,7 @@
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.workflow.slurm import Request, check_requests
+from oso_dp.snakemake_support.slurm import Request, check_requests
 
 ANSWERS = {
     "--format=%R|%G|%m|%l": ["cpu|(null)|64000|infinite",

@@ -13,7 +13,7 @@ import pytest
 from oso_dp.analysis import search_costs
 from oso_dp.results.read import read_results
 from oso_dp.study.config import StudyConfig, load_config
-from oso_dp.study.plan import plan_of, write_plan
+from oso_dp.study.plan import make_plan_with_noise, write_plan
 
 BIN = Path(sys.executable).parent
 
@@ -64,7 +64,7 @@ def wait_for(folder: Path, pattern: str) -> None:
 
 def made_up_prices(config: StudyConfig, folder: Path, monkeypatch) -> Path:
     """A file of what each search of a study costs, for its store: 42.5."""
-    write_plan(plan_of(config, defaultdict(lambda: 1.5)), folder / "plan.json")
+    write_plan(make_plan_with_noise(config, defaultdict(lambda: 1.5)), folder / "plan.json")
     monkeypatch.setattr(search_costs, "_noise_multiplier", lambda *_: 42.5)
     search_costs.write_costs(folder / "plan.json", folder / "prices.csv")
     return folder / "prices.csv"
@@ -161,7 +161,7 @@ def test_texts_have_a_file_for_each_way_of_preparing_them(snakemake) -> None:
     """Two studies with different words must not train on one file."""
     model = "datasets={ag_news_partial: {model: bag_of_words_25}}"
     ahead = snakemake("ag_news_partial", "-np", "--until", "data", "--config", model).stdout
-    assert "oso data ag_news_partial --words=25 --unknown-words=zeros --output" in ahead
+    assert "oso data ag_news_partial --words=25 --oov-words=zeros --output" in ahead
     assert "build/data/ag_news_partial-25.npz" in ahead
 
 

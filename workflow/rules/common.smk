@@ -11,21 +11,21 @@ from pathlib import Path
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from oso_dp.errors import OsoError
-from oso_dp.exits import error_line
+from oso_dp.exit_codes import error_line
 from oso_dp.files import make_folder
-from oso_dp.reporting.folder import check_place
+from oso_dp.reporting.report_folder import check_place
 from oso_dp.results.collect import finished_runs
 from oso_dp.results.other_search import refuse_other_search
 from oso_dp.results.spent import refuse_spent, study_places
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import cohorts
-from oso_dp.study.needs import gpus, memory_mb, minutes
+from oso_dp.study.resources import gpus, memory_mb, minutes
 from oso_dp.study.plan import plans_of
 from oso_dp.study.workload import seconds, workload
-from oso_dp.workflow.begin import begin, check_folders, check_handed_over, dry_run, looks_only
-from oso_dp.workflow.leader import LEADER
-from oso_dp.workflow.progress import Job, Watch, version
-from oso_dp.workflow.slurm import Request, check_requests
+from oso_dp.snakemake_support.preflight import begin, check_folders, check_handed_over, dry_run, looks_only
+from oso_dp.snakemake_support.study_lock import LEADER
+from oso_dp.snakemake_support.progress import Job, Watch, version
+from oso_dp.snakemake_support.slurm import Request, check_requests
 
 try:
     files = [Path(file) for file in workflow.configfiles]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oso_dp.accounting.formatting import epsilon_text
+from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent, PrivacyAccountant
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-_WHOLE_ORDERS = [
+_INTEGER_ORDERS = [
     *map(float, range(2, 12)),
     14.0,
     16.0,
@@ -51,16 +51,16 @@ _ROUNDING, _ROUNDING_OF_A_STEP = 1e-13, 1e-16
 Releases = Mapping[tuple[PoissonSampling, float], int]  # steps by sampling and noise multiplier
 
 
-def epsilon_of(ledgers: Iterable[Ledger], delta: float, accountant: str = "rdp") -> float:
+def compute_epsilon(ledgers: Iterable[Ledger], delta: float, accountant: str = "rdp") -> float:
     """Epsilon at delta of all the ledgers' releases together (inf if one is not private)."""
     releases: Counter[tuple[PoissonSampling, float]] = Counter()
     for ledger in ledgers:
         for nu, count in ledger.releases():
             releases[ledger.sampling, nu] += count
-    return epsilon_of_releases(releases, delta, accountant)
+    return compute_epsilon_of_releases(releases, delta, accountant)
 
 
-def epsilon_of_releases(releases: Releases, delta: float, accountant: str = "rdp") -> float:
+def compute_epsilon_of_releases(releases: Releases, delta: float, accountant: str = "rdp") -> float:
     """Epsilon at delta of so many steps of each sampling and noise multiplier.
 
     OsoError for an accountant that is not known, and where prv does not resolve delta or would take
@@ -82,16 +82,16 @@ def epsilon_of_releases(releases: Releases, delta: float, accountant: str = "rdp
     return min(rdp, max(_prv_epsilon(releases, delta), _pld_epsilon(releases, delta)))
 
 
-def epsilon_of_event(
+def compute_epsilon_of_event(
     sampling: PoissonSampling, event: DpEvent, delta: float, accountant: str
 ) -> float:
     """Epsilon at delta of an event whose batches were drawn by `sampling`, by RDP or PLD alone."""
     check_delta(delta)
-    with quiet():
-        return float(fresh_accountant(accountant, sampling).compose(event).get_epsilon(delta))
+    with suppress_rdp_warnings():
+        return float(make_accountant(accountant, sampling).compose(event).get_epsilon(delta))
 
 
-def fresh_accountant(
+def make_accountant(
     name: str, sampling: PoissonSampling, orders: Sequence[float] | None = None
 ) -> PrivacyAccountant:
     """dp_accounting's, rdp or pld, for the neighbouring relation of the sampling scheme.
@@ -103,7 +103,7 @@ def fresh_accountant(
     if name in ("rdp", "rdp_quick"):
         from oso_dp.privacy.dp_events import RdpAccountant
 
-        orders = _WHOLE_ORDERS if name == "rdp_quick" else orders
+        orders = _INTEGER_ORDERS if name == "rdp_quick" else orders
         return RdpAccountant(orders, neighboring_relation=sampling.relation)
     if name in _PLD_STEPS:
         from dp_accounting.pld import PLDAccountant
@@ -112,19 +112,19 @@ def fresh_accountant(
     raise OsoError(f"accountant {name!r}: not known; allowed are rdp, pld")
 
 
-def orders_around(best: float) -> list[float]:
+def nearby_orders(best: float) -> list[float]:
     """Of rdp's orders those near the `best` one of rdp_quick's, up to its neighbours on each side.
 
     Epsilon nearly always falls and then rises with the order; rdp's best is then one of them.
     """
-    least = max((order for order in _WHOLE_ORDERS[:-1] if order < best), default=0.0)
-    most = min((order for order in _WHOLE_ORDERS[:-1] if order > best), default=math.inf)
+    least = max((order for order in _INTEGER_ORDERS[:-1] if order < best), default=0.0)
+    most = min((order for order in _INTEGER_ORDERS[:-1] if order > best), default=math.inf)
     return [order for order in _rdp_orders() if least <= order <= most]
 
 
-def orders_apart() -> list[float]:
+def spread_orders() -> list[float]:
     """Of rdp's orders some over their whole range, all of which take little time."""
-    return [*_WHOLE_ORDERS, *(order for order in _rdp_orders() if order > _WHOLE_ORDERS[-1])]
+    return [*_INTEGER_ORDERS, *(order for order in _rdp_orders() if order > _INTEGER_ORDERS[-1])]
 
 
 def _rdp_orders() -> list[float]:
@@ -144,7 +144,7 @@ def smallest_delta(steps: int) -> float:
     return 100 * _rounding(steps)
 
 
-def rounded_delta(delta: float, steps: int) -> float:
+def round_delta(delta: float, steps: int) -> float:
     """The delta at which PLD is to be asked: rounding could make delta look smaller than it is.
 
     Where rounding is below a hundred-thousandth of delta, PLD's own discretization is coarser.
@@ -162,7 +162,7 @@ def check_prv(delta: float, steps: int, rdp: float | None = None, name: str = "d
 
     rdp: epsilon of these steps by that accountant, where it is known. name: the argument's.
     """
-    costs = "" if rdp is None else f", its epsilon is {epsilon_text(rdp)}"
+    costs = "" if rdp is None else f", its epsilon is {format_spent_epsilon_rounded_up(rdp)}"
     least = smallest_delta(steps)
     if delta < least:
         raise OsoError(
@@ -181,7 +181,7 @@ def _rdp_epsilon(releases: Releases, delta: float) -> float:
 
     orders = _rdp_orders()
     spent = sum(n * _step_rdp(sampling, nu) for (sampling, nu), n in releases.items())
-    with quiet():
+    with suppress_rdp_warnings():
         return float(compute_epsilon(orders, spent, delta)[0])
 
 
@@ -191,7 +191,7 @@ def _step_rdp(sampling: PoissonSampling, noise_multiplier: float) -> np.ndarray:
     from oso_dp.privacy.dp_events import RdpAccountant
 
     made = RdpAccountant(neighboring_relation=sampling.relation)
-    with quiet():
+    with suppress_rdp_warnings():
         return made.compose(composed_event({(sampling, noise_multiplier): 1})).rdp
 
 
@@ -202,7 +202,7 @@ def _pld_epsilon(releases: Releases, delta: float) -> float:
         return math.inf
     spent = (_step_pld(sampling, nu).self_compose(n) for (sampling, nu), n in releases.items())
     together = reduce(lambda one, more: one.compose(more), spent)
-    return float(together.get_epsilon_for_delta(rounded_delta(delta, steps)))
+    return float(together.get_epsilon_for_delta(round_delta(delta, steps)))
 
 
 @lru_cache(8)  # the most of the time; megabytes where noise is little
@@ -232,7 +232,7 @@ def _prv_epsilon(releases: Releases, delta: float) -> float:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def suppress_rdp_warnings() -> Iterator[None]:
     """Silence the notes on orders that do not converge: leaving them out is on the safe side."""
     logger = logging.getLogger("absl")
     level = logger.level

@@ -15,10 +15,10 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 
 # What part of delta the steps' own deltas take up; the rest is the composition's.
-_SHARES = np.concatenate([np.geomspace(1e-6, 0.5, 60), 1 - np.geomspace(0.5, 1e-6, 60)[1:]])
+_SLACK_FRACTIONS = np.concatenate([np.geomspace(1e-6, 0.5, 60), 1 - np.geomspace(0.5, 1e-6, 60)[1:]])
 
 
-def advanced_epsilon(
+def compute_advanced_epsilon(
     sampling: PoissonSampling, noise_multiplier: float, steps: int, delta: float
 ) -> float:
     """Epsilon at delta of `steps` Gaussian sums with nu over Poisson batches.
@@ -31,14 +31,14 @@ def advanced_epsilon(
         raise OsoError(f"noise multiplier {noise_multiplier:g}: must be above 0")
     if steps < 1:
         raise OsoError(f"steps {steps}: must be at least 1")
-    per_step = np.append(_SHARES, 1.0) * delta / (steps * sampling.rate)
-    epsilons = amplified(gaussian_epsilon(noise_multiplier, per_step), sampling.rate)
+    per_step = np.append(_SLACK_FRACTIONS, 1.0) * delta / (steps * sampling.rate)
+    epsilons = amplify_by_sampling(compute_gaussian_epsilon(noise_multiplier, per_step), sampling.rate)
     plain = steps * epsilons[-1]  # spends the whole delta on the steps
-    slack = delta * (1 - _SHARES)
-    return float(min(plain, np.min(composed(epsilons[:-1], steps, slack))))
+    slack = delta * (1 - _SLACK_FRACTIONS)
+    return float(min(plain, np.min(compose_advanced(epsilons[:-1], steps, slack))))
 
 
-def gaussian_epsilon(noise_multiplier: float, delta: np.ndarray) -> np.ndarray:
+def compute_gaussian_epsilon(noise_multiplier: float, delta: np.ndarray) -> np.ndarray:
     """The least epsilon of one Gaussian sum with nu at each delta > 0 (Balle and Wang 2018).
 
     delta(epsilon) = Phi(1 / 2nu - epsilon nu) - e^epsilon Phi(-1 / 2nu - epsilon nu), inverted by
@@ -62,7 +62,7 @@ def _gaussian_delta(nu: float, epsilon: np.ndarray) -> np.ndarray:
     return np.asarray(exact)
 
 
-def amplified(epsilon: np.ndarray, rate: float) -> np.ndarray:
+def amplify_by_sampling(epsilon: np.ndarray, rate: float) -> np.ndarray:
     """Epsilon of a step whose examples take part with probability q; its delta becomes q delta.
 
     log(1 + q (e^epsilon - 1)), exact for Poisson sampling (Balle, Barthe and Gaboardi 2018).
@@ -75,7 +75,7 @@ def amplified(epsilon: np.ndarray, rate: float) -> np.ndarray:
     return np.where(epsilon > small, far, near)
 
 
-def composed(epsilon: np.ndarray, steps: int, slack: np.ndarray) -> np.ndarray:
+def compose_advanced(epsilon: np.ndarray, steps: int, slack: np.ndarray) -> np.ndarray:
     """Epsilon of `steps` steps with epsilon each; their deltas add up, and slack comes on top.
 
     Theorem 3.20: epsilon sqrt(2 k ln(1 / slack)) + k epsilon (e^epsilon - 1).

@@ -7,7 +7,7 @@ _DIGITS = 4
 _ARITHMETIC = 1e-9  # of a number: what two machines may differ by is no reason for a digit more
 
 
-def epsilon_text(epsilon: float) -> str:
+def format_spent_epsilon_rounded_up(epsilon: float) -> str:
     """Rounded up to four digits: 1.2341 is "1.235", and 3.0000000001 is "3"."""
     if not math.isfinite(epsilon):
         return f"{epsilon:g}"
@@ -15,12 +15,12 @@ def epsilon_text(epsilon: float) -> str:
     return f"{float(upward.create_decimal_from_float(epsilon * (1 - _ARITHMETIC))):.{_DIGITS}g}"
 
 
-def noise_text(noise_multiplier: float) -> str:
+def format_noise_multiplier(noise_multiplier: float) -> str:
     """Rounded up to four decimals: whoever trains with what stands there keeps the epsilon."""
-    return _upward(noise_multiplier)
+    return _round_up(noise_multiplier)
 
 
-def used_noise_text(noise_multiplier: float) -> str:
+def format_used_noise_multiplier(noise_multiplier: float) -> str:
     """Rounded down to four decimals: whoever computes epsilon from it finds no less than was spent.
 
     Of noise that was drawn; `noise_text` says noise that is to be.
@@ -31,19 +31,19 @@ def used_noise_text(noise_multiplier: float) -> str:
     return str(exact.quantize(Decimal("0.0001"), rounding=ROUND_FLOOR))
 
 
-def spent_text(epsilon: float) -> str:
+def format_spent_epsilon(epsilon: float) -> str:
     """Rounded up to four decimals, as a column of them is: no less than was spent."""
-    return _upward(epsilon)
+    return _round_up(epsilon)
 
 
-def _upward(number: float) -> str:
+def _round_up(number: float) -> str:
     if not math.isfinite(number):
         return f"{number:g}"
     exact = Decimal(number * (1 - _ARITHMETIC))
     return str(exact.quantize(Decimal("0.0001"), rounding=ROUND_CEILING))
 
 
-def large_delta_text(delta: float, examples: int) -> str:
+def format_large_delta_warning(delta: float, examples: int) -> str:
     """What a delta that is not below 1 / n does not exclude; "" for a smaller one."""
     if delta * examples < 1:
         return ""

@@ -32,14 +32,14 @@ from typing import Any
 
 import pandas as pd
 
-from oso_dp.accounting.accountants import epsilon_of
-from oso_dp.accounting.formatting import epsilon_text
-from oso_dp.accounting.search import SHAPES, Search, epsilon_of_stopped, shape_paid_for
-from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING, SINGLE
-from oso_dp.analysis.charges import SLACK, GridAccount, completed, whole_run
-from oso_dp.analysis.keys import POINT
-from oso_dp.analysis.scaled_accounts import scaled_accounts
-from oso_dp.analysis.total_accounts import of_totals, total_accounts
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search, compute_random_stopping_epsilon, infer_stopping_distribution
+from oso_dp.accounting.search_accounting import LINEAR_SCALING, RANDOM_STOPPING, SINGLE
+from oso_dp.analysis.grid_account import BUDGET_TOLERANCE, GridAccount, pad_to_full_run, full_run_ledger
+from oso_dp.analysis.grouping import POINT
+from oso_dp.analysis.linear_scaling_accounts import account_linear_scaling
+from oso_dp.analysis.dataset_accounts import counts_to_total, account_datasets
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
@@ -49,8 +49,8 @@ from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan
 
 # Runs that are alike in these are one grid (its points and its seeds).
-_SETTING = [
-    *("dataset", "method", "k", "epsilon", "delta", "selection", "momentum"),
+_RUN_KEY = [
+    *("dataset", "method", "k", "epsilon", "delta", "search_accounting", "momentum"),
     *(
         "noise_multiplier",
         "query_noise_multiplier",
@@ -60,11 +60,11 @@ _SETTING = [
         "precision",
     ),
 ]
-_TERMS = ["grid_runs", "stopping_shape"]  # what the rows do not say of their search
-_CHOICES = "choices"  # whatever else was decided of it, as one text; null where nobody says
+_TERMS = ["grid_runs", "stopping_distribution"]  # what the rows do not say of their search
+_OPTION_NAMES = "choices"  # whatever else was decided of it, as one text; null where nobody says
 
 
-def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
+def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     """Every private grid of the table `runs`, in its order; then every search by the linear scaling
     rule; then, of each data set that is not public, one account of all its runs.
 
@@ -85,63 +85,63 @@ def account(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     for row in records(runs):
         if row["run_id"] in planned:
             check_planned(row, *planned[row["run_id"]])
-    shared = of_totals(runs)
+    shared = counts_to_total(runs)
     searched = runs["epsilon"].notna() & ~shared
-    scaled = searched & (runs["selection"] == LINEAR_SCALING)
+    scaled = searched & (runs["search_accounting"] == LINEAR_SCALING)
     private = runs[searched & ~scaled]
     terms = pd.DataFrame(
         [_terms(row, planned.get(row["run_id"], (None,))[0]) for row in records(private)],
-        columns=[*_TERMS, _CHOICES],
+        columns=[*_TERMS, _OPTION_NAMES],
         index=private.index,
     )
-    groups = private.join(terms).groupby([*_SETTING, *_TERMS], dropna=False, sort=False)
-    grids = [_account_grid(grid) for _, group in groups for grid in _by_choices(group)]
-    return grids + scaled_accounts(runs[scaled]) + total_accounts(runs[shared])
+    groups = private.join(terms).groupby([*_RUN_KEY, *_TERMS], dropna=False, sort=False)
+    grids = [_account_grid(grid) for _, group in groups for grid in _group_by_options(group)]
+    return grids + account_linear_scaling(runs[scaled]) + account_datasets(runs[shared])
 
 
-def _by_choices(group: pd.DataFrame) -> list[pd.DataFrame]:
+def _group_by_options(group: pd.DataFrame) -> list[pd.DataFrame]:
     """One grid's rows each; those of which nobody knows the choices may be of any, so of each."""
-    unknown = group[_CHOICES].isna()
-    known = group.loc[~unknown, _CHOICES].unique()
-    return [group[unknown | (group[_CHOICES] == choices)] for choices in known] or [group]
+    unknown = group[_OPTION_NAMES].isna()
+    known = group.loc[~unknown, _OPTION_NAMES].unique()
+    return [group[unknown | (group[_OPTION_NAMES] == choices)] for choices in known] or [group]
 
 
 def account_store(results: Path, runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     """As `account`, of the runs of a folder, which an error names."""
     try:
-        return account(runs, *plans)
+        return account_grids(runs, *plans)
     except OsoError as error:
         raise OsoError(f"{results}: {error}") from None
 
 
-def require_within(accounts: Iterable[GridAccount]) -> None:
+def check_budgets(accounts: Iterable[GridAccount]) -> None:
     """OsoError that names the first grid above its budget."""
     for grid in accounts:
-        if grid.verdict == "exceeded":
+        if grid.budget_status == "exceeded":
             raise OsoError(
-                f"{grid.name}: its ledgers cost epsilon {epsilon_text(grid.spent)} at "
+                f"{grid.name}: its ledgers cost epsilon {format_spent_epsilon_rounded_up(grid.spent)} at "
                 f"delta {grid.delta!r} ({grid.runs} runs); the budget is {grid.epsilon:g}"
             )
 
 
-def require_clear(accounts: Iterable[GridAccount]) -> None:
+def check_grid_sizes(accounts: Iterable[GridAccount]) -> None:
     """OsoError that names the first grid of which nobody says how large it is, if that matters."""
     for grid in accounts:
-        if grid.verdict == "unclear":
+        if grid.budget_status == "unclear":
             raise OsoError(
                 f"{grid.name}: its rows do not say how many runs its grid has; {grid.runs} of them "
                 f"would exceed the budget of {grid.epsilon:g}: name the study's plan with --plan"
             )
 
 
-def costliest(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
+def most_expensive(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
     """For each data set the grid that comes nearest to its budget, or exceeds it most.
 
     Of those that more than one accountant can do: searches by random stopping are left out.
     """
     by_dataset: dict[str, GridAccount] = {}
     for grid in accounts:
-        if grid.tuning_accounting == RANDOM_STOPPING:
+        if grid.search_accounting == RANDOM_STOPPING:
             continue
         best = by_dataset.setdefault(grid.dataset, grid)
         if grid.spent / grid.epsilon > best.spent / best.epsilon:
@@ -155,10 +155,10 @@ def accounts_table(accounts: Sequence[GridAccount], cross_check_all: bool = Fals
     pld and prv are NaN but for the costliest grid of each data set, unless `cross_check_all`: they
     take about a second a grid. And NaN above the budget, where little noise would make it hours.
     """
-    checked = costliest(accounts).values()
+    checked = most_expensive(accounts).values()
     rows = []
     for grid in accounts:
-        check = grid.within and (cross_check_all or grid in checked)
+        check = grid.is_within_budget and (cross_check_all or grid in checked)
         rows.append(
             {
                 "grid": grid.name,
@@ -170,7 +170,7 @@ def accounts_table(accounts: Sequence[GridAccount], cross_check_all: bool = Fals
                 "rdp": grid.spent,
                 "pld": grid.spent_by("pld") if check else math.nan,
                 "prv": grid.spent_by("prv") if check else math.nan,
-                "verdict": grid.verdict,
+                "verdict": grid.budget_status,
             }
         )
     return pd.DataFrame(rows)
@@ -180,22 +180,22 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
     first = rows.to_dict("records")[0]
     delta = float(first["delta"])
     ledgers = {row["run_id"]: ledger_of(row) for row in records(rows)}
-    alone = first["selection"] == SINGLE
+    alone = first["search_accounting"] == SINGLE
     # Points under whatever seed: more than the grid has would be a larger grid, spread over seeds.
     size = 1 if alone else max(int(first["grid_runs"]), len(rows[POINT].drop_duplicates()))
-    filler = whole_run(list(ledgers.values()), int(first["steps"]))
+    filler = full_run_ledger(list(ledgers.values()), int(first["steps"]))
     stopped = None  # what a search costs whose runs are drawn at random
-    if first["selection"] == RANDOM_STOPPING:
-        stopped = epsilon_of_stopped(filler, size, SHAPES[first["stopping_shape"]], delta)
+    if first["search_accounting"] == RANDOM_STOPPING:
+        stopped = compute_random_stopping_epsilon(filler, size, STOPPING_ETA[first["stopping_distribution"]], delta)
     charged: list[tuple[float, int, tuple[Ledger, ...]]] = []
     for _, together in rows.groupby("run_id" if alone else "seed"):
-        stored = [completed(ledgers[run_id], filler) for run_id in together["run_id"]]
+        stored = [pad_to_full_run(ledgers[run_id], filler) for run_id in together["run_id"]]
         whole = (*stored, *[filler] * (size - len(stored)))
-        spent = epsilon_of(whole, delta) if stopped is None else stopped
+        spent = compute_epsilon(whole, delta) if stopped is None else stopped
         charged.append((spent, len(stored), whole))
     # Would the runs that are there exceed it, the size of their grid does not matter.
-    known = alone or stopped is not None or rows[_CHOICES].notna().all()
-    least = 0.0 if known else max(epsilon_of(whole[:count], delta) for _, count, whole in charged)
+    known = alone or stopped is not None or rows[_OPTION_NAMES].notna().all()
+    least = 0.0 if known else max(compute_epsilon(whole[:count], delta) for _, count, whole in charged)
     spent, count, whole = max(charged, key=lambda part: part[0])
     return GridAccount(
         dataset=first["dataset"],
@@ -208,8 +208,8 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         seeds=rows["seed"].nunique(),
         spent=spent,
         ledgers=whole,
-        tuning_accounting=first["selection"],
-        unclear=not known and least <= float(first["epsilon"]) * SLACK,
+        search_accounting=first["search_accounting"],
+        ambiguity=not known and least <= float(first["epsilon"]) * BUDGET_TOLERANCE,
     )
 
 
@@ -220,22 +220,22 @@ def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None,
     """
     choices = None if pd.isna(row["settings"]) else str(row["settings"])
     if cohort is not None:
-        return cohort.grid_runs, cohort.stopping_shape, choices or cohort.settings
-    said = settings_of(row)
-    shape = said.get("stopping_shape")
-    if "grid_runs" in said and (shape is None) == (row["selection"] != RANDOM_STOPPING):
-        return said["grid_runs"], shape, choices
+        return cohort.grid_runs, cohort.stopping_distribution, choices or cohort.run_options
+    options = settings_of(row)
+    shape = options.get("stopping_distribution")
+    if "grid_runs" in options and (shape is None) == (row["search_accounting"] != RANDOM_STOPPING):
+        return options["grid_runs"], shape, choices
     size = default_grid_size(row["method"], int(row["k"]))
-    if row["selection"] != RANDOM_STOPPING:
+    if row["search_accounting"] != RANDOM_STOPPING:
         return size, None, choices
     sampling = PoissonSampling.of(row["batch_size"], row["examples"])
-    search = Search(sampling, int(row["steps"]), size, row["selection"])
+    search = Search(sampling, int(row["steps"]), size, row["search_accounting"])
     return size, _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"]), choices
 
 
 @cache
 def _shape(search: Search, nu: float, epsilon: float, delta: float) -> str:
-    paid_for = shape_paid_for(search, nu, epsilon, delta)
+    paid_for = infer_stopping_distribution(search, nu, epsilon, delta)
     return paid_for or max(
-        SHAPES, key=lambda name: replace(search, shape=SHAPES[name]).epsilon(nu, delta)
+        STOPPING_ETA, key=lambda name: replace(search, stopping_eta=STOPPING_ETA[name]).epsilon(nu, delta)
     )

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.keys import ALIKE, CELL, POINT
-from oso_dp.analysis.points import main_variants
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.grouping import COMPARABLE_ON, CELL, POINT
+from oso_dp.analysis.aggregate import main_variants
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import DATASETS as PAPER_DATASETS
 from oso_dp.paper.tables import PAPER_EPOCHS, SEEDS, find_table, paper_results, paper_tables
 
-SAME_POINT = 0.02  # the paper prints three or four digits: relative tolerance for its grid points
+POINT_TOLERANCE = 0.02  # the paper prints three or four digits: relative tolerance for its grid points
 
 COLUMNS = [
     "table",
@@ -40,7 +40,7 @@ COLUMNS = [
     "grid_points",
     "grid_size",
     "noise_multiplier",
-    *ALIKE,  # of the setting that stands for the cell; precision: of products
+    *COMPARABLE_ON,  # of the setting that stands for the cell; precision: of products
     "laid",  # over the method's steps, in words
     "difference",  # mean - paper_mean,
     "difference_half",  # and half of its 95 % interval, from `cell_verdicts`; null until then
@@ -62,11 +62,11 @@ _COUNTS = [
 ]
 
 
-Setting = tuple[str, int]  # a data set and a k
-_ByCell = defaultdict[Setting, dict[tuple[float | None, str], dict]]  # by epsilon and method
+TablePanel = tuple[str, int]  # a data set and a k
+_ValuesByCell = defaultdict[TablePanel, dict[tuple[float | None, str], dict]]  # by epsilon and method
 
 
-def cells(study: Study) -> pd.DataFrame:
+def make_cells(study: ResultSet) -> pd.DataFrame:
     """A row per epsilon and method of each data set and k that the paper or the study has.
 
     Columns `COLUMNS`. Holds every cell of the paper's tables and every cell that was run; of each
@@ -75,18 +75,18 @@ def cells(study: Study) -> pd.DataFrame:
 
     def compute() -> pd.DataFrame:
         asked = [(table.dataset, table.k) for table in paper_tables()]
-        sources = _sources(study)
+        sources = _make_inputs(study)
         rows = [
             row
-            for setting in dict.fromkeys([*asked, *settings(study)])
-            for row in _beside_the_papers(study, sources, *setting)
+            for setting in dict.fromkeys([*asked, *list_panels(study)])
+            for row in _join_paper_values(study, sources, *setting)
         ]
         return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
 
-    return study.once("cells", compute)
+    return study.cache_table("cells", compute)
 
 
-def is_whole(dataset: str, epochs: float) -> bool:
+def has_paper_length(dataset: str, epochs: float) -> bool:
     """Whether runs are as long as the paper's, where it has the data set: shorter are not ranked.
 
     epochs: of runs, so never missing.
@@ -94,7 +94,7 @@ def is_whole(dataset: str, epochs: float) -> bool:
     return dataset not in PAPER_DATASETS or epochs >= PAPER_EPOCHS
 
 
-def settings(study: Study) -> list[Setting]:
+def list_panels(study: ResultSet) -> list[TablePanel]:
     """The pairs of data set and k that have a cell: data sets in the paper's order, its k first."""
     pairs = study.best[["dataset", "k"]].drop_duplicates().itertuples(index=False)
     order = [*labels.DATASETS, *study.datasets]
@@ -105,48 +105,48 @@ def settings(study: Study) -> list[Setting]:
 
 
 @dataclass(frozen=True)
-class _Sources:
+class _CellInputs:
     """What a row is made of: the paper's value, ours by each rule, and the points of each cell."""
 
-    printed: _ByCell
-    best: _ByCell
-    last: _ByCell
-    cross: _ByCell
+    printed: _ValuesByCell
+    best: _ValuesByCell
+    last: _ValuesByCell
+    cross: _ValuesByCell
     points: dict[int, list[dict]]  # of the cell's main setting, by its key `cell`
     crossed: dict[int, list[dict]]
     lasting: dict[int, list[dict]]
 
 
-def _sources(study: Study) -> _Sources:
+def _make_inputs(study: ResultSet) -> _CellInputs:
     printed, best, last, cross = map(
-        _by_cell, (paper_results(), study.best, study.last, study.cross)
+        _index_by_cell, (paper_results(), study.best, study.last, study.cross_selected)
     )
     points = main_variants(study.points)
     others = (
         by_rule[by_rule["point"].isin(points["point"])]
-        for by_rule in (study.crossed_points, study.last_points)
+        for by_rule in (study.cross_selected_points, study.last_points)
     )
-    return _Sources(printed, best, last, cross, _points(points), *map(_points, others))
+    return _CellInputs(printed, best, last, cross, _list_points(points), *map(_list_points, others))
 
 
-def _points(frame: pd.DataFrame) -> dict[int, list[dict]]:
+def _list_points(frame: pd.DataFrame) -> dict[int, list[dict]]:
     by_cell = defaultdict(list)
     for row in frame[["cell", *POINT, "mean", "std", "seeds"]].to_dict("records"):
         by_cell[row["cell"]].append(row)
     return by_cell
 
 
-def _beside_the_papers(study: Study, sources: _Sources, dataset: str, k: int) -> list[dict]:
+def _join_paper_values(study: ResultSet, sources: _CellInputs, dataset: str, k: int) -> list[dict]:
     table = find_table(dataset, k)
     printed_at, best_at = sources.printed[dataset, k], sources.best[dataset, k]
     last_at, cross_at = sources.last[dataset, k], sources.cross[dataset, k]
     measured = (row["metric"] for row in best_at.values() if not pd.isna(row["metric"]))
     metric = table.metric if table else next(measured, "")
     cells = set(printed_at) | set(best_at)
-    order = labels.method_order({method for _, method in cells})
+    order = labels.sort_methods({method for _, method in cells})
     rows = []
     for epsilon, method in sorted(cells, key=lambda c: (c[0] is None, c[0], order.index(c[1]))):
-        printed, own = printed_at.get((epsilon, method)), best_at.get((epsilon, method))
+        printed, our_cell = printed_at.get((epsilon, method)), best_at.get((epsilon, method))
         row: dict = {
             "table": table.number if table else None,
             "dataset": dataset,
@@ -164,10 +164,10 @@ def _beside_the_papers(study: Study, sources: _Sources, dataset: str, k: int) ->
         if printed is not None:
             row |= {f"paper_{n}": printed[n] for n in (*POINT, "mean", "std", "diverged", "note")}
             row["paper_seeds"] = math.nan if pd.isna(printed["mean"]) else SEEDS
-        if own is not None:
-            _refuse_more_than_was_paid(row, own)
-            row |= _ours(own, metric)
-            row |= _by_other_rules(last_at[epsilon, method], cross_at[epsilon, method], metric)
+        if our_cell is not None:
+            _check_budget_not_exceeded(row, our_cell)
+            row |= _our_columns(our_cell, metric)
+            row |= _columns_by_other_rules(last_at[epsilon, method], cross_at[epsilon, method], metric)
             row["difference"] = row["mean"] - row.get("paper_mean", math.nan)
             if printed is not None:
                 for rule, points in (
@@ -175,37 +175,37 @@ def _beside_the_papers(study: Study, sources: _Sources, dataset: str, k: int) ->
                     ("_cross", sources.crossed),
                     ("_last", sources.lasting),
                 ):
-                    row |= _at_paper(points[own["cell"]], printed, metric, rule)
+                    row |= _columns_at_paper_point(points[our_cell["cell"]], printed, metric, rule)
         rows.append(row)
     return rows
 
 
-def _refuse_more_than_was_paid(row: dict, own: dict) -> None:
+def _check_budget_not_exceeded(row: dict, our_cell: dict) -> None:
     """The noise is that of a grid of N runs; the best of more than N points would cost more."""
     size = row["grid_size"]
-    if size is not None and not pd.isna(row["epsilon"]) and own["points"] > size:
+    if size is not None and not pd.isna(row["epsilon"]) and our_cell["points"] > size:
         raise OsoError(
             f"{row['dataset']}, {row['method']}, k = {row['k']}, epsilon = {row['epsilon']:g}: "
-            f"{own['points']} points of a grid of {size}; keep the results of different grids in "
+            f"{our_cell['points']} points of a grid of {size}; keep the results of different grids in "
             "different folders"
         )
 
 
-def _epsilon(epsilon: float) -> float | None:
+def _as_epsilon(epsilon: float) -> float | None:
     return None if pd.isna(epsilon) else float(epsilon)
 
 
-def _by_cell(frame: pd.DataFrame) -> _ByCell:
+def _index_by_cell(frame: pd.DataFrame) -> _ValuesByCell:
     """The first row where a cell has several."""
-    by_setting: _ByCell = defaultdict(dict)
+    by_setting: _ValuesByCell = defaultdict(dict)
     for row in reversed(frame.to_dict("records")):
-        by_setting[row["dataset"], int(row["k"])][_epsilon(row["epsilon"]), row["method"]] = row
+        by_setting[row["dataset"], int(row["k"])][_as_epsilon(row["epsilon"]), row["method"]] = row
     return by_setting
 
 
-def _ours(best: dict, metric: str) -> dict:
-    factor = labels.scale(metric)
-    row = {name: best[name] for name in (*POINT, "seeds", "noise_multiplier", *ALIKE, "laid")}
+def _our_columns(best: dict, metric: str) -> dict:
+    factor = labels.display_factor(metric)
+    row = {name: best[name] for name in (*POINT, "seeds", "noise_multiplier", *COMPARABLE_ON, "laid")}
     return row | {
         "status": "diverged" if pd.isna(best["mean"]) else "run",
         "mean": best["mean"] * factor,
@@ -218,8 +218,8 @@ def _ours(best: dict, metric: str) -> dict:
     }
 
 
-def _by_other_rules(last: dict, cross: dict, metric: str) -> dict:
-    factor = labels.scale(metric)
+def _columns_by_other_rules(last: dict, cross: dict, metric: str) -> dict:
+    factor = labels.display_factor(metric)
     row = {"last_mean": last["mean"] * factor, "last_std": last["std"] * factor}
     row |= {"last_seeds": last["seeds"], **{f"last_{name}": last[name] for name in POINT}}
     row |= {"cross_mean": cross["mean"] * factor, "cross_std": cross["std"] * factor}
@@ -227,16 +227,16 @@ def _by_other_rules(last: dict, cross: dict, metric: str) -> dict:
     return row | {f"{h}_{name}": cross[f"{h}_{name}"] for h in ("even", "odd") for name in POINT}
 
 
-def _at_paper(own_points: list[dict], printed: dict, metric: str, rule: str = "") -> dict:
+def _columns_at_paper_point(own_points: list[dict], printed: dict, metric: str, rule: str = "") -> dict:
     """The first of our points that is the paper's best one; nothing where none is.
 
     rule: behind `at_paper` in the names; empty for the paper's own checkpoint rule.
     """
-    names = [n for n in labels.tuned(printed["method"]) if not pd.isna(printed[n])]
+    names = [n for n in labels.searched_axes(printed["method"]) if not pd.isna(printed[n])]
     for at in own_points:
-        near = (abs(at[name] - printed[name]) <= SAME_POINT * abs(printed[name]) for name in names)
+        near = (abs(at[name] - printed[name]) <= POINT_TOLERANCE * abs(printed[name]) for name in names)
         if names and all(near):
-            factor = labels.scale(metric)
+            factor = labels.display_factor(metric)
             return {
                 f"at_paper{rule}_mean": at["mean"] * factor,
                 f"at_paper{rule}_std": at["std"] * factor,

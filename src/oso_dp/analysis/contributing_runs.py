@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.keys import CELL
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.grouping import CELL
+from oso_dp.analysis.result_set import ResultSet
 
 CellKey = tuple[
     str, int, float | None, str
@@ -14,7 +14,7 @@ CellKey = tuple[
 
 
 @dataclass(frozen=True)
-class RunBehind:
+class ContributingRun:
     """A run of a cell's best grid point."""
 
     run_id: str
@@ -22,18 +22,18 @@ class RunBehind:
     value: float  # printed unit; NaN for a run that diverged without one
 
 
-def runs_behind(study: Study) -> dict[CellKey, list[RunBehind]]:
+def contributing_runs(study: ResultSet) -> dict[CellKey, list[ContributingRun]]:
     """The runs whose mean a cell's value is, by seed."""
 
-    def compute() -> dict[CellKey, list[RunBehind]]:
-        behind: dict[CellKey, list[RunBehind]] = {}
+    def compute() -> dict[CellKey, list[ContributingRun]]:
+        behind: dict[CellKey, list[ContributingRun]] = {}
         for row in study.best_runs.sort_values(["seed", "run_id"]).to_dict("records"):
-            value = row["value"] * labels.scale(row["metric"])
-            run = RunBehind(str(row["run_id"]), int(row["seed"]), float(value))
+            value = row["value"] * labels.display_factor(row["metric"])
+            run = ContributingRun(str(row["run_id"]), int(row["seed"]), float(value))
             behind.setdefault(cell_key(row), []).append(run)
         return behind
 
-    return study.once("runs behind", compute)
+    return study.cache_table("runs behind", compute)
 
 
 def cell_key(row: dict | pd.Series) -> CellKey:

@@ -22,24 +22,24 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.search import Search
-from oso_dp.accounting.trial_shares import FINAL, parts_of
-from oso_dp.accounting.tuning import LINEAR_SCALING
-from oso_dp.analysis.guesses import ranges
-from oso_dp.analysis.keys import ALIKE, CELL, POINT, VARIANT, are_alike
-from oso_dp.analysis.points import grid_points, main_variants
-from oso_dp.analysis.row_order import ordered
-from oso_dp.analysis.scaled_accounts import choices_of
-from oso_dp.analysis.study import Study
-from oso_dp.analysis.variant_label import laid_over
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.trial_fractions import FINAL_STAGE, make_stages
+from oso_dp.accounting.search_accounting import LINEAR_SCALING
+from oso_dp.analysis.untuned_runs import win_ranges
+from oso_dp.analysis.grouping import COMPARABLE_ON, CELL, POINT, VARIANT, are_comparable
+from oso_dp.analysis.aggregate import grid_points, main_variants
+from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.linear_scaling_accounts import format_options
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.variant_label import variant_label
 from oso_dp.files import parse_json
-from oso_dp.metrics import sign
+from oso_dp.metrics import metric_direction
 from oso_dp.privacy.sampling import PoissonSampling
 
 PER_SEED = [
-    *(*CELL, "laid", "seed", "metric", *ALIKE),
+    *(*CELL, "laid", "seed", "metric", *COMPARABLE_ON),
     "grid_runs",  # of each trial
-    "trial_shares",  # of epsilon, that the trials had; numbers with commas
+    "trial_fractions",  # of epsilon, that the trials had; numbers with commas
     "trial_epsilons",  # that one run of each has to itself; these two as numbers with commas
     "trial_learning_rates",  # of their best points
     "final_epsilon",  # that the final run has to itself
@@ -51,7 +51,7 @@ PER_SEED = [
     "lacks",  # the first part of which rows are missing; empty where the search is whole
 ]
 OUTCOMES = [
-    *(*CELL, "laid", *ALIKE, "grid_runs", "trial_shares", "metric", "mean", "std", "seeds"),
+    *(*CELL, "laid", *COMPARABLE_ON, "grid_runs", "trial_fractions", "metric", "mean", "std", "seeds"),
     *("searches", "finals", "noise_multiplier"),  # finals: searches whose final run was made
     "learning_rates",  # of the final runs, and how many seeds took each
     "beyond",  # of how many of `finals` the line left the range of the grid
@@ -59,7 +59,7 @@ OUTCOMES = [
     *("guess_mean", "guess_std", "guess_seeds", "guess_noise_multiplier"),  # the best guess
 ]
 # What tells a search from another one of its cell, beside its settings but for the part.
-_WHOLE = [
+_FULL_RUN = [
     name
     for name in VARIANT
     if name not in ("settings", "noise_multiplier", "query_noise_multiplier")
@@ -67,7 +67,7 @@ _WHOLE = [
 _ROUNDING = 1e-9  # of a line that ends on the grid's edge
 
 
-def extrapolated(epsilons: Sequence[float], radii: Sequence[float], epsilon: float) -> float:
+def extrapolate(epsilons: Sequence[float], radii: Sequence[float], epsilon: float) -> float:
     """r at this epsilon, on the line of least squares through the trials'.
 
     Constant where the trials have one epsilon. It may fall, and be negative.
@@ -86,30 +86,30 @@ def nearest(learning_rate: float, grid: Sequence[float]) -> float:
     return min(grid, key=lambda value: abs(math.log(value) - held))
 
 
-def searches(study: Study) -> pd.DataFrame:
+def list_searches(study: ResultSet) -> pd.DataFrame:
     """One row per search and seed, columns `PER_SEED`: what the rule did, and what came of it.
 
     Null from `extrapolated` on where rows of a part are missing, or none of a trial's has a value;
     `lacks` names that part.
     """
-    return study.once("linear scaling", lambda: _searches(study))
+    return study.cache_table("linear scaling", lambda: _list_searches(study))
 
 
-def outcomes(study: Study) -> pd.DataFrame:
+def outcomes(study: ResultSet) -> pd.DataFrame:
     """One row per cell and what is laid over its steps, columns `OUTCOMES`; printed unit.
 
     mean, std: over the seeds whose final run has a value. Beside them stand the method's search and
     its best guess where these have the same precision, length and delta.
     """
-    guessed = ranges(study).set_index([*CELL, "laid"]).sort_index()
+    guessed = win_ranges(study).set_index([*CELL, "laid"]).sort_index()
     best = study.plain_best.set_index(CELL).sort_index()
     rows = []
-    for cell, seeds in searches(study).groupby([*CELL, "laid"], sort=False, dropna=False):
+    for cell, seeds in list_searches(study).groupby([*CELL, "laid"], sort=False, dropna=False):
         row = dict(zip([*CELL, "laid"], cell, strict=True))
         taken = seeds[seeds["lacks"] == ""]
         counts = taken["learning_rate"].value_counts().sort_index()
         row |= {
-            **{name: seeds[name].iloc[0] for name in (*ALIKE, "grid_runs", "trial_shares")},
+            **{name: seeds[name].iloc[0] for name in (*COMPARABLE_ON, "grid_runs", "trial_fractions")},
             "metric": seeds["metric"].iloc[0],
             "mean": taken["value"].mean(),
             "std": taken["value"].std(),
@@ -120,34 +120,34 @@ def outcomes(study: Study) -> pd.DataFrame:
             "learning_rates": ", ".join(f"{value:g} ({n})" for value, n in counts.items()),
             "beyond": int(taken["beyond"].sum()),
         }
-        factor = labels.scale(row["metric"])
+        factor = labels.display_factor(row["metric"])
         if cell[:-1] in best.index:
-            own = best.loc[cell[:-1]]
-            if are_alike(row, own):
-                row |= {"own_mean": own["mean"] * factor, "own_std": own["std"] * factor}
-                row |= {f"own_{name}": own[name] for name in ("seeds", "noise_multiplier")}
+            same_cell = best.loc[cell[:-1]]
+            if are_comparable(row, same_cell):
+                row |= {"own_mean": same_cell["mean"] * factor, "own_std": same_cell["std"] * factor}
+                row |= {f"own_{name}": same_cell[name] for name in ("seeds", "noise_multiplier")}
         if cell in guessed.index:
             guess = guessed.loc[cell]
-            if are_alike(row, guess):
+            if are_comparable(row, guess):
                 row |= {f"guess_{name}": guess[f"best_{name}"] for name in ("mean", "std", "seeds")}
                 row["guess_noise_multiplier"] = guess["noise_multiplier"]
         rows.append(row)
-    return ordered(pd.DataFrame(rows, columns=OUTCOMES))
+    return sort_as_paper(pd.DataFrame(rows, columns=OUTCOMES))
 
 
-def _searches(study: Study) -> pd.DataFrame:
-    values = study.values[study.values["selection"] == LINEAR_SCALING]
+def _list_searches(study: ResultSet) -> pd.DataFrame:
+    values = study.values[study.values["search_accounting"] == LINEAR_SCALING]
     if values.empty:
         return pd.DataFrame(columns=PER_SEED)
-    said = [parse_json(text) for text in values["settings"]]
+    options = [parse_json(text) for text in values["settings"]]
     values = values.assign(
-        part=[one["part"] for one in said],
-        shares=[tuple(one["trial_shares"]) for one in said],
-        size=[one["grid_runs"] for one in said],
-        laid=[laid_over(text) for text in values["settings"]],
-        choices=[choices_of(one) for one in said],
+        part=[one["part"] for one in options],
+        trial_fractions=[tuple(one["trial_fractions"]) for one in options],
+        size=[one["grid_runs"] for one in options],
+        laid=[variant_label(text) for text in values["settings"]],
+        choices=[format_options(one) for one in options],
     )
-    groups = values.groupby(["cell", *_WHOLE, "choices"], dropna=False)
+    groups = values.groupby(["cell", *_FULL_RUN, "choices"], dropna=False)
     values["variant"] = groups.ngroup()
     kept = {
         variant
@@ -156,32 +156,32 @@ def _searches(study: Study) -> pd.DataFrame:
     }
     values = values[values["variant"].isin(kept)]
     rows = [_outcome(rows) for _, rows in values.groupby(["variant", "seed"], sort=False)]
-    return ordered(pd.DataFrame(rows, columns=PER_SEED))
+    return sort_as_paper(pd.DataFrame(rows, columns=PER_SEED))
 
 
 def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     """What one search of one seed came to."""
     first = rows.iloc[0]
-    row = {name: first[name] for name in (*CELL, "laid", "seed", "metric", *ALIKE)}
-    shares = ", ".join(map(str, first["shares"]))
-    row |= {"trial_shares": shares, "lacks": "", "beyond": False, "grid_runs": first["size"]}
-    *trials, final = parts_of(first["shares"])
+    row = {name: first[name] for name in (*CELL, "laid", "seed", "metric", *COMPARABLE_ON)}
+    trial_fractions = ", ".join(map(str, first["shares"]))
+    row |= {"trial_fractions": trial_fractions, "lacks": "", "beyond": False, "grid_runs": first["size"]}
+    *trials, final = make_stages(first["shares"])
     epsilons, radii, best = [], [], first
     for part in trials:
         of_part = rows[rows["part"] == part]
         if len(of_part.drop_duplicates("point")) < first["size"] or of_part["value"].isna().all():
             return row | {"lacks": part}
-        best = of_part.loc[(sign(first["metric"]) * of_part["value"]).idxmax()]
-        epsilons.append(_own_epsilon(best))
+        best = of_part.loc[(metric_direction(first["metric"]) * of_part["value"]).idxmax()]
+        epsilons.append(_stage_epsilon(best))
         radii.append(best["learning_rate"] * best["steps"])
     row["trial_epsilons"] = _numbers(epsilons)
     row["trial_learning_rates"] = _numbers([radius / first["steps"] for radius in radii])
     finals = rows[rows["part"] == final]
     if finals.empty:
-        return row | {"lacks": FINAL}
+        return row | {"lacks": FINAL_STAGE}
     grid = rows.loc[rows["part"] != final, "learning_rate"].unique()
-    row["final_epsilon"] = _own_epsilon(finals.iloc[0])
-    row["extrapolated"] = extrapolated(epsilons, radii, row["final_epsilon"]) / first["steps"]
+    row["final_epsilon"] = _stage_epsilon(finals.iloc[0])
+    row["extrapolated"] = extrapolate(epsilons, radii, row["final_epsilon"]) / first["steps"]
     ends = min(grid) * (1 - _ROUNDING), max(grid) * (1 + _ROUNDING)
     row["beyond"] = not ends[0] <= row["extrapolated"] <= ends[1]
     row["learning_rate"] = nearest(row["extrapolated"], list(grid))
@@ -189,13 +189,13 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     at = finals[POINT].fillna(0) == pd.Series({name: row[name] for name in POINT}).fillna(0)
     run = finals[at.all(axis=1)]
     if run.empty:
-        return row | {"lacks": FINAL}
+        return row | {"lacks": FINAL_STAGE}
     taken = run.iloc[0]
-    row["value"] = taken["value"] * labels.scale(first["metric"])
+    row["value"] = taken["value"] * labels.display_factor(first["metric"])
     return row | {name: taken[name] for name in ("status", "noise_multiplier")}
 
 
-def _own_epsilon(run: pd.Series) -> float:
+def _stage_epsilon(run: pd.Series) -> float:
     """What one training with this noise costs by itself."""
     return _epsilon(
         PoissonSampling.of(run["batch_size"], run["examples"]),

@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from oso_dp.analysis.budgets import read_budget
-from oso_dp.analysis.measured import (
+from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.side_measurements import (
     COSINE,
     SIGNS,
     STEP_TIMES,
     read_cosine,
-    read_facts,
+    read_vocabulary_coverage,
     read_signs,
     read_step_times,
 )
-from oso_dp.analysis.search_costs import PRICES, read_costs
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.search_costs import COSTS_FILE, read_costs
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.results.read import read_results
 
 
-def read_study(results: Path, budgets: Sequence[Path] = ()) -> Study:
+def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
     """What a results folder holds: runs and evaluations, and whatever else was measured.
 
     budgets: JSON files with each grid's runs and noise multiplier (see `budgets`); of two that hold
@@ -32,13 +32,13 @@ def read_study(results: Path, budgets: Sequence[Path] = ()) -> Study:
     stored = read_results(results)
     if stored.runs.empty:
         raise OsoError(f"{results}: holds no runs yet; run a study first")
-    return Study(
+    return ResultSet(
         stored.runs,
         stored.evaluations,
-        read_budget(*budgets),
-        read_costs(results / PRICES),
+        read_paper_plan(*budgets),
+        read_costs(results / COSTS_FILE),
         read_cosine(results / COSINE),
         read_step_times(results / STEP_TIMES),
         read_signs(results / SIGNS),
-        read_facts(results),
+        read_vocabulary_coverage(results),
     )

@@ -18,34 +18,34 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.search import SHAPES, Search, shape_paid_for
-from oso_dp.accounting.stopping import Values, generating_function
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.keys import ALIKE, CELL
-from oso_dp.analysis.points import best_of_grid, grid_points, main_variants
-from oso_dp.analysis.row_order import ordered
-from oso_dp.analysis.study import Study
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search, infer_stopping_distribution
+from oso_dp.accounting.random_stopping import Values, generating_function
+from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
+from oso_dp.analysis.grouping import COMPARABLE_ON, CELL
+from oso_dp.analysis.aggregate import select_best_points, grid_points, main_variants
+from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.files import parse_json
 from oso_dp.metrics import is_higher_better
-from oso_dp.privacy.sampling import PoissonSampling, steps_of
+from oso_dp.privacy.sampling import PoissonSampling, count_steps
 
 COLUMNS = [
     *(*CELL, "laid"),  # laid: over the method's steps, in words
-    "selection",
+    "search_accounting",
     "metric",
     "value",  # of the grid's best, or expected over K, the draws and seeds; printed unit
     "std",  # of that over seeds
     "luck",  # under random stopping: standard deviation over K and the draws
     "nothing",  # under random stopping: probability that no draw has a value
-    *("seeds", "points", "grid_size", *ALIKE, "noise_multiplier"),
+    *("seeds", "points", "grid_size", *COMPARABLE_ON, "noise_multiplier"),
     "distribution",  # under random stopping: of K; null where the noise is that of none
 ]
 
-_COMPARED = ["dataset", "k", "epsilon", "distribution"]
-_ORDER = [*SHAPES, None]  # of the distributions
+_COMPARED_COLUMNS = ["dataset", "k", "epsilon", "distribution"]
+_ORDER = [*STOPPING_ETA, None]  # of the distributions
 
 
-def chances(values: Values, higher_is_better: bool, mean: float, shape: float) -> Values:
+def selection_probabilities(values: Values, higher_is_better: bool, mean: float, shape: float) -> Values:
     """For each point the probability that it is the best of K draws, [M].
 
     values: [M], NaN for a point without a value, which is worse than all others. Points of equal
@@ -59,7 +59,7 @@ def chances(values: Values, higher_is_better: bool, mean: float, shape: float) -
     return np.asarray((at_most(up_to) - at_most(below)) / alike)
 
 
-def outcomes(study: Study) -> pd.DataFrame:
+def outcomes(study: ResultSet) -> pd.DataFrame:
     """Rows per cell that was run under random stopping; columns `COLUMNS`.
 
     One for composition, if that was run, too, and alike in precision, length and delta; and one for
@@ -72,35 +72,35 @@ def outcomes(study: Study) -> pd.DataFrame:
     the runs' noise was bought for, and there is no value without one. seeds: under random stopping,
     those that every point with a value has.
     """
-    return study.once("random stopping", lambda: _outcomes(study))
+    return study.cache_table("random stopping", lambda: _outcomes(study))
 
 
-def _outcomes(study: Study) -> pd.DataFrame:
+def _outcomes(study: ResultSet) -> pd.DataFrame:
     values = study.values
-    stopped = values[values["selection"] == RANDOM_STOPPING]
+    stopped = values[values["search_accounting"] == RANDOM_STOPPING]
     if stopped.empty:
         return pd.DataFrame(columns=COLUMNS)
     points = grid_points(stopped)
-    asked = points["settings"].map(_asked)
+    asked = points["settings"].map(_requested_distribution)
     by_point = stopped.pivot_table(index="point", columns="seed", values="value")
     rows = [
-        _stopped(study, cell, by_point)
+        _random_stopping_rows(study, cell, by_point)
         for _, alike in points.groupby(asked, sort=False)
         for _, cell in main_variants(alike).groupby("cell", sort=False)
     ]
     rows.sort(key=lambda row: _ORDER.index(row.get("distribution")))
-    composed = values[(values["selection"] == COMPOSITION) & values["epsilon"].notna()]
+    composed = values[(values["search_accounting"] == COMPOSITION) & values["epsilon"].notna()]
     if len(composed):
-        beside = pd.DataFrame(rows)[[*CELL, "laid", *ALIKE]].drop_duplicates()
-        best = best_of_grid(grid_points(composed)).merge(beside)
-        rows += [_composed(study, row) for row in best.to_dict("records")]
-    return ordered(pd.DataFrame(rows, columns=COLUMNS))
+        beside = pd.DataFrame(rows)[[*CELL, "laid", *COMPARABLE_ON]].drop_duplicates()
+        best = select_best_points(grid_points(composed)).merge(beside)
+        rows += [_composition_rows(study, row) for row in best.to_dict("records")]
+    return sort_as_paper(pd.DataFrame(rows, columns=COLUMNS))
 
 
-def _asked(settings: str | None) -> str:
+def _requested_distribution(settings: str | None) -> str:
     """The distribution that a row's settings name; empty where they name none."""
-    said = parse_json(settings) if isinstance(settings, str) else {}
-    return said.get("stopping_shape") or ""
+    options = parse_json(settings) if isinstance(settings, str) else {}
+    return options.get("stopping_distribution") or ""
 
 
 def distributions(data: pd.DataFrame) -> str:
@@ -108,40 +108,40 @@ def distributions(data: pd.DataFrame) -> str:
     return " or ".join(sorted(data["distribution"].dropna().unique())) or "random"
 
 
-def usual(data: pd.DataFrame) -> pd.DataFrame:
+def primary_distribution(data: pd.DataFrame) -> pd.DataFrame:
     """Of `outcomes` under random stopping one row per cell, to be compared with other methods'.
 
     That of the distribution with which most methods have a value at the same data set, k and
     epsilon; of a method that has none there the first with a value.
     """
-    stopped = data[data["selection"] == RANDOM_STOPPING]
+    stopped = data[data["search_accounting"] == RANDOM_STOPPING]
     valued = stopped["value"].notna()
-    together = valued.groupby([stopped[name] for name in _COMPARED], dropna=False).transform("sum")
+    together = valued.groupby([stopped[name] for name in _COMPARED_COLUMNS], dropna=False).transform("sum")
     ranked = stopped.assign(valued=valued, together=together)
     ranked = ranked.sort_values(["valued", "together"], ascending=False, kind="stable")
     return stopped.loc[ranked.drop_duplicates(CELL).index.sort_values()]
 
 
-def _composed(study: Study, best: dict[str, Any]) -> dict[str, object]:
+def _composition_rows(study: ResultSet, best: dict[str, Any]) -> dict[str, object]:
     size = study.grid_size(best["dataset"], best["method"], best["k"])
-    factor = labels.scale(best["metric"]) if size == best["points"] else math.nan
+    factor = labels.display_factor(best["metric"]) if size == best["points"] else math.nan
     return {
         **{name: best[name] for name in (*CELL, "laid", "metric", "seeds", "points")},
-        **{name: best[name] for name in (*ALIKE, "noise_multiplier")},
-        "selection": COMPOSITION,
+        **{name: best[name] for name in (*COMPARABLE_ON, "noise_multiplier")},
+        "search_accounting": COMPOSITION,
         "value": best["mean"] * factor,
         "std": best["std"] * factor,
         "grid_size": size,
     }
 
 
-def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[str, Any]:
+def _random_stopping_rows(study: ResultSet, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[str, Any]:
     first = cell.iloc[0]
     size = study.grid_size(first["dataset"], first["method"], first["k"])
     row = {
-        **{name: first[name] for name in (*CELL, "laid", "metric", *ALIKE)},
+        **{name: first[name] for name in (*CELL, "laid", "metric", *COMPARABLE_ON)},
         "noise_multiplier": first["noise_multiplier"],
-        "selection": RANDOM_STOPPING,
+        "search_accounting": RANDOM_STOPPING,
         "seeds": int(cell["seeds"].max()),
         "points": len(cell),
         "grid_size": size,
@@ -149,9 +149,9 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
     if size is None or size != len(cell) or size < 2:
         return row
     sampling = PoissonSampling.of(first["batch_size"], first["examples"])
-    steps = steps_of(first["epochs"], first["examples"], first["batch_size"])
+    steps = count_steps(first["epochs"], first["examples"], first["batch_size"])
     search = Search(sampling, steps, size, RANDOM_STOPPING)
-    row["distribution"] = shape_paid_for(
+    row["distribution"] = infer_stopping_distribution(
         search, first["noise_multiplier"], first["epsilon"], first["delta"]
     )
     if row["distribution"] is None:
@@ -160,10 +160,10 @@ def _stopped(study: Study, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[s
     if np.isnan(values).all():
         return row | {"nothing": 1.0}
     higher = is_higher_better(first["metric"])
-    chance = chances(values, higher, size, SHAPES[row["distribution"]])
+    chance = selection_probabilities(values, higher, size, STOPPING_ETA[row["distribution"]])
     there = ~np.isnan(values)
     with_value = chance[there].sum()
-    factor = labels.scale(first["metric"])
+    factor = labels.display_factor(first["metric"])
     weights, values = chance[there] / with_value, values[there] * factor
     mean = float(weights @ values)
     # Which point is best is decided over seeds; each seed then says what came of that.

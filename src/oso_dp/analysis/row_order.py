@@ -5,10 +5,10 @@ import pandas as pd
 from oso_dp import labels
 
 
-def ordered(data: pd.DataFrame) -> pd.DataFrame:
+def sort_as_paper(data: pd.DataFrame) -> pd.DataFrame:
     """Rows in the paper's order of data sets, k, epsilon (none last) and methods."""
-    datasets = labels.dataset_order(data["dataset"])
-    methods = labels.method_order(data["method"])
+    datasets = labels.sort_datasets(data["dataset"])
+    methods = labels.sort_methods(data["method"])
     ranked = data.assign(
         _dataset=data["dataset"].map(datasets.index), _method=data["method"].map(methods.index)
     )

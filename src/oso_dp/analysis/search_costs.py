@@ -16,60 +16,60 @@ from typing import Any
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.search import SHAPES, Search
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.budgets import read_budget
-from oso_dp.analysis.noise import noise_multipliers
-from oso_dp.analysis.study import Study
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
+from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.noise_tables import noise_multipliers
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_regular
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.lock import writing
 from oso_dp.results.schema import EVALUATIONS, RUNS
 
-PRICES = "prices.csv"  # in a results folder
+COSTS_FILE = "prices.csv"  # in a results folder
 EPSILON = 3.0  # the paper's smallest budget on two of its data sets
 
 
 @dataclass(frozen=True)
-class Rule:
+class AccountingRule:
     """One rule by which a search is accounted for."""
 
-    tuning_accounting: str
+    search_accounting: str
     accountant: str
     distribution: str  # of the number of runs under random stopping; empty under composition
     label: str
     heading: str
 
     def search(self, sampling: PoissonSampling, steps: int, runs: int) -> Search:
-        shape = SHAPES[self.distribution or "geometric"]
-        return Search(sampling, steps, runs, self.tuning_accounting, shape)
+        shape = STOPPING_ETA[self.distribution or "geometric"]
+        return Search(sampling, steps, runs, self.search_accounting, shape)
 
 
 RULES = (
-    Rule(COMPOSITION, "rdp", "", "all N runs, RDP, as in the paper", "all N, RDP"),
-    Rule(COMPOSITION, "pld", "", "all N runs, PLD", "all N, PLD"),
-    Rule(RANDOM_STOPPING, "rdp", "poisson", "random stopping, Poisson", "Poisson"),
-    Rule(RANDOM_STOPPING, "rdp", "geometric", "random stopping, geometric", "geometric"),
-    Rule(RANDOM_STOPPING, "rdp", "logarithmic", "random stopping, logarithmic", "logarithmic"),
+    AccountingRule(COMPOSITION, "rdp", "", "all N runs, RDP, as in the paper", "all N, RDP"),
+    AccountingRule(COMPOSITION, "pld", "", "all N runs, PLD", "all N, PLD"),
+    AccountingRule(RANDOM_STOPPING, "rdp", "poisson", "random stopping, Poisson", "Poisson"),
+    AccountingRule(RANDOM_STOPPING, "rdp", "geometric", "random stopping, geometric", "geometric"),
+    AccountingRule(RANDOM_STOPPING, "rdp", "logarithmic", "random stopping, logarithmic", "logarithmic"),
 )
 
 COLUMNS = [
     *("dataset", "epsilon", "delta", "sampling_rate", "steps", "runs", "grids"),
-    *("selection", "accountant", "distribution", "noise_multiplier"),
+    *("search_accounting", "accountant", "distribution", "noise_multiplier"),
 ]
 
 
 # What decides a search's noise; the last says whose arithmetic it is.
 KEY = [
     *("sampling_rate", "steps", "runs", "epsilon", "delta"),
-    *("selection", "accountant", "distribution", "dp_accounting"),
+    *("search_accounting", "accountant", "distribution", "dp_accounting"),
 ]
 _NOISE = "noise_multiplier"
 
 
 @dataclass(frozen=True)
-class Setting:
+class CostSetting:
     """What decides a data set's costs beside the number of runs."""
 
     sampling: PoissonSampling
@@ -78,7 +78,7 @@ class Setting:
     epsilon: float
 
 
-def setting(study: Study, dataset: str) -> Setting | None:
+def cost_setting(study: ResultSet, dataset: str) -> CostSetting | None:
     """From the budget if it says it all, else from the rows; None where neither does.
 
     Where a data set has several, the most frequent. epsilon: the least of the study's that is not
@@ -95,7 +95,7 @@ def setting(study: Study, dataset: str) -> Setting | None:
         known = known[known["steps"] >= 1]
         if len(known) and epsilons:
             rate, steps, delta = known[facts].value_counts().index[0]
-            return Setting(
+            return CostSetting(
                 PoissonSampling(float(rate)),
                 int(steps),
                 float(delta),
@@ -104,7 +104,7 @@ def setting(study: Study, dataset: str) -> Setting | None:
     return None
 
 
-def _grids(study: Study) -> pd.DataFrame:
+def _grids(study: ResultSet) -> pd.DataFrame:
     """Every private grid; of a plan without results those that it holds."""
     if len(study.runs):
         return noise_multipliers(study)
@@ -112,7 +112,7 @@ def _grids(study: Study) -> pd.DataFrame:
     return planned.rename(columns={"runs": "grid_size"})
 
 
-def grids(study: Study, dataset: str) -> dict[int, dict[int, list[str]]]:
+def grids(study: ResultSet, dataset: str) -> dict[int, dict[int, list[str]]]:
     """N -> k -> the methods whose grid of a data set has that size."""
     noise = _grids(study)
     noise = noise[noise["dataset"] == dataset]
@@ -122,27 +122,27 @@ def grids(study: Study, dataset: str) -> dict[int, dict[int, list[str]]]:
     return dict(sorted(sizes.items()))
 
 
-def grids_at_largest_k(study: Study, dataset: str) -> dict[int, list[str]]:
+def grids_at_largest_k(study: ResultSet, dataset: str) -> dict[int, list[str]]:
     """N -> the methods whose grid has that size at the study's largest k."""
     sizes = grids(study, dataset)
     largest = max((k for at in sizes.values() for k in at), default=0)
     return {n: at[largest] for n, at in sizes.items() if largest in at}
 
 
-def search_costs(study: Study) -> pd.DataFrame:
+def search_costs(study: ResultSet) -> pd.DataFrame:
     """One row per data set, number of runs and rule, columns `COLUMNS`.
 
     For a single run, which cannot stop at random, and for every grid of the study. NaN: no noise
     meets the budget. Without data that are not public, where there is no choice.
     """
     rows = []
-    for dataset in labels.dataset_order(_grids(study)["dataset"].unique()):
-        at, sizes = setting(study, dataset), grids(study, dataset)
+    for dataset in labels.sort_datasets(_grids(study)["dataset"].unique()):
+        at, sizes = cost_setting(study, dataset), grids(study, dataset)
         if at is None or dataset in study.shared_budgets:
             continue
         for runs in sorted({1, *sizes}):
             for rule in RULES:
-                if runs == 1 and rule.tuning_accounting == RANDOM_STOPPING:
+                if runs == 1 and rule.search_accounting == RANDOM_STOPPING:
                     continue
                 search = rule.search(at.sampling, at.steps, runs)
                 rows.append(
@@ -153,8 +153,8 @@ def search_costs(study: Study) -> pd.DataFrame:
                         "sampling_rate": at.sampling.rate,
                         "steps": at.steps,
                         "runs": runs,
-                        "grids": named(sizes.get(runs, {})),
-                        "selection": rule.tuning_accounting,
+                        "grids": name_grid_sizes(sizes.get(runs, {})),
+                        "search_accounting": rule.search_accounting,
                         "accountant": rule.accountant,
                         "distribution": rule.distribution or None,
                     }
@@ -181,7 +181,7 @@ def write_costs(plan: Path, path: Path) -> None:
     meanwhile.
     """
     runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
-    costs = search_costs(Study(runs, evaluations, read_budget(plan), read_costs(path)))
+    costs = search_costs(ResultSet(runs, evaluations, read_paper_plan(plan), read_costs(path)))
     priced = {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
     with writing(path):
         noise = read_costs(path) | priced
@@ -227,14 +227,14 @@ def _noise_multiplier(search: Search, epsilon: float, delta: float, accountant: 
         return math.nan
 
 
-def of_rule(costs: pd.DataFrame, rule: Rule) -> pd.Series:
+def select_rule(costs: pd.DataFrame, rule: AccountingRule) -> pd.Series:
     """The noise multipliers of one data set by one rule, indexed by the number of runs."""
-    same = (costs["selection"] == rule.tuning_accounting) & (costs["accountant"] == rule.accountant)
+    same = (costs["search_accounting"] == rule.search_accounting) & (costs["accountant"] == rule.accountant)
     same &= costs["distribution"].fillna("") == rule.distribution
     return costs[same].set_index("runs")["noise_multiplier"]
 
 
-def named(of_size: dict[int, list[str]]) -> str:
+def name_grid_sizes(of_size: dict[int, list[str]]) -> str:
     parts = [
         f"{', '.join(map(labels.method_label, methods))} (k = {k})"
         for k, methods in of_size.items()

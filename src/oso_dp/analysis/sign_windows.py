@@ -6,7 +6,7 @@ from scipy.special import ndtr
 
 WIDTH = 50  # steps of a stretch
 # What a sign moves -> the column of its product; `true_*` is that without noise.
-PRODUCTS = {"threshold": "direction", "learning_rate": "gradient"}
+SIGN_PRODUCTS = {"threshold": "direction", "learning_rate": "gradient"}
 
 
 def sign_windows(rows: pd.DataFrame, width: int = WIDTH) -> pd.DataFrame:
@@ -21,7 +21,7 @@ def sign_windows(rows: pd.DataFrame, width: int = WIDTH) -> pd.DataFrame:
     parts = [
         _windows(run, value, product, width)
         for _, run in rows.groupby("run_id", sort=False)
-        for value, product in PRODUCTS.items()
+        for value, product in SIGN_PRODUCTS.items()
     ]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 

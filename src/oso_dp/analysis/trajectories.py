@@ -11,6 +11,6 @@ def trajectories(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     return seen.merge(runs[keep], on="run_id").sort_values(["run_id", "step"])
 
 
-def over_seeds(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+def average_over_seeds(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     """Columns method, step, mean, min and max: of `column` over the runs of `trajectories`."""
     return rows.groupby(["method", "step"])[column].agg(["mean", "min", "max"]).reset_index()

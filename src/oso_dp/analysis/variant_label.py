@@ -6,14 +6,14 @@ from typing import Any
 from oso_dp.files import parse_json
 
 
-def laid_over(settings: str | Mapping[str, Any] | None) -> str:
+def variant_label(settings: str | Mapping[str, Any] | None) -> str:
     """What `settings` (the column of that name, or what it holds) says of it, in words; empty where
     nothing is."""
-    said = parse_json(settings) if isinstance(settings, str) else settings
-    said = said if isinstance(said, Mapping) else {}
+    options = parse_json(settings) if isinstance(settings, str) else settings
+    options = options if isinstance(options, Mapping) else {}
     words = []
-    if "schedule" in said:
+    if "schedule" in options:
         words.append("rate falling")
-    if "averaging" in said:
-        words.append(f"averaged, {said['averaging']:g}")
+    if "averaging" in options:
+        words.append(f"averaged, {options['averaging']:g}")
     return ", ".join(words)

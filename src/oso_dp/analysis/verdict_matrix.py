@@ -2,35 +2,35 @@
 
 import pandas as pd
 
-from oso_dp.analysis import verdicts
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.keys import CELL
-from oso_dp.analysis.study import Study
+from oso_dp.analysis import equivalence_tests
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.grouping import CELL
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.paper.tables import paper_tables
 
 # The momentum that the paper does not name was chosen by this cell (ambiguities.md, 1): that it
 # agrees with the paper says nothing.
-CHOSE_MOMENTUM = ("mnist", 9, 9.0, "fixed_threshold")
+MOMENTUM_CALIBRATION_CELL = ("mnist", 9, 9.0, "fixed_threshold")
 
 COLUMNS = ["table", *CELL, "unit", "verdict", "seeds", "difference", "difference_half"]
 
 
-def verdict_matrix(study: Study) -> pd.DataFrame:
+def verdict_matrix(study: ResultSet) -> pd.DataFrame:
     """A row for each private cell that the paper has, columns `COLUMNS` and `chose_momentum`.
 
     verdict: on the value, or on the hyperparameters where the paper prints no value (k = 7). seeds:
     of our best point, 0 where nothing was run. difference: ours - paper, in the printed unit, with
     half of its 95 % interval; NaN where there is none.
     """
-    frames = [judged_cells(study, table.dataset, table.k) for table in paper_tables()]
+    frames = [judge_cells(study, table.dataset, table.k) for table in paper_tables()]
     cells = pd.concat([frame[frame["in_paper"] & frame["epsilon"].notna()] for frame in frames])
-    cells["verdict"] = said(cells)
+    cells["verdict"] = overall_verdict(cells)
     cells["seeds"] = cells["seeds"].fillna(0).astype(int)
     keys = cells[CELL].itertuples(index=False, name=None)
-    cells["chose_momentum"] = [key == CHOSE_MOMENTUM for key in keys]
+    cells["chose_momentum"] = [key == MOMENTUM_CALIBRATION_CELL for key in keys]
     return cells[[*COLUMNS, "chose_momentum"]].reset_index(drop=True)
 
 
-def said(cells: pd.DataFrame) -> pd.Series:
+def overall_verdict(cells: pd.DataFrame) -> pd.Series:
     """The one verdict on a cell: on its value, or else on its hyperparameters."""
-    return cells["verdict"].mask(cells["verdict"] == verdicts.NO_VALUE, cells["point_verdict"])
+    return cells["verdict"].mask(cells["verdict"] == equivalence_tests.NO_VALUE, cells["point_verdict"])

@@ -14,7 +14,7 @@ import numpy as np
 
 from oso_dp.audit.scores import Score
 from oso_dp.errors import OsoError
-from oso_dp.extras import needed_by
+from oso_dp.optional_dependencies import describe_missing
 
 SIGNIFICANCE = 0.05
 GUESSES = 0.03  # share of the canaries that the one-run audit dares to call present
@@ -23,7 +23,7 @@ GUESSES = 0.03  # share of the canaries that the one-run audit dares to call pre
 def auditing() -> Any:
     """jax_privacy.auditing; OsoError says how to get it."""
     try:
-        with needed_by("the audit"):
+        with describe_missing("the audit"):
             module = importlib.import_module("jax_privacy.auditing")
     except ImportError as error:  # it is there, and something that it asks for is not
         raise OsoError(f"audit: jax_privacy cannot be imported ({error})") from error
@@ -47,9 +47,9 @@ def one_run_bounds(
         # The highest scores, whoever has them: so the choice of the cut costs no confidence.
         cut = library.Explicit(pooled[-max(1, round(GUESSES * len(pooled)))])
         auditor = library.CanaryScoreAuditor(present.values, absent.values)
-        share = SIGNIFICANCE / len(inside)
-        plain.append(auditor.epsilon_one_run(share, delta, threshold_strategy=cut))
-        gaussian.append(auditor.epsilon_one_run_fdp(share, delta, threshold_strategy=cut))
+        fraction = SIGNIFICANCE / len(inside)
+        plain.append(auditor.epsilon_one_run(fraction, delta, threshold_strategy=cut))
+        gaussian.append(auditor.epsilon_one_run_fdp(fraction, delta, threshold_strategy=cut))
     return float(max(plain)), float(max(gaussian))
 
 

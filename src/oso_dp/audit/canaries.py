@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.models.one_layer import INPUTS
+from oso_dp.models.linear import INPUTS
 
 THRESHOLD = 10.0  # C at the start; above 1, so that noise that is not scaled with it is too small
 _SIZE = 1000.0  # a canary's input; its gradient has norm 707 at weights of zero

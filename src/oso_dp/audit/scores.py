@@ -25,7 +25,7 @@ class Score:
     cuts: tuple[float, ...]
 
 
-def movement(moves: Values) -> Score:
+def score_movement(moves: Values) -> Score:
     """Of a lone canary's runs: how far C moved in one step. Right code moves it by little, with it
     and without; norms that nobody sanitized move it all at once."""
     return Score("movement of C", moves, (0.5,))
@@ -41,14 +41,14 @@ def scores(seen: Mapping[str, Values], noise: Mapping[str, float], rate: float) 
     # a data set with it, which is in the batch with probability q only.
     in_batch = sum((x - 0.5) / noise[name] ** 2 for name, x in seen.items())
     in_data = np.logaddexp(np.log1p(-rate), np.log(rate) + in_batch).sum(axis=0)
-    every = [Score("likelihood", in_data, (0.5, 1.5))]
+    all_scores = [Score("likelihood", in_data, (0.5, 1.5))]
     # An answer without its noise shows up in its plain sum, however little it weighs above.
-    every += [Score(name, x.sum(axis=0), (0.5,)) for name, x in seen.items()]
+    all_scores += [Score(name, x.sum(axis=0), (0.5,)) for name, x in seen.items()]
     # Noise that comes back, at another step or in another answer, cancels in differences: without
     # the canary nothing is left of them.
     whitened = [x / noise[name] for name, x in seen.items()]
-    every.append(Score("between steps", np.var(whitened[0], axis=0), (1e-3,)))
+    all_scores.append(Score("between steps", np.var(whitened[0], axis=0), (1e-3,)))
     if len(whitened) > 1:
         between = np.square(whitened[0] - whitened[1]).sum(axis=0)
-        every.append(Score("between queries", between, (1e-3,)))
-    return every
+        all_scores.append(Score("between queries", between, (1e-3,)))
+    return all_scores

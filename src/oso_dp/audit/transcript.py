@@ -11,7 +11,7 @@ from oso_dp.privacy.ledger import Ledger
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class Transcript:
     """R runs of K / R canaries.
 
     `answers`: by query, steps x K, in units of a canary; `noise`: its standard deviation by query.

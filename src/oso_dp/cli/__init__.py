@@ -6,23 +6,23 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
-from oso_dp.exits import ended
-from oso_dp.extras import needed_by
-from oso_dp.interrupts import ended_by_signals
-from oso_dp.spinning import spin_briefly
+from oso_dp.exit_codes import run_command
+from oso_dp.optional_dependencies import describe_missing
+from oso_dp.signals import exit_on_signals
+from oso_dp.openmp import spin_briefly
 
 if TYPE_CHECKING:
     from typer.exceptions import TyperException
 
 
 def main() -> None:
-    """Entry point: run the command that the arguments name, and exit (`oso_dp.exits`)."""
+    """Entry point: run the command that the arguments name, and exit (`oso_dp.exit_codes`)."""
     spin_briefly()
-    sys.exit(ended(_stoppable))
+    sys.exit(run_command(_with_signal_handling))
 
 
-def _stoppable() -> int:
-    with ended_by_signals():
+def _with_signal_handling() -> int:
+    with exit_on_signals():
         return _command()
 
 
@@ -34,10 +34,10 @@ def _command() -> int:
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
-        with needed_by(" ".join(["oso", *sys.argv[1:2]])):
+        with describe_missing(" ".join(["oso", *sys.argv[1:2]])):
             status: int | None = app(standalone_mode=False)
     except TyperException as error:
-        raise OsoError(_said(error)) from None
+        raise OsoError(_report_error(error)) from None
     except Abort as error:
         if isinstance(error.__cause__, EOFError):  # which typer takes for the user's wish
             raise error.__cause__ from None
@@ -45,7 +45,7 @@ def _command() -> int:
     return status or 0
 
 
-def _said(error: TyperException) -> str:
+def _report_error(error: TyperException) -> str:
     """Typer's message, with the value that it is about."""
     text = error.format_message().replace("Value error, ", "")
     complaints: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()  # pydantic's

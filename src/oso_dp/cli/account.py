@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from oso_dp.cli.results_options import ResultsArgument, ResultsOption, results_folder
+from oso_dp.cli.store_option import ResultsArgument, ResultsOption, results_folder
 
 
 def account(
@@ -28,23 +28,23 @@ def account(
 
     Data that are not public have one budget for all their runs.
     """
-    from oso_dp.accounting.formatting import spent_text
+    from oso_dp.accounting.formatting import format_spent_epsilon
     from oso_dp.analysis.accounts import (
         account_store,
         accounts_table,
-        require_clear,
-        require_within,
+        check_grid_sizes,
+        check_budgets,
     )
-    from oso_dp.analysis.data_statement import stored_statements
+    from oso_dp.analysis.study_statement import make_stored_statements
     from oso_dp.cli.tables import print_table
     from oso_dp.files import atomic_write
-    from oso_dp.outputs import check_output, is_table
+    from oso_dp.output_paths import check_output, is_table
     from oso_dp.results.lock import writing
     from oso_dp.results.read import read_results
-    from oso_dp.study.plan import plans_of, read_plan
+    from oso_dp.study.plan import load_plans, read_plan
 
     results = results_folder(folder, results_option)
-    paths = plans_of(results, plan)
+    paths = load_plans(results, plan)
     if output is not None:
         is_ours = is_table(["grid", "budget", "delta"])
         check_output(output, "a table of accounts", is_ours, paths)
@@ -54,7 +54,7 @@ def account(
     table = accounts_table(grids, cross_check_all)
     printed = table.copy()
     for name in ("rdp", "pld", "prv"):
-        printed[name] = [spent_text(one) if one == one else "" for one in table[name]]
+        printed[name] = [format_spent_epsilon(one) if one == one else "" for one in table[name]]
     printed["delta"] = [repr(float(delta)) for delta in table["delta"]]
     print_table(printed.columns, printed.itertuples(index=False))
     count = sum(not grid.total for grid in grids)
@@ -63,10 +63,10 @@ def account(
             f"{results}: {count} private grids. A grid costs what its costliest seed does; its "
             "runs that are not stored count as the costliest stored one."
         )
-    for statement in stored_statements(runs, grids):
+    for statement in make_stored_statements(runs, grids):
         print(f"\n{statement}")
     if output is not None:
         with writing(output), atomic_write(output) as file:
             file.write(table.to_csv(index=False).encode())
-    require_within(grids)
-    require_clear(grids)
+    check_budgets(grids)
+    check_grid_sizes(grids)

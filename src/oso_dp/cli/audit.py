@@ -19,7 +19,7 @@ from oso_dp.option_types import MAX_AT_ONCE
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from oso_dp.audit.findings import AuditFinding, Fault
+    from oso_dp.audit.run_audit import AuditFinding, Fault
 
 
 def audit(
@@ -47,11 +47,11 @@ def audit(
     import torch
     from rich.console import Console
 
-    from oso_dp.audit.findings import audit as findings_of
-    from oso_dp.audit.findings import private_methods
-    from oso_dp.audit.through_opacus import check_mode, engines
+    from oso_dp.audit.run_audit import run_audit as findings_of
+    from oso_dp.audit.run_audit import private_methods
+    from oso_dp.audit.opacus_backend import check_mode, make_engines
     from oso_dp.files import atomic_write
-    from oso_dp.outputs import check_output, is_table
+    from oso_dp.output_paths import check_output, is_table
 
     if output is not None:
         # A place that refuses is better found out now.
@@ -62,7 +62,7 @@ def audit(
     torch.set_num_threads(1)  # small tensors; more threads cost more than they bring
     findings = []
     audited = findings_of(
-        method or (list(engines()) if opacus else private_methods()),
+        method or (list(make_engines()) if opacus else private_methods()),
         planted.values(),
         runs,
         seed=seed,
@@ -72,9 +72,9 @@ def audit(
     with closing(audited):  # and its workers, whatever ends this
         for finding in audited:
             findings.append(finding)
-            code = planted[finding.fault].says if finding.fault else "right code"
-            said = f"{finding.method}, {code}: {finding.verdict} ({finding.seconds:.1f} s)"
-            print(said, file=sys.stderr, flush=True)
+            code = planted[finding.fault].description if finding.fault else "right code"
+            text = f"{finding.method}, {code}: {finding.verdict} ({finding.seconds:.1f} s)"
+            print(text, file=sys.stderr, flush=True)
     if output is not None:
         with atomic_write(output) as file:
             file.write(_csv(findings).encode())

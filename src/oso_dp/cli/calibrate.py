@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from oso_dp.accounting.formatting import noise_text
-from oso_dp.accounting.trial_shares import FINAL
-from oso_dp.accounting.tuning import LINEAR_SCALING, RANDOM_STOPPING
-from oso_dp.cli import search_options as options
-from oso_dp.cli.search_options import Accountant
+from oso_dp.accounting.formatting import format_noise_multiplier
+from oso_dp.accounting.trial_fractions import FINAL_STAGE
+from oso_dp.accounting.search_accounting import LINEAR_SCALING, RANDOM_STOPPING
+from oso_dp.cli import calibration_options as options
+from oso_dp.cli.calibration_options import Accountant
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
 
@@ -24,9 +24,9 @@ def calibrate(
     epochs: options.Epochs = None,
     runs: options.Runs = None,
     accountant: options.AccountantOption = Accountant.RDP,
-    tuning_accounting: options.TuningAccountingOption = None,
-    shape: options.Shape = None,
-    trial_shares: options.TrialSharesOption = None,
+    search_accounting: options.SearchAccountingOption = None,
+    shape: options.StoppingDistribution = None,
+    trial_fractions: options.TrialFractionsOption = None,
     query_noise: options.QueryNoise = False,
     query_noise_ratio: options.QueryNoiseRatio = None,
     config: ConfigFile = None,
@@ -36,15 +36,15 @@ def calibrate(
     if config is None:
         if epsilon is None:
             raise OsoError("--epsilon: must be given (or a study's --config)")
-        ratio = options.ratio_of(query_noise, query_noise_ratio)
+        ratio = options.parse_query_noise_ratio(query_noise, query_noise_ratio)
         size = examples, batch_size, epochs, runs
-        search = options.search_of(*size, tuning_accounting, shape, trial_shares)
+        search = options.make_search(*size, search_accounting, shape, trial_fractions)
         delta = options.DELTA if delta is None else delta
         nu = search.noise_multiplier(epsilon, delta, accountant.value)
-        entry = options.entry_of(search, nu, epsilon, delta, accountant.value)
-        options.add_trials(entry, search)
-        options.say(entry, ratio, as_json)
-        options.say_large_delta(delta, examples)
+        entry = options.make_answer(search, nu, epsilon, delta, accountant.value)
+        options.add_trial_noise(entry, search)
+        options.print_answer(entry, ratio, as_json)
+        options.warn_large_delta(delta, examples)
         return
     facts = {
         "--epsilon": epsilon,
@@ -58,51 +58,51 @@ def calibrate(
     given = [name for name, value in facts.items() if value is not None]
     if given:
         raise OsoError(f"{', '.join(given)}: --config {config} brings its own; leave it out")
-    rule, distribution = options.stored_name(tuning_accounting), options.shape_of(shape)
-    shares = options.shares_of(trial_shares)
-    entries = _study(config, accountant.value, rule, distribution, shares, query_noise)
+    rule, distribution = options.stored_search_accounting(search_accounting), options.parse_stopping_distribution(shape)
+    shares = options.parse_trial_fractions(trial_fractions)
+    entries = _calibrate_study(config, accountant.value, rule, distribution, shares, query_noise)
     print(json_text(entries)) if as_json else _print_study(entries)
 
 
-def _study(
+def _calibrate_study(
     config: Path,
     accountant: str,
-    tuning_accounting: str | None,
+    search_accounting: str | None,
     shape: float | None,
-    trial_shares: tuple[float, ...] | None,
+    trial_fractions: tuple[float, ...] | None,
     split: bool,
 ) -> list[dict[str, Any]]:
     """One entry per private cohort of a study, with its method's own split if `split`."""
-    from oso_dp.study.calibrated import calibrated_grids
+    from oso_dp.study.calibration import calibrate_grids
     from oso_dp.study.config import load_config
 
     study, entries, deltas = load_config(config), [], {}
-    way = tuning_accounting or study.tuning_accounting
-    if shape is not None and way != RANDOM_STOPPING:
-        raise OsoError("--shape: needs --selection random-stopping, or a study of that selection")
-    if trial_shares is not None and way != LINEAR_SCALING:
+    search_accounting = search_accounting or study.search_accounting
+    if shape is not None and search_accounting != RANDOM_STOPPING:
+        raise OsoError("--shape: needs --search-accounting random-stopping, or a study of that selection")
+    if trial_fractions is not None and search_accounting != LINEAR_SCALING:
         raise OsoError(
-            "--trial-shares: needs --selection linear-scaling, or a study of that selection"
+            "--trial-fractions: needs --search-accounting linear-scaling, or a study of that selection"
         )
-    for grid in calibrated_grids(study, accountant, tuning_accounting, shape, trial_shares):
+    for grid in calibrate_grids(study, accountant, search_accounting, shape, trial_fractions):
         cohort, nu = grid.cohort, grid.noise_multiplier
         entry: dict[str, Any] = {
             "dataset": cohort.dataset,
             "method": cohort.method,
             "k": cohort.k,
         }
-        if cohort.part is not None:
-            entry["part"] = cohort.part
-        entry |= options.entry_of(grid.search, nu, cohort.epsilon, cohort.delta, accountant)
-        if cohort.part == FINAL:
+        if cohort.stage is not None:
+            entry["part"] = cohort.stage
+        entry |= options.make_answer(grid.search, nu, cohort.epsilon, cohort.delta, accountant)
+        if cohort.stage == FINAL_STAGE:
             entry["runs"] = 1
         if split:
-            noise = cohort.trained_by().split_noise(nu, cohort.batch_size)
+            noise = cohort.make_method().split_noise(nu, cohort.batch_size)
             entry |= dict(zip(options.SPLIT, noise, strict=True))
         entries.append(entry)
         deltas[cohort.dataset] = cohort.delta, cohort.examples
     for dataset, known in deltas.items():
-        options.say_large_delta(*known, where=f"{dataset}: ")
+        options.warn_large_delta(*known, where=f"{dataset}: ")
     return entries
 
 
@@ -129,9 +129,9 @@ def _print_study(entries: list[dict[str, Any]]) -> None:
 
     def cell(key: str, value: Any) -> Any:
         is_noise = key in ("noise_multiplier", *options.SPLIT) and value is not None
-        return noise_text(value) if is_noise else value
+        return format_noise_multiplier(value) if is_noise else value
 
     cells = ([cell(key, entry[key]) for key in columns.values()] for entry in entries)
     print_table(columns, cells, left=2)
     first = entries[0]
-    print(f"delta {first['delta']!r}, {first['accountant']}, {first['selection']}")
+    print(f"delta {first['delta']!r}, {first['accountant']}, {first['search_accounting']}")

@@ -20,18 +20,18 @@ def collect(
     ] = None,
 ) -> None:
     """Add parts to the results store, each run once."""
-    from oso_dp.analysis.accounts import account, require_within
+    from oso_dp.analysis.accounts import account_grids, check_budgets
     from oso_dp.results.collect import collect as collect_parts
-    from oso_dp.results.facts import keep_facts
-    from oso_dp.study.plan import plans_of, read_plan
+    from oso_dp.results.vocabulary_coverage import store_coverage
+    from oso_dp.study.plan import load_plans, read_plan
 
     plans = [] if plan is None else [read_plan(plan)]
     expected = [run_id for one in plans for run_id in one.run_ids()]
-    known = [*plans, *map(read_plan, plans_of(store))]
+    known = [*plans, *map(read_plan, load_plans(store))]
 
     def check(runs: pd.DataFrame) -> None:
-        require_within(account(runs, *known))
+        check_budgets(account_grids(runs, *known))
 
     results = collect_parts(parts, store, expected, check)
-    keep_facts(store, data or [])
+    store_coverage(store, data or [])
     print(f"{store}: {len(results.runs):,} runs, {len(results.evaluations):,} evaluations")

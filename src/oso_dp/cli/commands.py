@@ -27,7 +27,7 @@ from oso_dp.cli.signs import signs
 from oso_dp.cli.summary import summary
 from oso_dp.cli.train import train
 from oso_dp.cli.verify import verify
-from oso_dp.option_types import path, real_number, whole_number
+from oso_dp.option_types import path, real_number, integer
 
 app = typer.Typer(
     add_completion=False,
@@ -38,7 +38,7 @@ app = typer.Typer(
 )
 
 
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"oso {__version__}")
         raise typer.Exit
@@ -48,7 +48,7 @@ def _say_version(wanted: bool) -> None:
 def common(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say which this is."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say which this is."),
     ] = False,
 ) -> None:
     """Private learning with Online Sensitivity Optimization: the study's commands."""
@@ -72,7 +72,7 @@ def _parser(kind: Any, info: ParameterInfo) -> Callable[[Any], Any] | None:
     kind = get_args(kind)[0] if get_origin(kind) is list else kind
     if kind is Path:
         return path
-    makers: dict[Any, Callable[..., Any]] = {int: whole_number, float: real_number}
+    makers: dict[Any, Callable[..., Any]] = {int: integer, float: real_number}
     return makers[kind](info.min, info.max) if kind in makers else None
 
 

@@ -29,13 +29,13 @@ def cosine(
     """
     import torch
 
-    from oso_dp.cli.gpu import own_gpu
-    from oso_dp.outputs import check_output, is_table
-    from oso_dp.probe.cosine import HARDLY_ANY, STEPS, similarities
-    from oso_dp.probe.inputs import read_inputs
-    from oso_dp.probe.record import write_similarities
+    from oso_dp.cli.gpu import reserve_gpu
+    from oso_dp.output_paths import check_output, is_table
+    from oso_dp.diagnostics.cosine import TINY_NOISE, STEPS, measure_similarities
+    from oso_dp.diagnostics.inputs import read_inputs
+    from oso_dp.diagnostics.record import write_similarities
     from oso_dp.results.lock import writing
-    from oso_dp.training.job import task_of
+    from oso_dp.training.job import make_task
 
     # Before half an hour of work.
     is_ours = is_table(["dataset", "model", "method"])
@@ -51,9 +51,9 @@ def cosine(
         named = ", ".join(map(str, at))
         raise OsoError(f"--steps {named}: each once, and at most the run's {chosen.steps}")
     torch.set_num_threads(threads)
-    task = task_of(chosen, device)
-    levels = list(dict.fromkeys((chosen.noise_multiplier, HARDLY_ANY)))
-    with own_gpu(device):
-        rows = similarities(task, chosen.runs[0], arrays, at, noise_multipliers=levels)
+    task = make_task(chosen, device)
+    levels = list(dict.fromkeys((chosen.noise_multiplier, TINY_NOISE)))
+    with reserve_gpu(device):
+        rows = measure_similarities(task, chosen.runs[0], arrays, at, noise_multipliers=levels)
     with writing(output):
         write_similarities(output, chosen, task, rows)

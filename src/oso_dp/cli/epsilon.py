@@ -1,7 +1,7 @@
 """`oso epsilon`: what a hyperparameter search with a given noise costs."""
 
-from oso_dp.cli import search_options as options
-from oso_dp.cli.search_options import Accountant
+from oso_dp.cli import calibration_options as options
+from oso_dp.cli.calibration_options import Accountant
 from oso_dp.errors import OsoError
 
 
@@ -13,9 +13,9 @@ def epsilon(
     epochs: options.Epochs = None,
     runs: options.Runs = None,
     accountant: options.AccountantOption = Accountant.RDP,
-    tuning_accounting: options.TuningAccountingOption = None,
-    shape: options.Shape = None,
-    trial_shares: options.TrialSharesOption = None,
+    search_accounting: options.SearchAccountingOption = None,
+    shape: options.StoppingDistribution = None,
+    trial_fractions: options.TrialFractionsOption = None,
     query_noise: options.QueryNoise = False,
     query_noise_ratio: options.QueryNoiseRatio = None,
     as_json: options.AsJson = False,
@@ -23,12 +23,12 @@ def epsilon(
     """Find the epsilon of a whole search whose runs have this noise multiplier."""
     if noise_multiplier is None:
         raise OsoError("--noise-multiplier: must be given")
-    ratio = options.ratio_of(query_noise, query_noise_ratio)
+    ratio = options.parse_query_noise_ratio(query_noise, query_noise_ratio)
     size = examples, batch_size, epochs, runs
-    search = options.search_of(*size, tuning_accounting, shape, trial_shares)
+    search = options.make_search(*size, search_accounting, shape, trial_fractions)
     delta = options.DELTA if delta is None else delta
     spent = search.epsilon(noise_multiplier, delta, accountant.value)
-    entry = options.entry_of(search, noise_multiplier, spent, delta, accountant.value)
-    options.add_trials(entry, search)
-    options.say(entry, ratio, as_json)
-    options.say_large_delta(delta, examples)
+    entry = options.make_answer(search, noise_multiplier, spent, delta, accountant.value)
+    options.add_trial_noise(entry, search)
+    options.print_answer(entry, ratio, as_json)
+    options.warn_large_delta(delta, examples)

@@ -24,22 +24,22 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @contextmanager
-def own_gpu(device: str) -> Iterator[None]:
+def reserve_gpu(device: str) -> Iterator[None]:
     """For "cuda": only a GPU that no other job of this user has is visible in the block.
 
     Before CUDA is first used. Nothing happens where NVIDIA's tool names no GPU.
     """
-    names = visible(_list_gpus(), os.environ.get(_VISIBLE)) if device == "cuda" else {}
+    names = visible_devices(_list_gpus(), os.environ.get(_VISIBLE)) if device == "cuda" else {}
     if not names:
         yield
         return
     folder = Path(tempfile.gettempdir()) / f"oso-{getpass.getuser()}"
-    with first_free([*names.values()], folder) as index:
+    with acquire_first([*names.values()], folder) as index:
         os.environ[_VISIBLE] = [*names][index]
         yield
 
 
-def visible(uuids: Sequence[str], chosen: str | None) -> dict[str, str]:
+def visible_devices(uuids: Sequence[str], chosen: str | None) -> dict[str, str]:
     """What CUDA_VISIBLE_DEVICES may say, as `chosen` does if it is set, and the GPU's uuid each."""
     if chosen is None:
         return {str(index): uuid for index, uuid in enumerate(uuids)}
@@ -57,15 +57,15 @@ def _list_gpus() -> list[str]:
 
 
 @contextmanager
-def first_free(names: Sequence[str], folder: Path, interval: float = 1.0) -> Iterator[int]:
+def acquire_first(names: Sequence[str], folder: Path, interval: float = 1.0) -> Iterator[int]:
     """The index of a name that nobody else holds; waits, and says so, while all are taken."""
     make_folder(folder)
     paths = [folder / f"gpu-{name}.lock" for name in names]
-    said = False
-    while (taken := _first_free(paths)) is None:
-        if not said:
+    has_reported = False
+    while (taken := _acquire_first(paths)) is None:
+        if not has_reported:
             print(f"waiting for one of {len(names)} GPUs", file=sys.stderr, flush=True)
-            said = True
+            has_reported = True
         time.sleep(interval)
     index, held = taken
     try:
@@ -74,7 +74,7 @@ def first_free(names: Sequence[str], folder: Path, interval: float = 1.0) -> Ite
         held.release()
 
 
-def _first_free(paths: Sequence[Path]) -> tuple[int, BaseFileLock] | None:
+def _acquire_first(paths: Sequence[Path]) -> tuple[int, BaseFileLock] | None:
     for index, path in enumerate(paths):
         if (held := try_lock(path)) is not None:
             return index, held

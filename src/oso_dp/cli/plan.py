@@ -25,20 +25,20 @@ def plan(
 
     Of data that are not public it says in words what the whole study of them promises.
     """
-    from oso_dp.analysis.data_statement import planned_statements
-    from oso_dp.outputs import check_folder, check_output, is_table
+    from oso_dp.analysis.study_statement import make_planned_statements
+    from oso_dp.output_paths import check_folder, check_output, is_table
     from oso_dp.results.collect import finished_runs
     from oso_dp.results.lock import writing
     from oso_dp.results.other_search import refuse_other_search
     from oso_dp.results.spent import refuse_spent, study_places
     from oso_dp.study.config import load_config
-    from oso_dp.study.expand import cohorts
+    from oso_dp.study.expand import make_cohorts
     from oso_dp.study.plan import is_plan, make_plan, write_plan
-    from oso_dp.study.workload import workload
+    from oso_dp.study.workload import estimate_workload
 
     study = load_config(config)
     try:
-        every = cohorts(study)
+        every = make_cohorts(study)
     except OsoError as error:  # of a grid, which the configuration's checks do not lay out
         raise OsoError(f"{config}: {error}") from None
     if output is None and prices is not None:
@@ -58,10 +58,10 @@ def plan(
         made = make_plan(study)
         with writing(output):
             write_plan(made, output)
-        for statement in planned_statements(made.cohorts):
+        for statement in make_planned_statements(made.cohorts):
             print(f"{statement}\n")
     if output is not None and prices is not None:
         from oso_dp.analysis.search_costs import write_costs
 
         write_costs(output, prices)
-    print(workload(study, every, finished_runs(Path(study.results))))
+    print(estimate_workload(study, every, finished_runs(Path(study.results))))

@@ -9,13 +9,13 @@ class Progress:
 
     def __init__(self, label: str, runs: int, steps: int, interval: float = 10.0) -> None:
         self.label, self.runs, self.steps, self.interval = label, runs, steps, interval
-        self.began = self.said = time.monotonic()
+        self.began = self.reported_at = time.monotonic()
 
     def __call__(self, done: int, step: int) -> None:
         now = time.monotonic()
-        if now - self.said < self.interval:
+        if now - self.reported_at < self.interval:
             return
-        self.said = now
+        self.reported_at = now
         print(
             f"{self.label}: run {done + 1} of {self.runs}, step {step} of {self.steps}, "
             f"{now - self.began:.0f} s",

@@ -11,7 +11,7 @@ def publish(
     output: Annotated[Path, typer.Option(help="A new folder, or one of the same results' report.")],
 ) -> None:
     """Put a report into another folder, in the place of the last one of the same results."""
-    from oso_dp.reporting.folder import publish as publish_report
+    from oso_dp.reporting.report_folder import publish as publish_report
 
     publish_report(report, output)
     print(output / "index.html")

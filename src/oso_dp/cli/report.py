@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from oso_dp.cli.results_options import ResultsArgument, ResultsOption, results_folder
+from oso_dp.cli.store_option import ResultsArgument, ResultsOption, results_folder
 
 
 def report(
@@ -26,9 +26,9 @@ def report(
     ] = None,
 ) -> None:
     """Make tables, figures and index.html from a results folder alone."""
-    from oso_dp.reporting.folder import default_folder
+    from oso_dp.reporting.report_folder import default_folder
     from oso_dp.reporting.page.build import build_report
-    from oso_dp.study.plan import plans_of
+    from oso_dp.study.plan import load_plans
 
     results = results_folder(folder, results_option)
-    print(build_report(results, output or default_folder(results), plans_of(results, plan)))
+    print(build_report(results, output or default_folder(results), load_plans(results, plan)))

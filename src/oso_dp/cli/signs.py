@@ -34,13 +34,13 @@ def signs(
     """
     import torch
 
-    from oso_dp.cli.gpu import own_gpu
-    from oso_dp.outputs import check_output, is_table
-    from oso_dp.probe.inputs import read_inputs
-    from oso_dp.probe.record import write_signs
-    from oso_dp.probe.signs import signs as follow
+    from oso_dp.cli.gpu import reserve_gpu
+    from oso_dp.output_paths import check_output, is_table
+    from oso_dp.diagnostics.inputs import read_inputs
+    from oso_dp.diagnostics.record import write_signs
+    from oso_dp.diagnostics.signs import measure_signs as follow
     from oso_dp.results.lock import writing
-    from oso_dp.training.job import task_of
+    from oso_dp.training.job import make_task
 
     # Before minutes of work.
     check_output(
@@ -55,9 +55,9 @@ def signs(
         raise OsoError(f"--steps {steps}: at most the run's {chosen.steps}")
     run = _run(chosen, learning_rate)
     torch.set_num_threads(threads)
-    task = task_of(chosen, device)
+    task = make_task(chosen, device)
     rows = []
-    with own_gpu(device):
+    with reserve_gpu(device):
         for row in follow(task, run, arrays, last):
             rows.append(row)
             if row.step % 50 == 0 or row.step == last:  # what is there so far can be looked at

@@ -7,7 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-_WIDE = 200  # columns where no terminal sets a limit
+_MAX_WIDTH = 200  # columns where no terminal sets a limit
 
 
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]], left: int = 1) -> None:
@@ -22,7 +22,7 @@ def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]], left:
 
 
 def console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _WIDE)
+    return Console(width=None if sys.stdout.isatty() else _MAX_WIDTH)
 
 
 def _text(cell: object) -> str:

@@ -28,13 +28,13 @@ def train(
     from oso_dp.results.other_search import refuse_other_search
     from oso_dp.results.read import is_store
     from oso_dp.results.spent import refuse_spent
-    from oso_dp.results.write import refuse_loss, write_table
-    from oso_dp.study.affordable import check_affordable
+    from oso_dp.results.write import check_no_loss, write_table
+    from oso_dp.study.budget_check import check_budget
     from oso_dp.study.plan import read_plan
 
     planned = read_plan(plan)
     chosen = planned.cohort(cohort)
-    check_affordable([chosen])
+    check_budget([chosen])
     shards = chosen.shards(planned.runs_per_job)
     if not 0 <= shard < len(shards):
         raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
@@ -52,37 +52,37 @@ def train(
         )
     stored = finished_runs(store) if store is not None else set()
     runs = [run for run in shards[shard] if run.run_id not in stored]
-    refuse_loss(output, stored.union(run.run_id for run in shards[shard]))
+    check_no_loss(output, stored.union(run.run_id for run in shards[shard]))
 
     import torch
 
-    from oso_dp.cli.gpu import own_gpu
-    from oso_dp.cli.shutdown import Leave
-    from oso_dp.data.prepared import load_prepared
+    from oso_dp.cli.gpu import reserve_gpu
+    from oso_dp.cli.shutdown import ShutdownMonitor
+    from oso_dp.data.validation import load_prepared
     from oso_dp.training.job import run_job
 
     # A scheduler's job that outlived the study that sent it may still be at work here.
     alone = only_one(output, f"--output {output}: another job is writing this part")
-    with alone, own_gpu(planned.device):
+    with alone, reserve_gpu(planned.device):
         if planned.device == "cuda" and not torch.cuda.is_available():
             raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
         torch.set_num_threads(threads)
         arrays = load_prepared(data, chosen.dataset, chosen.preparation)
-        leave = Leave()
+        leave = ShutdownMonitor()
         progress = Progress(f"{cohort} [{shard}]", len(runs), chosen.steps)
 
         def on_progress(done: int, step: int) -> None:
             progress(done, step)
-            leave.look(f"step {step} of {chosen.steps}")
+            leave.poll(f"step {step} of {chosen.steps}")
 
-        with leave.on_signals():
+        with leave.handle_signals():
             rows = run_job(
                 chosen,
                 runs,
                 arrays,
                 output / "progress",
                 planned.device,
-                planned.runs_at_once,
+                planned.parallel_runs,
                 on_progress,
             )
         write_table(output / "evaluations.parquet", "evaluations", rows.evaluations)

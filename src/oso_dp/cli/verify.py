@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from oso_dp.cli.results_options import ResultsArgument, ResultsOption, results_folder
+from oso_dp.cli.store_option import ResultsArgument, ResultsOption, results_folder
 
 
 def verify(
@@ -31,19 +31,19 @@ def verify(
     """
     import time
 
-    from oso_dp.data import prepare
+    from oso_dp.data import prepare_dataset
     from oso_dp.data.arrays import Arrays
-    from oso_dp.data.prepared import load_prepared
+    from oso_dp.data.validation import load_prepared
     from oso_dp.errors import OsoError
     from oso_dp.results.read import read_results
     from oso_dp.study.cohort import Cohort
-    from oso_dp.verification.again import of_datasets, repeatable, sample
-    from oso_dp.verification.again import verify as train_again
-    from oso_dp.verification.verdict import WRONG, line
+    from oso_dp.rerun.rerun import select_datasets, select_repeatable, order_by_random_sample
+    from oso_dp.rerun.rerun import verify as train_again
+    from oso_dp.rerun.compare import WRONG, format_comparison
 
     store = results_folder(folder, results_option)
     results = read_results(store)
-    known = repeatable(results.runs)
+    known = select_repeatable(results.runs)
     if not known:
         raise OsoError(
             f"{store}: no run of it can be trained again: they are on data of your own, or their "
@@ -51,12 +51,12 @@ def verify(
         )
     named = os.environ.get("OSO_DATA_DIR")
     raw = data_dir or (Path(named) if named else None)
-    every = of_datasets(known, dataset or [])
+    every = select_datasets(known, dataset or [])
     refused: OsoError | None = None
     for name, cohort in {one.cohort.data_file: one.cohort for one in every}.items():
         if raw is not None and not (data / name).exists():
             try:
-                prepare(cohort.dataset, data / name, raw, **cohort.preparation)
+                prepare_dataset(cohort.dataset, data / name, raw, **cohort.preparation)
             except OsoError as error:
                 if dataset:  # it was asked for by name
                     raise
@@ -77,10 +77,10 @@ def verify(
         return held[cohort.data_file]
 
     counts: Counter[str] = Counter()
-    order = sample(stored, seed)
+    order = order_by_random_sample(stored, seed)
     for one, verdict in train_again(results, order, arrays_of, 60 * minutes, time.monotonic):
         counts[verdict.text] += 1
-        print(f"{one}: {line(verdict)}", flush=True)
+        print(f"{one}: {format_comparison(verdict)}", flush=True)
     print(f"{counts.total()} of {len(stored)} rows, drawn with seed {seed}:")
     for text, count in counts.most_common():
         print(f"  {count} {text}")

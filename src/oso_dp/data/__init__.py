@@ -2,7 +2,7 @@
 
 Importing this package is cheap; numpy and the fonts are imported when a data set is made.
 To add a data set: one module of its name with a `Builder` called `build`, and one entry in
-`catalogue.py`. A user's own one needs neither: `oso_dp.data.installed`.
+`catalogue.py`. A user's own one needs neither: `oso_dp.data.plugins`.
 """
 
 from functools import partial
@@ -10,15 +10,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from oso_dp.data.catalogue import DATASETS, UNKNOWN_WORDS, DatasetInfo, dataset_info
-from oso_dp.data.installed import GROUP, OWN, info_of, installed_names, load_installed
+from oso_dp.data.catalogue import DATASETS, OOV_WORDS, DatasetInfo, dataset_info
+from oso_dp.data.plugins import GROUP, USER_MODEL, make_dataset_info, list_plugins, load_plugin
 from oso_dp.errors import OsoError
-from oso_dp.outputs import check_output
+from oso_dp.output_paths import check_output
 
 if TYPE_CHECKING:
     from oso_dp.data.arrays import Arrays
 
-__all__ = ["DATASETS", "DatasetInfo", "dataset_info", "is_own", "prepare"]
+__all__ = ["DATASETS", "DatasetInfo", "dataset_info", "is_user_dataset", "prepare_dataset"]
 
 
 class Builder(Protocol):
@@ -30,12 +30,12 @@ class Builder(Protocol):
         """Return the arrays and where they come from; `cache` may keep verified downloads."""
 
 
-def prepare(
+def prepare_dataset(
     dataset: str,
     output: Path,
     data_dir: Path | None = None,
     words: int | None = None,
-    unknown_words: str | None = None,
+    oov_words: str | None = None,
     data_version: str | None = None,
     vocabulary: str | None = None,
 ) -> dict:
@@ -44,8 +44,8 @@ def prepare(
     `data_dir` is a local folder with the raw files, or a parent of one called like the data
     set; if given it is the only source. Without it, files are downloaded to
     `downloads/<dataset>` beside `output`. A data set that is made on the spot needs neither.
-    Of texts, the first `words` words are embedded; words without a vector are `unknown_words`
-    (`oso_dp.data.ag_news`); `vocabulary` says which words have one (`oso_dp.data.vectors`). Of a
+    Of texts, the first `words` words are embedded; words without a vector are `oov_words`
+    (`oso_dp.data.ag_news`); `vocabulary` says which words have one (`oso_dp.data.glove`). Of a
     data set that an installed package offers, `data_version` is the one that is wanted; without
     it, any will do; the file is for its owner alone unless the data set is public. Returns the
     provenance that the file holds.
@@ -54,26 +54,26 @@ def prepare(
     data that are not as declared, an output that cannot be written or is some other file; `output`
     is then as it was.
     """
-    own = is_own(dataset, data_version)
-    if not own and dataset not in DATASETS:
-        offered = ", ".join(sorted({*installed_names()})) or "nothing"
+    is_user_data = is_user_dataset(dataset, data_version)
+    if not is_user_data and dataset not in DATASETS:
+        offered = ", ".join(sorted({*list_plugins()})) or "nothing"
         raise OsoError(
             f"data set {dataset!r}: not known; allowed are {', '.join(DATASETS)}, and what "
             f"installed packages offer in {GROUP}: {offered}"
         )
-    info = info_of(dataset, OWN) if own else dataset_info(dataset)
-    preparation = _preparation(info, words, unknown_words, vocabulary, data_version)
+    info = make_dataset_info(dataset, USER_MODEL) if is_user_data else dataset_info(dataset)
+    preparation = _preparation(info, words, oov_words, vocabulary, data_version)
     output = Path(output)
 
     from oso_dp.data.arrays import is_arrays_file, save_arrays
-    from oso_dp.data.prepared import check_arrays
+    from oso_dp.data.validation import check_arrays
 
     # Fail on a bad output before minutes of downloading, not after.
     is_ours = partial(is_arrays_file, of=dataset)
     check_output(output, f"a data file of oso for {dataset}", is_ours, option="")
 
-    if own:
-        arrays = load_installed(dataset)
+    if is_user_data:
+        arrays = load_plugin(dataset)
         provenance: dict[str, Any] = {}
     else:
         build: Builder = import_module(f"{__name__}.{dataset}").build
@@ -86,15 +86,15 @@ def prepare(
     return provenance
 
 
-def is_own(dataset: str, data_version: str | None = None) -> bool:
+def is_user_dataset(dataset: str, data_version: str | None = None) -> bool:
     """Whether a data set is a user's own: a version is asked for, or a package offers it."""
-    return data_version is not None or dataset in {*installed_names()} - {*DATASETS}
+    return data_version is not None or dataset in {*list_plugins()} - {*DATASETS}
 
 
 def _preparation(
     info: DatasetInfo,
     words: int | None,
-    unknown_words: str | None,
+    oov_words: str | None,
     vocabulary: str | None,
     data_version: str | None,
 ) -> dict[str, Any]:
@@ -109,17 +109,17 @@ def _preparation(
             f"{info.version!r}; write the plan anew"
         )
     if not info.words:
-        if (words, unknown_words, vocabulary) != (None, None, None):
+        if (words, oov_words, vocabulary) != (None, None, None):
             texts = ", ".join(name for name, other in DATASETS.items() if other.words)
             raise OsoError(f"{info.name} has no words to choose; {texts} have")
         return {} if info.version is None else {"data_version": info.version}
     chosen = {
         "words": info.words[0] if words is None else words,
-        "unknown_words": UNKNOWN_WORDS[0] if unknown_words is None else unknown_words,
+        "oov_words": OOV_WORDS[0] if oov_words is None else oov_words,
     }
     if vocabulary not in (None, info.vocabularies[0]):
         chosen["vocabulary"] = vocabulary
-    choices_of = {"words": info.words, "unknown_words": UNKNOWN_WORDS}
+    choices_of = {"words": info.words, "oov_words": OOV_WORDS}
     choices_of |= {"vocabulary": info.vocabularies} if "vocabulary" in chosen else {}
     for name, allowed in choices_of.items():
         if chosen[name] not in allowed:

@@ -12,8 +12,8 @@ import numpy as np
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.download import DatasetSource, SourceFile, obtain
-from oso_dp.data.news import parse_news, words_of
-from oso_dp.data.vectors import Vectors, load_vectors
+from oso_dp.data.ag_news_csv import parse_news, split_words
+from oso_dp.data.glove import GloveVectors, load_vectors
 
 TEST = SourceFile(
     "test.csv",
@@ -39,7 +39,7 @@ def build(
     data_dir: Path | None,
     cache: Path,
     words: int = 15,
-    unknown_words: str = "zeros",
+    oov_words: str = "zeros",
     vocabulary: str = "complete",
     source: DatasetSource = SOURCE,
 ) -> tuple[Arrays, dict]:
@@ -48,7 +48,7 @@ def build(
     Inputs are [n, 50 words]; targets are 0 World, 1 Sports, 2 Business, 3 Sci/Tech. A word
     without a vector is `zeros`, or is `skipped`, so that the next one takes its place.
     `source` is a training and a test file. Raises OsoError as `oso_dp.data.download.obtain`,
-    `oso_dp.data.news.parse_news` and `oso_dp.data.vectors.load_vectors` do.
+    `oso_dp.data.ag_news_csv.parse_news` and `oso_dp.data.glove.load_vectors` do.
     """
     fetched = obtain(source, data_dir, cache, parse_news)
     vectors, origin = load_vectors(data_dir, cache, vocabulary)
@@ -63,13 +63,13 @@ def build(
     parts = []
     for part, file in zip(("train", "test"), source.files, strict=True):
         texts, classes = parse_news(fetched[file.name].content, fetched[file.name].origin)
-        split = [words_of(text) for text in texts]
-        provenance["known_words"][part] = share_known(split, vectors, words)
-        parts += [embed(split, vectors, words, unknown_words == "skipped"), classes]
+        split = [split_words(text) for text in texts]
+        provenance["known_words"][part] = vocabulary_coverage(split, vectors, words)
+        parts += [embed(split, vectors, words, oov_words == "skipped"), classes]
     return Arrays(*parts), provenance
 
 
-def embed(texts: list[list[str]], vectors: Vectors, words: int, skip_unknown: bool) -> np.ndarray:
+def embed(texts: list[list[str]], vectors: GloveVectors, words: int, skip_unknown: bool) -> np.ndarray:
     """The vectors of each text's first words: float32 [n, 50 words]."""
     rows = np.zeros((len(texts), words), np.int32)
     for row, text in zip(rows, texts, strict=True):
@@ -80,7 +80,7 @@ def embed(texts: list[list[str]], vectors: Vectors, words: int, skip_unknown: bo
     return vectors.values[rows].reshape(len(texts), -1)
 
 
-def share_known(texts: list[list[str]], vectors: Vectors, words: int) -> float:
+def vocabulary_coverage(texts: list[list[str]], vectors: GloveVectors, words: int) -> float:
     """The share of all texts' first words that have a vector."""
     known = [word in vectors.index for text in texts for word in text[:words]]
     return sum(known) / len(known)

@@ -28,8 +28,8 @@ def build(
     data_dir: Path | None,
     cache: Path,
     words: int = 15,
-    unknown_words: str = "zeros",
+    oov_words: str = "zeros",
     vocabulary: str = "subset",
 ) -> tuple[Arrays, dict]:
     """As `oso_dp.data.ag_news.build`; needs a local folder."""
-    return ag_news.build(data_dir, cache, words, unknown_words, vocabulary, SOURCE)
+    return ag_news.build(data_dir, cache, words, oov_words, vocabulary, SOURCE)

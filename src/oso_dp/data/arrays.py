@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, check_regular, parse_json, reason
+from oso_dp.files import atomic_write, check_regular, parse_json, format_os_error
 
 _HINT = "remove it, and prepare the data set again"
 
@@ -103,7 +103,7 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
     Raises OsoError, naming the file, if it is missing, truncated, damaged or of another kind.
     """
     path = Path(path)
-    _refuse_foreign(path)
+    _check_arrays_file(path)
     try:
         # Numpy stops reading where an array's header tells it to, which may be short of the
         # checksum at the end of an entry; so all checksums are verified first.
@@ -121,7 +121,7 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
     except MemoryError as error:  # which says nothing against the file
         raise OsoError(f"{path}: memory does not suffice for what it holds") from error
     except Exception as error:  # a damaged archive fails in too many ways to list
-        raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
+        raise OsoError(f"{path}: not a sound data file ({format_os_error(error)}); {_HINT}") from error
     if stated is None:
         _log.warning("%s: without a digest, as older versions wrote it; for one, %s", path, _HINT)
     return arrays, provenance
@@ -138,23 +138,23 @@ def _entries(path: Path) -> Iterator[Any]:
 
 def read_provenance(path: Path) -> dict:
     """Only a data file's provenance; OsoError as by `load_arrays`."""
-    _refuse_foreign(path)
+    _check_arrays_file(path)
     try:
         with _entries(path) as file:
             provenance = dict(parse_json(file["provenance"].item()))
             provenance.pop(_DIGEST, None)
             return provenance
     except Exception as error:  # as above
-        raise OsoError(f"{path}: not a sound data file ({reason(error)}); {_HINT}") from error
+        raise OsoError(f"{path}: not a sound data file ({format_os_error(error)}); {_HINT}") from error
 
 
-def _refuse_foreign(path: Path) -> None:
+def _check_arrays_file(path: Path) -> None:
     check_regular(path)
     try:
         path.open("rb").close()
     except OSError as error:
         raise OsoError(
-            f"{path}: cannot read this data file ({reason(error)}); prepare the data set first"
+            f"{path}: cannot read this data file ({format_os_error(error)}); prepare the data set first"
         ) from error
     if not is_arrays_file(path):  # somebody else's, perhaps: nothing to remove
         raise OsoError(f"{path}: truncated, or not a data file of oso, which `oso data` writes")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from oso_dp.errors import OsoError
 
 DIMENSIONS = 50  # of a word's vector
-UNKNOWN_WORDS = ("zeros", "skipped")  # what becomes of a word without a vector
+OOV_WORDS = ("zeros", "skipped")  # what becomes of a word without a vector
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class DatasetInfo:
     evaluation reports: `accuracy` of the labels, or `mse` per pixel of the input itself. Texts
     can be prepared with several numbers of `words`; the first is the default, and `input_shape`'s;
     and with the vectors of several `vocabularies`; the first is the default.
-    A user's own data set (`oso_dp.data.installed`) has a `version`, and it may not be public.
+    A user's own data set (`oso_dp.data.plugins`) has a `version`, and it may not be public.
     """
 
     name: str

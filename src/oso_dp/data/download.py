@@ -20,7 +20,7 @@ from pathlib import Path
 
 from oso_dp import __version__
 from oso_dp.errors import OsoError
-from oso_dp.files import reason
+from oso_dp.files import format_os_error
 from oso_dp.locks import only_writer
 
 ROUNDS = 2  # over the mirrors
@@ -124,11 +124,11 @@ def _download(source: DatasetSource, file: SourceFile, cache: Path) -> None:
                 return
         except (requests.RequestException, WrongContentError, ValueError) as error:
             response = getattr(error, "response", None)
-            failed = reason(error) if response is None else f"HTTP status {response.status_code}"
+            failed = format_os_error(error) if response is None else f"HTTP status {response.status_code}"
             failures[mirror] = failed[:200]
             _log.info("%s: %s", url, failures[mirror])
         except OSError as error:
-            raise OsoError(f"{cache}: cannot write {file.name} ({reason(error)})") from error
+            raise OsoError(f"{cache}: cannot write {file.name} ({format_os_error(error)})") from error
     why = "; ".join(f"{mirror}: {failed}" for mirror, failed in failures.items()) or "no mirror"
     raise OsoError(
         f"{source.dataset}: cannot download {file.name}{source.suffix} ({why}); put "
@@ -191,7 +191,7 @@ def _read_local(
         verify([content], file)
         return Fetched(content, str(path))
     except OSError as error:
-        raise OsoError(f"{path}: cannot read this file ({reason(error)})") from error
+        raise OsoError(f"{path}: cannot read this file ({format_os_error(error)})") from error
     except WrongContentError as error:
         raise OsoError(
             f"{path}: {error}; replace or remove it, it was left untouched (needed: the "
@@ -223,7 +223,7 @@ def unpacked(raw: bytes, limit: int) -> bytes:
 
 
 def _damaged(error: Exception) -> WrongContentError:
-    return WrongContentError(f"truncated or damaged gzip file ({reason(error)})")
+    return WrongContentError(f"truncated or damaged gzip file ({format_os_error(error)})")
 
 
 def verify(pieces: Iterable[bytes], file: SourceFile) -> None:

@@ -10,7 +10,7 @@ import struct
 import numpy as np
 
 from oso_dp.errors import OsoError
-from oso_dp.files import reason
+from oso_dp.files import format_os_error
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -34,5 +34,5 @@ def parse_idx(content: bytes, name: str) -> np.ndarray:
     try:
         values = np.frombuffer(content, dtype, offset=start).reshape(shape)
     except ValueError as error:  # more dimensions than numpy has, or huge ones beside a 0
-        raise OsoError(f"{name}: its head says no array's shape ({reason(error)})") from None
+        raise OsoError(f"{name}: its head says no array's shape ({format_os_error(error)})") from None
     return values.astype(dtype.newbyteorder("="))

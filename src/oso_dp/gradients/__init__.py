@@ -9,21 +9,21 @@ the model, and `precision` says how products are computed.
 """
 
 from oso_dp.gradients.batch import BatchGradients
-from oso_dp.gradients.code import GradientCode
-from oso_dp.gradients.independence import check_independence
-from oso_dp.gradients.precision import PRECISIONS, Precision, find_precision, slow_reason
-from oso_dp.gradients.pure_forward import check_forward_is_pure, refuse_changes
-from oso_dp.gradients.trial import check_model
+from oso_dp.gradients.engine import GradientEngine
+from oso_dp.gradients.independence_checks import check_independence
+from oso_dp.gradients.precision import PRECISIONS, Precision, find_precision, explain_slow
+from oso_dp.gradients.pure_forward import check_forward_is_pure, check_unchanged
+from oso_dp.gradients.model_checks import check_model
 
 __all__ = [
     "PRECISIONS",
     "BatchGradients",
-    "GradientCode",
+    "GradientEngine",
     "Precision",
     "check_forward_is_pure",
     "check_independence",
     "check_model",
     "find_precision",
-    "refuse_changes",
-    "slow_reason",
+    "check_unchanged",
+    "explain_slow",
 ]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from oso_dp.gradients.precision import Precision, float32
-from oso_dp.gradients.rules import LARGEST_NORM, LayerGradients, Loss, waits
+from oso_dp.gradients.protocol import LARGEST_NORM, LayerGradients, Loss, is_async_device
 
 
-class ModelCode(Protocol):
+class GradientEngineProtocol(Protocol):
     """What is known of the model whose gradients are taken (`GradientCode`)."""
 
     loss: Loss
@@ -26,7 +26,7 @@ class ModelCode(Protocol):
         self, flat: Tensor, inputs: Tensor, targets: Tensor
     ) -> Mapping[str, LayerGradients]: ...
 
-    def portion(self, inputs: Tensor) -> int | None: ...
+    def microbatch_size(self, inputs: Tensor) -> int | None: ...
 
 
 class BatchGradients:
@@ -38,7 +38,7 @@ class BatchGradients:
 
     def __init__(
         self,
-        code: ModelCode,
+        code: GradientEngineProtocol,
         flat: Tensor,
         inputs: Tensor,
         targets: Tensor,
@@ -90,7 +90,7 @@ class BatchGradients:
             return torch.zeros_like(self.flat[run])
         flat = self.flat[run].detach().requires_grad_(True)
         inputs, targets = self.inputs[run], self.targets[run]
-        width = self.code.portion(inputs) or len(inputs)
+        width = self.code.microbatch_size(inputs) or len(inputs)
         total = torch.zeros_like(self.flat[run])
         for start in range(0, len(inputs), width):
             part = slice(start, start + width)
@@ -107,7 +107,7 @@ class BatchGradients:
         bad = ~(norms < LARGEST_NORM)
         if self.absent is not None:
             bad |= self.absent.flatten()
-        if waits(bad) or bad.any():
+        if is_async_device(bad) or bad.any():
             norms = norms.masked_fill(bad, torch.inf)
             by_layer = by_layer.masked_fill(bad, torch.inf)
             for rule in self._layers.values():

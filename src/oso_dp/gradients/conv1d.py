@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from oso_dp.gradients.conv2d import ConvGradients
-from oso_dp.gradients.rules import Sums
+from oso_dp.gradients.protocol import Sums
 
 
 @dataclass(frozen=True)
-class AsImage:
+class Conv1dAsConv2d:
     """What `conv2d` asks of a layer."""
 
     kernel_size: tuple[int, ...]
@@ -27,7 +27,7 @@ class Conv1dGradients(ConvGradients):
         self, layer: nn.Conv1d | nn.ConvTranspose1d, inputs: Tensor, output_gradients: Tensor
     ) -> None:
         assert not isinstance(layer.padding, str)  # `rule_for` keeps these away
-        image = AsImage(
+        image = Conv1dAsConv2d(
             (1, *layer.kernel_size),
             (1, *layer.stride),
             (0, *layer.padding),

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from oso_dp.gradients.rules import Sums, chunks, row_norms
+from oso_dp.gradients.protocol import Sums, chunks, row_norms
 
 
 class Convolution(Protocol):
@@ -86,7 +86,7 @@ class ConvGradients:
 
 def _kernels_by_rows(layer: Convolution, large: Tensor, small: Tensor, kernels: Tensor) -> None:
     """Write (U_i^T S_i)^T into kernels, from large [N, H, W, C] and small [N, H', W', O]."""
-    padded = _padded(layer, large)
+    padded = _pad_input(layer, large)
     count, rows, _, channels = padded.shape
     height, width = small.shape[1:3]
     example, down, right, _ = padded.stride()
@@ -105,7 +105,7 @@ def _kernels_by_rows(layer: Convolution, large: Tensor, small: Tensor, kernels: 
 
 def _kernels_by_patches(layer: Convolution, large: Tensor, small: Tensor, kernels: Tensor) -> None:
     """The same for any stride, from whole patches."""
-    padded = _padded(layer, large)
+    padded = _pad_input(layer, large)
     channels = padded.shape[3]
     example, down, right, _ = padded.stride()
     of_pixel = (down * layer.stride[0], right * layer.stride[1])
@@ -124,7 +124,7 @@ def _kernels_by_patches(layer: Convolution, large: Tensor, small: Tensor, kernel
         torch.bmm(pixels.transpose(1, 2), patches, out=kernels.view(count, kernels.shape[1], -1))
 
 
-def _padded(layer: Convolution, large: Tensor) -> Tensor:
+def _pad_input(layer: Convolution, large: Tensor) -> Tensor:
     assert not isinstance(layer.padding, str)  # `rule_for` keeps these away
     vertical, horizontal = layer.padding
     if not (vertical or horizontal):

@@ -8,7 +8,7 @@ is measured is what is summed. The table itself, V rows, exists for the sums ove
 import torch
 from torch import Tensor, nn
 
-from oso_dp.gradients.rules import Sums, row_norms
+from oso_dp.gradients.protocol import Sums, row_norms
 
 
 class EmbeddingGradients:
@@ -20,7 +20,7 @@ class EmbeddingGradients:
         if layer.padding_idx is not None:  # its row is a constant
             errors = errors.masked_fill((words == layer.padding_idx)[..., None], 0.0)
         self.table = layer.num_embeddings
-        self.words, self.rows = _by_word(words, errors)
+        self.words, self.rows = _sum_by_word(words, errors)
 
     def norms(self) -> Tensor:
         return row_norms(self.rows)
@@ -42,7 +42,7 @@ class EmbeddingGradients:
         return onto
 
 
-def _by_word(words: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
+def _sum_by_word(words: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
     """Each example's different words [N, T] with the sums of their rows of errors, [N, T, D].
 
     What is left over of T has word 0 and a sum of zero.

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from oso_dp.gradients.forms import Taken, find_form
-from oso_dp.gradients.kept import KeptGradients
+from oso_dp.gradients.layer_calls import LayerCall, find_call_convention
+from oso_dp.gradients.materialized import MaterializedGradients
 
 Outputs = Callable[[dict[str, Tensor], tuple[Tensor, ...]], tuple[Tensor, ...]]
 
 
-class FunctionalGradients(KeptGradients):
+class FunctionalGradients(MaterializedGradients):
     """taken: what the layer was called with, tensors [R B, ...]; output gradients [R B, ...].
 
     parameters: the layer's own by name, [R, ...]; fixed: those of layers inside it, likewise.
@@ -24,28 +24,28 @@ class FunctionalGradients(KeptGradients):
     def __init__(
         self,
         layer: nn.Module,
-        taken: Taken,
+        taken: LayerCall,
         output_gradients: Sequence[Tensor],
         parameters: Mapping[str, Tensor],
         fixed: Mapping[str, Tensor],
     ) -> None:
-        form = find_form(layer)
+        form = find_call_convention(layer)
         runs = len(next(iter(parameters.values())))
 
         def per_example(
             run: int, inputs: tuple[Tensor, ...], output_gradients: tuple[Tensor, ...]
         ) -> dict[str, Tensor]:
             inside = {name: values[run] for name, values in fixed.items()}
-            own = {name: values[run] for name, values in parameters.items()}
+            run_parameters = {name: values[run] for name, values in parameters.items()}
 
             def outputs(
                 parameters: dict[str, Tensor], example: tuple[Tensor, ...]
             ) -> tuple[Tensor, ...]:
-                batch_of_one = taken.of(tuple(part[None] for part in example))
+                batch_of_one = taken.with_tensors(tuple(part[None] for part in example))
                 everything = {**inside, **parameters}
                 return tuple(part[0] for part in form.call(layer, everything, batch_of_one))
 
-            return _of_all(outputs, own, inputs, output_gradients)
+            return _gradients_of_all(outputs, run_parameters, inputs, output_gradients)
 
         parts = zip(_by_run(taken.tensors, runs), _by_run(output_gradients, runs), strict=True)
         by_run = [per_example(run, *part) for run, part in enumerate(parts)]
@@ -56,7 +56,7 @@ def _by_run(tensors: Sequence[Tensor], runs: int) -> list[tuple[Tensor, ...]]:
     return list(zip(*(part.chunk(runs) for part in tensors), strict=True))
 
 
-def _of_all(
+def _gradients_of_all(
     outputs: Outputs,
     parameters: dict[str, Tensor],
     inputs: tuple[Tensor, ...],
@@ -65,7 +65,7 @@ def _of_all(
     """Of all examples at once; one after the other where torch cannot (recurrent layers)."""
 
     def pull_back(example: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        return torch.func.vjp(lambda own: outputs(own, example), parameters)[1](gradients)[0]
+        return torch.func.vjp(lambda run_parameters: outputs(run_parameters, example), parameters)[1](gradients)[0]
 
     try:
         with warnings.catch_warnings():
@@ -76,7 +76,7 @@ def _of_all(
         raise
     except RuntimeError:  # no rule for batches, or control flow that depends on values
         alone = [
-            _of_one(outputs, parameters, example, gradients)
+            _gradients_of_one(outputs, parameters, example, gradients)
             for example, gradients in zip(
                 zip(*inputs, strict=True), zip(*output_gradients, strict=True), strict=True
             )
@@ -84,7 +84,7 @@ def _of_all(
         return {name: torch.stack([one[name] for one in alone]) for name in parameters}
 
 
-def _of_one(
+def _gradients_of_one(
     outputs: Outputs,
     parameters: dict[str, Tensor],
     example: tuple[Tensor, ...],
@@ -92,8 +92,8 @@ def _of_one(
 ) -> dict[str, Tensor]:
     """By ordinary differentiation, which every layer knows."""
     with torch.enable_grad():
-        own = {name: values.detach().requires_grad_(True) for name, values in parameters.items()}
+        run_parameters = {name: values.detach().requires_grad_(True) for name, values in parameters.items()}
         results = torch.autograd.grad(
-            outputs(own, example), list(own.values()), gradients, materialize_grads=True
+            outputs(run_parameters, example), list(run_parameters.values()), gradients, materialize_grads=True
         )
-    return dict(zip(own, results, strict=True))
+    return dict(zip(run_parameters, results, strict=True))

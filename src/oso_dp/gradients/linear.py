@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from oso_dp.gradients.cancelling import outer_norms
-from oso_dp.gradients.rules import Sums, row_norms, waits
+from oso_dp.gradients.rounding_bounds import outer_product_norms
+from oso_dp.gradients.protocol import Sums, row_norms, is_async_device
 
 
 class LinearGradients:
@@ -18,7 +18,7 @@ class LinearGradients:
     def norms(self) -> Tensor:
         """|e a^T| = |e| |a|; the bias is one more input, a constant 1."""
         inputs, outputs = row_norms(self.inputs), row_norms(self.output_gradients)
-        return outer_norms(inputs.hypot(inputs.new_tensor(self.has_bias)), outputs)
+        return outer_product_norms(inputs.hypot(inputs.new_tensor(self.has_bias)), outputs)
 
     def drop(self, bad: Tensor) -> None:
         # Both factors: zero times infinity is not zero.
@@ -43,12 +43,12 @@ class LinearGradients:
                 onto["bias"] = weights.new_empty(sizes[:3])
         if self.has_bias:
             onto["bias"].baddbmm_(weights, errors, beta=beta)
-        if sums == 1 or sizes[2] * sizes[3] < _LARGE or waits(weights):
+        if sums == 1 or sizes[2] * sizes[3] < _LARGE or is_async_device(weights):
             _add_all(onto["weight"], weights, errors, inputs, beta)
             return onto
         for run in range(runs):  # each by what its own examples allow, whoever else is there
             alone = slice(run, run + 1)
-            add = _add_apart if apart(weights[alone]) else _add_all
+            add = _add_disjoint if are_disjoint(weights[alone]) else _add_all
             add(onto["weight"][alone], weights[alone], errors[alone], inputs[alone], beta)
         return onto
 
@@ -61,7 +61,7 @@ def _add_all(onto: Tensor, weights: Tensor, errors: Tensor, inputs: Tensor, beta
     onto.view(len(rows), -1, inputs.shape[2]).baddbmm_(rows, inputs, beta=beta)
 
 
-def _add_apart(onto: Tensor, weights: Tensor, errors: Tensor, inputs: Tensor, beta: int) -> None:
+def _add_disjoint(onto: Tensor, weights: Tensor, errors: Tensor, inputs: Tensor, beta: int) -> None:
     """The same of one run, where no example has weight in two sums."""
     for number in range(weights.shape[1]):
         weight, error, of_input = _with_weight(weights[0, number, :, None], errors[0], inputs[0])
@@ -72,14 +72,14 @@ _LARGE = 2**15  # weights: of a smaller layer, all products cost less than to lo
 _MOST = 0.75  # of the examples: to lay them out costs more than the others' zeros
 
 
-def apart(weights: Tensor) -> bool:
+def are_disjoint(weights: Tensor) -> bool:
     """Whether no example has weight in two sums, [R, J, B]."""
     return int(weights.count_nonzero(dim=1).max()) <= 1
 
 
 def _with_weight(weight: Tensor, *values: Tensor) -> Sequence[Tensor]:
     """The rows of each whose weight, [B, 1], is not zero; all, if most have weight."""
-    own = weight[:, 0].nonzero().flatten()
-    if len(own) > _MOST * len(weight):
+    owned = weight[:, 0].nonzero().flatten()
+    if len(owned) > _MOST * len(weight):
         return weight, *values
-    return [rows.index_select(0, own) for rows in (weight, *values)]
+    return [rows.index_select(0, owned) for rows in (weight, *values)]

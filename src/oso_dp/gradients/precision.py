@@ -84,14 +84,14 @@ def float32(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def borrowed_float32(device: torch.device) -> Iterator[None]:
+def use_float32(device: torch.device) -> Iterator[None]:
     """The same within somebody else's script, whose switches stand as they were afterwards."""
-    with kept_switches(), float32(device):
+    with restore_switches(), float32(device):
         yield
 
 
 @contextmanager
-def kept_switches() -> Iterator[Callable[[], None]]:
+def restore_switches() -> Iterator[Callable[[], None]]:
     """Afterwards torch's switches stand as before; the function puts them back at once."""
     legacy = torch.get_float32_matmul_precision()
     before = [torch._C._get_fp32_precision_getter(*switch) for switch in _SWITCHES]
@@ -128,7 +128,7 @@ def find_precision(
     return precision
 
 
-def slow_reason(precision: Precision, device: torch.device) -> str | None:
+def explain_slow(precision: Precision, device: torch.device) -> str | None:
     """One line if this device computes in this precision slowly; else None."""
     if precision.factors is None or device.type != "cpu":
         return None

@@ -75,18 +75,18 @@ def check_forward_is_pure(module: nn.Module, *inputs: Any, argument: str = "mode
 
 
 @contextmanager
-def refuse_changes(
+def check_unchanged(
     module: nn.Module, views: Mapping[str, Tensor] | None = None, argument: str = "model"
 ) -> Iterator[None]:
     """OsoError if what runs inside changes a parameter or a buffer of the module.
 
     views: further tensors by the names of the parameters in whose places they are.
     """
-    before = _copied(_registered(module, views))
+    before = _copy_tensors(_registered_tensors(module, views))
     try:
         yield
     finally:  # a change explains what else was found
-        _compare(before, _registered(module, views), argument)
+        _compare(before, _registered_tensors(module, views), argument)
 
 
 def _prepared(module: nn.Module, how: _Pass) -> nn.Module:
@@ -104,11 +104,11 @@ def _prepared(module: nn.Module, how: _Pass) -> nn.Module:
 
 def _check_pass(module: nn.Module, inputs: tuple[Any, ...], how: _Pass, argument: str) -> None:
     random = torch.Generator().manual_seed(0)
-    before = _copied(_registered(module))
+    before = _copy_tensors(_registered_tensors(module))
 
     def run(module: nn.Module, size: int, below: int) -> bool:
         """Whether the module takes another batch of this size."""
-        made = tree_map(lambda part: _made_up(part, size, below, random), inputs)
+        made = tree_map(lambda part: _draw_made_up(part, size, below, random), inputs)
         torch.manual_seed(0)  # what the module itself draws at random tells of no example
         try:
             with nullcontext() if how.gradients else torch.no_grad():
@@ -117,7 +117,7 @@ def _check_pass(module: nn.Module, inputs: tuple[Any, ...], how: _Pass, argument
             taken = False
         else:
             taken = True
-        _compare(before, _registered(module), argument)
+        _compare(before, _registered_tensors(module), argument)
         return taken
 
     if how.scale != 1:  # attributes do not depend on it
@@ -125,24 +125,24 @@ def _check_pass(module: nn.Module, inputs: tuple[Any, ...], how: _Pass, argument
             if run(module, size, below) and below > 2:
                 return
         return
-    twin, untouched = copy.deepcopy(module), _plain(module)
+    twin, untouched = copy.deepcopy(module), _plain_attributes(module)
     run(module, EXAMPLES, 2)
-    first = once = _plain(module)
+    first = once = _plain_attributes(module)
     _compare_plain(untouched, once, argument, began=True)
     run(twin, EXAMPLES, 2)
-    _compare_plain(once, _plain(twin), argument)  # its first batch had other examples
+    _compare_plain(once, _plain_attributes(twin), argument)  # its first batch had other examples
     calls = 0
     for size, below in _batches(module, inputs):
         if not run(module, size, below):
-            first, calls = _plain(module), 0  # it may have counted before it failed
+            first, calls = _plain_attributes(module), 0  # it may have counted before it failed
             continue
-        once = _plain(module)  # what is made for this shape is there now
+        once = _plain_attributes(module)  # what is made for this shape is there now
         calls += 1 + run(module, size, below)
-        _compare_plain(once, _plain(module), argument)
+        _compare_plain(once, _plain_attributes(module), argument)
         if below > 2:
             break
     if run(module, EXAMPLES, 1):  # of zeros
-        _check_counts(first, _plain(module), calls + 1, argument)
+        _check_counts(first, _plain_attributes(module), calls + 1, argument)
 
 
 def _batches(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
@@ -160,7 +160,7 @@ def _batches(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[int, 
         yield min(max(2, -(-rows // numbers)), MAX_EXAMPLES), rows
 
 
-def _made_up(part: Any, size: int, below: int, random: torch.Generator) -> Any:
+def _draw_made_up(part: Any, size: int, below: int, random: torch.Generator) -> Any:
     """[size, ...]: whole numbers below a number; for decimals of `below` 2, normal ones."""
     if not torch.is_tensor(part):
         return part
@@ -170,30 +170,30 @@ def _made_up(part: Any, size: int, below: int, random: torch.Generator) -> Any:
     return torch.randint(0, below, shape, generator=random).to(part)
 
 
-_Registered = list[tuple[str, Tensor, int]]
+_RegisteredTensors = list[tuple[str, Tensor, int]]
 
 
-def _registered(module: nn.Module, views: Mapping[str, Tensor] | None = None) -> _Registered:
+def _registered_tensors(module: nn.Module, views: Mapping[str, Tensor] | None = None) -> _RegisteredTensors:
     """Parameters and buffers: what they are called, values, and how often they were written.
 
     In-place writing counts for parameters, also where it happens to leave the values as they were.
     """
     parameters = [*(views or {}).items(), *module.named_parameters()]
     return [
-        *((f"parameter {name!r}", p, _writes(p)) for name, p in parameters),
+        *((f"parameter {name!r}", p, _write_counters(p)) for name, p in parameters),
         *((f"buffer {name!r}", b, 0) for name, b in module.named_buffers()),
     ]
 
 
-def _copied(registered: _Registered) -> _Registered:
+def _copy_tensors(registered: _RegisteredTensors) -> _RegisteredTensors:
     return [(name, values.detach().clone(), writes) for name, values, writes in registered]
 
 
-def _writes(values: Tensor) -> int:
+def _write_counters(values: Tensor) -> int:
     return 0 if values.is_inference() else values._version
 
 
-def _compare(before: _Registered, after: _Registered, argument: str) -> None:
+def _compare(before: _RegisteredTensors, after: _RegisteredTensors, argument: str) -> None:
     names = [name for name, *_ in before]
     if names != [name for name, *_ in after]:  # a parameter that was made anew under another name
         raise OsoError(f"{argument}: its forward pass adds or removes parameters or buffers")
@@ -205,7 +205,7 @@ def _compare(before: _Registered, after: _Registered, argument: str) -> None:
             )
 
 
-def _plain(module: nn.Module) -> dict[str, Any]:
+def _plain_attributes(module: nn.Module) -> dict[str, Any]:
     """Attributes that are neither parameter, buffer nor submodule, by what they are called."""
     return {
         f"attribute {key!r}" + (f" of layer {name!r}" if name else ""): _form(value, set())
@@ -248,10 +248,10 @@ def _compare_plain(
     """`began`: before the first pass; what that makes anew may be a table of the model's own."""
     for what in [*before, *(name for name in after if name not in before)]:
         then, now = before.get(what), after.get(what)
-        if began and not _alike(then, now):
+        if began and not _are_similar(then, now):
             continue
         if not _same(then, now) and not _counts_calls(then, now):
-            raise OsoError(_keeps(argument, what))
+            raise OsoError(_changed_error(argument, what))
 
 
 def _counts_calls(then: Any, now: Any) -> bool:
@@ -267,24 +267,24 @@ def _check_counts(before: dict[str, Any], after: dict[str, Any], calls: int, arg
     for what, then in before.items():
         now = after.get(what)
         if type(then) is type(now) is int and now - then not in (0, calls):
-            raise OsoError(_keeps(argument, what))
+            raise OsoError(_changed_error(argument, what))
 
 
-def _keeps(argument: str, what: str) -> str:
+def _changed_error(argument: str, what: str) -> str:
     return (
         f"{argument}: its forward pass changes {what}, which would keep something of the "
         "examples without noise; keep nothing of a batch in the model"
     )
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _are_similar(one: Any, other: Any) -> bool:
     """Whether both are tensors of one shape, or collections of as many of them."""
     if torch.is_tensor(one) and torch.is_tensor(other):
         return one.shape == other.shape
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(_are_similar(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_alike, one, other))
+        return len(one) == len(other) and all(map(_are_similar, one, other))
     return False
 
 

@@ -7,14 +7,14 @@ from oso_dp.gradients.conv2d import ConvGradients
 from oso_dp.gradients.embedding import EmbeddingGradients
 from oso_dp.gradients.functional import FunctionalGradients
 from oso_dp.gradients.linear import LinearGradients
-from oso_dp.gradients.normalisation import GroupNormGradients, LayerNormGradients
+from oso_dp.gradients.norm_layers import GroupNormGradients, LayerNormGradients
 from oso_dp.gradients.sequence_linear import SequenceFactors, SequenceKernels, kernels_are_small
 
 # Rules of layers that are products of inputs and parameters: a low precision rounds these.
 PRODUCTS = (LinearGradients, SequenceKernels, SequenceFactors, ConvGradients, Conv1dGradients)
 
 
-def rule_for(layer: nn.Module, inputs: Tensor) -> type:
+def find_rule(layer: nn.Module, inputs: Tensor) -> type:
     """The rule for this layer and input; the general one unless a closed form applies."""
     # Exact types: a subclass may compute something else.
     kind = type(layer)
@@ -31,18 +31,18 @@ def rule_for(layer: nn.Module, inputs: Tensor) -> type:
         return EmbeddingGradients
     if isinstance(layer, nn.LayerNorm) and kind is nn.LayerNorm:
         # Fewer dimensions: what is normalised would be the batch.
-        return LayerNormGradients if inputs.dim() > len(layer.normalized_shape) else _GENERAL
+        return LayerNormGradients if inputs.dim() > len(layer.normalized_shape) else _FALLBACK
     if kind is nn.GroupNorm:
         return GroupNormGradients
-    return _GENERAL
+    return _FALLBACK
 
 
 def is_product(layer: nn.Module, inputs: Tensor) -> bool:
     """Whether it takes factors of the precision."""
-    return rule_for(layer, inputs) in PRODUCTS
+    return find_rule(layer, inputs) in PRODUCTS
 
 
-_GENERAL = FunctionalGradients
+_FALLBACK = FunctionalGradients
 
 
 def _plain(layer: nn.modules.conv._ConvNd) -> bool:

@@ -11,10 +11,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from oso_dp.gradients.cancelling import at_least
-from oso_dp.gradients.kept import KeptGradients
+from oso_dp.gradients.rounding_bounds import norm_upper_bound
+from oso_dp.gradients.materialized import MaterializedGradients
 from oso_dp.gradients.linear import LinearGradients
-from oso_dp.gradients.rules import Sums, chunks
+from oso_dp.gradients.protocol import Sums, chunks
 
 
 def kernels_are_small(layer: nn.Linear, inputs: Tensor) -> bool:
@@ -24,7 +24,7 @@ def kernels_are_small(layer: nn.Linear, inputs: Tensor) -> bool:
     return layer.in_features * layer.out_features <= 2 * factors
 
 
-class SequenceKernels(KeptGradients):
+class SequenceKernels(MaterializedGradients):
     """inputs [N, ..., I], output gradients [N, ..., O]."""
 
     def __init__(self, layer: nn.Linear, inputs: Tensor, output_gradients: Tensor) -> None:
@@ -49,7 +49,7 @@ class SequenceFactors:
         inputs, errors = self.rows.inputs, self.rows.output_gradients
         sum_type = torch.promote_types(errors.dtype, torch.float32)
         widths = inputs.shape[1] + errors.shape[1]
-        return at_least(self._gram_squares(), terms, self.length, widths, sum_type)
+        return norm_upper_bound(self._gram_squares(), terms, self.length, widths, sum_type)
 
     def drop(self, bad: Tensor) -> None:
         self.rows.drop(bad.repeat_interleave(self.length))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oso_dp.errors import OsoError
-from oso_dp.methods.base import Method, Settings, State, setting
+from oso_dp.methods.base import Method, MethodOptions, State, option
 from oso_dp.privacy.queries import AutomaticGradient
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AutoDogSettings(Settings):
-    first_distance: float = setting(0.1, gt=0)  # r_0 over the length of the first weights
-    scale: float = setting(0.5, gt=0)
-    certainty: float = setting(3.0, gt=0)  # standard deviations
-    stabiliser: float = setting(0.01, ge=1e-6, le=1e6)  # gamma of AUTO-S
+class AutoDogOptions(MethodOptions):
+    first_distance: float = option(0.1, gt=0)  # r_0 over the length of the first weights
+    scale: float = option(0.5, gt=0)
+    certainty: float = option(3.0, gt=0)  # standard deviations
+    stabiliser: float = option(0.01, ge=1e-6, le=1e6)  # gamma of AUTO-S
 
 
 class AutoDog(Method):
@@ -42,27 +42,27 @@ class AutoDog(Method):
     name = "auto_dog"
     title = "AUTO-DoG"
     search = ()
-    sets_rate_first = True
-    takes_schedule = False
-    Settings = AutoDogSettings
+    updates_rate_first = True
+    supports_schedule = False
+    Options = AutoDogOptions
 
     @property
     def uses_momentum(self) -> bool:
         return False  # its rate is that of plain steps
 
-    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+    def initial_values(self, candidate: dict[str, float]) -> dict[str, float]:
         # A rate that stands there before there is one.
-        own = {"learning_rate": self.settings.first_distance, "threshold": 1.0}
-        return {**candidate, **own}
+        fixed = {"learning_rate": self.options.first_distance, "threshold": 1.0}
+        return {**candidate, **fixed}
 
     def queries(self, state: State) -> tuple[AutomaticGradient]:
         if not state.noise_multiplier > 0:
             raise OsoError("auto_dog: noise multiplier 0: must be > 0, its noise is what it knows")
-        gamma = self.settings.stabiliser
+        gamma = self.options.stabiliser
         return (AutomaticGradient(state.noise_multiplier, state.threshold, stabiliser=gamma),)
 
     def update(self, state: State, answers: Answers) -> None:
-        gradient, memory, settings = answers[AutomaticGradient], state.memory, self.settings
+        gradient, memory, settings = answers[AutomaticGradient], state.buffers, self.options
         size = gradient.shape[1]
         deviation = math.sqrt(2 * size)  # of a sum of P squared standard normals
         variance = (state.noise_multiplier * state.threshold.double() / state.batch_size) ** 2
@@ -74,16 +74,16 @@ class AutoDog(Method):
             memory["noise"] = none  # of each coordinate of theta: its variance
             memory["gradients"] = none  # the signal's part of the sum
             memory["spread"] = none  # the variance of what is taken off there
-        moved = _squared(state.parameters - memory["first"])
+        next_threshold = _squared(state.parameters - memory["first"])
         most = memory["noise"] * (size + settings.certainty * deviation)
-        signal = (moved - most).clamp(min=0).sqrt()
+        signal = (next_threshold - most).clamp(min=0).sqrt()
         distance = signal.maximum(memory["distance"])
         square = distance**2
         gradients = memory["gradients"] + square * (_squared(gradient) - size * variance)
         spread = memory["spread"] + (square * deviation * variance) ** 2
         below = gradients.clamp(min=0) + settings.certainty * spread.sqrt()
         rate = settings.scale * square / below.sqrt()
-        state.memory |= {
+        state.buffers |= {
             "distance": distance,
             "noise": memory["noise"] + rate**2 * variance,
             "gradients": gradients,

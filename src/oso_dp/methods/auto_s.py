@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from oso_dp.methods.base import Method, Settings, State, descend, setting
+from oso_dp.methods.base import Method, MethodOptions, State, gradient_step, option
 from oso_dp.privacy.queries import AutomaticGradient
 
 if TYPE_CHECKING:
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AutoSSettings(Settings):
-    stabiliser: float = setting(0.01, ge=1e-6, le=1e6)  # gamma
+class AutoSOptions(MethodOptions):
+    stabiliser: float = option(0.01, ge=1e-6, le=1e6)  # gamma
 
 
 class AutoS(Method):
     name = "auto_s"
     title = "AUTO-S"
     search = ("learning_rate",)
-    Settings = AutoSSettings
+    Options = AutoSOptions
     query: ClassVar[type[AutomaticGradient]] = AutomaticGradient
 
-    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+    def initial_values(self, candidate: dict[str, float]) -> dict[str, float]:
         return {**candidate, "threshold": 1.0}
 
     def queries(self, state: State) -> tuple[AutomaticGradient]:
-        stabiliser = self.settings.stabiliser
+        stabiliser = self.options.stabiliser
         return (self.query(state.noise_multiplier, state.threshold, stabiliser=stabiliser),)
 
     def update(self, state: State, answers: Answers) -> None:
-        descend(state, answers[self.query], self.momentum)
+        gradient_step(state, answers[self.query], self.momentum)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oso_dp.errors import OsoError
-from oso_dp.methods.base import Method, Settings, State, setting
+from oso_dp.methods.base import Method, MethodOptions, State, option
 from oso_dp.privacy.queries import AutomaticGradient
 
 if TYPE_CHECKING:
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AutoWOSMSettings(Settings):
-    learning_rate: float = setting(1e-3, gt=0)  # alpha
-    beta1: float = setting(0.9, ge=0, lt=1)
-    stabiliser: float = setting(0.01, ge=1e-6, le=1e6)  # gamma of AUTO-S
+class AutoWOSMOptions(MethodOptions):
+    learning_rate: float = option(1e-3, gt=0)  # alpha
+    beta1: float = option(0.9, ge=0, lt=1)
+    stabiliser: float = option(0.01, ge=1e-6, le=1e6)  # gamma of AUTO-S
 
 
 class AutoWOSM(Method):
     name = "auto_wosm"
     title = "AUTO-WOSM"
     search = ()
-    Settings = AutoWOSMSettings
+    Options = AutoWOSMOptions
 
     @property
     def uses_momentum(self) -> bool:
         return False  # beta1 is its own
 
-    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
-        own = {"learning_rate": self.settings.learning_rate, "threshold": 1.0}
-        return {**candidate, **own}
+    def initial_values(self, candidate: dict[str, float]) -> dict[str, float]:
+        fixed = {"learning_rate": self.options.learning_rate, "threshold": 1.0}
+        return {**candidate, **fixed}
 
     def queries(self, state: State) -> tuple[AutomaticGradient]:
         if not state.noise_multiplier > 0:
             raise OsoError("auto_wosm: noise multiplier 0: must be > 0, its step divides by it")
-        gamma = self.settings.stabiliser
+        gamma = self.options.stabiliser
         return (AutomaticGradient(state.noise_multiplier, state.threshold, stabiliser=gamma),)
 
     def update(self, state: State, answers: Answers) -> None:
-        gradient, beta1 = answers[AutomaticGradient], self.settings.beta1
-        mean = state.memory.get("mean", gradient.new_zeros(gradient.shape))
+        gradient, beta1 = answers[AutomaticGradient], self.options.beta1
+        mean = state.buffers.get("mean", gradient.new_zeros(gradient.shape))
         mean = beta1 * mean + (1 - beta1) * gradient
-        state.memory["mean"] = mean
+        state.buffers["mean"] = mean
         # Of the weights (1 - beta1) beta1^i that the last t gradients have in the average.
         squares = (1 - beta1) / (1 + beta1) * (1 - beta1 ** (2 * state.step))
         noise_std = state.noise_multiplier * state.threshold / state.batch_size

@@ -35,31 +35,31 @@ class State:
     batch_size: int  # expected size of a Poisson batch
     step: int = 0  # t, counted from 1 while a step is taken
     layers: dict[str, int] = field(default_factory=dict)  # parameters by layer, in theta's order
-    memory: dict[str, Tensor] = field(default_factory=dict)  # the method's own, each [R, ...]
+    buffers: dict[str, Tensor] = field(default_factory=dict)  # the method's own, each [R, ...]
     average: Tensor | None = None  # of the parameters over the steps, [R, P], if it is taken
 
-    def keep(self, runs: Tensor) -> None:
+    def select(self, runs: Tensor) -> None:
         """Drop all runs but these (int64 indices): the others have ended."""
         self.parameters = self.parameters[runs]
         self.learning_rate = self.learning_rate[runs]
         self.threshold = self.threshold[runs]
         self.quantile = self.quantile[runs]
-        self.memory = {name: value[runs] for name, value in self.memory.items()}
+        self.buffers = {name: value[runs] for name, value in self.buffers.items()}
         if self.average is not None:
             self.average = self.average[runs]
 
     @property
-    def evaluated(self) -> Tensor:
+    def eval_parameters(self) -> Tensor:
         """The parameters that stand for each run, [R, P]."""
         return self.parameters if self.average is None else self.average
 
 
 @dataclass(frozen=True)
-class Settings:
+class MethodOptions:
     """A method's constants, each a `setting`; a configuration may set each by its name."""
 
 
-def setting(default: Any, **limits: float) -> Any:
+def option(default: Any, **limits: float) -> Any:
     """One constant: its default, and its limits (gt, ge, lt, le).
 
     They are declared here and held against a configuration's values in `oso_dp.study.config`, so
@@ -74,15 +74,15 @@ class Method(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     search: ClassVar[tuple[str, ...]]  # the grid's axes: learning_rate, threshold, quantile
-    private: ClassVar[bool] = True
+    is_private: ClassVar[bool] = True
     # Whether `update` moves theta with the rate that it has just set, not with that of before.
-    sets_rate_first: ClassVar[bool] = False
+    updates_rate_first: ClassVar[bool] = False
     # Whether a schedule may shorten its steps: not where its rule counts on those that it takes.
-    takes_schedule: ClassVar[bool] = True
-    Settings: ClassVar[type[Settings]] = Settings
+    supports_schedule: ClassVar[bool] = True
+    Options: ClassVar[type[MethodOptions]] = MethodOptions
 
     def __init__(self, settings: Any, momentum: float) -> None:
-        self.settings = settings
+        self.options = settings
         self.momentum = momentum
 
     @property
@@ -90,7 +90,7 @@ class Method(ABC):
         """Whether the study's momentum applies; some methods have one of their own."""
         return True
 
-    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+    def initial_values(self, candidate: dict[str, float]) -> dict[str, float]:
         """All starting values of a run, from the grid's candidate (axis name to value)."""
         return candidate
 
@@ -109,7 +109,7 @@ class Method(ABC):
         [R] for a count; `answers[ClippedGradient, name]` of a query about a group of layers.
         """
 
-    def learn(self, state: State, answers: Answers) -> None:  # noqa: B027
+    def adapt_hyperparameters(self, state: State, answers: Answers) -> None:  # noqa: B027
         """The part of `update` that moves all but theta: C, rho, and what the method remembers.
 
         By itself where somebody else's optimizer moves theta (`oso_dp.opacus`). By default nothing.
@@ -120,21 +120,21 @@ class Method(ABC):
         return None
 
 
-def descend(state: State, gradient: Tensor, momentum: float) -> None:
+def gradient_step(state: State, gradient: Tensor, momentum: float) -> None:
     """theta <- theta - rho v with v <- momentum v + gradient (heavy ball, as torch.optim.SGD)."""
     if momentum > 0:
-        if (velocity := state.memory.get("velocity")) is not None:
+        if (velocity := state.buffers.get("velocity")) is not None:
             gradient = momentum * velocity + gradient
-        state.memory["velocity"] = gradient
+        state.buffers["velocity"] = gradient
     state.parameters -= state.learning_rate[:, None] * gradient
 
 
-def adapt(state: State, gradient: Tensor, beta1: float, beta2: float, stabiliser: float) -> None:
+def adam_step(state: State, gradient: Tensor, beta1: float, beta2: float, stabiliser: float) -> None:
     """theta <- theta - rho m / (sqrt(v) + stabiliser), as torch.optim.Adam.
 
     m and v are the averages of the gradients and of their squares, each over 1 - beta^t.
     """
-    memory, zeros = state.memory, gradient.new_zeros(gradient.shape)
+    memory, zeros = state.buffers, gradient.new_zeros(gradient.shape)
     memory["mean"] = beta1 * memory.get("mean", zeros) + (1 - beta1) * gradient
     memory["square"] = beta2 * memory.get("square", zeros) + (1 - beta2) * gradient.square()
     mean = memory["mean"] / (1 - beta1**state.step)

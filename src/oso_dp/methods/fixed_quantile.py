@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oso_dp.errors import OsoError
-from oso_dp.methods.base import Method, Settings, State, descend, setting
-from oso_dp.privacy.noise_split import gradient_noise_multiplier
+from oso_dp.methods.base import Method, MethodOptions, State, gradient_step, option
+from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
 
 if TYPE_CHECKING:
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FixedQuantileSettings(Settings):
-    initial_threshold: float = setting(0.1, gt=0)  # C_0
-    quantile_rate: float = setting(0.2, ge=0)  # eta_C
-    count_noise: float = setting(0.05, gt=0)  # sigma_b as a share of the expected batch size
+class FixedQuantileOptions(MethodOptions):
+    initial_threshold: float = option(0.1, gt=0)  # C_0
+    quantile_rate: float = option(0.2, ge=0)  # eta_C
+    count_noise: float = option(0.05, gt=0)  # sigma_b as a share of the expected batch size
 
 
 class FixedQuantile(Method):
     name = "fixed_quantile"
     title = "FixedQuantile"
     search = ("learning_rate", "quantile")
-    Settings = FixedQuantileSettings
+    Options = FixedQuantileOptions
 
-    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
+    def initial_values(self, candidate: dict[str, float]) -> dict[str, float]:
         if "quantile" not in candidate:  # without one, C would be no number after a step
             raise OsoError(f"{self.name}: a run must begin with a quantile; search it, or set it")
-        return {**candidate, "threshold": self.settings.initial_threshold}
+        return {**candidate, "threshold": self.options.initial_threshold}
 
     def split_noise(self, noise_multiplier: float, batch_size: int) -> tuple[float, float]:
         """nu_Delta = (nu^-2 - (2 sigma_b)^-2)^(-1/2) (Andrew et al., Theorem 1).
 
         The count's sensitivity is 1/2, so that its noise multiplier is 2 sigma_b.
         """
-        count_noise = 2 * self.settings.count_noise * batch_size
+        count_noise = 2 * self.options.count_noise * batch_size
         return gradient_noise_multiplier(noise_multiplier, count_noise), count_noise
 
     def queries(self, state: State) -> tuple[ClippedGradient | UnclippedCount, ...]:
@@ -50,19 +50,19 @@ class FixedQuantile(Method):
         )
 
     def update(self, state: State, answers: Answers) -> None:
-        descend(state, answers[ClippedGradient], self.momentum)
-        self.learn(state, answers)
+        gradient_step(state, answers[ClippedGradient], self.momentum)
+        self.adapt_hyperparameters(state, answers)
 
-    def learn(self, state: State, answers: Answers) -> None:
+    def adapt_hyperparameters(self, state: State, answers: Answers) -> None:
         unclipped = answers[UnclippedCount] + 0.5  # b~: undo the count's centring
-        state.memory["unclipped"] = unclipped
+        state.buffers["unclipped"] = unclipped
         # C moves after its batch was clipped with the old value.
-        state.threshold = self.moved(state.threshold, unclipped - state.quantile)
+        state.threshold = self.next_threshold(state.threshold, unclipped - state.quantile)
 
-    def moved(self, threshold: Tensor, excess: Tensor) -> Tensor:
+    def next_threshold(self, threshold: Tensor, excess: Tensor) -> Tensor:
         """The next C, from how much more than gamma of the batch was unclipped (same shapes)."""
-        return threshold * (-self.settings.quantile_rate * excess).exp()
+        return threshold * (-self.options.quantile_rate * excess).exp()
 
     def fraction_clipped(self, state: State) -> Tensor | None:
-        unclipped = state.memory.get("unclipped")
+        unclipped = state.buffers.get("unclipped")
         return None if unclipped is None else 1 - unclipped

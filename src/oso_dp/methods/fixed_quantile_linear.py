@@ -15,6 +15,6 @@ class FixedQuantileLinear(FixedQuantile):
     name = "fixed_quantile_linear"
     title = "FixedQuantile, linear"
 
-    def moved(self, threshold: Tensor, excess: Tensor) -> Tensor:
+    def next_threshold(self, threshold: Tensor, excess: Tensor) -> Tensor:
         """C - eta_C (b~ - gamma); a step that overshoots zero ends at the least C there is."""
-        return (threshold - self.settings.quantile_rate * excess).clamp(min=SMALLEST_THRESHOLD)
+        return (threshold - self.options.quantile_rate * excess).clamp(min=SMALLEST_THRESHOLD)

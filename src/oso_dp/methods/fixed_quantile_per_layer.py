@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oso_dp.errors import OsoError
-from oso_dp.methods.base import State, descend
+from oso_dp.methods.base import State, gradient_step
 from oso_dp.methods.fixed_quantile import FixedQuantile
-from oso_dp.privacy.groups import Group, equal_thresholds, proportional_noise
+from oso_dp.privacy.groups import LayerGroup, equal_thresholds, proportional_noise
 from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
 
 if TYPE_CHECKING:
@@ -46,31 +46,31 @@ class FixedQuantilePerLayer(FixedQuantile):
         import torch
 
         parts = [answers[ClippedGradient, group.name] for group in _groups(state)]
-        descend(state, torch.cat(parts, dim=1), self.momentum)
-        self.learn(state, answers)
+        gradient_step(state, torch.cat(parts, dim=1), self.momentum)
+        self.adapt_hyperparameters(state, answers)
 
-    def learn(self, state: State, answers: Answers) -> None:
+    def adapt_hyperparameters(self, state: State, answers: Answers) -> None:
         import torch
 
         names = [group.name for group in _groups(state)]
         votes = torch.stack([answers[UnclippedCount, name] for name in names], dim=1)
         unclipped = votes + 0.5  # b~ of each layer, [R, layers]
-        thresholds = self.moved(_thresholds(state), unclipped - state.quantile[:, None])
-        state.memory["thresholds"] = thresholds
-        state.memory["unclipped"] = unclipped.mean(dim=1)
+        thresholds = self.next_threshold(_thresholds(state), unclipped - state.quantile[:, None])
+        state.buffers["thresholds"] = thresholds
+        state.buffers["unclipped"] = unclipped.mean(dim=1)
         state.threshold = thresholds.norm(dim=1)
 
 
-def _groups(state: State) -> list[Group]:
+def _groups(state: State) -> list[LayerGroup]:
     if not state.layers:
         raise OsoError("fixed_quantile_per_layer: the training must name the model's layers")
-    return [Group(name, (name,)) for name in state.layers]
+    return [LayerGroup(name, (name,)) for name in state.layers]
 
 
 def _thresholds(state: State) -> Tensor:
     """C of each layer, [R, layers]."""
     import torch
 
-    shares = equal_thresholds(1.0, len(state.layers))
-    equal = torch.stack([share * state.threshold for share in shares], dim=1)
-    return state.memory.get("thresholds", equal)
+    fractions = equal_thresholds(1.0, len(state.layers))
+    equal = torch.stack([fraction * state.threshold for fraction in fractions], dim=1)
+    return state.buffers.get("thresholds", equal)

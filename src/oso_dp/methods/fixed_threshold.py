@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from oso_dp.methods.base import Method, State, descend
+from oso_dp.methods.base import Method, State, gradient_step
 from oso_dp.privacy.queries import ClippedGradient
 
 if TYPE_CHECKING:
@@ -20,4 +20,4 @@ class FixedThreshold(Method):
         return (ClippedGradient(state.noise_multiplier, state.threshold),)
 
     def update(self, state: State, answers: Answers) -> None:
-        descend(state, answers[ClippedGradient], self.momentum)
+        gradient_step(state, answers[ClippedGradient], self.momentum)

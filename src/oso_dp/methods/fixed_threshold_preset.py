@@ -2,20 +2,20 @@
 
 from dataclasses import dataclass
 
-from oso_dp.methods.base import Settings, setting
+from oso_dp.methods.base import MethodOptions, option
 from oso_dp.methods.fixed_threshold import FixedThreshold
 
 
 @dataclass(frozen=True)
-class FixedThresholdPresetSettings(Settings):
-    threshold: float = setting(0.1, gt=0)  # Online's C_0
+class FixedThresholdPresetOptions(MethodOptions):
+    threshold: float = option(0.1, gt=0)  # Online's C_0
 
 
 class FixedThresholdPreset(FixedThreshold):
     name = "fixed_threshold_preset"
     title = "FixedThreshold, C set beforehand"
     search = ("learning_rate",)
-    Settings = FixedThresholdPresetSettings
+    Options = FixedThresholdPresetOptions
 
-    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
-        return {**candidate, "threshold": self.settings.threshold}
+    def initial_values(self, candidate: dict[str, float]) -> dict[str, float]:
+        return {**candidate, "threshold": self.options.threshold}

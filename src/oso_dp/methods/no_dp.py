@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from oso_dp.methods.base import Method, Settings, State, adapt, descend, setting
+from oso_dp.methods.base import Method, MethodOptions, State, adam_step, gradient_step, option
 from oso_dp.privacy.queries import PlainGradient
 
 if TYPE_CHECKING:
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class NoDPSettings(Settings):
+class NoDPOptions(MethodOptions):
     optimizer: Literal["adam", "sgd"] = "adam"
-    beta1: float = setting(0.9, ge=0, lt=1)
-    beta2: float = setting(0.999, ge=0, lt=1)
-    stabiliser: float = setting(1e-8, gt=0)
+    beta1: float = option(0.9, ge=0, lt=1)
+    beta2: float = option(0.999, ge=0, lt=1)
+    stabiliser: float = option(1e-8, gt=0)
 
 
 class NoDP(Method):
     name = "no_dp"
     title = "NoDP"
     search = ("learning_rate",)
-    private = False
-    Settings = NoDPSettings
+    is_private = False
+    Options = NoDPOptions
 
     @property
     def uses_momentum(self) -> bool:
-        return bool(self.settings.optimizer == "sgd")
+        return bool(self.options.optimizer == "sgd")
 
     def queries(self, state: State) -> tuple[PlainGradient]:
         return (PlainGradient(),)
 
     def update(self, state: State, answers: Answers) -> None:
         gradient = answers[PlainGradient]
-        settings = self.settings
+        settings = self.options
         if settings.optimizer == "sgd":
-            descend(state, gradient, self.momentum)
+            gradient_step(state, gradient, self.momentum)
         else:
-            adapt(state, gradient, settings.beta1, settings.beta2, settings.stabiliser)
+            adam_step(state, gradient, settings.beta1, settings.beta2, settings.stabiliser)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oso_dp.methods.base import Method, Settings, State, descend, setting
-from oso_dp.privacy.noise_split import gradient_noise_multiplier
+from oso_dp.methods.base import Method, MethodOptions, State, gradient_step, option
+from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 
 if TYPE_CHECKING:
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OnlineSettings(Settings):
-    initial_threshold: float = setting(0.1, gt=0)  # C_0
-    threshold_rate: float = setting(2.5e-3, ge=0)  # rho_c
-    learning_rate_rate: float = setting(2.5e-3, ge=0)  # rho_r
-    query_noise_ratio: float = setting(7.124, gt=1)  # nu_q / nu: costs 1 % more gradient noise
+class OnlineOptions(MethodOptions):
+    initial_threshold: float = option(0.1, gt=0)  # C_0
+    threshold_rate: float = option(2.5e-3, ge=0)  # rho_c
+    learning_rate_rate: float = option(2.5e-3, ge=0)  # rho_r
+    query_noise_ratio: float = option(7.124, gt=1)  # nu_q / nu: costs 1 % more gradient noise
 
 
 class Online(Method):
     name = "online"
     title = "Online"
     search = ("learning_rate",)
-    Settings = OnlineSettings
+    Options = OnlineOptions
 
-    def starting_point(self, candidate: dict[str, float]) -> dict[str, float]:
-        return {**candidate, "threshold": self.settings.initial_threshold}
+    def initial_values(self, candidate: dict[str, float]) -> dict[str, float]:
+        return {**candidate, "threshold": self.options.initial_threshold}
 
     def split_noise(self, noise_multiplier: float, batch_size: int) -> tuple[float, float]:
         """Proposition 1: nu_g from nu and nu_q."""
-        query_noise = self.settings.query_noise_ratio * noise_multiplier
+        query_noise = self.options.query_noise_ratio * noise_multiplier
         return gradient_noise_multiplier(noise_multiplier, query_noise), query_noise
 
     def queries(self, state: State) -> tuple[ClippedGradient, ClippedDirection]:
@@ -45,12 +45,12 @@ class Online(Method):
         )
 
     def update(self, state: State, answers: Answers) -> None:
-        descend(state, answers[ClippedGradient], self.momentum)  # with rho_t
-        self.learn(state, answers)  # C and rho move afterwards
+        gradient_step(state, answers[ClippedGradient], self.momentum)  # with rho_t
+        self.adapt_hyperparameters(state, answers)  # C and rho move afterwards
 
-    def learn(self, state: State, answers: Answers) -> None:
+    def adapt_hyperparameters(self, state: State, answers: Answers) -> None:
         gradient, direction = answers[ClippedGradient], answers[ClippedDirection]
-        memory = state.memory
+        memory = state.buffers
         if "gradient" in memory:  # at t = 1 there is no past step: q~_0 = g~_0 = 0
             self.adapt(state, gradient, memory["gradient"], memory["direction"])
         memory["gradient"], memory["direction"] = gradient, direction
@@ -62,10 +62,10 @@ class Online(Method):
         toward_direction = dot(gradient, past_direction).sign()
         toward_gradient = dot(gradient, past_gradient).sign()
         # Equation (20)
-        state.threshold = state.threshold * (self.settings.threshold_rate * toward_direction).exp()
+        state.threshold = state.threshold * (self.options.threshold_rate * toward_direction).exp()
         # Equation (21)
         state.learning_rate = (
-            state.learning_rate * (self.settings.learning_rate_rate * toward_gradient).exp()
+            state.learning_rate * (self.options.learning_rate_rate * toward_gradient).exp()
         )
 
 

@@ -25,9 +25,9 @@ class OnlineAdditive(Online):
         rho = state.learning_rate
         # Equation (13)
         toward_direction = rho * dot(gradient, past_direction)
-        threshold = state.threshold + self.settings.threshold_rate * toward_direction
+        threshold = state.threshold + self.options.threshold_rate * toward_direction
         state.threshold = threshold.clamp(min=SMALLEST_THRESHOLD)
         # Equation (16)
         toward_gradient = rho * dot(gradient, past_gradient)
-        learning_rate = rho + self.settings.learning_rate_rate * toward_gradient
+        learning_rate = rho + self.options.learning_rate_rate * toward_gradient
         state.learning_rate = learning_rate.clamp(min=0.0)

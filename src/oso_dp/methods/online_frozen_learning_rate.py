@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from oso_dp.methods.base import setting
-from oso_dp.methods.online import Online, OnlineSettings
+from oso_dp.methods.base import option
+from oso_dp.methods.online import Online, OnlineOptions
 
 
 @dataclass(frozen=True)
-class OnlineFrozenLearningRateSettings(OnlineSettings):
-    learning_rate_rate: float = setting(0.0, ge=0, le=0)  # rho_r
+class OnlineFrozenLearningRateOptions(OnlineOptions):
+    learning_rate_rate: float = option(0.0, ge=0, le=0)  # rho_r
 
 
 class OnlineFrozenLearningRate(Online):
     name = "online_frozen_learning_rate"
     title = "Online, rho frozen"
-    Settings = OnlineFrozenLearningRateSettings
+    Options = OnlineFrozenLearningRateOptions

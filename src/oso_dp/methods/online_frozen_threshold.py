@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from oso_dp.methods.base import setting
-from oso_dp.methods.online import Online, OnlineSettings
+from oso_dp.methods.base import option
+from oso_dp.methods.online import Online, OnlineOptions
 
 
 @dataclass(frozen=True)
-class OnlineFrozenThresholdSettings(OnlineSettings):
-    threshold_rate: float = setting(0.0, ge=0, le=0)  # rho_c
+class OnlineFrozenThresholdOptions(OnlineOptions):
+    threshold_rate: float = option(0.0, ge=0, le=0)  # rho_c
 
 
 class OnlineFrozenThreshold(Online):
     name = "online_frozen_threshold"
     title = "Online, C frozen"
-    Settings = OnlineFrozenThresholdSettings
+    Options = OnlineFrozenThresholdOptions

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oso_dp.methods.base import setting
-from oso_dp.methods.online import Online, OnlineSettings, dot
+from oso_dp.methods.base import option
+from oso_dp.methods.online import Online, OnlineOptions, dot
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OnlineScaleInvariantSettings(OnlineSettings):
-    threshold_rate: float = setting(2.5e-3, ge=0, lt=1)  # rho_c; from 1 on, C could change its sign
-    learning_rate_rate: float = setting(2.5e-3, ge=0, lt=1)  # rho_r
+class OnlineScaleInvariantOptions(OnlineOptions):
+    threshold_rate: float = option(2.5e-3, ge=0, lt=1)  # rho_c; from 1 on, C could change its sign
+    learning_rate_rate: float = option(2.5e-3, ge=0, lt=1)  # rho_r
 
 
 class OnlineScaleInvariant(Online):
     name = "online_scale_invariant"
     title = "Online, scale-invariant"
-    Settings = OnlineScaleInvariantSettings
+    Options = OnlineScaleInvariantOptions
 
     def adapt(
         self, state: State, gradient: Tensor, past_gradient: Tensor, past_direction: Tensor
     ) -> None:
         # Equation (19)
         toward_direction = _cosine(gradient, past_direction)
-        state.threshold = state.threshold * (1 + self.settings.threshold_rate * toward_direction)
+        state.threshold = state.threshold * (1 + self.options.threshold_rate * toward_direction)
         toward_gradient = _cosine(gradient, past_gradient)
         state.learning_rate = state.learning_rate * (
-            1 + self.settings.learning_rate_rate * toward_gradient
+            1 + self.options.learning_rate_rate * toward_gradient
         )
 
 

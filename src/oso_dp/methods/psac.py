@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass
 
-from oso_dp.methods.auto_s import AutoS, AutoSSettings
-from oso_dp.methods.base import setting
+from oso_dp.methods.auto_s import AutoS, AutoSOptions
+from oso_dp.methods.base import option
 from oso_dp.privacy.queries import AdaptiveGradient
 
 
 @dataclass(frozen=True)
-class PSACSettings(AutoSSettings):
-    stabiliser: float = setting(0.1, ge=1e-6, le=1e6)  # r
+class PSACOptions(AutoSOptions):
+    stabiliser: float = option(0.1, ge=1e-6, le=1e6)  # r
 
 
 class PSAC(AutoS):
     name = "psac"
     title = "PSAC"
-    Settings = PSACSettings
+    Options = PSACOptions
     query = AdaptiveGradient

@@ -8,7 +8,7 @@ from oso_dp.errors import OsoError
 from oso_dp.models.autoencoder import autoencoder, autoencoder_strided
 from oso_dp.models.bag_of_words import bag_of_words, bag_of_words_25
 from oso_dp.models.cnn import cnn, small_cnn
-from oso_dp.models.one_layer import linear
+from oso_dp.models.linear import linear
 
 MODELS: dict[str, Callable[[bool], nn.Module]] = {
     "cnn": cnn,
@@ -21,14 +21,14 @@ MODELS: dict[str, Callable[[bool], nn.Module]] = {
 }
 
 
-def build_model(name: str, last_layer_nonlinearity: bool = False) -> nn.Module:
+def build_model(name: str, final_activation: bool = False) -> nn.Module:
     """A network with fresh weights from torch's global generator.
 
-    `last_layer_nonlinearity` puts the ReLU or LeakyReLU of Tables 5 and 7 on the logits, too.
+    `final_activation` puts the ReLU or LeakyReLU of Tables 5 and 7 on the logits, too.
     """
     if name not in MODELS:
         raise OsoError(f"model {name!r}: not known; allowed are {', '.join(sorted(MODELS))}")
-    return MODELS[name](last_layer_nonlinearity)
+    return MODELS[name](final_activation)
 
 
 def parameter_count(model: nn.Module) -> int:

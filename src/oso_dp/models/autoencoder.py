@@ -9,7 +9,7 @@ from torch import nn
 _TWO_LESS, _THE_SAME, _HALVED = (1, 0), (1, 1), (2, 1)
 
 
-def autoencoder(last_layer_nonlinearity: bool = False) -> nn.Module:
+def autoencoder(final_activation: bool = False) -> nn.Module:
     """Galli et al., Table 6: 48,705 parameters; [B, 1, 28, 28] to the same, in [0, 1].
 
     Table 6 ends in a sigmoid in any case, so the flag has nothing to add here.
@@ -17,7 +17,7 @@ def autoencoder(last_layer_nonlinearity: bool = False) -> nn.Module:
     return _network((_TWO_LESS, _TWO_LESS, _TWO_LESS, _TWO_LESS))
 
 
-def autoencoder_strided(last_layer_nonlinearity: bool = False) -> nn.Module:
+def autoencoder_strided(final_activation: bool = False) -> nn.Module:
     """The same weights, inputs and outputs, through images of 14 x 14 and 7 x 7.
 
     Not as Table 6 prints it, whose strides are all 1: see ambiguities.md, row 19.

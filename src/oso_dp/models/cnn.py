@@ -3,10 +3,10 @@
 from torch import nn
 
 from oso_dp.models.flatten import Flatten
-from oso_dp.models.sliding_max import SlidingMax
+from oso_dp.models.max_pool import StrideOneMaxPool
 
 
-def cnn(last_layer_nonlinearity: bool = False) -> nn.Module:
+def cnn(final_activation: bool = False) -> nn.Module:
     """MNIST's network (Galli et al., Table 5): 551,322 parameters; [B, 1, 28, 28] to [B, 10].
 
     One pool only and a padding of 3: that is what Table 1's count means.
@@ -14,7 +14,7 @@ def cnn(last_layer_nonlinearity: bool = False) -> nn.Module:
     layers = [
         nn.Conv2d(1, 16, 8, padding=3),
         nn.ReLU(),
-        SlidingMax(),
+        StrideOneMaxPool(),
         nn.Conv2d(16, 32, 4),
         nn.ReLU(),
         Flatten(),
@@ -22,10 +22,10 @@ def cnn(last_layer_nonlinearity: bool = False) -> nn.Module:
         nn.ReLU(),
         nn.Linear(32, 10),
     ]
-    return nn.Sequential(*layers, *([nn.ReLU()] if last_layer_nonlinearity else []))
+    return nn.Sequential(*layers, *([nn.ReLU()] if final_activation else []))
 
 
-def small_cnn(last_layer_nonlinearity: bool = False) -> nn.Module:
+def small_cnn(final_activation: bool = False) -> nn.Module:
     """A quick one for the demo's images: [B, 1, 14, 14] to [B, 10]."""
     layers = [
         nn.Conv2d(1, 8, 5, stride=2, padding=2),
@@ -35,4 +35,4 @@ def small_cnn(last_layer_nonlinearity: bool = False) -> nn.Module:
         nn.ReLU(),
         nn.Linear(32, 10),
     ]
-    return nn.Sequential(*layers, *([nn.ReLU()] if last_layer_nonlinearity else []))
+    return nn.Sequential(*layers, *([nn.ReLU()] if final_activation else []))

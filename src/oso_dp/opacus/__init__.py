@@ -3,7 +3,7 @@
 docs/user/opacus.md shows a script, and says which of Opacus's modes and features go together.
 """
 
-from oso_dp.opacus.private_engine import (
+from oso_dp.opacus.privacy_engine import (
     AutoSPrivacyEngine,
     FixedQuantilePrivacyEngine,
     OnlinePrivacyEngine,

@@ -17,7 +17,7 @@ from opacus.utils.fast_gradient_clipping_utils import (
 from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus.model_hooks import held_by
+from oso_dp.opacus.model_hooks import per_sample_gradient
 
 
 class GhostLoss(DPTensorFastGradientClipping):
@@ -30,7 +30,7 @@ class GhostLoss(DPTensorFastGradientClipping):
         reduced.backward()
         for parameter in self.optimizer.params:
             parameter.grad = None  # of the whole batch, not sanitized
-            held = held_by(parameter)
+            held = per_sample_gradient(parameter)
             if held is not None and held.size != len(losses):
                 raise OsoError(
                     f"criterion: returned {len(losses)} losses for a batch of {held.size} "

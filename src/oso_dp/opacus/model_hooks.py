@@ -30,22 +30,22 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
 from oso_dp.opacus.gradient_origins import GradientOrigins, find_parameter
-from oso_dp.opacus.held_gradients import Held, Kernels, OuterProducts, Samples, TokenRows
+from oso_dp.opacus.per_sample_gradients import PerSampleGradient, ConvFactors, LinearFactors, Dense, EmbeddingFactors
 
 HOOKS, FUNCTORCH, GHOST = "hooks", "functorch", "ghost"
 MODES = (HOOKS, FUNCTORCH, GHOST)
 WRAPPERS = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
-Parts = Iterator[tuple[Any, Held]]  # by parameter
+Parts = Iterator[tuple[Any, PerSampleGradient]]  # by parameter
 
 
 class PerExampleHooks:
     """Beside Opacus's hooks. `ruled`: the layers whose factors are kept; others' gradients are."""
 
-    ruled: ClassVar[set[type[nn.Module]]] = {nn.Embedding}
+    layer_rules: ClassVar[set[type[nn.Module]]] = {nn.Embedding}
     batch_first: bool
     hooks_enabled: bool
     empty = False  # the batch has no example, and one of zeros stands in for its shapes
-    stands_in = False  # the same of a call that may be none of training
+    is_placeholder = False  # the same of a call that may be none of training
     # A wrapped model shows the user's own attributes, which names here must not hide.
     _module: nn.Module
     was_called = False  # in training mode, since the last step
@@ -71,12 +71,12 @@ class PerExampleHooks:
         training = torch.is_grad_enabled() and any(layer.training for layer in model.modules())
         training = training and self.hooks_enabled
         leaves = tree_leaves((args, kwargs), is_leaf=lambda one: isinstance(one, PackedSequence))
-        self.stands_in = _is_empty(leaves, dim) and not _takes(model, args, kwargs)
+        self.is_placeholder = _is_empty(leaves, dim) and not _accepts(model, args, kwargs)
         parameters = list(model.parameters())
         if training:
             if any(getattr(parameter, "_forward_counter", 0) for parameter in parameters):
-                raise OsoError(OPEN)
-            self.was_called, self.empty = True, self.stands_in
+                raise OsoError(MSG_PENDING)
+            self.was_called, self.empty = True, self.is_placeholder
             first, count = _first(leaves, dim)
             self.example_count = 0 if self.empty else count
             self.batch_inputs = first if first is None or first._base is None else first._base
@@ -84,7 +84,7 @@ class PerExampleHooks:
             self.learning = [one for one in parameters if one.requires_grad]
             self._watch_origins()
         self.versions_before = [(parameter, count_writes(parameter)) for parameter in parameters]
-        return _stand_in((args, kwargs), dim) if self.stands_in else None
+        return _placeholder((args, kwargs), dim) if self.is_placeholder else None
 
     def after_forward(self, model: nn.Module, args: Any, outputs: Any) -> Any:
         """OsoError if the call wrote to a parameter. Of a stand-in only the shapes are left."""
@@ -92,8 +92,8 @@ class PerExampleHooks:
         self.versions_before = ()
         for name, parameter in model.named_parameters() if changed else ():
             if any(parameter is one for one in changed):
-                raise OsoError(CHANGES.format(name))
-        if not self.stands_in:
+                raise OsoError(MSG_IN_PLACE.format(name))
+        if not self.is_placeholder:
             return None
         dim = 0 if self.batch_first else 1
         return tree_map(lambda v: v.narrow(dim, 0, 0) if torch.is_tensor(v) else v, outputs)
@@ -110,7 +110,7 @@ class PerExampleHooks:
 
     def forget_batch(self) -> None:
         """Drop all that a batch left."""
-        forget(self._module)
+        clear_gradients(self._module)
         self.was_called, self.example_count, self.batch_inputs = False, None, None
         self._close_origins()
 
@@ -119,9 +119,9 @@ class PerExampleHooks:
         foreign = None if self.origins is None else self.origins.foreign
         for name, parameter in self._module.named_parameters() if foreign is not None else ():
             if parameter is foreign:
-                raise OsoError(FOREIGN.format(name))
+                raise OsoError(MSG_FOREIGN_GRADIENT.format(name))
         if self.trained_inputs:
-            raise OsoError(INPUTS)
+            raise OsoError(MSG_INPUTS)
 
     def capture_activations_hook(self, *arguments: Any) -> None:
         # Opacus's ghost hooks refuse tied parameters here; these are held as in hooks mode.
@@ -141,9 +141,9 @@ class PerExampleHooks:
             return
         outputs = forward_output[0].detach()
         if self.empty or outputs.shape[0 if batch_first else 1] == 0:
-            self._hold_nobody(module)
-        elif type(module) in self.ruled and batch_first and _has_factors(module):
-            self._hold_factors(module, outputs, loss_reduction)
+            self._store_zeros(module)
+        elif type(module) in self.layer_rules and batch_first and _has_factors(module):
+            self._store_factors(module, outputs, loss_reduction)
         else:
             arguments = (module, _forward_input, forward_output, loss_reduction, batch_first)
             GradSampleHooks.capture_backprops_hook(self, *arguments)
@@ -171,7 +171,7 @@ class PerExampleHooks:
             self.origins.close()
         self.origins = None
 
-    def _hold_nobody(self, module: Any) -> None:
+    def _store_zeros(self, module: Any) -> None:
         module.activations.pop()
         for _, parameter in trainable_parameters(module):
             parameter._forward_counter -= 1
@@ -179,25 +179,25 @@ class PerExampleHooks:
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
         _close(module)
 
-    def _hold_factors(self, module: Any, outputs: Tensor, loss_reduction: str) -> None:
+    def _store_factors(self, module: Any, outputs: Tensor, loss_reduction: str) -> None:
         inputs, outputs = self.rearrange_grad_samples(  # type: ignore[attr-defined]
             module=module, backprops=outputs, loss_reduction=loss_reduction, batch_first=True
         )
         with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
             for parameter, held in RULES[type(module)](module, inputs[0], outputs):
                 if parameter.requires_grad:
-                    hold(parameter, held)
+                    store_gradient(parameter, held)
         for parameter in module.parameters(recurse=False):
             if parameter.requires_grad:
                 parameter._forward_counter -= 1
         _close(module)
 
 
-class SanitizingModule(PerExampleHooks, GradSampleModule):
+class HookedModule(PerExampleHooks, GradSampleModule):
     """A model whose parameters get `grad_sample`."""
 
 
-class SanitizingHooks(PerExampleHooks, GradSampleHooks):
+class ModuleHooks(PerExampleHooks, GradSampleHooks):
     """The same, beside a model that is not wrapped."""
 
 
@@ -209,42 +209,42 @@ class GhostHooks(PerExampleHooks, GradSampleHooksFastGradientClipping):
     """The same, beside a model that is not wrapped."""
 
 
-def wrapped(
+def wrap_model(
     module: nn.Module, mode: str, batch_first: bool, loss_reduction: str, wrap_model: bool
-) -> SanitizingModule | SanitizingHooks | GhostModule | GhostHooks:
+) -> HookedModule | ModuleHooks | GhostModule | GhostHooks:
     """The model with hooks; `mode` is one of MODES."""
     common: dict[str, Any] = {"batch_first": batch_first, "loss_reduction": loss_reduction}
-    made: SanitizingModule | SanitizingHooks | GhostModule | GhostHooks
+    made: HookedModule | ModuleHooks | GhostModule | GhostHooks
     if mode == GHOST:
         made = (GhostModule if wrap_model else GhostHooks)(module, **common)
     else:
-        plain = SanitizingModule if wrap_model else SanitizingHooks
+        plain = HookedModule if wrap_model else ModuleHooks
         made = plain(module, **common, force_functorch=mode == FUNCTORCH)
     made.watch_calls()
     return made
 
 
-def hold(parameter: Any, held: Held) -> None:
+def store_gradient(parameter: Any, held: PerSampleGradient) -> None:
     """OsoError if the parameter has gradients of an earlier backward pass in this step."""
     if getattr(parameter, "held", None) is not None:
-        raise OsoError(TWICE)
+        raise OsoError(MSG_USED_TWICE)
     parameter.held = held
 
 
-def held_by(parameter: nn.Parameter) -> Held | None:
+def per_sample_gradient(parameter: nn.Parameter) -> PerSampleGradient | None:
     """What the last backward pass left at a parameter; None if it did not reach the parameter."""
-    held: Held | None = getattr(parameter, "held", None)
+    held: PerSampleGradient | None = getattr(parameter, "held", None)
     samples = getattr(parameter, "grad_sample", None)
     if isinstance(samples, list) or (held is not None and samples is not None):
-        raise OsoError(TWICE)
+        raise OsoError(MSG_USED_TWICE)
     if hasattr(parameter, "_current_grad_sample"):  # the graph of another batch is still open
-        raise OsoError(OPEN)
+        raise OsoError(MSG_PENDING)
     if held is not None or samples is None:
         return held
-    return Samples(samples, wide(parameter.dtype))
+    return Dense(samples, accumulation_dtype(parameter.dtype))
 
 
-def forget(module: nn.Module) -> None:
+def clear_gradients(module: nn.Module) -> None:
     """Drop all that a batch left at a model, also at layers that its loss did not reach."""
     for layer in module.modules():
         for name in ("activations", "max_batch_len"):
@@ -258,28 +258,28 @@ def forget(module: nn.Module) -> None:
             del parameter._current_grad_sample
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """In what norms and sums are taken: float32 or better."""
     return torch.promote_types(dtype, torch.float32)
 
 
-TWICE = (
+MSG_USED_TWICE = (
     "loss.backward: was called twice in one step, so that one example could count twice; take the "
     "batch in one call of the model, or split it with BatchMemoryManager"
 )
-FOREIGN = (
+MSG_FOREIGN_GRADIENT = (
     "loss: parameter {!r} gets a gradient that is no example's (a weight penalty, a part called "
     "aside), which would have no effect; for a penalty use the optimizer's weight_decay"
 )
-INPUTS = (
+MSG_INPUTS = (
     "model: its inputs are computed from a parameter that requires a gradient and would learn "
     "without noise; make it part of the module, or freeze it by requires_grad_(False)"
 )
-CHANGES = (
+MSG_IN_PLACE = (
     "module: its forward pass changes parameter {!r}, past the clip and the noise; compute with a "
     "changed copy"
 )
-OPEN = (
+MSG_PENDING = (
     "model: a forward pass in training mode was left without its backward pass; take a batch in "
     "one call, or split it with BatchMemoryManager, and evaluate with model.eval() or under "
     "torch.no_grad()"
@@ -296,7 +296,7 @@ def _is_empty(leaves: Sequence[Any], dim: int) -> bool:
     return any(value.dim() > dim and value.shape[dim] == 0 for value in tensors)
 
 
-def _takes(model: nn.Module, args: Any, kwargs: Any) -> bool:
+def _accepts(model: nn.Module, args: Any, kwargs: Any) -> bool:
     """Whether the model runs on a batch of no examples; some of Opacus's layers do not."""
     inner: Any = model.module if isinstance(model, WRAPPERS) else model  # workers must not wait
     try:
@@ -307,7 +307,7 @@ def _takes(model: nn.Module, args: Any, kwargs: Any) -> bool:
     return True
 
 
-def _stand_in(arguments: Any, dim: int) -> Any:
+def _placeholder(arguments: Any, dim: int) -> Any:
     """One example of zeros in the place of none."""
 
     def of(value: Any) -> Any:
@@ -337,8 +337,8 @@ def _close(module: Any) -> None:
 
 
 def _has_factors(module: Any) -> bool:
-    own = [p for p in module.parameters(recurse=False) if p.requires_grad]
-    if any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in own):
+    direct_parameters = [p for p in module.parameters(recurse=False) if p.requires_grad]
+    if any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in direct_parameters):
         return False  # tied: its gradient is a sum of several products
     if isinstance(module, nn.Embedding):
         return not (module.scale_grad_by_freq or module.sparse)
@@ -346,25 +346,25 @@ def _has_factors(module: Any) -> bool:
 
 
 def _linear(module: nn.Linear, inputs: Tensor, outputs: Tensor) -> Parts:
-    dtype = wide(module.weight.dtype)
+    dtype = accumulation_dtype(module.weight.dtype)
     inputs = inputs.to(dtype).reshape(len(inputs), -1, inputs.shape[-1])
     outputs = outputs.to(dtype).reshape(len(outputs), -1, outputs.shape[-1])
     places, numbers = outputs.shape[1], module.weight.numel()
     # Held are whichever are fewer.
     if places > 1 and numbers <= places * (inputs.shape[2] + outputs.shape[2]):
-        yield module.weight, Samples(outputs.mT @ inputs, dtype)
+        yield module.weight, Dense(outputs.mT @ inputs, dtype)
     else:
-        yield module.weight, OuterProducts(inputs, outputs)
+        yield module.weight, LinearFactors(inputs, outputs)
     if module.bias is not None:
-        yield module.bias, Samples(outputs.sum(dim=1), dtype)
+        yield module.bias, Dense(outputs.sum(dim=1), dtype)
 
 
 def _convolution(module: Any, inputs: Tensor, outputs: Tensor) -> Parts:
-    dtype = wide(module.weight.dtype)
+    dtype = accumulation_dtype(module.weight.dtype)
     inputs, outputs = inputs.to(dtype), outputs.to(dtype)
     weight, places = module.weight, math.prod(outputs.shape[2:])
     if module.bias is not None:
-        yield module.bias, Samples(outputs.flatten(2).sum(dim=2), dtype)
+        yield module.bias, Dense(outputs.flatten(2).sum(dim=2), dtype)
     if not weight.requires_grad:
         return
 
@@ -372,18 +372,18 @@ def _convolution(module: Any, inputs: Tensor, outputs: Tensor) -> Parts:
         return compute_conv_grad_sample(module, [inputs], outputs)[weight]
 
     if len(outputs) * weight.numel() <= inputs.numel() + outputs.numel():
-        yield weight, Samples(form(inputs, outputs), dtype)
+        yield weight, Dense(form(inputs, outputs), dtype)
         return
     patches = inputs.shape[1] * math.prod(weight.shape[2:]) * places
     bytes_each = (patches + weight.numel()) * dtype.itemsize
-    yield weight, Kernels(inputs, outputs, form, weight.numel(), bytes_each)
+    yield weight, ConvFactors(inputs, outputs, form, weight.numel(), bytes_each)
 
 
 def _embedding(module: nn.Embedding, inputs: Tensor, outputs: Tensor) -> Parts:
-    outputs = outputs.to(wide(module.weight.dtype))
+    outputs = outputs.to(accumulation_dtype(module.weight.dtype))
     outputs = outputs.reshape(len(inputs), math.prod(inputs.shape[1:]), outputs.shape[-1])
     words = inputs.reshape(len(inputs), outputs.shape[1])
-    yield module.weight, TokenRows(words, outputs, module.num_embeddings, module.padding_idx)
+    yield module.weight, EmbeddingFactors(words, outputs, module.num_embeddings, module.padding_idx)
 
 
 RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Parts]] = {
@@ -393,4 +393,4 @@ RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Parts]] = {
     nn.Conv3d: _convolution,
     nn.Embedding: _embedding,
 }
-GhostModule.ruled = GhostHooks.ruled = set(RULES)
+GhostModule.layer_rules = GhostHooks.layer_rules = set(RULES)

@@ -14,7 +14,7 @@ from oso_dp.errors import OsoError
 
 
 @dataclass(frozen=True)
-class Group:
+class LayerGroup:
     """Layers that are clipped as one vector, in this order."""
 
     name: str

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
-from oso_dp.privacy.noise_split import combined_noise_multiplier
+from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:

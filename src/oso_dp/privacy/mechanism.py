@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.exact_sums import PerExampleGradients, exact_sums
+from oso_dp.privacy.unnoised_sums import PerExampleGradients, unnoised_sums
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.noise_split import combined_noise_multiplier
+from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.queries import QUERIES, Query, Runs
-from oso_dp.privacy.random_numbers import RandomNumbers, SumNoise
+from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import Randomness, Seeded
+from oso_dp.privacy.rng_sources import RandomSource, Seeded
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -44,9 +44,9 @@ class Mechanism:
         examples: int,
         batch_size: int,
         noise_multiplier: float = 0.0,
-        randomness: Randomness | None = None,
+        randomness: RandomSource | None = None,
         device: str | torch.device = "cpu",
-        piece: int | None = None,
+        microbatch_size: int | None = None,
     ) -> None:
         if not 0 < batch_size <= examples:
             raise OsoError(
@@ -62,10 +62,10 @@ class Mechanism:
         self.batch_size = batch_size  # expected; the realised size is private
         self.noise_multiplier = noise_multiplier
         self.sampling = PoissonSampling.of(batch_size, examples)
-        self.random_numbers = RandomNumbers(
+        self.random_numbers = BatchRNG(
             randomness or Seeded(), self.sampling, examples, torch.device(device)
         )
-        self.piece = piece
+        self.microbatch_size = microbatch_size
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
@@ -147,16 +147,16 @@ class Mechanism:
         batches = self.random_numbers.batches_by_width(self.run_ids[runs], step)
         parts = []
         for batch in batches:
-            group = _some(members, batch.places)
+            group = _select_members(members, batch.places)
             parts.append(
-                _added(
-                    exact_sums(
+                _concatenate(
+                    unnoised_sums(
                         queries,
                         group,
-                        gradients_of(group, batch.indices[:, piece]),
-                        batch.present[:, piece],
+                        gradients_of(group, batch.indices[:, microbatch_size]),
+                        batch.present[:, microbatch_size],
                     )
-                    for piece in self._pieces(batch.indices)
+                    for microbatch_size in self._pieces(batch.indices)
                 )
             )
         if len(batches) == 1:
@@ -167,8 +167,8 @@ class Mechanism:
     def _pieces(self, indices: Tensor) -> list[slice]:
         """Places of a batch, indices [R, B], that go through the model one after the other."""
         width = indices.shape[1]
-        piece = self.piece or max(1, width)
-        return [slice(at, at + piece) for at in range(0, max(1, width), piece)]
+        microbatch_size = self.microbatch_size or max(1, width)
+        return [slice(at, at + microbatch_size) for at in range(0, max(1, width), microbatch_size)]
 
     def _add_noise(
         self, totals: Sequence[Tensor], queries: Sequence[Query], runs: slice, step: int
@@ -176,7 +176,7 @@ class Mechanism:
         """All sums of a step get their noise together; those that ask for none stay exact."""
         noisy = [place for place, query in enumerate(queries) if query.noise_multiplier > 0]
         answers = list(totals)
-        noised = self.random_numbers.noised(
+        noised = self.random_numbers.add_noise(
             self.run_ids[runs],
             step,
             [totals[place] for place in noisy],
@@ -187,14 +187,14 @@ class Mechanism:
         return answers
 
 
-def _some(members: range, places: list[int]) -> Runs:
+def _select_members(members: range, places: list[int]) -> Runs:
     """Of these runs those at these places; all of them as a slice, which copies nothing."""
     if len(places) == len(members):
         return slice(members.start, members.stop)
     return [members[place] for place in places]
 
 
-def _added(parts: Iterable[list[Tensor]]) -> list[Tensor]:
+def _concatenate(parts: Iterable[list[Tensor]]) -> list[Tensor]:
     """The sums of a batch from those of its pieces, into the first piece's."""
     remaining = iter(parts)
     sums = next(remaining)
@@ -203,10 +203,10 @@ def _added(parts: Iterable[list[Tensor]]) -> list[Tensor]:
     return sums
 
 
-def _noise_for(query: Query, runs: slice, total: Tensor) -> SumNoise:
+def _noise_for(query: Query, runs: slice, total: Tensor) -> NoiseSpec:
     # The multiplier is part of the purpose: two answers that differ in it alone would give the
     # exact sum away. Seven digits, because the last ones differ between machines.
     purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
     deviation = query.noise_multiplier * query.sensitivity(runs)
     exact = torch.as_tensor(deviation, dtype=torch.float64, device=total.device)
-    return SumNoise(purpose, exact.expand(len(total)))
+    return NoiseSpec(purpose, exact.expand(len(total)))

@@ -40,12 +40,12 @@ def pairs(
     key0, key1, high0, high1 = torch.tensor(identity, device=device).T[..., None]
     places = torch.arange(-(-count // 2), device=device)[None]
     counter = (places, torch.full_like(places, step), high0, high1)
-    of_words = _kernel() if device.type == "cuda" else whole_numbers
+    of_words = _kernel() if device.type == "cuda" else integers
     first, second = of_words(*counter, key0, key1)
     return first.double(), second.double()
 
 
-def whole_numbers(
+def integers(
     c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor, k0: Tensor, k1: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Two whole numbers of 53 bits, int64, from the words of a counter and a key."""

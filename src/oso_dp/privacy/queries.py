@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
 
     from torch import Tensor
 
-    from oso_dp.privacy.groups import Group
+    from oso_dp.privacy.groups import LayerGroup
 
 SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 1e-12, 1e30
 _SMALLEST_WEIGHT = 2.0**-126  # smaller float32 numbers have few digits: rounded, they could exceed
@@ -45,7 +45,7 @@ class Query(ABC):
     needs_norms: ClassVar[bool] = True
 
     @property
-    def group(self) -> Group | None:
+    def group(self) -> LayerGroup | None:
         """The layers that it is about; None: the whole gradient as one vector."""
         return None
 
@@ -80,7 +80,7 @@ class ThresholdQuery(Query):
     """Whatever depends on C."""
 
     threshold: Tensor  # C of all runs
-    group: Group | None = None
+    group: LayerGroup | None = None
 
     def _threshold(self, runs: Runs) -> Tensor:
         """[R, 1]"""
@@ -105,7 +105,7 @@ class ClippingQuery(ThresholdQuery):
     def combined(self, short: Tensor, units: Tensor, runs: Runs) -> Tensor:
         """The query's sums from those of the parts, each [R, ...]; or its weights from theirs."""
 
-    def parts(self, norms: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
+    def components(self, norms: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
         """Weights in the sum of gradients up to C and in that of unit vectors, each [R, B]."""
         threshold, finite = self._threshold(runs), norms.isfinite()
         short = (finite & (norms <= threshold)).to(norms.dtype)
@@ -115,7 +115,7 @@ class ClippingQuery(ThresholdQuery):
         return short, _usable(units, long)
 
     def weights(self, norms: Tensor, runs: Runs) -> Tensor:
-        return self.combined(*self.parts(norms, runs), runs)
+        return self.combined(*self.components(norms, runs), runs)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class UnclippedCount(ThresholdQuery):
         return votes.masked_fill(~norms.isfinite(), 0.0)
 
 
-def made_of_same_parts(queries: Sequence[Query]) -> list[ClippingQuery]:
+def have_same_components(queries: Sequence[Query]) -> list[ClippingQuery]:
     """These queries, if all are made of the same two sums; else none."""
     clipping = [query for query in queries if isinstance(query, ClippingQuery)]
     same = all(query.threshold is clipping[0].threshold for query in clipping)

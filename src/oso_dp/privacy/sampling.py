@@ -7,7 +7,7 @@ independently of the others, and neighbours differ by one example added or remov
 shuffled data need another accounting, and have no class here.
 
 A batch is drawn as a binomial size and a uniformly random subset of that size, which has the same
-law (`oso_dp.privacy.subsets`) and costs as much as the batch is long.
+law (`oso_dp.privacy.poisson_subset`) and costs as much as the batch is long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.subsets import Words, binomial, subset
+from oso_dp.privacy.poisson_subset import Words, draw_binomial, draw_subset
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,7 @@ class PoissonSampling:
 
     def draw(self, examples: int, words: Words) -> np.ndarray:
         """Indices of a batch out of so many examples, ascending, int64 [B]."""
-        return subset(examples, binomial(examples, self.rate, words), words)
+        return draw_subset(examples, draw_binomial(examples, self.rate, words), words)
 
     def event(self, sums: DpEvent) -> DpEvent:
         """The sums over one such batch, as a dp_accounting event."""
@@ -81,6 +81,6 @@ class PoissonSampling:
         return cls(rate)
 
 
-def steps_of(epochs: float, examples: float, batch_size: float) -> int:
+def count_steps(epochs: float, examples: float, batch_size: float) -> int:
     """T = ceil(epochs n / B): so many steps of expected batches see each example `epochs` times."""
     return math.ceil(epochs * examples / batch_size)

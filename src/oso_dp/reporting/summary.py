@@ -8,13 +8,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from oso_dp import labels
-from oso_dp.analysis.accounts import account_store, require_within
-from oso_dp.analysis.cell_verdicts import is_part_of_grid, judged_cells
-from oso_dp.analysis.cells import settings
-from oso_dp.analysis.keys import ALIKE
-from oso_dp.analysis.load import read_study
+from oso_dp.analysis.accounts import account_store, check_budgets
+from oso_dp.analysis.cell_verdicts import is_incomplete_grid, judge_cells
+from oso_dp.analysis.cells import list_panels
+from oso_dp.analysis.grouping import COMPARABLE_ON
+from oso_dp.analysis.load import read_result_set
 from oso_dp.metrics import is_higher_better
-from oso_dp.study.plan import plans_of, read_plan
+from oso_dp.study.plan import load_plans, read_plan
 
 _PART = "*"  # behind the name of a method
 _NOTES = {
@@ -30,10 +30,10 @@ def summary_table(results: Path) -> Table:
     points is better by their number alone. Nor where runs are not alike. Raises OsoError for
     results that are missing, empty or of another schema, or above a budget.
     """
-    plans = plans_of(results)
-    study = read_study(results, plans)
-    require_within(account_store(results, study.runs, *map(read_plan, plans)))
-    ran = settings(study)
+    plans = load_plans(results)
+    study = read_result_set(results, plans)
+    check_budgets(account_store(results, study.runs, *map(read_plan, plans)))
+    ran = list_panels(study)
     title = "Best on test, mean ± standard deviation over seeds"
     if len(ran) == 1:
         title = f"{labels.dataset_label(ran[0][0])}, k = {ran[0][1]}\n{title}"
@@ -48,24 +48,24 @@ def summary_table(results: Path) -> Table:
     table.add_column("best at")
     notes: set[str] = set()
     for dataset, k in ran:
-        cells = judged_cells(study, dataset, k)
+        cells = judge_cells(study, dataset, k)
         cells = cells[cells["status"] != "not run"]
         where = [f"{labels.dataset_short(dataset)}, {k}"] if len(ran) > 1 else []
         for _, rows in cells.groupby("epsilon", dropna=False):
-            part = {row["method"]: is_part_of_grid(row) for row in rows.to_dict("records")}
-            ran_alike = len(rows.loc[rows["status"] == "run", ALIKE].drop_duplicates()) < 2
+            part = {row["method"]: is_incomplete_grid(row) for row in rows.to_dict("records")}
+            ran_alike = len(rows.loc[rows["status"] == "run", COMPARABLE_ON].drop_duplicates()) < 2
             best = _best(rows) if ran_alike and not any(part.values()) else None
             notes |= {"part"} if any(part.values()) else set()
             notes |= set() if ran_alike else {"unlike"}
             for row in rows.itertuples():
                 table.add_row(
                     *where,
-                    labels.epsilon_text(row.epsilon),
-                    labels.laid_label(row.method, row.laid) + (_PART if part[row.method] else ""),
+                    labels.format_budget(row.epsilon),
+                    labels.variant_method_label(row.method, row.laid) + (_PART if part[row.method] else ""),
                     _value(row),
                     str(row.seeds),
-                    labels.number(row.noise_multiplier, ".3f"),
-                    labels.point_text(row.method, row.learning_rate, row.threshold, row.quantile),
+                    labels.format_number(row.noise_multiplier, ".3f"),
+                    labels.format_point(row.method, row.learning_rate, row.threshold, row.quantile),
                     style="bold" if row.method == best else "",
                 )
             table.add_section()
@@ -78,7 +78,7 @@ def _value(row: Any) -> str:
     if row.status != "run":
         return row.status
     lost = f", {row.best_diverged} diverged" if row.best_diverged else ""
-    return f"{labels.spread(row.mean, row.std)} {row.unit}{lost}"
+    return f"{labels.format_mean_std(row.mean, row.std)} {row.unit}{lost}"
 
 
 def _best(rows: pd.DataFrame) -> str | None:

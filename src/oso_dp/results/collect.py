@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from oso_dp.errors import OsoError
-from oso_dp.files import reason
+from oso_dp.files import format_os_error
 from oso_dp.locks import only_writer
 from oso_dp.results.protected import protected
 from oso_dp.results.read import (
@@ -24,12 +24,12 @@ from oso_dp.results.read import (
     is_store,
     read_files,
     read_results,
-    refuse_unclear,
+    check_clear,
     run_ids,
 )
 from oso_dp.results.schema import KEYS, SCHEMAS
 from oso_dp.results.write import write_table
-from oso_dp.study.identity import POINT, cohort_id, cohort_name, part_of
+from oso_dp.study.identity import POINT, make_cohort_id, make_cohort_name, stage_of
 
 STAGING = ".staging"
 # What may differ where a run was trained twice with one outcome; its identity covers `settings`,
@@ -57,11 +57,11 @@ def collect(
     """
     added = [read_results(_part(part)) for part in parts]
     with only_writer(store):
-        _finish(store)
+        _recover(store)
         stored = {kind: read_files(store / f"{kind}.parquet", kind) for kind in SCHEMAS}
         results = [Results(**{kind: _table(kind, stored[kind].values()) for kind in SCHEMAS})]
         merged = _merged(store, results + added, expected)
-        refuse_unclear(store, merged)
+        check_clear(store, merged)
         _change(store, merged, stored, check)
         return merged
 
@@ -148,15 +148,15 @@ def _change(
     order = {"evaluations": KEYS["evaluations"], "runs": [*POINT, "seed", "run_id"]}
     tables = {kind: getattr(merged, kind) for kind in order}
     tables = {kind: rows.assign(file=rows["run_id"].map(of_run)) for kind, rows in tables.items()}
-    changed = {name for kind in order for name in _unlike(tables[kind], stored[kind])}
+    changed = {name for kind in order for name in _changed_files(tables[kind], stored[kind])}
     # One file for everything becomes a folder, as all stores are now.
     changed -= {table.name for table in _tables(store) if table.is_file()}
     if not changed and all(stored.values()):
         return
     names = files.str.rsplit(".", n=2).str[0]  # without the hash, the cohort's
     touched = names.isin(set(names[files.isin(changed)]))
-    own = protected(merged.runs)  # new rows of theirs may say nothing of themselves
-    of_one_budget = {*merged.runs.loc[touched, "dataset"]} & {*merged.runs.loc[own, "dataset"]}
+    is_private = protected(merged.runs)  # new rows of theirs may say nothing of themselves
+    of_one_budget = {*merged.runs.loc[touched, "dataset"]} & {*merged.runs.loc[is_private, "dataset"]}
     try:
         check(merged.runs[touched | merged.runs["dataset"].isin(of_one_budget)])
     except OsoError as error:
@@ -170,13 +170,13 @@ def _change(
                 write_table(staging / f"{kind}.parquet" / name, kind, here.get(name, rows[:0]))
         os.replace(staging, store / PENDING)
     except OSError as error:
-        raise OsoError(f"{store}: cannot be changed ({reason(error)})") from error
+        raise OsoError(f"{store}: cannot be changed ({format_os_error(error)})") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    _finish(store)
+    _recover(store)
 
 
-def _unlike(rows: pd.DataFrame, stored: Mapping[str, pd.DataFrame]) -> set[str]:
+def _changed_files(rows: pd.DataFrame, stored: Mapping[str, pd.DataFrame]) -> set[str]:
     """Files that do not hold, of each run, as many rows as `rows` gives them, and as complete."""
     there = pd.concat([frame.assign(file=name) for name, frame in stored.items()] or [rows[:0]])
     key = ["file", "run_id", "complete"]
@@ -194,13 +194,13 @@ def _unlike(rows: pd.DataFrame, stored: Mapping[str, pd.DataFrame]) -> set[str]:
 def _file_names(runs: pd.DataFrame) -> pd.Series:
     """For each run the name of its cohort's file."""
     names = [
-        f"{cohort_name(row, part_of(row['settings']))}.{cohort_id(row)}.parquet"
+        f"{make_cohort_name(row, stage_of(row['settings']))}.{make_cohort_id(row)}.parquet"
         for row in runs.astype(object).where(runs.notna(), None).to_dict("records")
     ]
     return pd.Series(names, index=runs.index, dtype=object)
 
 
-def _finish(store: Path) -> None:
+def _recover(store: Path) -> None:
     """Move a change that is decided into its place, and clear away one that is not."""
     pending = store / PENDING
     try:
@@ -215,4 +215,4 @@ def _finish(store: Path) -> None:
             if folder.exists():
                 shutil.rmtree(folder)
     except OSError as error:
-        raise OsoError(f"{store}: cannot be changed ({reason(error)})") from error
+        raise OsoError(f"{store}: cannot be changed ({format_os_error(error)})") from error

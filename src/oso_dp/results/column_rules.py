@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oso_dp.accounting.tuning import TUNING_ACCOUNTING
+from oso_dp.accounting.search_accounting import SEARCH_ACCOUNTINGS
 from oso_dp.methods import method_names
 from oso_dp.metrics import METRICS
 from oso_dp.results.schema import SPLITS
@@ -74,7 +74,7 @@ RULES: Final[dict[str, dict[str, ColumnRule]]] = {
         "k": _COUNT,
         "epsilon": _POSITIVE,
         "delta": ColumnRule(gt=0, lt=1),
-        "selection": ColumnRule(words=TUNING_ACCOUNTING),
+        "search_accounting": ColumnRule(words=SEARCH_ACCOUNTINGS),
         "seed": ColumnRule(ge=0),
         "learning_rate": _POSITIVE,
         "threshold": _POSITIVE,
@@ -88,7 +88,7 @@ RULES: Final[dict[str, dict[str, ColumnRule]]] = {
         "epochs": _COUNT,
         "steps": _COUNT,
         "precision": ColumnRule(words=("float32", "tf32", "bfloat16")),
-        "streams": _COUNT,
+        "rng_version": _COUNT,
         "status": ColumnRule(words=("finished", "diverged")),
         "diverged_at": _COUNT,
         "wall_seconds": ColumnRule(ge=0),

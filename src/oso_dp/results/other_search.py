@@ -7,9 +7,9 @@ look like one search that is larger than its budget paid for, and nobody could t
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from oso_dp.accounting.tuning import SINGLE
+from oso_dp.accounting.search_accounting import SINGLE
 from oso_dp.errors import OsoError
-from oso_dp.results.read import runs_of
+from oso_dp.results.read import read_runs_of
 from oso_dp.results.spent import ANOTHER_RESULTS
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.identity import COHORT, POINT
@@ -33,7 +33,7 @@ def refuse_other_search_among(
     OsoError names the folders that hold what the cohort does not plan.
     """
     for cohort in cohorts:
-        if cohort.selection == SINGLE:  # no search: each point has a budget of its own
+        if cohort.search_accounting == SINGLE:  # no search: each point has a budget of its own
             continue
         planned = {run.point for run in cohort.runs}
         by_folder = {
@@ -53,7 +53,7 @@ def refuse_other_search_among(
 
 def _points(store: Path, cohort: Cohort) -> set[tuple[float | None, ...]]:
     """Where the stored runs start that are of this cohort, as far as their rows say."""
-    rows = runs_of(store, cohort.name).astype(object)
+    rows = read_runs_of(store, cohort.name).astype(object)
     rows = rows.where(rows.notna(), None)
     for name in (*COHORT, "precision", "settings"):
         value = getattr(cohort, name)

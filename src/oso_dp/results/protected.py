@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
 
@@ -49,9 +49,9 @@ def complaints(row: Mapping[str, Any]) -> Iterator[str]:
     if budget_runs(said) is None:
         return
     where = f"but the data of {row['dataset']} are not declared public"
-    if row["method"] in method_names() and not find_method(row["method"]).private:
+    if row["method"] in method_names() and not find_method(row["method"]).is_private:
         yield f"method {row['method']} protects nobody, {where}"
     if said.get("randomness") != "system":
         yield f"randomness {said.get('randomness')}, {where}"
-    if row["selection"] != COMPOSITION:
-        yield f"selection {row['selection']}, {where}"
+    if row["search_accounting"] != COMPOSITION:
+        yield f"selection {row['search_accounting']}, {where}"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
-from oso_dp.files import check_name, check_regular, reason
+from oso_dp.files import check_name, check_regular, format_os_error
 from oso_dp.results import column_rules, evaluated, row_claims
 from oso_dp.results.schema import (
     EVALUATIONS,
@@ -32,16 +32,16 @@ from oso_dp.results.schema import (
 # In a store: a change that is decided, perhaps not yet in its place (see oso_dp.results.collect).
 PENDING = ".pending"
 _TRIES = 100  # of reading while others write
-_A_MOMENT = 0.05  # seconds
+_RETRY_DELAY = 0.05  # seconds
 
 # In one file. The paper's whole study has some million; in a few bytes there may be billions.
 MOST_ROWS = 20_000_000
 
 # A file of a store, by its cohort's name and identity (see oso_dp.results.collect).
-_OF_A_COHORT = re.compile(r"\.[0-9a-f]{12}\.parquet$")
+_COHORT_FILE = re.compile(r"\.[0-9a-f]{12}\.parquet$")
 
 # Files are called after these.
-_NAMES = {"dataset", "method", "selection", "metric", "split"}
+_NAMES = {"dataset", "method", "search_accounting", "metric", "split"}
 
 T = TypeVar("T")
 
@@ -67,25 +67,25 @@ def read_results(folder: Path) -> Results:
         tables = _tables(folder / "evaluations.parquet", "evaluations")
         # Columns that an older version lacks are null.
         evaluations = pa.concat_tables((table for table, _ in tables), promote_options="default")
-        _refuse_unclear(folder, runs, evaluations)
+        _check_clear(folder, runs, evaluations)
         return Results(runs, _frame(evaluations, "evaluations"))
 
-    return _while_still(folder, read)
+    return _read_stable(folder, read)
 
 
-def refuse_unclear(folder: Path, results: Results) -> None:
+def check_clear(folder: Path, results: Results) -> None:
     """OsoError names a row or a run that `read_results` refuses, of columns that keep their rules.
 
     folder: that the results are of, or shall be.
     """
     schema = pa.schema([EVALUATIONS.field(name) for name in (*KEYS["evaluations"], "metric")])
     evaluations = pa.Table.from_pandas(results.evaluations, schema, preserve_index=False)
-    _refuse_unclear(folder, results.runs, evaluations)
+    _check_clear(folder, results.runs, evaluations)
 
 
-def _refuse_unclear(folder: Path, runs: pd.DataFrame, evaluations: pa.Table) -> None:
-    _refuse(folder / "runs.parquet", _unclear(runs) or row_claims.complaint(runs))
-    _refuse(folder / "evaluations.parquet", evaluated.complaint(runs, evaluations))
+def _check_clear(folder: Path, runs: pd.DataFrame, evaluations: pa.Table) -> None:
+    _raise_error(folder / "runs.parquet", _unclear(runs) or row_claims.complaint(runs))
+    _raise_error(folder / "evaluations.parquet", evaluated.complaint(runs, evaluations))
 
 
 def _unclear(runs: pd.DataFrame) -> str | None:
@@ -102,7 +102,7 @@ def _unclear(runs: pd.DataFrame) -> str | None:
     )
 
 
-def _refuse(path: Path, complaint: str | None) -> None:
+def _raise_error(path: Path, complaint: str | None) -> None:
     if complaint is not None:
         raise OsoError(f"{path}: {complaint}")
 
@@ -149,7 +149,7 @@ def _check(path: Path, table: pa.Table, kind: str) -> None:
     for column in sorted(_NAMES & {*table.column_names}):
         for name in pc.unique(table[column]).drop_null().to_pylist():
             check_name(name, f"{path}: {column}")
-    _refuse(path, column_rules.complaint(table, kind))
+    _raise_error(path, column_rules.complaint(table, kind))
 
 
 def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:
@@ -166,9 +166,9 @@ def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.Data
     frame = table.cast(schema_of(kind, version)).to_pandas()
     if version == SCHEMA_VERSION:
         return frame
-    from oso_dp.results.older import fill_runs  # it needs what checks a configuration
+    from oso_dp.results.migrations import migrate_runs  # it needs what checks a configuration
 
-    return fill_runs(frame, version)
+    return migrate_runs(frame, version)
 
 
 def _as_tuple(values: np.ndarray) -> tuple[float | None, ...]:
@@ -187,10 +187,10 @@ def run_ids(folder: Path) -> set[str]:
         finished = set(runs.loc[runs["status"] == "finished", "run_id"])
         return set(runs["run_id"]) - (finished - seen)  # one that diverged may have none
 
-    return _while_still(folder, read)
+    return _read_stable(folder, read)
 
 
-def runs_of(folder: Path, cohort: str) -> pd.DataFrame:
+def read_runs_of(folder: Path, cohort: str) -> pd.DataFrame:
     """Rows of the runs in a store's files that are named by this cohort, or by nothing.
 
     That is a store's one file, and what somebody has put beside the files that `collect` names.
@@ -201,12 +201,12 @@ def runs_of(folder: Path, cohort: str) -> pd.DataFrame:
         files = [
             file
             for file in _files(table)
-            if file.name.startswith(f"{cohort}.") or not _OF_A_COHORT.search(file.name)
+            if file.name.startswith(f"{cohort}.") or not _COHORT_FILE.search(file.name)
         ]
         frames = [read_table(file, "runs") for file in files]
         return pd.concat(frames or [RUNS.empty_table().to_pandas()], ignore_index=True)
 
-    return _while_still(folder, read)
+    return _read_stable(folder, read)
 
 
 def _columns(folder: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
@@ -219,7 +219,7 @@ def is_store(folder: Path) -> bool:
     return (folder / "runs.parquet").exists() or (folder / PENDING).exists()
 
 
-def _while_still(folder: Path, read: Callable[[], T]) -> T:
+def _read_stable(folder: Path, read: Callable[[], T]) -> T:
     """What `read` returns or raises where no file of the tables changed meanwhile."""
     for _ in range(_TRIES):
         before = _state(folder)
@@ -231,7 +231,7 @@ def _while_still(folder: Path, read: Callable[[], T]) -> T:
         else:
             if _state(folder) == before:
                 return outcome
-        time.sleep(_A_MOMENT)
+        time.sleep(_RETRY_DELAY)
     raise OsoError(f"{folder}: changes all the time; read it once nobody writes to it")
 
 
@@ -300,7 +300,7 @@ def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> t
         raise
     except Exception as error:  # a damaged file fails in too many ways to list
         if isinstance(error, OSError) and error.errno:  # of the system, not of what the file holds
-            raise OsoError(f"{path}: cannot be read ({reason(error)})") from error
+            raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from error
         raise OsoError(f"{path}: not a readable Parquet file; is it cut off?") from error
 
 

@@ -10,29 +10,29 @@ from typing import Any
 
 import pandas as pd
 
-from oso_dp.accounting.search import SHAPES
-from oso_dp.accounting.tuning import TUNING_ACCOUNTING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA
+from oso_dp.accounting.search_accounting import SEARCH_ACCOUNTINGS
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.privacy.noise_split import combined_noise_multiplier
-from oso_dp.privacy.sampling import steps_of
+from oso_dp.privacy.noise_composition import combined_noise_multiplier
+from oso_dp.privacy.sampling import count_steps
 from oso_dp.results import parts_of_searches, protected
 from oso_dp.study.cohort import Cohort, Run
-from oso_dp.study.identity import POINT, run_id
+from oso_dp.study.identity import POINT, make_run_id
 
 Row = dict[str, Any]
 _NEEDED = (
-    *("run_id", "dataset", "method", "k", "seed", "learning_rate", "selection"),
+    *("run_id", "dataset", "method", "k", "seed", "learning_rate", "search_accounting"),
     *("examples", "batch_size", "epochs", "steps", "status"),
 )
 
 
 # What a claim rests on: of rows that are alike in these, one is looked at for all.
 _CLAIM = [
-    *("dataset", "method", "epsilon", "delta", "selection"),
+    *("dataset", "method", "epsilon", "delta", "search_accounting"),
     *("noise_multiplier", "query_noise_multiplier", "ledger"),
     *("examples", "batch_size", "epochs", "steps", "status", "diverged_at"),
 ]
@@ -50,7 +50,7 @@ def complaint(runs: pd.DataFrame) -> str | None:
     for row in runs[["run_id", "settings"]].drop_duplicates("settings").to_dict("records"):
         if pd.notna(row["settings"]) and not _are_settings(row["settings"]):
             return f"run {row['run_id']}: settings {row['settings'][:40]!r}: not what one trains by"
-    alike = ["dataset", "method", "selection", "settings"]
+    alike = ["dataset", "method", "search_accounting", "settings"]
     for row in runs[["run_id", *alike]].drop_duplicates(alike).to_dict("records"):
         for text in (*protected.complaints(row), *parts_of_searches.complaints(row)):
             return f"run {row['run_id']}: {text}"
@@ -69,8 +69,8 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
     """OsoError unless the row is what the plan says of the run with its identity."""
     planned = {
         **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon", "delta")},
-        **{name: getattr(cohort, name) for name in ("selection", "momentum", "precision")},
-        **({} if pd.isna(row["settings"]) else {"settings": cohort.settings}),
+        **{name: getattr(cohort, name) for name in ("search_accounting", "momentum", "precision")},
+        **({} if pd.isna(row["settings"]) else {"settings": cohort.run_options}),
         **{name: getattr(cohort, name) for name in ("examples", "batch_size", "epochs", "steps")},
         **{name: getattr(run, name) for name in ("seed", *POINT)},
     }
@@ -89,7 +89,7 @@ def settings_of(row: Row) -> dict[str, Any]:
         return {}
     said: dict[str, Any] = parse_json(row["settings"])
     known = {name: None if pd.isna(value) else value for name, value in row.items()}
-    if "grid_runs" in said and run_id(known, said) != row["run_id"]:
+    if "grid_runs" in said and make_run_id(known, said) != row["run_id"]:
         raise OsoError(
             f"run {row['run_id']}: its identity is not that of its values and `settings`"
         )
@@ -121,8 +121,8 @@ def _are_settings(text: str) -> bool:
     decay = said.get("averaging", 0.5)
     if said.get("schedule", "linear") != "linear" or type(decay) is not float or not 0 < decay < 1:
         return False
-    size, shape = said.get("grid_runs", 1), said.get("stopping_shape")
-    return type(size) is int and size > 0 and (shape is None or shape in SHAPES)
+    size, shape = said.get("grid_runs", 1), said.get("stopping_distribution")
+    return type(size) is int and size > 0 and (shape is None or shape in STOPPING_ETA)
 
 
 def _complaints(row: Row) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _complaints(row: Row) -> Iterator[str]:
     known = DATASETS.get(row["dataset"])
     if known is not None and row["examples"] != known.examples:
         yield f"examples {row['examples']}: {row['dataset']} has {known.examples}"
-    if row["steps"] != steps_of(row["epochs"], row["examples"], row["batch_size"]):
+    if row["steps"] != count_steps(row["epochs"], row["examples"], row["batch_size"]):
         yield f"steps {row['steps']} are not those of {row['epochs']} epochs"
     if row["status"] not in ("finished", "diverged"):
         yield f"status {row['status']!r}: allowed are finished, diverged"
@@ -148,7 +148,7 @@ def _complaints(row: Row) -> Iterator[str]:
 
 def _budget_complaints(row: Row) -> Iterator[str]:
     budget = {name: row[name] for name in ("epsilon", "delta", "noise_multiplier")}
-    if not find_method(row["method"]).private:
+    if not find_method(row["method"]).is_private:
         claimed = [name for name, value in budget.items() if pd.notna(value)]
         if claimed:
             yield f"{row['method']} has no privacy, but a value of {claimed[0]}"
@@ -157,8 +157,8 @@ def _budget_complaints(row: Row) -> Iterator[str]:
         most = 1.0 if name == "delta" else math.inf
         if pd.isna(value) or not 0 < value < most:
             yield f"{name} {value}: must be above 0 and below {most:g}"
-    if row["selection"] not in TUNING_ACCOUNTING:
-        yield f"selection {row['selection']!r}: allowed are {', '.join(TUNING_ACCOUNTING)}"
+    if row["search_accounting"] not in SEARCH_ACCOUNTINGS:
+        yield f"selection {row['search_accounting']!r}: allowed are {', '.join(SEARCH_ACCOUNTINGS)}"
 
 
 def _ledger_complaints(row: Row) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 Column names are a promise: others read these files. A value that does not apply is null.
 The format's version is stored in each file's metadata and checked when it is read; rows of older
-versions are filled up then (see oso_dp.results.older). What a column may hold says
+versions are filled up then (see oso_dp.results.migrations). What a column may hold says
 oso_dp.results.column_rules.
 """
 
@@ -20,7 +20,7 @@ RUNS = pa.schema(
         ("epsilon", pa.float64()),  # budget of the whole grid; null for no_dp
         ("delta", pa.float64()),
         # How the search is accounted for: composition, random_stopping, single, linear_scaling.
-        ("selection", pa.string()),
+        ("search_accounting", pa.string()),
         ("seed", pa.int64()),
         ("learning_rate", pa.float64()),  # starting value of rho
         ("threshold", pa.float64()),  # starting value of C
@@ -35,7 +35,7 @@ RUNS = pa.schema(
         ("steps", pa.int64()),  # T as planned
         ("precision", pa.string()),  # of products: float32, tf32 or bfloat16
         ("settings", pa.string()),  # JSON: what else was decided, see oso_dp.study.identity
-        ("streams", pa.int64()),  # scheme by which batches and noise are drawn
+        ("rng_version", pa.int64()),  # scheme by which batches and noise are drawn
         ("status", pa.string()),  # finished or diverged
         ("diverged_at", pa.int64()),  # step
         ("device", pa.string()),  # model of the CPU or GPU; a CPU's instructions, number of threads
@@ -71,7 +71,7 @@ SPLITS = ("test", "test_even", "test_odd")
 SCHEMAS = {"runs": RUNS, "evaluations": EVALUATIONS}
 # The columns that each version added, by table; its others are those of the version before.
 ADDED: dict[str, dict[str, tuple[str, ...]]] = {
-    "2": {"runs": ("precision", "settings", "streams", "commit")},
+    "2": {"runs": ("precision", "settings", "rng_version", "commit")},
     "3": {"evaluations": ("class_accuracy",)},
 }
 VERSIONS = ("1", *ADDED)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oso_dp.errors import OsoError
 from oso_dp.results.read import run_ids as whole_runs
-from oso_dp.results.read import runs_of
+from oso_dp.results.read import read_runs_of
 from oso_dp.study.cohort import Cohort
 
 ANOTHER_RESULTS = "other folders under `results` and `report`"
@@ -35,13 +35,13 @@ def refuse_spent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
     """
     planned: dict[str, set[str]] = {}
     for cohort in cohorts:
-        if not cohort.public:
+        if not cohort.is_public:
             planned.setdefault(cohort.dataset, set()).update(run.run_id for run in cohort.runs)
     for dataset, run_ids in planned.items():
         others: dict[Path, set[str]] = {}
         planned_here: dict[Path, set[str]] = {}
         for place in places:
-            rows = runs_of(place, dataset)
+            rows = read_runs_of(place, dataset)
             held = {*rows.loc[rows["dataset"] == dataset, "run_id"]}
             if strange := held - run_ids:
                 others[place] = strange

@@ -12,15 +12,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
-from oso_dp.exits import ended
-from oso_dp.files import reason
+from oso_dp.exit_codes import run_command
+from oso_dp.files import format_os_error
 from oso_dp.results.protected import protected
 
 _MEASURED = ["run_id", "step", "split", "value"]
 _RECEIPT = "collected.txt"  # what `oso collect` said: the store, then what it holds
 
 
-def refuse_unsaved(folder: Path, stores: Iterable[Path] = ()) -> None:
+def check_no_unsaved_runs(folder: Path, stores: Iterable[Path] = ()) -> None:
     """OsoError names a place in `folder` with runs that no store outside of it holds.
 
     stores: where they may be, besides those that the folder's receipts of collections name. Looked
@@ -57,7 +57,7 @@ def _files(folder: Path) -> Iterator[Path]:
     seen = set()
 
     def fail(error: OSError) -> None:
-        raise OsoError(f"{error.filename}: cannot be read ({reason(error)}); nothing was deleted")
+        raise OsoError(f"{error.filename}: cannot be read ({format_os_error(error)}); nothing was deleted")
 
     for place, folders, names in os.walk(folder, followlinks=True, onerror=fail):
         real = os.path.realpath(place)
@@ -126,4 +126,4 @@ def _evaluations_of(path: Path) -> Path:
 
 if __name__ == "__main__":
     places = [Path(argument) for argument in sys.argv[1:]]
-    sys.exit(ended(lambda: refuse_unsaved(places[0], places[1:])))
+    sys.exit(run_command(lambda: check_no_unsaved_runs(places[0], places[1:])))

@@ -14,7 +14,7 @@ from oso_dp.results.read import PENDING, read_columns
 from oso_dp.results.schema import SCHEMAS
 
 
-def refuse_loss(part: Path, safe: Collection[str]) -> None:
+def check_no_loss(part: Path, safe: Collection[str]) -> None:
     """OsoError if there is a part with runs that are not among `safe`, or a results store."""
     table = part / "runs.parquet"
     if table.is_dir() or (part / PENDING).exists():

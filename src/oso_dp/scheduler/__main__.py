@@ -12,22 +12,22 @@ from typing import NoReturn
 import torch
 
 import oso_dp
-from oso_dp.data import prepare
+from oso_dp.data import prepare_dataset
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.prepared import load_prepared
-from oso_dp.errors import Interrupted, OsoError
-from oso_dp.exits import ended
-from oso_dp.interrupts import Interrupts
+from oso_dp.data.validation import load_prepared
+from oso_dp.errors import InterruptedByUser, OsoError
+from oso_dp.exit_codes import run_command
+from oso_dp.signals import SignalRecorder
 from oso_dp.locks import only_writer
-from oso_dp.option_types import MAX_AT_ONCE, OptionError, path, real_number, whole_number
+from oso_dp.option_types import MAX_AT_ONCE, OptionError, path, real_number, integer
 from oso_dp.results.other_search import refuse_other_search_among
 from oso_dp.results.read import is_store
 from oso_dp.results.spent import refuse_spent
 from oso_dp.scheduler.priorities import Job, list_jobs, rank_runs, read_priorities
 from oso_dp.scheduler.scheduling import Scheduler
 from oso_dp.scheduler.shard_store import ShardStore, list_stores
-from oso_dp.study.own_data import check_one_budget
-from oso_dp.study.paper_points import papers_best_runs
+from oso_dp.study.private_datasets import check_one_budget
+from oso_dp.study.paper_points import paper_best_runs
 from oso_dp.study.plan import read_plan
 from oso_dp.training.provenance import device_name
 
@@ -65,26 +65,26 @@ def make_parser() -> argparse.ArgumentParser:
     add("--filter", nargs="+", default=[], help="patterns METHOD/DATASET, as '*/ag_news'")
     add("--priorities", type=path, help="what goes first, as config/priorities.toml")
     add("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
-    add("--parallel-runs", type=whole_number(1, MAX_PARALLEL_RUNS), help="of a cohort, at once")
+    add("--parallel-runs", type=integer(1, MAX_PARALLEL_RUNS), help="of a cohort, at once")
     add("--quiet", action="store_true", help="no lines before the first run; for further processes")
-    add("--threads", type=whole_number(1, MAX_AT_ONCE), help="of the CPU (all cores)")
+    add("--threads", type=integer(1, MAX_AT_ONCE), help="of the CPU (all cores)")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train; the exit status is 0 also if runs are left (`oso_dp.exits`)."""
+    """Train; the exit status is 0 also if runs are left (`oso_dp.exit_codes`)."""
 
     def run() -> None:
         began, options = time.monotonic(), make_parser().parse_args(arguments)
-        interrupts = Interrupts(signal.SIGTERM, signal.SIGINT)
-        with interrupts.waiting():
+        interrupts = SignalRecorder(signal.SIGTERM, signal.SIGINT)
+        with interrupts.defer():
             make_scheduler(options, began + 60 * options.minutes, interrupts).run()
 
-    return ended(run)
+    return run_command(run)
 
 
 def make_scheduler(
-    options: argparse.Namespace, deadline: float, interrupts: Interrupts
+    options: argparse.Namespace, deadline: float, interrupts: SignalRecorder
 ) -> Scheduler:
     """OsoError for options that no campaign can follow."""
     say: Say = (lambda line: None) if options.quiet else _say
@@ -117,12 +117,12 @@ def make_scheduler(
 
     def check() -> None:
         if interrupts.came or (store.progress / "stop").exists():
-            raise Interrupted(f"{interrupts.came or store.progress / 'stop'}: stopped")
+            raise InterruptedByUser(f"{interrupts.came or store.progress / 'stop'}: stopped")
         if not code.exists():
             raise OsoError(f"{code}: this checkout is gone; complete runs are kept, start again")
 
     scheduler = Scheduler(
-        rank_runs(jobs, priorities, {run for one in cohorts for run in papers_best_runs(one)}),
+        rank_runs(jobs, priorities, {run for one in cohorts for run in paper_best_runs(one)}),
         {dataset: s for plan in plans for dataset, s in plan.seconds_per_step.items()},
         {k: options.parallel_runs or usual.get(v.model, other) for k, v in users.items()},
         store,
@@ -168,7 +168,7 @@ def _with_data(jobs: Sequence[Job], options: argparse.Namespace, say: Say) -> li
                 with only_writer(options.data):  # another process may prepare it meanwhile
                     if not file.exists():
                         say(f"{file}: preparing")
-                        prepare(user.dataset, file, options.data_dir, **user.preparation)
+                        prepare_dataset(user.dataset, file, options.data_dir, **user.preparation)
             except OsoError as error:
                 say(f"{file}: not prepared: {error}")
     missing = {file: user for file, user in users.items() if not file.exists()}

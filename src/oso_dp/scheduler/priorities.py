@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oso_dp.errors import OsoError
-from oso_dp.files import check_regular, reason
+from oso_dp.files import check_regular, format_os_error
 from oso_dp.methods import AXES
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.plan import Plan
@@ -94,7 +94,7 @@ def read_priorities(path: Path, jobs: Sequence[Job]) -> list[Priority]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise OsoError(f"{path}: cannot be read as TOML ({reason(error)})") from None
+        raise OsoError(f"{path}: cannot be read as TOML ({format_os_error(error)})") from None
     entries = content.pop("first", None)
     if content or not isinstance(entries, list) or not entries:
         raise OsoError(f"{path}: must hold tables [[first]], and nothing else")

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import torch
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import Interrupted, OsoError
+from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.scheduler.priorities import Selection
 from oso_dp.scheduler.shard_store import Group, ShardStore
-from oso_dp.study.affordable import check_affordable
+from oso_dp.study.budget_check import check_budget
 from oso_dp.study.cohort import Cohort, PlannedCohort, Run
 from oso_dp.training.job import run_job
 from oso_dp.training.provenance import device_name
@@ -23,7 +23,7 @@ POLL_SECONDS, STATUS_SECONDS = 5.0, 180.0
 HELD, LATE = "another process holds this cohort", "would not end before the deadline"
 
 
-class OutOfTimeError(Interrupted):
+class OutOfTimeError(InterruptedByUser):
     """A group cannot end before the deadline."""
 
 
@@ -149,7 +149,7 @@ class Scheduler:
             size //= 2
 
     def _train(self, cohort: PlannedCohort, group: Group) -> None:
-        check_affordable([cohort])
+        check_budget([cohort])
         arrays, watch = self.load_arrays(cohort.data_file), _Watch(self, cohort.steps)
         folder = self.store.start(cohort, group)
         text = f"{cohort.name}: {len(group)} run{'s' * (len(group) > 1)} of {cohort.steps} steps"

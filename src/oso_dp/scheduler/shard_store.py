@@ -18,12 +18,12 @@ import pandas as pd
 
 from oso_dp.data.download import read_up_to
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, make_folder, parse_json, reason
+from oso_dp.files import atomic_write, make_folder, parse_json, format_os_error
 from oso_dp.results.read import is_store, read_columns, run_ids
 from oso_dp.results.write import write_table
 from oso_dp.study.cohort import Cohort, Run
-from oso_dp.training.checkpoint import set_aside_if_damaged
-from oso_dp.training.job import Rows
+from oso_dp.training.checkpoint import quarantine_if_corrupt
+from oso_dp.training.job import ResultRows
 
 Group = tuple[Run, ...]
 DIGEST = "[0-9a-f]" * 12  # a pattern
@@ -85,7 +85,7 @@ class ShardStore:
                 yield False
                 return
             except OSError as error:
-                raise OsoError(f"{lock.name}: cannot be locked ({reason(error)})") from error
+                raise OsoError(f"{lock.name}: cannot be locked ({format_os_error(error)})") from error
             self.refresh(f"{cohort}.{DIGEST}")
             yield True
 
@@ -97,7 +97,7 @@ class ShardStore:
             if path.parent.is_symlink():  # its target is not the campaign's
                 continue
             run_ids: list[str] = []
-            with set_aside_if_damaged(path):
+            with quarantine_if_corrupt(path):
                 run_ids = _read_run_ids(path)
             if run_ids and missing.keys() >= {*run_ids}:
                 groups.append(tuple(missing[run_id] for run_id in run_ids))
@@ -112,7 +112,7 @@ class ShardStore:
             file.write(json.dumps([run.run_id for run in group]).encode())
         return folder
 
-    def finish(self, checkpoints: Path, rows: Rows) -> None:
+    def finish(self, checkpoints: Path, rows: ResultRows) -> None:
         """Write a started group's shard: both tables in a hidden folder, then one renaming."""
         shard, hidden = self.folder / checkpoints.name, self.folder / f".{checkpoints.name}"
         shutil.rmtree(hidden, ignore_errors=True)  # of a process that was killed right here
@@ -121,7 +121,7 @@ class ShardStore:
         try:
             hidden.rename(shard)
         except OSError as error:
-            raise OsoError(f"{shard}: cannot make this folder ({reason(error)})") from error
+            raise OsoError(f"{shard}: cannot make this folder ({format_os_error(error)})") from error
         shutil.rmtree(checkpoints, ignore_errors=True)
         self.refresh(shard.name)
 
@@ -135,7 +135,7 @@ def _read_run_ids(path: Path) -> list[str]:
     try:
         run_ids: list[str] = parse_json(read_up_to(path, MAX_LIST_BYTES).decode())
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({reason(error)}); remove its folder") from None
+        raise OsoError(f"{path}: cannot be read ({format_os_error(error)}); remove its folder") from None
     if path.parent.name.rpartition(".")[2] != _digest(run_ids):
         raise ValueError("its folder has another group's name")
     return run_ids

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from oso_dp.accounting.trial_shares import part_complaint
+from oso_dp.accounting.trial_fractions import find_stage_error
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
-from oso_dp.privacy.sampling import PoissonSampling, steps_of
-from oso_dp.study.identity import COHORT, POINT, cohort_name, run_id, settings_text
-from oso_dp.study.preparation import file_name, preparation
+from oso_dp.privacy.sampling import PoissonSampling, count_steps
+from oso_dp.study.identity import COHORT, POINT, make_cohort_name, make_run_id, format_run_options
+from oso_dp.study.data_options import file_name, make_data_options
 
 # Starting values of a run, in the order of `POINT`.
 Point = tuple[float, float | None, float | None]
@@ -44,13 +44,13 @@ class Cohort:
     dataset: str
     model: str
     method: str
-    method_settings: dict[str, Any]
+    method_options: dict[str, Any]
     momentum: float | None  # None for methods with a momentum of their own
     k: int
     epsilon: float | None  # None for methods without privacy
     delta: float | None
-    selection: str  # the column of that name: how tuning is accounted for (accounting.tuning)
-    stopping_shape: str | None  # distribution of the number of runs under random stopping
+    search_accounting: str  # the column of that name: how tuning is accounted for (accounting.tuning)
+    stopping_distribution: str | None  # distribution of the number of runs under random stopping
     # N: how many runs its budget pays for, or that many on average; by the linear scaling rule, of
     # each trial, whichever part this is.
     grid_runs: int
@@ -59,16 +59,16 @@ class Cohort:
     epochs: int
     evaluate_every: int
     loss: str  # over the pixels of an image: mean or sum
-    unknown_words: str  # of a text: zeros or skipped
-    last_layer_nonlinearity: bool
+    oov_words: str  # of a text: zeros or skipped
+    final_activation: bool
     precision: str  # of products: float32, tf32, bfloat16
     randomness: str  # seeded, system
     schedule: str | None = None  # of the learning rate: linear; None: constant
     averaging: float | None = None  # decay of the iterates' average; None: the last ones count
     vocabulary: str | None = None  # of texts: whose words have a vector; None: the default
     # Of a search by the linear scaling rule only:
-    part: str | None = None  # trial 1, trial 2, ..., final
-    trial_shares: tuple[float, ...] | None = None  # of epsilon
+    stage: str | None = None  # trial 1, trial 2, ..., final
+    trial_fractions: tuple[float, ...] | None = None  # of epsilon
     # Of a user's own data set only:
     data_version: str | None = None  # as it is declared
     budget_runs: int | None = None  # that its one epsilon pays for; None where it is public
@@ -77,19 +77,19 @@ class Cohort:
     @property
     def name(self) -> str:
         """dataset.method.k9.eps3, then .random_stopping, .single or .linear_scaling.trial_1."""
-        return cohort_name(vars(self), self.part)
+        return make_cohort_name(vars(self), self.stage)
 
     @property
-    def private(self) -> bool:
+    def is_private(self) -> bool:
         return self.epsilon is not None
 
     @property
-    def public(self) -> bool:
+    def is_public(self) -> bool:
         """Whether its data need no protection."""
         return self.budget_runs is None
 
     @property
-    def paid_runs(self) -> int:
+    def budgeted_runs(self) -> int:
         """How many runs its epsilon pays for: its grid's, or all on data that are not public."""
         return self.grid_runs if self.budget_runs is None else self.budget_runs
 
@@ -106,7 +106,7 @@ class Cohort:
     @property
     def steps(self) -> int:
         """T = ceil(epochs n / B) steps per run."""
-        return steps_of(self.epochs, self.examples, self.batch_size)
+        return count_steps(self.epochs, self.examples, self.batch_size)
 
     @property
     def sampling(self) -> PoissonSampling:
@@ -116,7 +116,7 @@ class Cohort:
     @property
     def preparation(self) -> dict[str, Any]:
         """How its data are prepared."""
-        return preparation(self.model, self.unknown_words, self.data_version, self.vocabulary)
+        return make_data_options(self.model, self.oov_words, self.data_version, self.vocabulary)
 
     @property
     def data_options(self) -> list[str]:
@@ -129,14 +129,14 @@ class Cohort:
         return f"{file_name(self.dataset, self.preparation)}.npz"
 
     @property
-    def settings(self) -> str:
+    def run_options(self) -> str:
         """The column of that name: what decides a result and has no column of its own."""
-        return settings_text(self._settings())
+        return format_run_options(self._run_options())
 
-    def trained_by(self) -> Method:
+    def make_method(self) -> Method:
         """The method with the cohort's settings."""
         method = find_method(self.method)
-        return method(method.Settings(**self.method_settings), self.momentum or 0.0)
+        return method(method.Options(**self.method_options), self.momentum or 0.0)
 
     def with_runs(self, points: Iterable[Point], seeds: Sequence[int]) -> Self:
         """The same cohort with these runs: each point under each seed."""
@@ -151,26 +151,26 @@ class Cohort:
     def _run(self, point: Point, seed: int) -> Run:
         columns = {name: getattr(self, name) for name in (*COHORT, "precision")}
         row = columns | dict(zip(POINT, point, strict=True)) | {"seed": seed}
-        return Run(run_id(row, self._settings()), seed, *point)
+        return Run(make_run_id(row, self._run_options()), seed, *point)
 
-    def _settings(self) -> dict[str, Any]:
+    def _run_options(self) -> dict[str, Any]:
         # Part of a run's identity: two that differ in any of it must not share their noise.
-        own = {"public": self.public, "budget_runs": self.budget_runs}
-        shares = None if self.trial_shares is None else [*self.trial_shares]
+        private_facts = {"public": self.is_public, "budget_runs": self.budget_runs}
+        trial_fractions = None if self.trial_fractions is None else [*self.trial_fractions]
         added = {"schedule": self.schedule, "averaging": self.averaging}
-        parts: dict[str, Any] = {"part": self.part, "trial_shares": shares}
+        parts: dict[str, Any] = {"part": self.stage, "trial_fractions": trial_fractions}
         return {
-            **({} if self.data_version is None else own),
+            **({} if self.data_version is None else private_facts),
             **{name: value for name, value in (added | parts).items() if value is not None},
-            "settings": self.method_settings,
+            "settings": self.method_options,
             "model": self.model,
             "grid_runs": self.grid_runs,
             "evaluate_every": self.evaluate_every,
-            "last_layer_nonlinearity": self.last_layer_nonlinearity,
+            "final_activation": self.final_activation,
             "loss": self.loss,
             **self.preparation,
             "randomness": self.randomness,
-            "stopping_shape": self.stopping_shape,
+            "stopping_distribution": self.stopping_distribution,
         }
 
 
@@ -182,20 +182,20 @@ class PlannedCohort(Cohort):
 
     def __post_init__(self) -> None:
         """OsoError for a private cohort without noise, noise without privacy, or half a search."""
-        if wrong := part_complaint(self.selection, self.part, self.trial_shares):
+        if wrong := find_stage_error(self.search_accounting, self.stage, self.trial_fractions):
             raise OsoError(f"{self.dataset}.{self.method}: {wrong}")
-        if find_method(self.method).private != self.private:
+        if find_method(self.method).is_private != self.is_private:
             raise OsoError(f"{self.name}: epsilon {self.epsilon} does not fit {self.method}")
         nu = self.noise_multiplier
-        if not (0 < nu < math.inf if self.private else nu == 0):
+        if not (0 < nu < math.inf if self.is_private else nu == 0):
             raise OsoError(
                 f"{self.name}: noise_multiplier {nu!r}: must be "
-                f"{'a number above 0' if self.private else 'null, it has no privacy'}"
+                f"{'a number above 0' if self.is_private else 'null, it has no privacy'}"
             )
 
     @property
     def query_noise_multiplier(self) -> float | None:
         """Of a step's second query; None if there is none."""
-        if not self.private:
+        if not self.is_private:
             return None
-        return self.trained_by().split_noise(self.noise_multiplier, self.batch_size)[1]
+        return self.make_method().split_noise(self.noise_multiplier, self.batch_size)[1]

@@ -23,16 +23,16 @@ from pydantic import (
     model_validator,
 )
 
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING
+from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.data.catalogue import DATASETS, DIMENSIONS, DatasetInfo
-from oso_dp.data.installed import GROUP, OWN, info_of, installed_names
+from oso_dp.data.plugins import GROUP, USER_MODEL, make_dataset_info, list_plugins
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
-from oso_dp.study.identity import STOPPING_SHAPE
-from oso_dp.study.own_data import check_protected
-from oso_dp.study.preparation import WORDS
-from oso_dp.study.scaled import check_scaled
-from oso_dp.study.yaml_file import read_yaml, start_of, text_of
+from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION
+from oso_dp.study.private_datasets import check_private_datasets
+from oso_dp.study.data_options import WORDS_OF_MODEL
+from oso_dp.study.linear_scaling import check_linear_scaling
+from oso_dp.study.strict_yaml import read_yaml, read_limited, read_text
 
 MAX_COUNT = 10**9  # of examples, or of steps
 _SHORT = Repr()  # however large the value is
@@ -66,7 +66,7 @@ def _folder(value: str) -> str:
 
 
 Real = Annotated[float, BeforeValidator(_number)]
-Whole = Annotated[int, BeforeValidator(_number)]
+Integer = Annotated[int, BeforeValidator(_number)]
 Folder = Annotated[str, AfterValidator(_folder)]
 Epsilon = Annotated[Real, Field(gt=0, le=1000)]
 Interval = tuple[Real, Real]
@@ -76,7 +76,7 @@ MODELS: dict[str, tuple[tuple[int, ...], str]] = {
     "cnn": ((1, 28, 28), "accuracy"),
     "autoencoder": ((1, 28, 28), "mse"),
     "autoencoder_strided": ((1, 28, 28), "mse"),
-    **{name: ((words * DIMENSIONS,), "accuracy") for name, words in WORDS.items()},
+    **{name: ((words * DIMENSIONS,), "accuracy") for name, words in WORDS_OF_MODEL.items()},
     "small_cnn": ((1, 14, 14), "accuracy"),
 }
 
@@ -107,7 +107,7 @@ class DatasetSection(_Section):
     loss: Literal["mean", "sum"] = Field(
         "mean", description="Over the pixels of an image, for training an autoencoder."
     )
-    unknown_words: Literal["zeros", "skipped"] = Field(
+    oov_words: Literal["zeros", "skipped"] = Field(
         "zeros", description="What becomes of a text's words without a vector."
     )
     vocabulary: Literal["complete", "subset"] | None = Field(
@@ -149,29 +149,29 @@ class StudyConfig(_Section):
     data_dir: Folder | None = Field(None, description="Folder with raw data files, taken first.")
     datasets: dict[str, DatasetSection] = Field(min_length=1)
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
-    granularities: list[Annotated[Whole, Field(ge=1, le=1000)]] = Field(min_length=1)
+    values_per_axis: list[Annotated[Integer, Field(ge=1, le=1000)]] = Field(min_length=1)
     # A row has 64 bits for it.
-    seeds: list[Annotated[Whole, Field(ge=0, lt=2**63)]] = Field(min_length=1)
-    points: Literal["grid", "paper_best"] = Field(
+    seeds: list[Annotated[Integer, Field(ge=0, lt=2**63)]] = Field(min_length=1)
+    grid_points: Literal["grid", "paper_best"] = Field(
         "grid",
         alias="select",
         description="All of a grid, or the paper's best ones.",
     )
     grid: GridSection = GridSection()
     delta: Annotated[Real, Field(gt=0, lt=1)] = 1e-5
-    batch_size: Annotated[Whole, Field(ge=1, le=MAX_COUNT)] = 512
-    epochs: Annotated[Whole, Field(ge=1, le=1_000_000)] = 10
-    evaluate_every: Annotated[Whole, Field(ge=1, le=MAX_COUNT)] = 50
-    tuning_accounting: Annotated[
+    batch_size: Annotated[Integer, Field(ge=1, le=MAX_COUNT)] = 512
+    epochs: Annotated[Integer, Field(ge=1, le=1_000_000)] = 10
+    evaluate_every: Annotated[Integer, Field(ge=1, le=MAX_COUNT)] = 50
+    search_accounting: Annotated[
         Literal["composition", "random_stopping", "single", "linear_scaling"],
         BeforeValidator(_with_underscores),
     ] = Field(
-        COMPOSITION, alias="selection", description="How the search of a grid is accounted for."
+        COMPOSITION, alias="search_accounting", description="How the search of a grid is accounted for."
     )
-    stopping_shape: Literal["logarithmic", "geometric", "poisson"] = Field(
-        STOPPING_SHAPE, description="Distribution of the number of runs under random_stopping."
+    stopping_distribution: Literal["logarithmic", "geometric", "poisson"] = Field(
+        DEFAULT_STOPPING_DISTRIBUTION, description="Distribution of the number of runs under random_stopping."
     )
-    trial_shares: list[Real] | None = Field(
+    trial_fractions: list[Real] | None = Field(
         None, description="Of epsilon, one for each trial under linear_scaling; null: 0.1, 0.2."
     )
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
@@ -181,13 +181,13 @@ class StudyConfig(_Section):
     averaging: Annotated[Real, Field(ge=0, lt=1)] = Field(
         0.0, description="Decay of an exponential average of the iterates, which is evaluated."
     )
-    last_layer_nonlinearity: bool = False
+    final_activation: bool = False
     randomness: Literal["seeded", "system"] = Field(
         "seeded", description="system: fresh entropy for batches and noise; not reproducible."
     )
-    runs_per_job: Annotated[Whole, Field(ge=1, le=1_000_000)] = 45
-    runs_at_once: Annotated[Whole, Field(ge=1, le=100_000)] = 1
-    threads_per_job: Annotated[Whole, Field(ge=1, le=1024)] = 1
+    runs_per_job: Annotated[Integer, Field(ge=1, le=1_000_000)] = 45
+    parallel_runs: Annotated[Integer, Field(ge=1, le=100_000)] = 1
+    threads_per_job: Annotated[Integer, Field(ge=1, le=1024)] = 1
     device: Annotated[str, Field(pattern=r"^(cpu|cuda)$")] = "cpu"
 
     @model_validator(mode="after")
@@ -201,25 +201,25 @@ class StudyConfig(_Section):
                     f"batch_size {self.batch_size}: must be at most the {info.examples} "
                     f"examples of {name}"
                 )
-            if section.model == OWN:
-                if self.last_layer_nonlinearity:
+            if section.model == USER_MODEL:
+                if self.final_activation:
                     raise ValueError(
-                        f"last_layer_nonlinearity true: datasets.{name} brings a model of its own"
+                        f"final_activation true: datasets.{name} brings a model of its own"
                     )
-                check_protected(
+                check_private_datasets(
                     info,
                     section.epsilons,
                     self.methods,
-                    self.tuning_accounting,
+                    self.search_accounting,
                     self.randomness,
                 )
             else:
                 _check_fits(info, section.model)
             if section.loss == "sum" and info.metric != "mse":
                 raise ValueError(f"datasets.{name}.loss sum: only where a model returns images")
-            if section.unknown_words != "zeros" and not info.words:
+            if section.oov_words != "zeros" and not info.words:
                 raise ValueError(
-                    f"datasets.{name}.unknown_words {section.unknown_words}: only for texts"
+                    f"datasets.{name}.oov_words {section.oov_words}: only for texts"
                 )
             if section.vocabulary is not None and not info.words:
                 raise ValueError(f"datasets.{name}.vocabulary {section.vocabulary}: only for texts")
@@ -228,31 +228,31 @@ class StudyConfig(_Section):
                     f"datasets.{name}.precision tf32: not on device {self.device}; allowed are "
                     "float32, bfloat16"
                 )
-            _no_repeats(f"datasets.{name}.epsilons", section.epsilons)
-        for name in ("granularities", "seeds"):
-            _no_repeats(name, getattr(self, name))
-        _no_repeats("grid.quantiles", self.grid.quantiles)
-        if self.tuning_accounting != RANDOM_STOPPING and self.stopping_shape != STOPPING_SHAPE:
+            _check_unique(f"datasets.{name}.epsilons", section.epsilons)
+        for name in ("values_per_axis", "seeds"):
+            _check_unique(name, getattr(self, name))
+        _check_unique("grid.quantiles", self.grid.quantiles)
+        if self.search_accounting != RANDOM_STOPPING and self.stopping_distribution != DEFAULT_STOPPING_DISTRIBUTION:
             raise ValueError(
-                f"stopping_shape {self.stopping_shape}: only where selection is random_stopping"
+                f"stopping_distribution {self.stopping_distribution}: only where selection is random_stopping"
             )
-        check_scaled(self.tuning_accounting, self.trial_shares, self.methods, self.points)
+        check_linear_scaling(self.search_accounting, self.trial_fractions, self.methods, self.grid_points)
         for name in self.methods if self.schedule != "constant" else ():
-            if not find_method(name).takes_schedule:
+            if not find_method(name).supports_schedule:
                 raise ValueError(f"methods.{name}: takes no schedule; allowed is constant")
         return self
 
     def info(self, dataset: str) -> DatasetInfo:
         """What is known of one of the study's data sets before it is there."""
-        return info_of(dataset, self.datasets[dataset].model)
+        return make_dataset_info(dataset, self.datasets[dataset].model)
 
     def _info(self, dataset: str) -> DatasetInfo:
         """ValueError for a name that stands for nothing."""
-        if self.datasets[dataset].model != OWN and dataset not in DATASETS:
-            offered = ", ".join(sorted({*installed_names()} - {*DATASETS})) or "nothing"
+        if self.datasets[dataset].model != USER_MODEL and dataset not in DATASETS:
+            offered = ", ".join(sorted({*list_plugins()} - {*DATASETS})) or "nothing"
             raise ValueError(
                 f"datasets.{dataset}: not known; allowed are {', '.join(DATASETS)}, and, with "
-                f"model {OWN}, what installed packages offer in {GROUP}: {offered}"
+                f"model {USER_MODEL}, what installed packages offer in {GROUP}: {offered}"
             )
         try:
             return self.info(dataset)
@@ -263,24 +263,24 @@ class StudyConfig(_Section):
         """The method with this study's settings; OsoError for a setting that it does not take."""
         method = find_method(name)
         try:
-            checked = settings_model(name).model_validate(self.methods[name])
+            checked = method_options_model(name).model_validate(self.methods[name])
         except ValidationError as error:
             raise OsoError(_first_line(error, f"methods.{name}")) from None
-        return method(method.Settings(**dict(checked)), self.momentum)
+        return method(method.Options(**dict(checked)), self.momentum)
 
 
 @cache
-def settings_model(name: str) -> type[_Section]:
+def method_options_model(name: str) -> type[_Section]:
     """What checks a method's settings: their declared types and limits."""
     method = find_method(name)
-    types = get_type_hints(method.Settings)
-    numbers: dict[Any, Any] = {float: Real, int: Whole}
+    types = get_type_hints(method.Options)
+    numbers: dict[Any, Any] = {float: Real, int: Integer}
     declared: dict[str, Any] = {
         one.name: (
             numbers.get(types[one.name], types[one.name]),
             Field(one.default, **one.metadata),
         )
-        for one in fields(method.Settings)
+        for one in fields(method.Options)
     }
     return create_model(name, __base__=_Section, **declared)
 
@@ -295,7 +295,7 @@ def _check_fits(info: DatasetInfo, model: str) -> None:
         )
 
 
-def _no_repeats(name: str, values: list[Any]) -> None:
+def _check_unique(name: str, values: list[Any]) -> None:
     if len(set(values)) != len(values):
         raise ValueError(f"{name} {values}: each value may stand there once")
 
@@ -324,9 +324,9 @@ def parse_config(values: Any, source: str, sources: Mapping[str, str] | None = N
 def load_config(path: Path) -> StudyConfig:
     """Read and check a configuration file (YAML or JSON); the path - stands for standard input."""
     if str(path) != "-":
-        return parse_config(read_yaml(text_of(path), str(path)), str(path))
+        return parse_config(read_yaml(read_text(path), str(path)), str(path))
     try:
-        text = start_of(sys.stdin)
+        text = read_limited(sys.stdin)
     except UnicodeDecodeError:
         raise OsoError("configuration: not YAML (not a text in UTF-8)") from None
     return parse_config(read_yaml(text, "configuration"), "configuration")

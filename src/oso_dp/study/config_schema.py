@@ -3,9 +3,9 @@
 from typing import Any
 
 from oso_dp.data.catalogue import DATASETS
-from oso_dp.data.installed import GROUP, OWN
+from oso_dp.data.plugins import GROUP, USER_MODEL
 from oso_dp.methods import method_names
-from oso_dp.study.config import StudyConfig, settings_model
+from oso_dp.study.config import StudyConfig, method_options_model
 
 _LIMITS = {
     "gt": "exclusiveMinimum",
@@ -19,10 +19,10 @@ def json_schema() -> dict[str, Any]:
     """With the data sets, the methods and their settings that this version knows."""
     schema = StudyConfig.model_json_schema()
     datasets, methods = schema["properties"]["datasets"], schema["properties"]["methods"]
-    own = {"pattern": "^[a-z][a-z0-9_]*$", "description": f"With model: {OWN}, see {GROUP}."}
-    datasets["propertyNames"] = {"anyOf": [{"enum": sorted(DATASETS)}, own]}
+    user_datasets = {"pattern": "^[a-z][a-z0-9_]*$", "description": f"With model: {USER_MODEL}, see {GROUP}."}
+    datasets["propertyNames"] = {"anyOf": [{"enum": sorted(DATASETS)}, user_datasets]}
     methods["properties"] = {
-        name: settings_model(name).model_json_schema() for name in method_names()
+        name: method_options_model(name).model_json_schema() for name in method_names()
     }
     methods["additionalProperties"] = False
     return dict(_with_known_limits(schema))

@@ -6,46 +6,46 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from oso_dp.accounting.trial_shares import parts_of
-from oso_dp.accounting.tuning import COMPOSITION, RANDOM_STOPPING, SINGLE
+from oso_dp.accounting.trial_fractions import make_stages
+from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING, SINGLE
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Cohort, Point
-from oso_dp.study.grid import candidates
+from oso_dp.study.grid import make_candidates
 from oso_dp.study.identity import POINT
-from oso_dp.study.own_data import with_one_budget
+from oso_dp.study.private_datasets import with_one_budget
 from oso_dp.study.paper_points import nearest_to_papers_best
-from oso_dp.study.scaled import shares_of
+from oso_dp.study.linear_scaling import resolve_trial_fractions
 
 if TYPE_CHECKING:
     from oso_dp.study.config import StudyConfig
 
 
-def cohorts(config: StudyConfig) -> list[Cohort]:
+def make_cohorts(config: StudyConfig) -> list[Cohort]:
     """Every cohort of the study that has at least one run."""
-    every = [cohort for cohort in _all_cohorts(config) if cohort.runs]
-    if config.points == "paper_best":
-        _refuse_what_is_left_out(config, every)
-    for cohort in every:
+    all_cohorts = [cohort for cohort in _make_all_cohorts(config) if cohort.runs]
+    if config.grid_points == "paper_best":
+        _check_covers_paper_points(config, all_cohorts)
+    for cohort in all_cohorts:
         if len({run.run_id for run in cohort.runs}) != len(cohort.runs):
             raise OsoError(
-                f"granularities {cohort.k}: too many values for the ranges of `grid`; "
+                f"values_per_axis {cohort.k}: too many values for the ranges of `grid`; "
                 f"{cohort.name} would run one point twice"
             )
-    return with_one_budget(every, map(config.info, config.datasets))
+    return with_one_budget(all_cohorts, map(config.info, config.datasets))
 
 
-def _refuse_what_is_left_out(config: StudyConfig, every: Sequence[Cohort]) -> None:
+def _check_covers_paper_points(config: StudyConfig, all_cohorts: Sequence[Cohort]) -> None:
     """Of single cells the paper may have no best point, but not of all that a key asks for."""
-    asked: dict[str, tuple[Collection[Any], set[Any]]] = {
-        "datasets": (config.datasets, {cohort.dataset for cohort in every}),
-        "methods": (config.methods, {cohort.method for cohort in every}),
-        "granularities": (config.granularities, {cohort.k for cohort in every}),
+    paper_points: dict[str, tuple[Collection[Any], set[Any]]] = {
+        "datasets": (config.datasets, {cohort.dataset for cohort in all_cohorts}),
+        "methods": (config.methods, {cohort.method for cohort in all_cohorts}),
+        "values_per_axis": (config.values_per_axis, {cohort.k for cohort in all_cohorts}),
     }
     for name, section in config.datasets.items():
-        has = {cohort.epsilon for cohort in every if cohort.dataset == name}
-        asked[f"datasets.{name}.epsilons"] = (section.epsilons, has)
-    for key, (values, has) in asked.items():
+        has = {cohort.epsilon for cohort in all_cohorts if cohort.dataset == name}
+        paper_points[f"datasets.{name}.epsilons"] = (section.epsilons, has)
+    for key, (values, has) in paper_points.items():
         for value in values:
             if value not in has:
                 named = f"{value:g}" if isinstance(value, float) else value
@@ -55,23 +55,23 @@ def _refuse_what_is_left_out(config: StudyConfig, every: Sequence[Cohort]) -> No
                 )
 
 
-def _all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
+def _make_all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
     for dataset, section in config.datasets.items():
         for name in config.methods:
-            epsilons = section.epsilons if find_method(name).private else [None]
-            for k in config.granularities:
+            epsilons = section.epsilons if find_method(name).is_private else [None]
+            for k in config.values_per_axis:
                 for epsilon in epsilons:
-                    for part in _parts(config):
-                        yield _cohort(config, dataset, name, k, epsilon, part)
+                    for part in _make_stages(config):
+                        yield _make_cohort(config, dataset, name, k, epsilon, part)
 
 
-def _parts(config: StudyConfig) -> tuple[str, ...] | tuple[None]:
+def _make_stages(config: StudyConfig) -> tuple[str, ...] | tuple[None]:
     """Of each search; None: it is one."""
-    shares = shares_of(config.tuning_accounting, config.trial_shares)
-    return (None,) if shares is None else parts_of(shares)
+    shares = resolve_trial_fractions(config.search_accounting, config.trial_fractions)
+    return (None,) if shares is None else make_stages(shares)
 
 
-def _cohort(
+def _make_cohort(
     config: StudyConfig,
     dataset: str,
     name: str,
@@ -80,44 +80,44 @@ def _cohort(
     part: str | None,
 ) -> Cohort:
     method, section, info = config.method(name), config.datasets[dataset], config.info(dataset)
-    grid = candidates(method.search, config.grid, k)
+    grid = make_candidates(method.search, config.grid, k)
     # A search without privacy costs none: its runs serve studies of every accounting.
-    way = config.tuning_accounting if method.private else COMPOSITION
+    search_accounting = config.search_accounting if method.is_private else COMPOSITION
     cohort = Cohort(
         dataset=dataset,
         model=section.model,
         method=name,
-        method_settings=asdict(method.settings),
+        method_options=asdict(method.options),
         momentum=config.momentum if method.uses_momentum else None,
         k=k,
         epsilon=epsilon,
-        delta=config.delta if method.private else None,
-        selection=way,
-        stopping_shape=config.stopping_shape if way == RANDOM_STOPPING else None,
-        grid_runs=1 if way == SINGLE else len(grid),
+        delta=config.delta if method.is_private else None,
+        search_accounting=search_accounting,
+        stopping_distribution=config.stopping_distribution if search_accounting == RANDOM_STOPPING else None,
+        grid_runs=1 if search_accounting == SINGLE else len(grid),
         examples=info.examples,
         batch_size=config.batch_size,
         epochs=config.epochs,
         evaluate_every=config.evaluate_every,
         loss=section.loss,
-        unknown_words=section.unknown_words,
+        oov_words=section.oov_words,
         vocabulary=None if section.vocabulary in info.vocabularies[:1] else section.vocabulary,
-        last_layer_nonlinearity=config.last_layer_nonlinearity,
+        final_activation=config.final_activation,
         precision=section.precision,
         randomness=config.randomness,
         schedule=None if config.schedule == "constant" else config.schedule,
         averaging=config.averaging or None,
-        part=part,
-        trial_shares=shares_of(way, config.trial_shares),
+        stage=part,
+        trial_fractions=resolve_trial_fractions(search_accounting, config.trial_fractions),
         data_version=info.version,
     )
     try:
-        _ = cohort.settings  # two searches that differ in what it does not hold would look alike
+        _ = cohort.run_options  # two searches that differ in what it does not hold would look alike
     except OsoError as error:
         raise OsoError(f"methods.{name}: {error}") from None
-    if config.points == "paper_best":
+    if config.grid_points == "paper_best":
         grid = nearest_to_papers_best(cohort, grid)
-    points = [_point(method.starting_point(candidate)) for candidate in grid]
+    points = [_point(method.initial_values(candidate)) for candidate in grid]
     return cohort.with_runs(points, config.seeds)
 
 

@@ -21,7 +21,7 @@ def log_uniform(low: float, high: float, k: int) -> list[float]:
     return [float(f"{10**exponent:.6g}") for exponent in steps]
 
 
-def candidates(axes: tuple[str, ...], grid: GridSection, k: int) -> list[dict[str, float]]:
+def make_candidates(axes: tuple[str, ...], grid: GridSection, k: int) -> list[dict[str, float]]:
     """All combinations of the axes' values, the first axis slowest."""
     values = {
         "learning_rate": log_uniform(*grid.log10_learning_rate, k),
@@ -39,4 +39,4 @@ def default_grid_size(method: str, k: int) -> int:
     """N of a method's grid with the paper's ranges and quantiles."""
     from oso_dp.study.config import GridSection
 
-    return len(candidates(find_method(method).search, GridSection(), k))
+    return len(make_candidates(find_method(method).search, GridSection(), k))

@@ -9,33 +9,33 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.methods import AXES
 
 # The distribution of the number of runs of a search that stops at random, unless the configuration
 # says otherwise. The logarithmic one asks for the least noise.
-STOPPING_SHAPE: Final = "logarithmic"
+DEFAULT_STOPPING_DISTRIBUTION: Final = "logarithmic"
 
 # Of a run, and (the first) of its whole cohort: columns of the results that its identity rests on.
 COHORT = (
-    *("dataset", "method", "k", "epsilon", "delta", "selection", "momentum"),
+    *("dataset", "method", "k", "epsilon", "delta", "search_accounting", "momentum"),
     *("examples", "batch_size", "epochs"),
 )
 POINT = AXES
 # What became a choice after runs had been stored counts only where it is not this, so that those
 # runs keep their identities.
-USUAL = {
+IDENTITY_DEFAULTS = {
     "precision": "float32",
     "loss": "mean",
-    "unknown_words": "zeros",
+    "oov_words": "zeros",
     "randomness": "seeded",
-    "stopping_shape": None,
+    "stopping_distribution": None,
 }
 
 
-def cohort_name(row: Mapping[str, Any], part: str | None) -> str:
+def make_cohort_name(row: Mapping[str, Any], part: str | None) -> str:
     """For people and files: data set, method, k, budget, and how tuning is accounted for if not by
     composition, and which part of a search in parts.
 
@@ -44,38 +44,38 @@ def cohort_name(row: Mapping[str, Any], part: str | None) -> str:
     epsilon = row["epsilon"]
     budget = "nonprivate" if epsilon is None else f"eps{epsilon:.15g}"
     name = f"{row['dataset']}.{row['method']}.k{row['k']}.{budget}"
-    name = name if row["selection"] == COMPOSITION else f"{name}.{row['selection']}"
+    name = name if row["search_accounting"] == COMPOSITION else f"{name}.{row['search_accounting']}"
     return name if part is None else f"{name}.{part.replace(' ', '_')}"
 
 
-def part_of(settings: str | None) -> str | None:
+def stage_of(settings: str | None) -> str | None:
     """Which part of its search a row is, as its column `settings` says; None: a search of one."""
     part: str | None = None if settings is None else parse_json(settings).get("part")
     return part
 
 
-def run_id(row: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+def make_run_id(row: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """Of the columns `COHORT`, precision, `POINT` and seed of a row, None where one is null.
 
     settings: what the column of that name says, see `settings_text`.
     """
-    whole = _whole(row, settings) | {name: row[name] for name in (*POINT, "seed")}
+    whole = _identity_fields(row, settings) | {name: row[name] for name in (*POINT, "seed")}
     return _digest(whole)[:20]
 
 
-def cohort_id(row: Mapping[str, Any]) -> str:
+def make_cohort_id(row: Mapping[str, Any]) -> str:
     """What tells a row's cohort from all others, also of the same name; `settings` as stored."""
     text = row["settings"]
-    return _digest(_whole(row, {} if text is None else parse_json(text)))[:12]
+    return _digest(_identity_fields(row, {} if text is None else parse_json(text)))[:12]
 
 
-def settings_text(settings: Mapping[str, Any]) -> str:
+def format_run_options(settings: Mapping[str, Any]) -> str:
     """The column `settings`: what the configuration decides and no other column holds.
 
-    settings (the method's), model, grid_runs (N), evaluate_every, last_layer_nonlinearity, loss
-    (over an image's pixels), words, unknown_words and vocabulary (of texts; the
-    last where it is not the data set's default), randomness, stopping_shape (null
-    but under random stopping); schedule and averaging where there are any; part and trial_shares of
+    settings (the method's), model, grid_runs (N), evaluate_every, final_activation, loss
+    (over an image's pixels), words, oov_words and vocabulary (of texts; the
+    last where it is not the data set's default), randomness, stopping_distribution (null
+    but under random stopping); schedule and averaging where there are any; part and trial_fractions of
     a search by the linear scaling rule. Of a user's own data set also data_version, public, and
     budget_runs, which is how many runs share its epsilon (null where it is public). OsoError for a
     value that the column would not give back.
@@ -89,12 +89,12 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     return text
 
 
-def _whole(row: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _identity_fields(row: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     whole = {name: row[name] for name in (*COHORT, "precision")}
     # The model says how many words it reads.
     whole |= {name: value for name, value in settings.items() if name != "words"}
     return {
-        name: value for name, value in whole.items() if name not in USUAL or value != USUAL[name]
+        name: value for name, value in whole.items() if name not in IDENTITY_DEFAULTS or value != IDENTITY_DEFAULTS[name]
     }
 
 

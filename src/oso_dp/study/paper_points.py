@@ -33,7 +33,7 @@ def nearest_to_papers_best(cohort: Cohort, grid: Sequence[Candidate]) -> list[Ca
     return chosen
 
 
-def papers_best_runs(cohort: Cohort) -> set[str]:
+def paper_best_runs(cohort: Cohort) -> set[str]:
     """Identities of a cohort's runs at these points; none in a grid of other ranges."""
     axes = find_method(cohort.method).search
     grid = [{axis: getattr(run, axis) for axis in axes} for run in cohort.runs]

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, check_name, check_regular, parse_json, reason
+from oso_dp.files import atomic_write, check_name, check_regular, parse_json, format_os_error
 from oso_dp.study.cohort import Cohort, PlannedCohort
-from oso_dp.study.own_data import check_one_budget
+from oso_dp.study.private_datasets import check_one_budget
 
 if TYPE_CHECKING:
     from oso_dp.study.config import StudyConfig
@@ -31,8 +31,8 @@ PLAN_VERSION = 3  # 3: cohorts with all that decides their runs, no configuratio
 
 _FACTS = tuple(field.name for field in fields(Cohort) if field.name not in ("runs", "grid_runs"))
 # Facts that stand in a plan only where there is such a value.
-_RARE = (
-    *("schedule", "averaging", "vocabulary", "part", "trial_shares"),
+_OPTIONAL_FACTS = (
+    *("schedule", "averaging", "vocabulary", "part", "trial_fractions"),
     *("data_version", "budget_runs"),
 )
 
@@ -45,12 +45,12 @@ class Plan:
     cohorts: tuple[PlannedCohort, ...]
     device: str
     runs_per_job: int
-    runs_at_once: int
+    parallel_runs: int
     seconds_per_step: dict[str, float]  # by data set, on 2 CPU cores; for estimates only
 
     def __post_init__(self) -> None:
         """OsoError for values that no configuration has."""
-        for name in ("runs_per_job", "runs_at_once"):
+        for name in ("runs_per_job", "parallel_runs"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise OsoError(f"{name} {value!r}: must be a whole number from 1")
@@ -77,29 +77,29 @@ def make_plan(config: StudyConfig) -> Plan:
     On data that are not public: that keeps all searches and seeds together within it. OsoError if
     there is none.
     """
-    from oso_dp.study.calibrated import calibrated_grids
+    from oso_dp.study.calibration import calibrate_grids
 
-    noise = {grid.cohort.name: grid.noise_multiplier for grid in calibrated_grids(config)}
+    noise = {grid.cohort.name: grid.noise_multiplier for grid in calibrate_grids(config)}
     # Five decimals, rounded up: the same on every machine, and on the safe side.
-    return plan_of(config, {name: math.ceil(nu * 1e5) / 1e5 for name, nu in noise.items()})
+    return make_plan_with_noise(config, {name: math.ceil(nu * 1e5) / 1e5 for name, nu in noise.items()})
 
 
-def plan_of(config: StudyConfig, noise: Mapping[str, float]) -> Plan:
+def make_plan_with_noise(config: StudyConfig, noise: Mapping[str, float]) -> Plan:
     """With these noise multipliers, by the private cohort's name.
 
     OsoError names a cohort whose method cannot split its noise.
     """
-    from oso_dp.study.expand import cohorts
+    from oso_dp.study.expand import make_cohorts
 
     return Plan(
         name=config.name,
         cohorts=tuple(
-            _planned(cohort, noise[cohort.name] if cohort.private else 0.0)
-            for cohort in cohorts(config)
+            _planned(cohort, noise[cohort.name] if cohort.is_private else 0.0)
+            for cohort in make_cohorts(config)
         ),
         device=config.device,
         runs_per_job=config.runs_per_job,
-        runs_at_once=config.runs_at_once,
+        parallel_runs=config.parallel_runs,
         seconds_per_step={
             name: section.seconds_per_step for name, section in config.datasets.items()
         },
@@ -119,7 +119,7 @@ def _planned(cohort: Cohort, noise_multiplier: float) -> PlannedCohort:
 def write_plan(plan: Plan, path: Path) -> None:
     """Write the plan atomically."""
     entries = [_entry(cohort) for cohort in plan.cohorts]
-    content = {"version": PLAN_VERSION, **_head(plan), "digest": _whole(_head(plan), entries)}
+    content = {"version": PLAN_VERSION, **_head(plan), "digest": _join_plan(_head(plan), entries)}
     lines = [json.dumps(entry) for entry in entries]
     head = json.dumps(content, indent=1).removesuffix("\n}")
     body = ",\n  ".join(lines)
@@ -142,7 +142,7 @@ def read_plan(path: Path) -> Plan:
                 "write it anew with `oso plan`"
             )
         entries, stated = content.pop("cohorts"), content.pop("digest")
-        whole = _whole(content, entries)
+        whole = _join_plan(content, entries)
         check_name(content["name"], f"{path}: name")
         for entry in entries:  # a job's files are called so
             check_name(entry["name"], f"{path}: cohort")
@@ -151,7 +151,7 @@ def read_plan(path: Path) -> Plan:
             raise OsoError(f"{path}: was changed after it was planned; write it anew")
         return Plan(cohorts=cohorts, **content)
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({reason(error)})") from None
+        raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from None
     except UnicodeDecodeError:
         raise OsoError(f"{path}: not a plan (`oso plan` writes one): no text in UTF-8") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -169,21 +169,21 @@ def is_plan(path: Path) -> bool:
     return isinstance(content, dict) and isinstance(content.get("cohorts"), list)
 
 
-def plans_of(store: Path, named: Sequence[Path] | None = None) -> list[Path]:
+def load_plans(store: Path, named: Sequence[Path] | None = None) -> list[Path]:
     """The plan files that are named, else a results store's own if it has one."""
-    own = store / STORED_PLAN
-    return [*named] if named else [own] * own.exists()
+    stored_plan = store / STORED_PLAN
+    return [*named] if named else [stored_plan] * stored_plan.exists()
 
 
 def _entry(cohort: PlannedCohort) -> dict[str, Any]:
     entry = {
         "name": cohort.name,
         **{name: getattr(cohort, name) for name in _FACTS if _has(cohort, name)},
-        **({} if cohort.data_version is None else {"public": cohort.public}),
+        **({} if cohort.data_version is None else {"public": cohort.is_public}),
         "runs": cohort.grid_runs,
         "steps": cohort.steps,
         "sampling_rate": cohort.sampling.rate,
-        "noise_multiplier": cohort.noise_multiplier if cohort.private else None,
+        "noise_multiplier": cohort.noise_multiplier if cohort.is_private else None,
         "query_noise_multiplier": cohort.query_noise_multiplier,
         "points": cohort.points,
         "seeds": cohort.seeds,
@@ -193,7 +193,7 @@ def _entry(cohort: PlannedCohort) -> dict[str, Any]:
 
 
 def _has(cohort: Cohort, name: str) -> bool:
-    return name not in _RARE or getattr(cohort, name) is not None
+    return name not in _OPTIONAL_FACTS or getattr(cohort, name) is not None
 
 
 def _cohort(path: Path, entry: dict[str, Any]) -> PlannedCohort:
@@ -201,9 +201,9 @@ def _cohort(path: Path, entry: dict[str, Any]) -> PlannedCohort:
     stated = entry.pop("digest")
     if _digest(entry) != stated:
         raise OsoError(f"{path}: {name} was changed after it was planned; write it anew")
-    facts = {fact: entry[fact] for fact in _FACTS if fact in entry or fact not in _RARE}
-    if "trial_shares" in facts:
-        facts["trial_shares"] = tuple(facts["trial_shares"])
+    facts = {fact: entry[fact] for fact in _FACTS if fact in entry or fact not in _OPTIONAL_FACTS}
+    if "trial_fractions" in facts:
+        facts["trial_fractions"] = tuple(facts["trial_fractions"])
     nu = 0.0 if entry["noise_multiplier"] is None else entry["noise_multiplier"]
     try:
         bare = PlannedCohort(**facts, grid_runs=entry["runs"], noise_multiplier=nu)
@@ -212,8 +212,8 @@ def _cohort(path: Path, entry: dict[str, Any]) -> PlannedCohort:
     cohort = bare.with_runs([(c, t, q) for c, t, q in entry["points"]], entry["seeds"])
     # Steps, the sampling rate, how noise is split, the runs' identities and a method's constants:
     # what this version makes of the facts has to be what was planned.
-    same_settings = asdict(cohort.trained_by().settings) == cohort.method_settings
-    if _plain(_entry(cohort)) != {**entry, "digest": stated} or not same_settings:
+    same_settings = asdict(cohort.make_method().options) == cohort.method_options
+    if _as_plain(_entry(cohort)) != {**entry, "digest": stated} or not same_settings:
         raise OsoError(
             f"{path}: {name} was planned by a version of this package that trains it otherwise; "
             "write it anew"
@@ -225,12 +225,12 @@ def _head(plan: Plan) -> dict[str, Any]:
     return {name: value for name, value in vars(plan).items() if name != "cohorts"}
 
 
-def _whole(head: dict[str, Any], entries: Sequence[dict[str, Any]]) -> str:
+def _join_plan(head: dict[str, Any], entries: Sequence[dict[str, Any]]) -> str:
     """A digest of the plan: its head and its cohorts' digests, each in its place."""
     return _digest([head, [entry.get("digest") for entry in entries]])
 
 
-def _plain(entry: dict[str, Any]) -> Any:
+def _as_plain(entry: dict[str, Any]) -> Any:
     """As JSON gives it back."""
     return parse_json(json.dumps(entry))
 

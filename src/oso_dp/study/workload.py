@@ -9,7 +9,7 @@ from oso_dp.study.config import StudyConfig
 
 
 @dataclass
-class Count:
+class RunTotals:
     """Of some cohorts. Hours are on 2 CPU cores, of the runs that are not stored yet."""
 
     cohorts: int = 0
@@ -18,7 +18,7 @@ class Count:
     jobs: int = 0  # that have a run left to train
     hours: float = 0.0
 
-    def add(self, other: "Count") -> None:
+    def add(self, other: "RunTotals") -> None:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
@@ -28,9 +28,9 @@ class Workload:
     """A study's counts: of private cohorts, of the others, and of each data set and method."""
 
     name: str
-    private: Count
-    plain: Count
-    parts: dict[tuple[str, str], Count]
+    private: RunTotals
+    plain: RunTotals
+    parts: dict[tuple[str, str], RunTotals]
 
     @property
     def stored(self) -> int:
@@ -61,26 +61,26 @@ class Workload:
         return "\n".join(lines) if len(lines) > 1 else "every run is stored already"
 
 
-def workload(config: StudyConfig, every: Iterable[Cohort], stored: Container[str]) -> Workload:
+def estimate_workload(config: StudyConfig, every: Iterable[Cohort], stored: Container[str]) -> Workload:
     """Count; `stored` holds the run_ids in the results store."""
-    private, plain = Count(), Count()
-    parts: dict[tuple[str, str], Count] = defaultdict(Count)
+    private, plain = RunTotals(), RunTotals()
+    parts: dict[tuple[str, str], RunTotals] = defaultdict(RunTotals)
     for cohort in every:
         shards = cohort.shards(config.runs_per_job)
         left = [[run for run in shard if run.run_id not in stored] for shard in shards]
-        count = Count(
+        count = RunTotals(
             cohorts=1,
             runs=len(cohort.runs),
             stored=len(cohort.runs) - sum(map(len, left)),
             jobs=sum(bool(runs) for runs in left),
-            hours=sum(seconds(config, cohort, runs) for runs in left) / 3600,
+            hours=sum(estimate_seconds(config, cohort, runs) for runs in left) / 3600,
         )
-        (private if cohort.private else plain).add(count)
+        (private if cohort.is_private else plain).add(count)
         parts[cohort.dataset, cohort.method].add(count)
     return Workload(config.name, private, plain, dict(parts))
 
 
-def seconds(config: StudyConfig, cohort: Cohort, runs: Iterable[Run]) -> float:
+def estimate_seconds(config: StudyConfig, cohort: Cohort, runs: Iterable[Run]) -> float:
     """What runs of a cohort take on 2 CPU cores, as configured."""
     of_a_run = cohort.steps * config.datasets[cohort.dataset].seconds_per_step
     return sum(of_a_run for _ in runs)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, reason
+from oso_dp.files import atomic_write, format_os_error
 
 _MARK: Final = b"oso checkpoint 1"
 _SUM: Final = 32  # bytes
@@ -34,7 +34,7 @@ def save_checkpoint(path: Path, fingerprint: str, content: dict[str, Any]) -> No
 
 
 @contextmanager
-def set_aside_if_damaged(path: Path) -> Iterator[None]:
+def quarantine_if_corrupt(path: Path) -> Iterator[None]:
     """Around what reads a checkpoint and goes on from it, or has changed nothing where it fails.
 
     A file that is damaged, or none of this job's making, gets another name, and a line says so.
@@ -48,10 +48,10 @@ def set_aside_if_damaged(path: Path) -> Iterator[None]:
         try:
             os.replace(path, aside)
         except OSError as why:
-            raise OsoError(f"{path}: damaged, and cannot be moved away ({reason(why)})") from why
+            raise OsoError(f"{path}: damaged, and cannot be moved away ({format_os_error(why)})") from why
         _log.warning(
             "%s: damaged, or of an older version; now %s, and not used (%s)",
-            *(path, aside.name, reason(error)[:200]),
+            *(path, aside.name, format_os_error(error)[:200]),
         )
 
 
@@ -68,7 +68,7 @@ def load_checkpoint(
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({reason(error)})") from error
+        raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from error
     mark, checksum = stored[: len(_MARK)], stored[len(_MARK) : len(_MARK) + _SUM]
     packed = memoryview(stored)[len(_MARK) + _SUM :]
     if mark != _MARK:

@@ -6,7 +6,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from oso_dp.gradients import GradientCode
+from oso_dp.gradients import GradientEngine
 from oso_dp.models.losses import LOSSES, METRICS
 
 # Examples per forward pass. What convolutions hand on stays in the cache then: measured, a quarter
@@ -38,10 +38,10 @@ class SplitScore:
 class Evaluator:
     """Scores parameters on the whole test set and on its even- and odd-numbered halves."""
 
-    def __init__(self, code: GradientCode, inputs: Tensor, targets: Tensor, metric: str) -> None:
+    def __init__(self, code: GradientEngine, inputs: Tensor, targets: Tensor, metric: str) -> None:
         self.code, self.inputs, self.targets = code, inputs, targets
         self.loss, self.metric = LOSSES[metric], METRICS[metric]
-        self.batch = BATCH_IN_PORTIONS if code.portion(inputs) else BATCH
+        self.batch = BATCH_IN_PORTIONS if code.microbatch_size(inputs) else BATCH
         if inputs.device.type != "cpu":
             self.batch = BATCH_ELSEWHERE
         self.class_of: Tensor | None = None

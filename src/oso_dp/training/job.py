@@ -13,17 +13,17 @@ import torch
 
 import oso_dp
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.installed import info_of
+from oso_dp.data.plugins import make_dataset_info
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import STREAMS
+from oso_dp.privacy.rng_sources import RNG_VERSION
 from oso_dp.study.cohort import PlannedCohort, Run
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
-from oso_dp.training.host_memory import as_memory_allows
-from oso_dp.training.loop import course_of, train
-from oso_dp.training.outcome import Course, Outcome
-from oso_dp.training.own_problem import network_of
-from oso_dp.training.problem import Task
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, quarantine_if_corrupt
+from oso_dp.training.oom_backoff import limit_parallel_runs
+from oso_dp.training.loop import make_protocol, train
+from oso_dp.training.outcome import RunProtocol, Outcome
+from oso_dp.training.user_task import build_user_network
+from oso_dp.training.task import StudyTask
 from oso_dp.training.provenance import code_hash, commit, device_name
 
 # Columns of a run's row: what training measured, and what may be another one after a restart.
@@ -32,31 +32,31 @@ _WHERE_IT_RAN = {"device", "commit", "torch_version", "package_version"}
 
 
 @dataclass
-class Rows:
+class ResultRows:
     """Rows of the tables `runs` and `evaluations`."""
 
     runs: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 
-def task_of(cohort: PlannedCohort, device: str = "cpu") -> Task:
+def make_task(cohort: PlannedCohort, device: str = "cpu") -> StudyTask:
     """What the cohort's runs have in common."""
-    return Task(
-        method=cohort.trained_by(),
+    return StudyTask(
+        method=cohort.make_method(),
         model=cohort.model,
-        metric=info_of(cohort.dataset, cohort.model).metric,
+        metric=make_dataset_info(cohort.dataset, cohort.model).metric,
         noise_multiplier=cohort.noise_multiplier,
         batch_size=cohort.batch_size,
         steps=cohort.steps,
         evaluate_every=cohort.evaluate_every,
-        last_layer_nonlinearity=cohort.last_layer_nonlinearity,
+        final_activation=cohort.final_activation,
         loss=cohort.loss,
         device=device,
         randomness=cohort.randomness,
         schedule=cohort.schedule,
         averaging=cohort.averaging,
         precision=cohort.precision,
-        network=network_of(cohort),
+        network=build_user_network(cohort),
     )
 
 
@@ -66,10 +66,10 @@ def run_job(
     arrays: Arrays,
     folder: Path,
     device: str = "cpu",
-    runs_at_once: int = 1,
+    parallel_runs: int = 1,
     on_progress: Callable[[int, int], None] = lambda done, step: None,
     clock: Callable[[], float] = time.perf_counter,
-) -> Rows:
+) -> ResultRows:
     """Train `runs` of the cohort, so many at once as memory allows, and return their rows.
 
     Progress is kept in `folder` (`rows.pt` and `state.pt`), so that a killed job goes on with the
@@ -82,20 +82,20 @@ def run_job(
             f"{cohort.name}: planned for {cohort.examples} training examples, "
             f"the data have {len(arrays.train_inputs)}"
         )
-    task = task_of(cohort, device)
+    task = make_task(cohort, device)
     code = code_hash()
     ids = [run.run_id for run in runs]
     # An accelerator's streams are not the host's: half a run of each would be neither.
     kind = torch.device(task.device).type
     fingerprint = _fingerprint(code, arrays.digest, str(cohort.noise_multiplier), kind, *ids)
-    rows = Rows()
-    with set_aside_if_damaged(folder / "rows.pt"):
+    rows = ResultRows()
+    with quarantine_if_corrupt(folder / "rows.pt"):
         if content := load_checkpoint(folder / "rows.pt", fingerprint):
-            kept = Rows(list(content["runs"]), list(content["evaluations"]))
-            course = course_of(task, task.metric, cohort.examples)
+            kept = ResultRows(list(content["runs"]), list(content["evaluations"]))
+            course = make_protocol(task, task.metric, cohort.examples)
             _check_rows(kept, task, cohort, runs, code, course)
             rows = kept
-    with as_memory_allows(folder, runs_at_once) as at_once:
+    with limit_parallel_runs(folder, parallel_runs) as at_once:
         while len(rows.runs) < len(runs):
             done = len(rows.runs)
             group = runs[done : done + at_once]
@@ -117,7 +117,7 @@ def run_job(
 
 
 def _check_rows(
-    rows: Rows, task: Task, cohort: PlannedCohort, runs: Sequence[Run], code: str, course: Course
+    rows: ResultRows, task: StudyTask, cohort: PlannedCohort, runs: Sequence[Run], code: str, course: RunProtocol
 ) -> None:
     """ValueError unless they can be what the first of these runs came to."""
     evaluations: dict[str, list[dict[str, Any]]] = {row["run_id"]: [] for row in rows.runs}
@@ -127,7 +127,7 @@ def _check_rows(
         raise ValueError("its runs are not the first of this job")
     for run, row in zip(runs, rows.runs, strict=False):
         measured = {name: row[name] for name in _MEASURED}
-        if not cohort.public:
+        if not cohort.is_public:
             measured["wall_seconds"] = 0.0
         outcome = Outcome(run.run_id, **measured)
         outcome.evaluations = evaluations[run.run_id]
@@ -146,7 +146,7 @@ def _fingerprint(*parts: str) -> str:
 
 
 def make_row(
-    task: Task, cohort: PlannedCohort, run: Run, outcome: Outcome, code: str
+    task: StudyTask, cohort: PlannedCohort, run: Run, outcome: Outcome, code: str
 ) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
@@ -155,13 +155,13 @@ def make_row(
         "k": cohort.k,
         "epsilon": cohort.epsilon,
         "delta": cohort.delta,
-        "selection": cohort.selection,
+        "search_accounting": cohort.search_accounting,
         "seed": run.seed,
         "learning_rate": run.learning_rate,
         "threshold": run.threshold,
         "quantile": run.quantile,
         "momentum": cohort.momentum,
-        "noise_multiplier": cohort.noise_multiplier if cohort.private else None,
+        "noise_multiplier": cohort.noise_multiplier if cohort.is_private else None,
         "query_noise_multiplier": cohort.query_noise_multiplier,
         "sampling": PoissonSampling.name,
         "examples": cohort.examples,
@@ -169,8 +169,8 @@ def make_row(
         "epochs": cohort.epochs,
         "steps": cohort.steps,
         "precision": cohort.precision,
-        "settings": cohort.settings,
-        "streams": STREAMS,
+        "settings": cohort.run_options,
+        "rng_version": RNG_VERSION,
         "status": outcome.status,
         "diverged_at": outcome.diverged_at,
         "device": device_name(task.device),
@@ -179,6 +179,6 @@ def make_row(
         "package_version": oso_dp.__version__,
         "code_hash": code,
         # A step takes longer the larger its batch is: times tell of the data.
-        "wall_seconds": outcome.wall_seconds if cohort.public else None,
+        "wall_seconds": outcome.wall_seconds if cohort.is_public else None,
         "ledger": outcome.ledger,
     }

@@ -16,40 +16,40 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import Interrupted, OsoError
-from oso_dp.gradients import BatchGradients, check_model, slow_reason
+from oso_dp.errors import InterruptedByUser, OsoError
+from oso_dp.gradients import BatchGradients, check_model, explain_slow
 from oso_dp.methods import Method, State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.streams import source
+from oso_dp.privacy.rng_sources import get_source
 from oso_dp.study.cohort import Run
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, set_aside_if_damaged
-from oso_dp.training.outcome import Course, Outcome
-from oso_dp.training.own_problem import problem_of
-from oso_dp.training.problem import Problem, Recipe, Task
-from oso_dp.training.restored import check_alike
-from oso_dp.training.schedule import averaged, rate_factor
+from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, quarantine_if_corrupt
+from oso_dp.training.outcome import RunProtocol, Outcome
+from oso_dp.training.user_task import make_user_problem
+from oso_dp.training.task import TrainingProblem, TrainConfig, StudyTask
+from oso_dp.training.checkpoint_checks import check_state
+from oso_dp.training.schedule_and_averaging import update_average, rate_factor
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Key, Runs
 
 _log = logging.getLogger(__name__)
 
-KEEPING: Final = 0.01  # of the time: how much checkpoints may take
-Watch = Callable[[State, "Answers"], None]
+CHECKPOINT_TIME_FRACTION: Final = 0.01  # of the time: how much checkpoints may take
+StepCallback = Callable[[State, "Answers"], None]
 
 
 def train(
-    task: Task,
+    task: StudyTask,
     runs: Sequence[Run],
     arrays: Arrays,
     *,
     checkpoint: Path | None = None,
     fingerprint: str = "",
     on_progress: Callable[[int], None] = lambda step: None,
-    watch: Watch = lambda state, answers: None,
+    watch: StepCallback = lambda state, answers: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Outcome]:
     """Train the runs; one outcome each, in the order of `runs`.
@@ -84,7 +84,7 @@ def advance(
     if checkpoint is not None:
         if not fingerprint:
             raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
-        with set_aside_if_damaged(checkpoint):
+        with quarantine_if_corrupt(checkpoint):
             training.restore(load_checkpoint(checkpoint, fingerprint))
     began = clock()
 
@@ -100,7 +100,7 @@ def advance(
         nonlocal kept, took
         charge(training.alive)
         started = time.perf_counter()
-        if checkpoint is not None and (always or took <= KEEPING * (started - kept)):
+        if checkpoint is not None and (always or took <= CHECKPOINT_TIME_FRACTION * (started - kept)):
             save_checkpoint(checkpoint, fingerprint, training.content())
             kept = time.perf_counter()
             took = kept - started
@@ -117,7 +117,7 @@ def advance(
             keep(always=False)
         try:
             on_progress(step)
-        except Interrupted:
+        except InterruptedByUser:
             keep(always=True)
             raise
     charge(training.alive)
@@ -130,38 +130,38 @@ class Training:
 
     def __init__(
         self,
-        task: Recipe,
+        task: TrainConfig,
         runs: Sequence[Run],
-        problem: Problem,
-        watch: Watch = lambda state, answers: None,
+        problem: TrainingProblem,
+        watch: StepCallback = lambda state, answers: None,
     ) -> None:
         self.task, self.problem, self.watch = task, problem, watch
         device = torch.device(task.device)
-        if reason := slow_reason(task.products, device):
-            _say_once(reason)
+        if reason := explain_slow(task.product_precision, device):
+            _log_once(reason)
         self.code = problem.code
         self.mechanism = Mechanism(
             [run.run_id for run in runs],
             len(problem.examples),
             task.batch_size,
             task.noise_multiplier,
-            source(task.randomness),
+            get_source(task.randomness),
             device,
-            task.piece,
+            task.microbatch_size,
         )
         self.state = State(
-            parameters=problem.first.clone(),
+            parameters=problem.initial_parameters.clone(),
             learning_rate=torch.tensor([run.learning_rate for run in runs], device=device),
-            threshold=_column([run.threshold for run in runs], device),
-            quantile=_column([run.quantile for run in runs], device),
+            threshold=_as_column([run.threshold for run in runs], device),
+            quantile=_as_column([run.quantile for run in runs], device),
             noise_multiplier=task.noise_multiplier,
             batch_size=task.batch_size,
             layers=dict(self.code.layer_sizes),
-            average=None if task.averaging is None else problem.first.clone(),
+            average=None if task.averaging is None else problem.initial_parameters.clone(),
         )
         _check_thresholds(task.method, self.state)
         first, classes = self.state.parameters[0], sorted({2, problem.classes})
-        check_model(self.code, first, *problem.examples.none(), classes)
+        check_model(self.code, first, *problem.examples.empty(), classes)
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
 
@@ -171,7 +171,7 @@ class Training:
         queries = task.method.queries(state)
         answers = _of_all_runs(
             self.mechanism.release(runs, state.step, queries, self._gradients)
-            for runs in self._together()
+            for runs in self._group_runs()
         )
         self.watch(state, answers)
         factor = rate_factor(task.schedule, state.step, task.steps)
@@ -180,10 +180,10 @@ class Training:
         if before is not None:  # a step is proportional to the learning rate
             state.parameters = before.lerp(state.parameters, factor)
         if task.averaging is not None and state.average is not None:
-            state.average = averaged(state.average, state.parameters, task.averaging, state.step)
-        self._drop_diverged(finite(state.parameters))
+            state.average = update_average(state.average, state.parameters, task.averaging, state.step)
+        self._drop_diverged(are_finite(state.parameters))
 
-    def _together(self) -> list[slice]:
+    def _group_runs(self) -> list[slice]:
         """Which runs may go through the model at once; by default no bit depends on it on a CPU."""
         width = self.task.width or self._usual_width()
         return [slice(at, at + width) for at in range(0, len(self.alive), width)]
@@ -203,7 +203,7 @@ class Training:
         clipped = task.method.fraction_clipped(state)
         usable = torch.ones(len(self.alive), dtype=torch.bool)
         for run, position in enumerate(self.alive):
-            scores = self.problem.scores(state.evaluated[run])
+            scores = self.problem.scores(state.eval_parameters[run])
             usable[run] = torch.tensor([score.loss for score in scores]).isfinite().all()
             if not usable[run]:
                 continue
@@ -225,7 +225,7 @@ class Training:
             return
         self.end((~usable).nonzero().flatten().tolist(), "diverged")
         kept = usable.nonzero().flatten()
-        self.state.keep(kept)
+        self.state.select(kept)
         self.mechanism.keep(kept.tolist())
         self.alive = [self.alive[run] for run in kept.tolist()]
 
@@ -264,34 +264,34 @@ class Training:
             raise ValueError("its runs are not of this job")
         if alive != [run for run in self.alive if run in alive]:
             raise ValueError("its living runs are not of this job")
-        check_alike(state, self.state, len(alive), self.task.method)
-        course = course_of(self.task, self.problem.metric, len(self.problem.examples))
+        check_state(state, self.state, len(alive), self.task.method)
+        course = make_protocol(self.task, self.problem.metric, len(self.problem.examples))
         course.check(outcomes, state.step)
         if [run for run, one in enumerate(outcomes) if one.status == "running"] != alive:
             raise ValueError("its living runs are not those that run")
         ledgers = [course.ledger(text, state.step) for text in content["ledgers"]]
-        if len(ledgers) != len(alive) or not finite(state.parameters).all():
+        if len(ledgers) != len(alive) or not are_finite(state.parameters).all():
             raise ValueError("its living runs have no ledger, or no parameters")
         # From here on nothing fails: a checkpoint is taken whole, or not at all.
         self.state, self.outcomes, self.alive = state, outcomes, alive
         self.mechanism.keep(self.alive)
         self.mechanism.resume(ledgers, self.state.step)
 
-    def go_on(self, state: State, ledgers: Sequence[Ledger]) -> None:
+    def resume(self, state: State, ledgers: Sequence[Ledger]) -> None:
         """From another training's state, of as many runs, whose books these are, at any noise.
 
         ValueError where they do not fit.
         """
-        check_alike(state, self.state, len(self.alive), self.task.method)
-        if not finite(state.parameters).all():
+        check_state(state, self.state, len(self.alive), self.task.method)
+        if not are_finite(state.parameters).all():
             raise ValueError("its parameters are not finite")
         self.mechanism.resume(ledgers, state.step)
         self.state = state
 
 
-def course_of(task: Recipe, metric: str, examples: int) -> Course:
+def make_protocol(task: TrainConfig, metric: str, examples: int) -> RunProtocol:
     """What each run of this recipe goes through on so many examples."""
-    return Course(
+    return RunProtocol(
         PoissonSampling.of(task.batch_size, examples),
         task.noise_multiplier,
         metric,
@@ -318,21 +318,21 @@ def _check_thresholds(method: Method, state: State) -> None:
 
 
 def study_training(
-    task: Task,
+    task: StudyTask,
     runs: Sequence[Run],
     arrays: Arrays,
-    watch: Watch = lambda state, answers: None,
+    watch: StepCallback = lambda state, answers: None,
 ) -> Training:
     """Of the study's data sets, with its networks or a user's own."""
-    return Training(task, runs, problem_of(task, runs, arrays), watch)
+    return Training(task, runs, make_user_problem(task, runs, arrays), watch)
 
 
 @cache
-def _say_once(text: str) -> None:
+def _log_once(text: str) -> None:
     _log.warning(text)
 
 
-def finite(parameters: Tensor) -> Tensor:
+def are_finite(parameters: Tensor) -> Tensor:
     """Which runs have finite parameters only, [R, P] to [R].
 
     A sum tells it at a tenth of the time, unless it overflows itself; then each is looked at.
@@ -341,7 +341,7 @@ def finite(parameters: Tensor) -> Tensor:
     return whole if whole.all() else parameters.isfinite().all(dim=1)
 
 
-def _column(values: Sequence[float | None], device: torch.device) -> Tensor:
+def _as_column(values: Sequence[float | None], device: torch.device) -> Tensor:
     """[R], NaN for None."""
     return torch.tensor([math.nan if value is None else value for value in values], device=device)
 

@@ -30,7 +30,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Course:
+class RunProtocol:
     """What every run of a job goes through. Its checks raise ValueError for what cannot be."""
 
     sampling: PoissonSampling

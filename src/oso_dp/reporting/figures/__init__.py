@@ -10,13 +10,13 @@ import pkgutil
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 
-from oso_dp.analysis.study import Study
-from oso_dp.reporting.figures.drawing import Drawn
-from oso_dp.reporting.figures.picture import Picture, PicturePlan
-from oso_dp.reporting.folder import ReportFolder
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.reporting.figures.parallel import RenderedFigure
+from oso_dp.reporting.figures.figure_spec import WrittenFigure, FigureSpec
+from oso_dp.reporting.report_folder import ReportFolder
 
 
-def every_plan(study: Study) -> Iterator[PicturePlan]:
+def every_plan(study: ResultSet) -> Iterator[FigureSpec]:
     """The figures of all files."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = [import_module(f"{__name__}.{name}") for name in names]
@@ -26,8 +26,8 @@ def every_plan(study: Study) -> Iterator[PicturePlan]:
 
 
 def write_figures(
-    plans: Sequence[PicturePlan], figures: Iterator[Drawn | None], folder: ReportFolder
-) -> list[Picture]:
+    plans: Sequence[FigureSpec], figures: Iterator[RenderedFigure | None], folder: ReportFolder
+) -> list[WrittenFigure]:
     """Write each plan's figure, `figures/<name>.png` and `.pdf`; empty ones are left out."""
     pictures = []
     for plan, drawn in zip(plans, figures, strict=True):
@@ -39,7 +39,7 @@ def write_figures(
             numbers = plan.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
             folder.write(f"figures/{plan.name}.csv", numbers)
         pictures.append(
-            Picture(
+            WrittenFigure(
                 plan.name,
                 plan.dataset,
                 plan.k,

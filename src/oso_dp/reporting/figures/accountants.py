@@ -7,30 +7,30 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from oso_dp import labels
-from oso_dp.accounting.accountants import epsilon_of_event
-from oso_dp.accounting.advanced_composition import advanced_epsilon
-from oso_dp.analysis.study import Study
+from oso_dp.accounting.accountants import compute_epsilon_of_event
+from oso_dp.accounting.advanced_composition import compute_advanced_epsilon
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.privacy.ledger import composed_event
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting.figures import canvas
-from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.reporting.figures import layout
+from oso_dp.reporting.figures.figure_spec import FigureSpec
 
 PLACE = 100
 
 
-def plans(study: Study) -> Iterator[PicturePlan]:
+def plans(study: ResultSet) -> Iterator[FigureSpec]:
     yield _accountants_plan()
 
 
-def _accountants_plan() -> PicturePlan:
+def _accountants_plan() -> FigureSpec:
     last = accountants().iloc[-1]
-    return PicturePlan(
+    return FigureSpec(
         "moments_accountant",
         "",
         None,
         "search_cost",
         f"The same {EPOCHS[-1]} epochs (q = {RATE:g}, ν = {NOISE_MULTIPLIER:g}, δ = "
-        f"{labels.delta_text(DELTA)}, as in Figure 2 of Abadi et al. 2016) cost ε = "
+        f"{labels.format_delta(DELTA)}, as in Figure 2 of Abadi et al. 2016) cost ε = "
         f"{last['advanced']:.3g} by advanced composition of the steps' own guarantees, "
         f"{last['rdp']:.3g} by RDP, which took the moments accountant's place, and "
         f"{last['pld']:.3g} by privacy loss distributions. The noise is the same; only the "
@@ -61,10 +61,10 @@ def accountants() -> pd.DataFrame:
         event = composed_event({(sampling, NOISE_MULTIPLIER): steps})
         row = {
             "epochs": epochs,
-            "advanced": advanced_epsilon(sampling, NOISE_MULTIPLIER, steps, DELTA),
+            "advanced": compute_advanced_epsilon(sampling, NOISE_MULTIPLIER, steps, DELTA),
         }
         for name in ("rdp", "pld"):
-            row[name] = epsilon_of_event(sampling, event, DELTA, name)
+            row[name] = compute_epsilon_of_event(sampling, event, DELTA, name)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -72,7 +72,7 @@ def accountants() -> pd.DataFrame:
 def draw_accountants(title: str) -> Figure:
     """Epsilon over epochs, a line per accountant."""
     data = accountants()
-    figure, (axes,) = canvas.panels(1, title)
+    figure, (axes,) = layout.make_panels(1, title)
     figure.set_size_inches(6.8, 4.2)
     handles = []
     for column, (label, colour, style) in _LINES.items():
@@ -89,9 +89,9 @@ def draw_accountants(title: str) -> Figure:
             fontsize=8,
             color=colour,
         )
-    canvas.log_axis(axes)
+    layout.log_axis(axes)
     axes.set_xlim(0, 1.08 * max(EPOCHS))
     axes.set_xlabel("epochs")
-    axes.set_ylabel(f"ε at δ = {labels.delta_text(DELTA)}")
-    canvas.legend(figure, handles)
+    axes.set_ylabel(f"ε at δ = {labels.format_delta(DELTA)}")
+    layout.add_legend(figure, handles)
     return figure

@@ -5,7 +5,7 @@ import pandas as pd
 from oso_dp import labels
 
 
-def part_note(cells: pd.DataFrame) -> str:
+def incomplete_note(cells: pd.DataFrame) -> str:
     """A sentence where a grid ran in part: its best is over fewer points, and may be far off."""
     part = cells[(cells["status"] == "run") & (cells["grid_points"] < cells["grid_size"])]
     names = [

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.reporting.figures import canvas, looks
+from oso_dp.reporting.figures import layout, styles
 
 _FILLS = (None, "white", "#BBBBBB", "black")
 
@@ -22,11 +22,11 @@ def draw_dots(values: pd.DataFrame, metric: str, title: str, methods: list[str])
     known = values.dropna(subset="mean")
     if known.empty:
         return None
-    ordered = labels.method_order(known["method"].unique())
+    ordered = labels.sort_methods(known["method"].unique())
     sources = list(dict.fromkeys(known["source"]))
-    figure, (axes,) = canvas.panels(1, title)
+    figure, (axes,) = layout.make_panels(1, title)
     figure.set_size_inches(6.8, 1.5 + 0.3 * len(ordered))
-    colour, marker = looks.colours(methods), looks.markers(methods)
+    colour, marker = styles.colours(methods), styles.markers(methods)
     for row in known.itertuples():
         place = sources.index(row.source)
         axes.errorbar(
@@ -49,5 +49,5 @@ def draw_dots(values: pd.DataFrame, metric: str, title: str, methods: list[str])
             Line2D([], [], label=source, mfc=_FILLS[place % len(_FILLS)], **grey)
             for place, source in enumerate(sources)
         ]
-        canvas.legend(figure, handles)
+        layout.add_legend(figure, handles)
     return figure

@@ -10,18 +10,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.study import Study
-from oso_dp.reporting.figures import canvas
-from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.reporting.figures import layout
+from oso_dp.reporting.figures.figure_spec import FigureSpec
 
 PLACE = 10
 
 
-def plans(study: Study) -> Iterator[PicturePlan]:
+def plans(study: ResultSet) -> Iterator[FigureSpec]:
     yield from cosine_plans(study)
 
 
-def cosine_plans(study: Study) -> Iterator[PicturePlan]:
+def cosine_plans(study: ResultSet) -> Iterator[FigureSpec]:
     """Figure 1, from what `oso cosine` measured: one for each noise, the run's own first."""
     if study.cosine.empty:
         return
@@ -30,7 +30,7 @@ def cosine_plans(study: Study) -> Iterator[PicturePlan]:
         yield _plan(f"figure_01_nu{noise:g}" if place else "figure_01", float(noise), rows)
 
 
-def _plan(name: str, noise: float, rows: pd.DataFrame) -> PicturePlan:
+def _plan(name: str, noise: float, rows: pd.DataFrame) -> FigureSpec:
     run = rows.iloc[0]
     where = (
         f"{labels.dataset_short(run['dataset'])}, a run of {labels.method_label(run['method'])} "
@@ -46,7 +46,7 @@ def _plan(name: str, noise: float, rows: pd.DataFrame) -> PicturePlan:
         "data only."
     )
     title = f"{where}:\nwhat clip and noise leave of the gradient, ν = {noise:.3g}"
-    return PicturePlan(
+    return FigureSpec(
         name, "", None, "cosine", caption, lambda: draw_cosine(rows, title), data=rows
     )
 
@@ -64,7 +64,7 @@ def draw_cosine(rows: pd.DataFrame, title: str) -> Figure | None:
     """
     if rows.empty:
         return None
-    figure, axes = canvas.panels(len(_TRUTHS), title)
+    figure, axes = layout.make_panels(len(_TRUTHS), title)
     steps = sorted(rows["step"].unique())
     palette = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, len(steps)))
     handles = []
@@ -86,7 +86,7 @@ def draw_cosine(rows: pd.DataFrame, title: str) -> Figure | None:
                 handles.append(Line2D([], [], color=colour, label=f"t = {step}"))
         panel.axhline(0, color="#555555", linewidth=0.8)
         panel.set_xscale("log")
-        canvas.plain_ticks(panel.xaxis)
+        layout.plain_ticks(panel.xaxis)
         panel.set_title(heading)
         panel.set_xlabel("clipping threshold C")
     axes[0].set_ylabel("cosine similarity")
@@ -94,5 +94,5 @@ def draw_cosine(rows: pd.DataFrame, title: str) -> Figure | None:
     handles.append(Line2D([], [], marker="o", label="best C of those tried", **grey))
     if rows["run_threshold"].notna().any():
         handles.append(Line2D([], [], marker="D", mfc="white", label="Cₜ of the run", **grey))
-    canvas.legend(figure, handles)
+    layout.add_legend(figure, handles)
     return figure

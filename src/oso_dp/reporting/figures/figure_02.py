@@ -10,26 +10,26 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.noise import online_grids
-from oso_dp.analysis.study import Study
-from oso_dp.privacy.noise_split import gradient_noise_multiplier
-from oso_dp.reporting.figures import canvas
-from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.analysis.noise_tables import online_grids
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.privacy.noise_composition import gradient_noise_multiplier
+from oso_dp.reporting.figures import layout
+from oso_dp.reporting.figures.figure_spec import FigureSpec
 
 PLACE = 90
 
 
-def plans(study: Study) -> Iterator[PicturePlan]:
+def plans(study: ResultSet) -> Iterator[FigureSpec]:
     yield from _split_plan(study)
 
 
-def _split_plan(study: Study) -> Iterator[PicturePlan]:
+def _split_plan(study: ResultSet) -> Iterator[FigureSpec]:
     online = online_grids(study)
     if online.empty:
         return
     dataset, k = online["dataset"].iloc[0], int(online["k"].iloc[0])
     where = f"{labels.dataset_short(dataset)}, Online's grids at k = {k}"
-    yield PicturePlan(
+    yield FigureSpec(
         "figure_02",
         dataset,
         None,
@@ -56,7 +56,7 @@ def draw_split(grids: pd.DataFrame, title: str) -> Figure | None:
     """
     if grids.empty:
         return None
-    figure, (axes,) = canvas.panels(1, title)
+    figure, (axes,) = layout.make_panels(1, title)
     figure.set_size_inches(6.8, 4.6)
     handles = []
     # Without the lightest, which is too light to read.
@@ -70,8 +70,8 @@ def draw_split(grids: pd.DataFrame, title: str) -> Figure | None:
         chosen = nu * row.ratio
         axes.plot(chosen, gradient_noise_multiplier(nu, chosen), "o", color=colour, markersize=6.5)
     axes.set_xscale("log")
-    canvas.log_axis(axes)
-    canvas.plain_ticks(axes.xaxis)
+    layout.log_axis(axes)
+    layout.plain_ticks(axes.xaxis)
     axes.set_xlabel(f"noise multiplier of the direction, {NU_Q}")
     axes.set_ylabel(f"noise multiplier of the gradient, {NU_G}")
     ratios = ", ".join(f"{ratio:.4g}" for ratio in sorted(set(grids["ratio"].round(6))))
@@ -80,5 +80,5 @@ def draw_split(grids: pd.DataFrame, title: str) -> Figure | None:
         Line2D([], [], marker="o", linestyle="", label=f"chosen: {NU_Q} = {ratios} ν", **grey),
         Line2D([], [], linestyle=":", label=f"{NU_G} = ν: all budget to the gradient", **grey),
     ]
-    canvas.legend(figure, handles)
+    layout.add_legend(figure, handles)
     return figure

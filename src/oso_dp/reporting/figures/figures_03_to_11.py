@@ -13,24 +13,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.cells import settings
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.cells import list_panels
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better, is_logarithmic
 from oso_dp.paper.tables import DATASETS, find_table, paper_tables
-from oso_dp.reporting.figures import canvas, looks
-from oso_dp.reporting.figures.captions import part_note
+from oso_dp.reporting.figures import layout, styles
+from oso_dp.reporting.figures.captions import incomplete_note
 from oso_dp.reporting.figures.dot_plot import draw_dots
-from oso_dp.reporting.figures.picture import PicturePlan
-from oso_dp.reporting.tables.cells import laid_note
+from oso_dp.reporting.figures.figure_spec import FigureSpec
+from oso_dp.reporting.tables.cells import variant_note
 
 PLACE = 20
 
 
-def plans(study: Study) -> Iterator[PicturePlan]:
+def plans(study: ResultSet) -> Iterator[FigureSpec]:
     """For each data set and k that was run; and for the paper's others its values alone."""
-    ran = settings(study)
+    ran = list_panels(study)
     for dataset, k in ran:
         yield metric_plan(study, dataset, k, measured=True)
     if set(study.datasets) & set(DATASETS):
@@ -39,9 +39,9 @@ def plans(study: Study) -> Iterator[PicturePlan]:
                 yield metric_plan(study, table.dataset, table.k, measured=False)
 
 
-def metric_plan(study: Study, dataset: str, k: int, measured: bool) -> PicturePlan:
+def metric_plan(study: ResultSet, dataset: str, k: int, measured: bool) -> FigureSpec:
     table = find_table(dataset, k)
-    cells = judged_cells(study, dataset, k)
+    cells = judge_cells(study, dataset, k)
     better = "Higher" if is_higher_better(cells["metric"].iloc[0]) else "Lower"
     cells = cells[cells["method"].isin(PAPER_METHODS)]
     short = labels.dataset_short(dataset)
@@ -50,10 +50,10 @@ def metric_plan(study: Study, dataset: str, k: int, measured: bool) -> PicturePl
         f"{short}, k = {k}" if measured else f"{short}, k = {k}: the paper's values, none of ours"
     )
     caption = (
-        f"{short}, k = {k}: best on test over the budget of the {study.paid_for(dataset)}. "
+        f"{short}, k = {k}: best on test over the budget of the {study.budgeted_runs(dataset)}. "
         f"{better} is better. "
     )
-    if dataset in DATASETS and (note := labels.epochs_note(cells["epochs"])):
+    if dataset in DATASETS and (note := labels.format_epochs_note(cells["epochs"])):
         caption += f"{note} "
     ran = cells.loc[cells["status"] == "run", "method"]
     seeds = cells.loc[ran.index, "seeds"]
@@ -67,9 +67,9 @@ def metric_plan(study: Study, dataset: str, k: int, measured: bool) -> PicturePl
         )
     elif table:
         caption += "The paper plots this figure but prints no values for it."
-    for said in filter(None, (part_note(cells), laid_note(cells)) if measured else ()):
-        caption = f"{caption.strip()} {said}"
-    return PicturePlan(
+    for note in filter(None, (incomplete_note(cells), variant_note(cells)) if measured else ()):
+        caption = f"{caption.strip()} {note}"
+    return FigureSpec(
         name,
         dataset,
         k,
@@ -100,19 +100,19 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
         return _at_one_epsilon(cells, title, methods)
     # Each epsilon of the design has its place, whether or not it was run.
     places = {e: i for i, e in enumerate(sorted(private["epsilon"].unique()))}
-    figure, (axes,) = canvas.panels(1, title)
+    figure, (axes,) = layout.make_panels(1, title)
     figure.set_size_inches(6.8, 4.3)
-    colour, marker = looks.colours(methods), looks.markers(methods)
-    ordered = labels.method_order(valued["method"].unique())
+    colour, marker = styles.colours(methods), styles.markers(methods)
+    ordered = labels.sort_methods(valued["method"].unique())
     handles = []
     dodge = min(DODGE, 0.7 / max(1, len(ordered)))
     for i, method in enumerate(ordered):
         rows = private[private["method"] == method]
         x = rows["epsilon"].map(places) + dodge * (i - (len(ordered) - 1) / 2)
-        look = {"color": colour[method], "marker": marker[method], "capsize": 2.5}
-        _line(axes, x, rows["paper_mean"], rows["paper_std"], look, paper=True)
-        _line(axes, x, rows["mean"], rows["std"], look, paper=False)
-        handles.append(canvas.handle(method, methods, linestyle="-"))
+        line_style = {"color": colour[method], "marker": marker[method], "capsize": 2.5}
+        _line(axes, x, rows["paper_mean"], rows["paper_std"], line_style, paper=True)
+        _line(axes, x, rows["mean"], rows["std"], line_style, paper=False)
+        handles.append(layout.legend_handle(method, methods, linestyle="-"))
     for row in reference.itertuples():
         axes.axhline(row.mean, color=colour[row.method], linestyle=(0, (1, 1.5)))
         handles.append(
@@ -123,14 +123,14 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
         handles.append(Line2D([], [], label="ours", **grey))
         handles.append(Line2D([], [], label="paper", linestyle="--", mfc="white", **grey))
     if is_logarithmic(cells["metric"].iloc[0]):
-        canvas.log_axis(axes)
+        layout.log_axis(axes)
     axes.margins(y=0.08)
     axes.set_xticks(list(places.values()), [f"{e:g}" for e in places])
     if places:
         axes.set_xlim(-0.5, len(places) - 0.5)
     axes.set_xlabel("ε of the whole grid")
     axes.set_ylabel(labels.metric_label(cells["metric"].iloc[0]))
-    canvas.legend(figure, handles)
+    layout.add_legend(figure, handles)
     return figure
 
 
@@ -143,11 +143,11 @@ def _at_one_epsilon(cells: pd.DataFrame, title: str, methods: list[str]) -> Figu
     )
     values = pd.concat([frame for frame in (measured, printed) if frame["mean"].notna().any()])
     metric = cells["metric"].iloc[0]
-    return draw_dots(values, metric, f"{title}, ε = {labels.epsilon_text(epsilon)}", methods)
+    return draw_dots(values, metric, f"{title}, ε = {labels.format_budget(epsilon)}", methods)
 
 
 def _line(
-    axes: Axes, x: pd.Series, mean: pd.Series, std: pd.Series, look: dict[str, Any], paper: bool
+    axes: Axes, x: pd.Series, mean: pd.Series, std: pd.Series, line_style: dict[str, Any], paper: bool
 ) -> None:
     if mean.notna().sum() == 0:
         return
@@ -160,4 +160,4 @@ def _line(
     known = mean.notna()
     # A single seed has no standard deviation: draw no bar rather than one of length zero.
     error = std[known] if std[known].notna().any() else None
-    axes.errorbar(x[known] + shift, mean[known], yerr=error, **look, **style)
+    axes.errorbar(x[known] + shift, mean[known], yerr=error, **line_style, **style)

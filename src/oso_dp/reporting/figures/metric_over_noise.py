@@ -8,32 +8,32 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.accounting.tuning import COMPOSITION
-from oso_dp.analysis.noise import against_noise, noise_multipliers, shown_epochs
-from oso_dp.analysis.study import Study
+from oso_dp.accounting.search_accounting import COMPOSITION
+from oso_dp.analysis.noise_tables import metric_against_noise, noise_multipliers, shown_epochs
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_logarithmic
-from oso_dp.reporting.figures import canvas, looks
-from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.reporting.figures import layout, styles
+from oso_dp.reporting.figures.figure_spec import FigureSpec
 
 PLACE = 70
 
 
-def plans(study: Study) -> Iterator[PicturePlan]:
+def plans(study: ResultSet) -> Iterator[FigureSpec]:
     noise = noise_multipliers(study)
-    for dataset in labels.dataset_order(set(noise["dataset"]) - {*study.shared_budgets}):
+    for dataset in labels.sort_datasets(set(noise["dataset"]) - {*study.shared_budgets}):
         yield noise_plan(study, dataset)
 
 
-def noise_plan(study: Study, dataset: str) -> PicturePlan:
+def noise_plan(study: ResultSet, dataset: str) -> FigureSpec:
     """The best value of each grid of the paper's methods over the noise of its runs.
 
     One data set; the paper's values beside ours. The numbers beside the picture hold every method:
     drawn, those that search alike would cover each other.
     """
-    cells = against_noise(study, dataset)
+    cells = metric_against_noise(study, dataset)
     # One rule for a search at a time: by random stopping a grid has less noise, and another best.
-    drawn = cells[cells["method"].isin(PAPER_METHODS) & (cells["selection"] == COMPOSITION)]
+    drawn = cells[cells["method"].isin(PAPER_METHODS) & (cells["search_accounting"] == COMPOSITION)]
     metric = cells["metric"].dropna().iloc[0] if cells["metric"].notna().any() else ""
     short = labels.dataset_short(dataset)
     length, *others = shown_epochs(study, dataset)
@@ -41,7 +41,7 @@ def noise_plan(study: Study, dataset: str) -> PicturePlan:
         " Hollow markers are the paper's values, at the noise that its budgets buy by our "
         "accounting: the paper does not print its noise."
     )
-    return PicturePlan(
+    return FigureSpec(
         f"metric_over_noise_{dataset}",
         dataset,
         None,
@@ -70,10 +70,10 @@ def draw_against_noise(
     cells = cells.dropna(subset=["noise_multiplier", "mean"])
     if not (cells["source"] == "ours").any():
         return None
-    figure, (axes,) = canvas.panels(1, title)
+    figure, (axes,) = layout.make_panels(1, title)
     figure.set_size_inches(6.8, 4.4)
-    colour, marker = looks.colours(methods), looks.markers(methods)
-    ordered = labels.method_order(cells["method"].unique())
+    colour, marker = styles.colours(methods), styles.markers(methods)
+    ordered = labels.sort_methods(cells["method"].unique())
     for method in ordered:
         for source, style in _STYLES.items():
             rows = cells[(cells["method"] == method) & (cells["source"] == source)]
@@ -88,18 +88,18 @@ def draw_against_noise(
                     capsize=2,
                     **style,
                 )
-    handles = [canvas.handle(method, methods, linestyle="") for method in ordered]
+    handles = [layout.legend_handle(method, methods, linestyle="") for method in ordered]
     if (cells["source"] == "paper").any():
         grey: dict[str, Any] = {"color": "#555555", "marker": "o"}
         handles.append(Line2D([], [], label="ours", linestyle="", **grey))
         handles.append(Line2D([], [], label="paper", linestyle="", mfc="white", **grey))
     axes.set_xscale("log")
-    canvas.plain_ticks(axes.xaxis)
+    layout.plain_ticks(axes.xaxis)
     if is_logarithmic(metric):
-        canvas.log_axis(axes)
+        layout.log_axis(axes)
     axes.set_xlabel("noise multiplier ν of each run")
     axes.set_ylabel(labels.metric_label(metric))
-    canvas.legend(figure, handles)
+    layout.add_legend(figure, handles)
     return figure
 
 

@@ -8,37 +8,37 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from oso_dp import labels
-from oso_dp.analysis.noise import noise_multipliers
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.noise_tables import noise_multipliers
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.paper.tables import DATASETS, find_table
-from oso_dp.reporting.figures import canvas, looks
-from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.reporting.figures import layout, styles
+from oso_dp.reporting.figures.figure_spec import FigureSpec
 
 PLACE = 60
 
 
-def plans(study: Study) -> Iterator[PicturePlan]:
+def plans(study: ResultSet) -> Iterator[FigureSpec]:
     noise = noise_multipliers(study)
-    for dataset in labels.dataset_order(set(noise["dataset"]) - {*study.shared_budgets}):
+    for dataset in labels.sort_datasets(set(noise["dataset"]) - {*study.shared_budgets}):
         yield _noise_plan(dataset, noise[noise["dataset"] == dataset])
 
 
-def _noise_plan(dataset: str, noise: pd.DataFrame) -> PicturePlan:
+def _noise_plan(dataset: str, noise: pd.DataFrame) -> FigureSpec:
     """Of the paper's methods, and on its data sets of its k: others' numbers are in the table."""
     short = labels.dataset_short(dataset)
     in_paper = noise["method"].isin(PAPER_METHODS)
     if dataset in DATASETS:
         in_paper &= noise["k"].map(lambda k: find_table(dataset, k) is not None)
     noise = noise[in_paper]
-    methods = labels.method_order(noise["method"])
+    methods = labels.sort_methods(noise["method"])
     caption = (
         f"{short}: the noise multiplier of each run when the budget covers the whole grid. The "
         "figure above a bar is N, the number of runs in the grid: a method with one "
         "hyperparameter less trains with less noise."
     )
     title = f"{short}: noise multiplier of each run, N above the bar"
-    return PicturePlan(
+    return FigureSpec(
         f"noise_multipliers_{dataset}",
         dataset,
         None,
@@ -59,9 +59,9 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
     if noise.empty:
         return None
     ks = sorted(noise["k"].unique())
-    figure, axes = canvas.panels(len(ks), title, abreast=3)
-    colour = looks.colours(methods)
-    ordered = labels.method_order(noise["method"].unique())
+    figure, axes = layout.make_panels(len(ks), title, abreast=3)
+    colour = styles.colours(methods)
+    ordered = labels.sort_methods(noise["method"].unique())
     for panel, k in zip(axes, ks, strict=True):
         here = noise[noise["k"] == k]
         epsilons = sorted(here["epsilon"].unique())  # Fashion-MNIST's differ from k to k
@@ -93,5 +93,5 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
         panel.set_xlabel("ε of the whole grid")
         panel.set_ylabel("noise multiplier ν" if panel is axes[0] else "")
     handles = [Patch(color=colour[m], label=labels.method_label(m)) for m in ordered]
-    canvas.legend(figure, handles)
+    layout.add_legend(figure, handles)
     return figure

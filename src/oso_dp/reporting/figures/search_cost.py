@@ -9,31 +9,31 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from oso_dp import labels
-from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, of_rule, search_costs
-from oso_dp.analysis.study import Study
-from oso_dp.reporting.figures import canvas
-from oso_dp.reporting.figures.picture import PicturePlan
+from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, select_rule, search_costs
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.reporting.figures import layout
+from oso_dp.reporting.figures.figure_spec import FigureSpec
 
 PLACE = 80
 
 
-def plans(study: Study) -> Iterator[PicturePlan]:
+def plans(study: ResultSet) -> Iterator[FigureSpec]:
     """One for each data set."""
     costs = search_costs(study)
     for dataset in costs["dataset"].unique():
         yield _search_plan(study, dataset, costs[costs["dataset"] == dataset])
 
 
-def _search_plan(study: Study, dataset: str, costs: pd.DataFrame) -> PicturePlan:
+def _search_plan(study: ResultSet, dataset: str, costs: pd.DataFrame) -> FigureSpec:
     marks = grids_at_largest_k(study, dataset)
     epsilon, delta = costs["epsilon"].iloc[0], costs["delta"].iloc[0]
     where = f"{labels.dataset_short(dataset)}, ε = {epsilon:g} for the whole search"
     caption = (
-        f"{where}, δ = {labels.delta_text(delta)}: the noise multiplier of each run against the "
+        f"{where}, δ = {labels.format_delta(delta)}: the noise multiplier of each run against the "
         "number of runs N. Dotted lines stand at the methods' grids at the study's largest k. "
         f"{_compared(costs, marks)}"
     )
-    return PicturePlan(
+    return FigureSpec(
         f"search_cost_{dataset}",
         dataset,
         None,
@@ -51,9 +51,9 @@ def _compared(costs: pd.DataFrame, marks: dict[int, list[str]]) -> str:
     most = max(marks)
     parts = []
     for rule in RULES:
-        line = of_rule(costs, rule)
+        line = select_rule(costs, rule)
         ratio = line.get(most, float("nan")) / line.get(online, float("nan"))
-        if not labels.missing(ratio):
+        if not labels.is_missing(ratio):
             parts.append(f"{ratio:.2f} ({rule.label})")
     if not parts:
         return ""
@@ -84,21 +84,21 @@ def draw_costs(costs: pd.DataFrame, marks: dict[int, list[str]], title: str) -> 
     known = costs.dropna(subset="noise_multiplier")
     if known.empty:
         return None
-    figure, (axes,) = canvas.panels(1, title)
+    figure, (axes,) = layout.make_panels(1, title)
     figure.set_size_inches(6.8, 4.6)
     handles = []
-    for rule, look in zip(RULES, _LOOKS, strict=True):
-        line = of_rule(known, rule)
+    for rule, line_style in zip(RULES, _LOOKS, strict=True):
+        line = select_rule(known, rule)
         if len(line):
-            handles += axes.plot(line.index, line, label=rule.label, **look)
+            handles += axes.plot(line.index, line, label=rule.label, **line_style)
     axes.set_xscale("log")
     axes.set_xlim(0.85, known["runs"].max() * 1.5)
-    ticks = spaced(known["runs"].unique(), first=marks)
+    ticks = space_labels(known["runs"].unique(), first=marks)
     axes.set_xticks(ticks, [str(n) for n in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    canvas.log_axis(axes)
+    layout.log_axis(axes)
     above = axes.secondary_xaxis("top")
-    above.set_xticks(list(marks), _staggered(marks))
+    above.set_xticks(list(marks), _stagger(marks))
     above.xaxis.set_minor_locator(NullLocator())
     above.tick_params(length=0, labelsize=8, pad=2)
     for name in above.get_xticklabels()[-1:]:  # it stands at the edge, and would be cut off there
@@ -107,11 +107,11 @@ def draw_costs(costs: pd.DataFrame, marks: dict[int, list[str]], title: str) -> 
         axes.axvline(n, color="#9A9A9A", linestyle=":", linewidth=1.2, zorder=1)
     axes.set_xlabel("runs N of the search (under random stopping: on average)")
     axes.set_ylabel("noise multiplier ν of each run")
-    canvas.legend(figure, handles)
+    layout.add_legend(figure, handles)
     return figure
 
 
-def spaced(values: Iterable[int], first: Iterable[int]) -> list[int]:
+def space_labels(values: Iterable[int], first: Iterable[int]) -> list[int]:
     """As many of the values as fit on a logarithmic axis, those of `first` before the others."""
     kept: list[int] = []
     for value in (*first, *sorted(set(values) - set(first))):
@@ -120,7 +120,7 @@ def spaced(values: Iterable[int], first: Iterable[int]) -> list[int]:
     return sorted(kept)
 
 
-def _staggered(marks: dict[int, list[str]]) -> list[str]:
+def _stagger(marks: dict[int, list[str]]) -> list[str]:
     """Names side by side would meet, so every second one stands a line higher."""
     return [_few(marks[n]) + "\n" * (place % 2) for place, n in enumerate(marks)]
 

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from oso_dp.analysis.accounts import account, require_within
-from oso_dp.analysis.budgets import read_study_plans
-from oso_dp.analysis.claims import judged
-from oso_dp.analysis.load import read_study
-from oso_dp.outputs import check_folder
+from oso_dp.analysis.accounts import account_grids, check_budgets
+from oso_dp.analysis.plan_tables import read_study_plans
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.load import read_result_set
+from oso_dp.output_paths import check_folder
 from oso_dp.reporting.figures import every_plan, write_figures
-from oso_dp.reporting.figures.drawing import drawn_beside
-from oso_dp.reporting.folder import ReportFolder, check_place
+from oso_dp.reporting.figures.parallel import draw_in_background
+from oso_dp.reporting.report_folder import ReportFolder, check_place
 from oso_dp.reporting.page.render import render
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import write_table
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import write_table
 from oso_dp.reporting.tables import every_table
 
 PAGE = "index.html"
@@ -33,15 +33,15 @@ def build_report(
     """
     check_folder(output, "report")  # now, not after a minute of drawing
     check_place(output, results)
-    study = read_study(results, budgets)
-    accounts = account(study.runs, *read_study_plans(budgets))
-    require_within(accounts)
+    study = read_result_set(results, budgets)
+    accounts = account_grids(study.runs, *read_study_plans(budgets))
+    check_budgets(accounts)
     plans = list(every_plan(study))
-    with drawn_beside(plans) as figures:
-        claims = judged(study)
+    with draw_in_background(plans) as figures:
+        claims = judge_claims(study)
         folder = ReportFolder(output, results)
         pictures = write_figures(plans, figures, folder)
-    sources = Sources(study, accounts, claims, [picture.name for picture in pictures])
+    sources = ReportContext(study, accounts, claims, [picture.name for picture in pictures])
     tables = {table.name: table for table in every_table(sources)}
     for table in tables.values():
         write_table(table, folder)

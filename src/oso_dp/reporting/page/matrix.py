@@ -5,41 +5,41 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import verdicts
+from oso_dp.analysis import equivalence_tests
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.tables.cells import MARK, anchor
 
 # verdict -> its sign, and how it looks
-SIGNS = {
-    verdicts.CONSISTENT: ("=", "yes"),
-    verdicts.BETTER: ("+", "no"),
-    verdicts.WORSE: ("−", "no"),
-    verdicts.UNDECIDED: ("?", "open"),
-    verdicts.DIVERGED: ("×", "no"),
-    verdicts.TRAINS: ("t", "no"),
-    verdicts.SAME: ("=", "yes"),
-    verdicts.AS_GOOD: ("≈", "yes"),
-    verdicts.OTHER: ("≠", "no"),
-    verdicts.PART: ("p", "open"),
-    verdicts.NOT_RUN: ("·", "idle"),
+GLYPHS = {
+    equivalence_tests.CONSISTENT: ("=", "yes"),
+    equivalence_tests.BETTER: ("+", "no"),
+    equivalence_tests.WORSE: ("−", "no"),
+    equivalence_tests.UNDECIDED: ("?", "open"),
+    equivalence_tests.DIVERGED: ("×", "no"),
+    equivalence_tests.TRAINS: ("t", "no"),
+    equivalence_tests.SAME: ("=", "yes"),
+    equivalence_tests.AS_GOOD: ("≈", "yes"),
+    equivalence_tests.OTHER: ("≠", "no"),
+    equivalence_tests.PART: ("p", "open"),
+    equivalence_tests.NOT_RUN: ("·", "idle"),
 }
 _MEANINGS = {
-    verdicts.CONSISTENT: "consistent with the printed value",
-    verdicts.BETTER: "better than printed",
-    verdicts.WORSE: "worse than printed",
-    verdicts.DIVERGED: "all runs diverged",
-    verdicts.TRAINS: "trains, where the paper's diverge",
-    verdicts.SAME: "the same best point (k = 7 has no values)",
-    verdicts.AS_GOOD: "another best point, as good",
-    verdicts.OTHER: "another best point, better",
-    verdicts.PART: "part of the grid",
+    equivalence_tests.CONSISTENT: "consistent with the printed value",
+    equivalence_tests.BETTER: "better than printed",
+    equivalence_tests.WORSE: "worse than printed",
+    equivalence_tests.DIVERGED: "all runs diverged",
+    equivalence_tests.TRAINS: "trains, where the paper's diverge",
+    equivalence_tests.SAME: "the same best point (k = 7 has no values)",
+    equivalence_tests.AS_GOOD: "another best point, as good",
+    equivalence_tests.OTHER: "another best point, better",
+    equivalence_tests.PART: "part of the grid",
 }
 
 
 @dataclass(frozen=True)
 class Cell:
-    sign: str  # with the number of seeds
-    look: str
+    glyph: str  # with the number of seeds
+    css_class: str
     hover: str
     link: str  # to its evidence
     starts: bool  # whether it is the first of its k
@@ -55,7 +55,7 @@ class Block:
     lines: list[tuple[str, list[Cell]]]
 
 
-def blocks(matrix: pd.DataFrame) -> list[Block]:
+def make_blocks(matrix: pd.DataFrame) -> list[Block]:
     """`verdict_matrix` for the page, in the paper's order."""
     return [_block(dataset, matrix[matrix["dataset"] == dataset]) for dataset in DATASETS]
 
@@ -72,33 +72,33 @@ def _block(dataset: str, rows: pd.DataFrame) -> Block:
                 for column, start in zip(columns.itertuples(), starts, strict=True)
             ],
         )
-        for method in labels.method_order(rows["method"].unique())
+        for method in labels.sort_methods(rows["method"].unique())
     ]
     return Block(
         labels.dataset_short(dataset),
         [(int(k), len(same)) for k, same in columns.groupby("k")],
-        [(labels.epsilon_text(e), s) for e, s in zip(columns["epsilon"], starts, strict=True)],
+        [(labels.format_budget(e), s) for e, s in zip(columns["epsilon"], starts, strict=True)],
         lines,
     )
 
 
 def _cell(row: pd.Series, starts: bool) -> Cell:
-    sign, look = SIGNS[row["verdict"]]
+    glyph, css_class = GLYPHS[row["verdict"]]
     if not row["seeds"]:
-        return Cell(sign, look, row["verdict"], f"table_{row['table']:02d}", starts)
+        return Cell(glyph, css_class, row["verdict"], f"table_{row['table']:02d}", starts)
     hover = f"{row['verdict']}, {row['seeds']} seed{'' if row['seeds'] == 1 else 's'}"
     if not pd.isna(row["difference"]):
-        hover += f"; ours − paper {labels.signed(row['difference'])}"
+        hover += f"; ours − paper {labels.format_signed(row['difference'])}"
     if not pd.isna(row["difference_half"]):
         hover += f" ± {row['difference_half']:.2f} {row['unit']}"
     mark = MARK if row["chose_momentum"] else ""
-    return Cell(f"{sign}{row['seeds']}{mark}", look, hover, anchor(row), starts)
+    return Cell(f"{glyph}{row['seeds']}{mark}", css_class, hover, anchor(row), starts)
 
 
 def legend(matrix: pd.DataFrame) -> str:
     """What the signs that occur mean."""
-    seen = [word for word in SIGNS if word in set(matrix["verdict"])]
-    parts = [f"{SIGNS[word][0]} {_MEANINGS.get(word, word)}" for word in seen]
+    seen = [word for word in GLYPHS if word in set(matrix["verdict"])]
+    parts = [f"{GLYPHS[word][0]} {_MEANINGS.get(word, word)}" for word in seen]
     return " ".join([f"{'; '.join(parts)}. The number is that of our seeds.", *momentum(matrix)])
 
 

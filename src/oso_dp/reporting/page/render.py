@@ -9,16 +9,16 @@ import jinja2
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import evidence, verdicts
-from oso_dp.analysis.data_statement import stored_statements
+from oso_dp.analysis import claim_tests, equivalence_tests
+from oso_dp.analysis.study_statement import make_stored_statements
 from oso_dp.analysis.verdict_matrix import verdict_matrix
 from oso_dp.paper.tables import DATASETS
-from oso_dp.reporting.figures.picture import Picture
-from oso_dp.reporting.page import headline, matrix
-from oso_dp.reporting.page.origin import devices, made_on, provenance
-from oso_dp.reporting.page.sections import sections_of, unrun_tables
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table, headings, text
+from oso_dp.reporting.figures.figure_spec import WrittenFigure
+from oso_dp.reporting.page import summary_text, matrix
+from oso_dp.reporting.page.provenance import devices, made_on, provenance
+from oso_dp.reporting.page.sections import make_sections, find_missing_tables
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table, headings, text
 from oso_dp.reporting.tables.accounting import statement
 from oso_dp.reporting.tables.cells import RULE_NOTE, SEEDS_NOTE
 from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
@@ -44,21 +44,21 @@ _FOLDER = files("oso_dp.reporting.page")
 
 
 def render(
-    sources: Sources, tables: Mapping[str, Table], pictures: list[Picture], title: str | None
+    sources: ReportContext, tables: Mapping[str, Table], pictures: list[WrittenFigure], title: str | None
 ) -> str:
     """The page of a report; title: instead of its own.
 
     tables: by their names, as `tables.every_table` makes them. pictures: those that were drawn.
     """
     study = sources.study
-    sections = sections_of(study, tables, pictures)
-    unrun = unrun_tables(tables, {section.table.name for section in sections}, pictures)
+    sections = make_sections(study, tables, pictures)
+    unrun = find_missing_tables(tables, {section.table.name for section in sections}, pictures)
     placed = _PLACED | {section.table.name for section in sections}
     placed |= {part.table.name for part in unrun}
     papers = bool(set(study.datasets) & set(DATASETS))
     verdict = verdict_matrix(study) if papers else None
     claims, questions = (in_short(sources.claims, initial) for initial in "CQ")
-    short = [section for section in sections if not section.whole]
+    short = [section for section in sections if not section.is_complete]
     return (
         _environment()
         .get_template("page.html.j2")
@@ -70,35 +70,35 @@ def render(
             paper_url=PAPER_URL,
             date=made_on(),
             devices=devices(study.runs),
-            scope=headline.scope(study),
-            verdict=headline.verdict(study, sources.claims),
-            matrix=None if verdict is None else matrix.blocks(verdict),
+            scope=summary_text.run_summary_text(study),
+            verdict=summary_text.verdict_text(study, sources.claims),
+            matrix=None if verdict is None else matrix.make_blocks(verdict),
             matrix_legend="" if verdict is None else matrix.legend(verdict),
-            findings=headline.findings(study, sources.claims),
-            paper_says=headline.paper_says(),
+            findings=summary_text.findings_text(study, sources.claims),
+            paper_says=summary_text.paper_ranking_text(),
             tables=tables,
             claims_short=claims,
             claims_anchors=dict(enumerate(claims.iloc[:, 0])),
             questions_short=questions,
             questions_anchors=dict(enumerate(questions.iloc[:, 0])),
-            sections=[section for section in sections if section.whole],
+            sections=[section for section in sections if section.is_complete],
             short=short,
             short_title="Shorter runs: " + ", ".join(section.heading for section in short),
             unrun=unrun,
             beyond=tables.get("beyond"),
             more_tables=[table for name, table in tables.items() if name not in placed],
             said_elsewhere={
-                *(RULE_NOTE, SEEDS_NOTE, verdicts.VALUE_RULE, verdicts.POINT_RULE),
+                *(RULE_NOTE, SEEDS_NOTE, equivalence_tests.VALUE_RULE, equivalence_tests.POINT_RULE),
                 *labels.DATASET_NOTES.values(),
             },
-            value_rule=verdicts.VALUE_RULE,
-            point_rule=verdicts.POINT_RULE,
+            value_rule=equivalence_tests.VALUE_RULE,
+            point_rule=equivalence_tests.POINT_RULE,
             statement=statement(sources.accounts),
             promises=[
                 str(promise).splitlines()
-                for promise in stored_statements(study.runs, sources.accounts)
+                for promise in make_stored_statements(study.runs, sources.accounts)
             ],
-            only_shared=study.only_shared,
+            only_shared=study.select_shared_budgets,
             rules_sentence=rules_sentence(study),
             datasets=[labels.dataset_label(d) for d in study.datasets],
             pictures=_by_place(pictures),
@@ -108,7 +108,7 @@ def render(
     )
 
 
-def _by_place(pictures: list[Picture]) -> dict[str, list[Picture]]:
+def _by_place(pictures: list[WrittenFigure]) -> dict[str, list[WrittenFigure]]:
     places = {name: [p for p in pictures if p.kind in kinds] for name, kinds in _PLACES.items()}
     placed = {kind for kinds in _PLACES.values() for kind in kinds}
     # Those of a data set at one k stand in its section.
@@ -145,7 +145,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["cell"] = text
     environment.filters["headings"] = headings
-    environment.filters["look"] = _look
+    environment.filters["look"] = _css_class
     environment.filters["numbered"] = _numbered
     environment.filters["order"] = _order
     environment.filters["svg_link"] = _svg_link
@@ -168,19 +168,19 @@ def _asset(name: str) -> str:
 _LONG = 26  # characters, from which a cell's text is broken
 
 
-def _look(cell: str) -> str:
+def _css_class(cell: str) -> str:
     """A cell's class: verdicts in colour, what was not run in grey, long texts broken."""
     word = cell.split(" (")[0]
-    looks = [look] if (look := _LOOKS.get(word)) else []
+    classes = [css_class] if (css_class := _CSS_CLASSES.get(word)) else []
     if len(cell) > _LONG:
-        looks.append("long")
-    return " ".join(looks)
+        classes.append("long")
+    return " ".join(classes)
 
 
-_LOOKS = {
-    **{word: look for word, (_, look) in matrix.SIGNS.items()},
-    evidence.HOLDS: "yes",
-    evidence.FAILS: "no",
+_CSS_CLASSES = {
+    **{word: css_class for word, (_, css_class) in matrix.GLYPHS.items()},
+    claim_tests.HOLDS: "yes",
+    claim_tests.FAILS: "no",
 }
 
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judged_cells
-from oso_dp.analysis.cells import is_whole, settings
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.cells import has_paper_length, list_panels
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.paper.tables import PaperTable, find_table, paper_tables
-from oso_dp.reporting.figures.picture import Picture
-from oso_dp.reporting.page.headline import best_method
-from oso_dp.reporting.table import Table
+from oso_dp.reporting.figures.figure_spec import WrittenFigure
+from oso_dp.reporting.page.summary_text import best_method_text
+from oso_dp.reporting.table_format import Table
 
 # What a figure of each kind is called in a list.
 _KINDS = {
@@ -30,9 +30,9 @@ class Section:
     heading: str
     table: Table
     best: str | None
-    first: list[Picture]
-    rest: list[Picture]
-    whole: bool  # whether any of its runs are as long as the paper's
+    first: list[WrittenFigure]
+    rest: list[WrittenFigure]
+    is_complete: bool  # whether any of its runs are as long as the paper's
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -42,33 +42,33 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Unrun:
+class MissingTable:
     """A table of the paper of which nothing was run."""
 
     table: Table
     short: str
-    pictures: list[Picture]
+    pictures: list[WrittenFigure]
 
 
-def sections_of(
-    study: Study, tables: Mapping[str, Table], pictures: list[Picture]
+def make_sections(
+    study: ResultSet, tables: Mapping[str, Table], pictures: list[WrittenFigure]
 ) -> list[Section]:
     """One section per data set and k that was run."""
     sections = []
     noted = set()
-    for dataset, k in settings(study):
+    for dataset, k in list_panels(study):
         reference = find_table(dataset, k)
-        cells = judged_cells(study, dataset, k)
+        cells = judge_cells(study, dataset, k)
         ran = cells[cells["status"] != "not run"]
-        whole = any(is_whole(dataset, epochs) for epochs in ran["epochs"])
+        whole = any(has_paper_length(dataset, epochs) for epochs in ran["epochs"])
         drawn = [p for p in pictures if (p.dataset, p.k) == (dataset, k) and p.measured]
         note = labels.DATASET_NOTES.get(dataset)
         sections.append(
             Section(
                 f"{dataset}-k{k}",
                 f"{labels.dataset_label(dataset)}, k = {k}",
-                tables[name_of(reference) if reference else f"{dataset}_k{k}"],
-                best_method(cells[cells["in_paper"] | (reference is None)]),
+                tables[display_name(reference) if reference else f"{dataset}_k{k}"],
+                best_method_text(cells[cells["in_paper"] | (reference is None)]),
                 [p for p in drawn if p.kind == "metric"],
                 [p for p in drawn if p.kind != "metric"],
                 whole,
@@ -79,15 +79,15 @@ def sections_of(
     return sections
 
 
-def unrun_tables(
-    tables: Mapping[str, Table], run: set[str], pictures: list[Picture]
-) -> list[Unrun]:
+def find_missing_tables(
+    tables: Mapping[str, Table], run: set[str], pictures: list[WrittenFigure]
+) -> list[MissingTable]:
     """The paper's tables that have no section; run: the names of those that have."""
     printed = [p for p in pictures if not p.measured]
-    left = [t for t in paper_tables() if name_of(t) in tables and name_of(t) not in run]
+    left = [t for t in paper_tables() if display_name(t) in tables and display_name(t) not in run]
     return [
-        Unrun(
-            tables[name_of(table)],
+        MissingTable(
+            tables[display_name(table)],
             f"Table {table.number} ({labels.dataset_short(table.dataset)}, k = {table.k})",
             [p for p in printed if (p.dataset, p.k) == (table.dataset, table.k)],
         )
@@ -95,5 +95,5 @@ def unrun_tables(
     ]
 
 
-def name_of(table: PaperTable) -> str:
+def display_name(table: PaperTable) -> str:
     return f"table_{table.number:02d}"

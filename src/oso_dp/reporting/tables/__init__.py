@@ -8,11 +8,11 @@ numbers come from `oso_dp.analysis`.
 import pkgutil
 from importlib import import_module
 
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table
 
 
-def every_table(sources: Sources) -> list[Table]:
+def every_table(sources: ReportContext) -> list[Table]:
     """The tables of all files, by file name."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = [import_module(f"{__name__}.{name}") for name in names]

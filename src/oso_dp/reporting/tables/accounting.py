@@ -5,18 +5,18 @@ from collections.abc import Sequence
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.formatting import spent_text
-from oso_dp.accounting.tuning import COMPOSITION
+from oso_dp.accounting.formatting import format_spent_epsilon
+from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.analysis.accounts import GridAccount, accounts_table
-from oso_dp.analysis.row_order import ordered
-from oso_dp.analysis.total_accounts import ALL
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.dataset_accounts import ALL_METHODS
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table
 
 _NAMED = 5  # grids above their budget that the sentence names
 
 
-def tables(sources: Sources) -> list[Table]:
+def tables(sources: ReportContext) -> list[Table]:
     return [accounting_table(sources.accounts)]
 
 
@@ -26,10 +26,10 @@ def accounting_table(accounts: Sequence[GridAccount]) -> Table:
     PLD and PRV stand beside it for the costliest grid of each data set (see `accounts_table`).
     """
     named = [{"dataset": a.dataset, "method": a.method, "k": a.k} for a in accounts]
-    ways = {grid.name: grid.tuning_accounting for grid in accounts}
+    ways = {grid.name: grid.search_accounting for grid in accounts}
     data = pd.concat([pd.DataFrame(named), accounts_table(accounts)], axis=1)
     if accounts:
-        data = ordered(data.rename(columns={"budget": "epsilon"}))
+        data = sort_as_paper(data.rename(columns={"budget": "epsilon"}))
         data = data.rename(columns={"epsilon": "budget"})
     rows = [_shown(row, ways[row["grid"]]) for _, row in data.iterrows()]
     headings = list(_shown_headings())
@@ -53,13 +53,13 @@ def _shown_headings() -> tuple[str, ...]:
     )
 
 
-def _shown(row: pd.Series, way: str) -> dict[str, str]:
+def _shown(row: pd.Series, search_accounting: str) -> dict[str, str]:
     cells = (
         labels.dataset_short(row["dataset"]),
-        _method(row["method"], way),
-        ALL if row["method"] == ALL else str(row["k"]),
-        labels.epsilon_text(row["budget"]),
-        labels.delta_text(row["delta"]),
+        _method(row["method"], search_accounting),
+        ALL_METHODS if row["method"] == ALL_METHODS else str(row["k"]),
+        labels.format_budget(row["budget"]),
+        labels.format_delta(row["delta"]),
         str(row["runs"]),
         str(row["stored"]),
         str(row["seeds"]),
@@ -70,13 +70,13 @@ def _shown(row: pd.Series, way: str) -> dict[str, str]:
 
 
 def _spent(epsilon: float) -> str:
-    return labels.NOTHING if labels.missing(epsilon) else spent_text(epsilon)
+    return labels.DASH if labels.is_missing(epsilon) else format_spent_epsilon(epsilon)
 
 
-def _method(name: str, way: str) -> str:
+def _method(name: str, search_accounting: str) -> str:
     """The method, and how its tuning is accounted for if not by composition."""
     label = labels.method_label(name)
-    return label if way == COMPOSITION else f"{label}, {way.replace('_', ' ')}"
+    return label if search_accounting == COMPOSITION else f"{label}, {search_accounting.replace('_', ' ')}"
 
 
 def statement(accounts: Sequence[GridAccount]) -> str:
@@ -89,19 +89,19 @@ def statement(accounts: Sequence[GridAccount]) -> str:
 
 
 def _total_sentence(account: GridAccount) -> str:
-    verdict = "within its budget" if account.within else "ABOVE its budget: do not rely on it"
+    verdict = "within its budget" if account.is_within_budget else "ABOVE its budget: do not rely on it"
     return (
         f"All {account.runs} runs on {account.dataset} together, of every method, grid point and "
-        f"seed, cost ε = {spent_text(account.spent)} of {account.epsilon:g} by RDP, {verdict}."
+        f"seed, cost ε = {format_spent_epsilon(account.spent)} of {account.epsilon:g} by RDP, {verdict}."
     )
 
 
 def _grids_sentences(accounts: Sequence[GridAccount]) -> str:
-    exceeded = [grid.name for grid in accounts if grid.verdict == "exceeded"]
+    exceeded = [grid.name for grid in accounts if grid.budget_status == "exceeded"]
     count = len(accounts)
     every = "The one grid was" if count == 1 else f"All {count} grids were"
     text = f"{every} recomputed from the stored ledgers, by RDP. "
-    unclear = [grid.name for grid in accounts if grid.verdict == "unclear"]
+    unclear = [grid.name for grid in accounts if grid.budget_status == "unclear"]
     if unclear:
         names = ", ".join(unclear[:_NAMED]) + (", …" if len(unclear) > _NAMED else "")
         text += (

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.contributing_runs import cell_key, runs_behind
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.contributing_runs import cell_key, contributing_runs
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.paper.tables import SEEDS
 
 RULE_NOTE = (
     "Selection as in the paper: each run's best test value over all evaluations, averaged over "
     "seeds, then the grid's best point. This looks at the test set, so it is neither private nor "
-    "an honest estimate. Beside it stand the last evaluation, and cross-selection: checkpoint and "
+    "an honest estimate. Beside it stand the last evaluation, and cross-search_accounting: checkpoint and "
     "point chosen on one half of the test set, reported on the other, the mean of both ways."
 )
 SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds. One seed is not five."
@@ -21,24 +21,24 @@ SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds. One seed is not fi
 MARK = "*"  # of the cell that chose the momentum
 
 
-def name(row: pd.Series) -> dict[str, str]:
+def method_columns(row: pd.Series) -> dict[str, str]:
     return {
-        "ε": labels.epsilon_text(row["epsilon"]),
-        "method": labels.laid_label(row["method"], row["laid"]),
+        "ε": labels.format_budget(row["epsilon"]),
+        "method": labels.variant_method_label(row["method"], row["laid"]),
     }
 
 
-def own(row: pd.Series, heading: str) -> dict[str, str]:
-    text = labels.spread(row["mean"], row["std"]) if row["status"] == "run" else row["status"]
+def our_columns(row: pd.Series, heading: str) -> dict[str, str]:
+    text = labels.format_mean_std(row["mean"], row["std"]) if row["status"] == "run" else row["status"]
     if row["status"] == "run" and row["best_diverged"]:
         text += f" ({row['best_diverged']} of its {row['best_runs']} runs diverged)"
     return {
-        "our best": labels.point_text(
+        "our best": labels.format_point(
             row["method"], row["learning_rate"], row["threshold"], row["quantile"]
         ),
         heading: text,
-        **counts(row),
-        "ν": labels.number(row["noise_multiplier"], ".3f"),
+        **count_columns(row),
+        "ν": labels.format_number(row["noise_multiplier"], ".3f"),
     }
 
 
@@ -49,11 +49,11 @@ def anchor(row: pd.Series | dict) -> str:
     return f"{dataset}-k{k}-{budget}-{method}"
 
 
-def hover(study: Study, row: pd.Series | dict) -> str:
+def tooltip(study: ResultSet, row: pd.Series | dict) -> str:
     """The seeds and runs behind a cell's value; empty where there are none."""
-    runs = runs_behind(study).get(cell_key(row), [])
+    runs = contributing_runs(study).get(cell_key(row), [])
     return "\n".join(
-        f"seed {r.seed}: {labels.number(r.value, '.2f')} (run {r.run_id})" for r in runs
+        f"seed {r.seed}: {labels.format_number(r.value, '.2f')} (run {r.run_id})" for r in runs
     )
 
 
@@ -66,20 +66,20 @@ def verdict_text(row: pd.Series, verdict: str) -> str:
     return f"{verdict} ({seeds}{'' if pd.isna(half) else f', ±{half:.2f}'})"
 
 
-def counts(row: pd.Series) -> dict[str, str]:
+def count_columns(row: pd.Series) -> dict[str, str]:
     ran = row["status"] != "not run"
     size = "" if pd.isna(row["grid_size"]) else f" of {row['grid_size']}"
     lost = f" ({row['diverged']} of {row['runs']} runs diverged)" if ran and row["diverged"] else ""
     return {
-        "seeds": str(row["seeds"]) if ran else labels.NOTHING,
+        "seeds": str(row["seeds"]) if ran else labels.DASH,
         "grid points": f"{row['grid_points']}{size}{lost}" if ran else f"0{size}",
     }
 
 
-def other_rules(row: pd.Series) -> dict[str, str]:
+def other_rule_columns(row: pd.Series) -> dict[str, str]:
     return {
-        "last step": labels.spread(row["last_mean"], row["last_std"]),
-        "cross-selection": labels.spread(row["cross_mean"], row["cross_std"]),
+        "last step": labels.format_mean_std(row["last_mean"], row["last_std"]),
+        "cross-selection": labels.format_mean_std(row["cross_mean"], row["cross_std"]),
     }
 
 
@@ -92,17 +92,17 @@ def precision_note(data: pd.DataFrame) -> Iterator[str]:
     for precision, rows in ran.groupby("precision"):
         cells = [
             f"{labels.method_label(method)} at ε = "
-            + ", ".join(labels.epsilon_text(epsilon) for epsilon in of_method["epsilon"])
+            + ", ".join(labels.format_budget(epsilon) for epsilon in of_method["epsilon"])
             for method, of_method in rows.groupby("method", sort=False)
         ]
         parts.append(f"{precision}: {', '.join(cells)}")
     yield f"Products were computed in {'; in '.join(parts)}."
 
 
-def laid_note(data: pd.DataFrame) -> str:
+def variant_note(data: pd.DataFrame) -> str:
     """A sentence where something is laid over a method's steps: it stands there by its name."""
     names = [
-        f"{labels.method_label(row['method'])} at ε = {labels.epsilon_text(row['epsilon'])} "
+        f"{labels.method_label(row['method'])} at ε = {labels.format_budget(row['epsilon'])} "
         f"({row['laid']})"
         for row in data[data["laid"] != ""].to_dict("records")
     ]

@@ -3,34 +3,34 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.checkpoint_rule_gains import VALUES, contests, rule_gains
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.selection_bias import GAIN_COLUMNS, comparable_cells, selection_bias
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.metrics import is_higher_better
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table
 
 _NOTES = (
     "A row is the mean over the grids (k and ε) of a data set and method that have a value by all "
     "three rules. “Adds” is how much better the paper's rule looks than the other one.",
     "Best on test: the paper's. Last step: each run's last checkpoint; the grid's point is still "
-    "chosen on the test set. Cross-selection: checkpoint and point are chosen on one half of the "
+    "chosen on the test set. Cross-search_accounting: checkpoint and point are chosen on one half of the "
     "test set and reported on the other, the mean of both ways.",
 )
 
 
-def tables(sources: Sources) -> list[Table]:
+def tables(sources: ReportContext) -> list[Table]:
     return [rules_table(sources.study)]
 
 
-def rules_table(study: Study) -> Table:
+def rules_table(study: ResultSet) -> Table:
     """`rule_gains`; shown as means per data set and method."""
-    data = rule_gains(study)
+    data = selection_bias(study)
     printed = []
-    for dataset in labels.dataset_order(data["dataset"].unique()):
+    for dataset in labels.sort_datasets(data["dataset"].unique()):
         of_dataset = data[data["dataset"] == dataset]
-        for method in labels.method_order(of_dataset["method"].unique()):
+        for method in labels.sort_methods(of_dataset["method"].unique()):
             rows = of_dataset[of_dataset["method"] == method]
-            first, last, cross = (rows[name].mean() for name in VALUES)
+            first, last, cross = (rows[name].mean() for name in GAIN_COLUMNS)
             printed.append(
                 {
                     "data set": labels.dataset_short(dataset),
@@ -40,9 +40,9 @@ def rules_table(study: Study) -> Table:
                     "best on test": f"{first:.2f}",
                     "last step": f"{last:.2f}",
                     "cross-selection": f"{cross:.2f}",
-                    "adds over last step": labels.signed(rows["adds_over_last"].mean()),
-                    "adds over cross-selection": labels.signed(rows["adds_over_cross"].mean()),
-                    "at most": labels.signed(rows["adds_over_cross"].max()),
+                    "adds over last step": labels.format_signed(rows["adds_over_last"].mean()),
+                    "adds over cross-selection": labels.format_signed(rows["adds_over_cross"].mean()),
+                    "at most": labels.format_signed(rows["adds_over_cross"].max()),
                 }
             )
     columns = ["data set", "method", "grids", "in", "best on test", "last step", "cross-selection"]
@@ -51,12 +51,12 @@ def rules_table(study: Study) -> Table:
     return Table("checkpoint_rules", title, data, pd.DataFrame(printed, columns=columns), _NOTES)
 
 
-def rules_sentence(study: Study) -> str:
+def rules_sentence(study: ResultSet) -> str:
     """How much the paper's rule adds, per unit, and in how many contests it decides the winner.
 
     See `contests`: the best of more points, say, is better by their number alone.
     """
-    data = rule_gains(study)
+    data = selection_bias(study)
     if data.empty:
         return "No grid has a value by every checkpoint rule."
     parts = [
@@ -66,7 +66,7 @@ def rules_sentence(study: Study) -> str:
         for unit, rows in data.groupby("unit", sort=False)
     ]
     text = f"The paper's checkpoint rule adds {'; '.join(parts)}."
-    contested = contests(study)
+    contested = comparable_cells(study)
     if not contested:
         return text
     moved = sum(_winner(rows, "mean") != _winner(rows, "cross_mean") for rows in contested)

@@ -4,16 +4,16 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis.claims import VERDICTS
-from oso_dp.analysis.evidence import (
+from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
     NOT_RUN,
-    NOTHING,
+    NOT_APPLICABLE,
     UNDECIDED,
 )
 from oso_dp.paper.tables import DATASETS
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table
 
 _NOTES = (
     "A claim about two methods is a range for A, the advantage of the first (positive is better), "
@@ -38,7 +38,7 @@ _NOTES = (
 )
 
 
-def tables(sources: Sources) -> list[Table]:
+def tables(sources: ReportContext) -> list[Table]:
     """None where neither the paper's data sets nor anything else that can be judged was run."""
     judged = sources.claims["verdict_best"] != NOT_RUN
     if not judged.any() and not set(sources.study.datasets) & set(DATASETS):
@@ -66,7 +66,7 @@ def _shown(data: pd.DataFrame) -> pd.DataFrame:
         "data set": data["dataset"].map(labels.dataset_short),
     }
     for heading, name in VERDICTS.items():
-        if (data[f"verdict_{name}"] != NOTHING).any():
+        if (data[f"verdict_{name}"] != NOT_APPLICABLE).any():
             cells[heading] = data[f"verdict_{name}"]
     return pd.DataFrame(cells | {"our evidence": data["evidence"]})
 
@@ -109,8 +109,8 @@ def in_short(data: pd.DataFrame, initial: str) -> pd.DataFrame:
             words = words.replace(HOLDS, BY_CONSTRUCTION)
         narrow = of_claim.set_index("dataset")["at_paper"] > 0
         words = words.mask(narrow & words.isin([HOLDS, FAILS]), words + f" {AT_PAPERS_POINTS}")
-        for dataset in labels.dataset_order(rows["dataset"].unique()):
-            line[labels.dataset_short(dataset)] = words.get(dataset, NOTHING)
+        for dataset in labels.sort_datasets(rows["dataset"].unique()):
+            line[labels.dataset_short(dataset)] = words.get(dataset, NOT_APPLICABLE)
         lines.append(line)
     return pd.DataFrame(lines)
 
@@ -121,7 +121,7 @@ AT_PAPERS_POINTS = "at the paper's points"  # where some of the grids compared d
 
 def _one_word(verdicts: pd.Series) -> str:
     """The verdict that all data sets share, or the number of each."""
-    counts = verdicts[verdicts != NOTHING].value_counts()
+    counts = verdicts[verdicts != NOT_APPLICABLE].value_counts()
     if len(counts) < 2:
-        return str(counts.index[0]) if len(counts) else NOTHING
+        return str(counts.index[0]) if len(counts) else NOT_APPLICABLE
     return ", ".join(f"{word} ({number})" for word, number in counts.items())

@@ -6,9 +6,9 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis.linear_scaling import outcomes
-from oso_dp.analysis.study import Study
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table
 
 _OWN, _GUESS = "the method's own search", "one run without a search"
 _HEADINGS = [
@@ -32,13 +32,13 @@ _NOTES = (
 )
 
 
-def tables(sources: Sources) -> list[Table]:
+def tables(sources: ReportContext) -> list[Table]:
     """None where nothing was run by the rule."""
     table = linear_scaling_table(sources.study)
     return [table] if len(table.data) else []
 
 
-def linear_scaling_table(study: Study) -> Table:
+def linear_scaling_table(study: ResultSet) -> Table:
     """`outcomes`, a row per cell."""
     data = outcomes(study)
     printed = pd.DataFrame([_printed(row) for row in data.to_dict("records")])
@@ -51,14 +51,14 @@ def _printed(row: dict[str, Any]) -> list[str]:
     return [
         labels.dataset_short(row["dataset"]),
         str(row["k"]),
-        labels.epsilon_text(row["epsilon"]),
-        labels.laid_label(row["method"], row["laid"]),
-        labels.number(row["noise_multiplier"], ".3f"),
-        row["learning_rates"] or labels.NOTHING,
-        f"{row['beyond']} of {row['finals']}" if row["finals"] else labels.NOTHING,
-        labels.spread(row["mean"], row["std"]),
-        labels.number(row["own_noise_multiplier"], ".3f"),
-        labels.spread(row["own_mean"], row["own_std"]),
-        labels.number(row["guess_noise_multiplier"], ".3f"),
-        labels.spread(row["guess_mean"], row["guess_std"]),
+        labels.format_budget(row["epsilon"]),
+        labels.variant_method_label(row["method"], row["laid"]),
+        labels.format_number(row["noise_multiplier"], ".3f"),
+        row["learning_rates"] or labels.DASH,
+        f"{row['beyond']} of {row['finals']}" if row["finals"] else labels.DASH,
+        labels.format_mean_std(row["mean"], row["std"]),
+        labels.format_number(row["own_noise_multiplier"], ".3f"),
+        labels.format_mean_std(row["own_mean"], row["own_std"]),
+        labels.format_number(row["guess_noise_multiplier"], ".3f"),
+        labels.format_mean_std(row["guess_mean"], row["guess_std"]),
     ]

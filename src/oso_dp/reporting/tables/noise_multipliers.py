@@ -3,28 +3,28 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.noise import noise_multipliers
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.noise_tables import noise_multipliers
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.paper.tables import DATASETS
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table
 
 
-def tables(sources: Sources) -> list[Table]:
+def tables(sources: ReportContext) -> list[Table]:
     return [noise_table(sources.study)]
 
 
-def noise_table(study: Study) -> Table:
+def noise_table(study: ResultSet) -> Table:
     data = noise_multipliers(study)
     rows = pd.DataFrame(
         {
             "data set": data["dataset"].map(labels.dataset_short),
             "k": data["k"],
-            "ε": data["epsilon"].map(labels.epsilon_text),
+            "ε": data["epsilon"].map(labels.format_budget),
             "method": data["method"].map(labels.method_label),
             "N": data["grid_size"],
-            "noise multiplier ν": [labels.number(v, ".3f") for v in data["noise_multiplier"]],
-            "ν / Online's ν": [labels.number(v, ".2f") for v in data["ratio_to_online"]],
+            "noise multiplier ν": [labels.format_number(v, ".3f") for v in data["noise_multiplier"]],
+            "ν / Online's ν": [labels.format_number(v, ".2f") for v in data["ratio_to_online"]],
         }
     )
     notes = ["The budget covers all N runs of a grid: more candidates, more noise in each."]

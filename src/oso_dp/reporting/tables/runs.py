@@ -3,23 +3,23 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.coverage import variants
-from oso_dp.analysis.study import Study
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.analysis.run_counts import count_variants
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table
 
 
-def tables(sources: Sources) -> list[Table]:
+def tables(sources: ReportContext) -> list[Table]:
     return [runs_table(sources.study)]
 
 
-def runs_table(study: Study) -> Table:
-    data = variants(study)
+def runs_table(study: ResultSet) -> Table:
+    data = count_variants(study)
     rows = pd.DataFrame(
         {
             "data set": data["dataset"].map(labels.dataset_short),
             "k": data["k"],
-            "ε": data["epsilon"].map(labels.epsilon_text),
+            "ε": data["epsilon"].map(labels.format_budget),
             "method": data["method"].map(labels.method_label),
             "grid points": [
                 f"{p}" if pd.isna(n) else f"{p} of {int(n)}"
@@ -28,12 +28,12 @@ def runs_table(study: Study) -> Table:
             "seeds": data["seeds"],
             "runs": data["runs"],
             "diverged": data["diverged"],
-            "search accounted for by": data["selection"].str.replace("_", " "),
-            "ν": [labels.number(v, ".3f") for v in data["noise_multiplier"]],
-            "momentum": [labels.number(v) for v in data["momentum"]],
+            "search accounted for by": data["search_accounting"].str.replace("_", " "),
+            "ν": [labels.format_number(v, ".3f") for v in data["noise_multiplier"]],
+            "momentum": [labels.format_number(v) for v in data["momentum"]],
             "precision": data["precision"],
             "device": data["device"],
-            "time": [labels.duration(v) for v in data["wall_seconds"]],
+            "time": [labels.format_duration(v) for v in data["wall_seconds"]],
         }
     )
     notes = ["Time is summed over runs; runs that share a device overlap."]

@@ -3,29 +3,29 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.search_costs import RULES, of_rule, search_costs
-from oso_dp.analysis.study import Study
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.analysis.search_costs import RULES, select_rule, search_costs
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table
 
 
-def tables(sources: Sources) -> list[Table]:
+def tables(sources: ReportContext) -> list[Table]:
     return [cost_table(sources.study)]
 
 
-def cost_table(study: Study) -> Table:
+def cost_table(study: ResultSet) -> Table:
     """`search_costs`, a row per data set and number of runs, a column per rule."""
     data = search_costs(study)
     printed = []
     for (dataset, epsilon, runs), rows in data.groupby(["dataset", "epsilon", "runs"], sort=False):
         cells = {
             "data set": labels.dataset_short(dataset),
-            "ε": labels.epsilon_text(epsilon),
+            "ε": labels.format_budget(epsilon),
             "N": str(runs),
             "grid": rows["grids"].iloc[0],
         }
         for rule in RULES:
-            cells[rule.heading] = labels.number(of_rule(rows, rule).get(runs), ".3f")
+            cells[rule.heading] = labels.format_number(select_rule(rows, rule).get(runs), ".3f")
         printed.append(cells)
     headings = ["data set", "ε", "N", "grid", *(rule.heading for rule in RULES)]
     notes = (

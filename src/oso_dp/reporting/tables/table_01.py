@@ -3,12 +3,12 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.study import Study
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.models import build_model, parameter_count
 from oso_dp.paper.tables import paper_setups
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table
 from oso_dp.study.config import MODELS, StudyConfig
 
 QUANTITIES = {"examples": "Dataset Size", "batch_size": "Batch Size", "parameters": "Model Size"}
@@ -24,11 +24,11 @@ _WORDS_NOTE = (
 )
 
 
-def tables(sources: Sources) -> list[Table]:
+def tables(sources: ReportContext) -> list[Table]:
     return [data_table(sources.study)]
 
 
-def data_table(study: Study) -> Table:
+def data_table(study: ResultSet) -> Table:
     """The paper's three data sets and every other one that was run."""
     paper = paper_setups().set_index("dataset")
     datasets = [*paper.index, *(d for d in study.datasets if d not in paper.index)]
@@ -46,8 +46,8 @@ def data_table(study: Study) -> Table:
                     "verdict": _verdict(paper_count, counted.get(quantity)),
                 }
             )
-        for part, share in study.known_words.get(dataset, {}).items():
-            rows.append({"dataset": dataset, "quantity": f"known_words_{part}", "ours": share})
+        for part, fraction in study.known_words.get(dataset, {}).items():
+            rows.append({"dataset": dataset, "quantity": f"known_words_{part}", "ours": fraction})
     data = pd.DataFrame(rows, columns=["dataset", "quantity", "paper", "ours", "verdict"])
     printed = pd.DataFrame(_lines(data, datasets))
     notes = (*_NOTES, *([_WORDS_NOTE] if any(study.known_words.values()) else []))
@@ -55,7 +55,7 @@ def data_table(study: Study) -> Table:
     return Table("table_01", title, data, printed, notes)
 
 
-def _counted(study: Study, dataset: str) -> dict[str, int]:
+def _counted(study: ResultSet, dataset: str) -> dict[str, int]:
     info = DATASETS.get(dataset)
     if info is None:
         rows = study.runs.loc[study.runs["dataset"] == dataset, ["examples", "batch_size"]]
@@ -103,7 +103,7 @@ def _heading(quantity: str) -> str:
 def _text(value: object, quantity: str) -> str:
     if isinstance(value, str):
         return value
-    if labels.missing(value):
-        return labels.NOTHING
+    if labels.is_missing(value):
+        return labels.DASH
     number = float(str(value))
     return f"{number:.0f}" if quantity in QUANTITIES else f"{100 * number:.1f} %"

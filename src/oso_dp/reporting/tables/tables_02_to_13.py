@@ -9,36 +9,36 @@ from collections.abc import Iterator
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import verdicts
-from oso_dp.analysis.cell_verdicts import judged_cells
+from oso_dp.analysis import equivalence_tests
+from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.contributing_runs import cell_key
-from oso_dp.analysis.study import Study
-from oso_dp.analysis.verdict_matrix import CHOSE_MOMENTUM
-from oso_dp.analysis.verdicts import POINT_RULE, VALUE_RULE
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.verdict_matrix import MOMENTUM_CALIBRATION_CELL
+from oso_dp.analysis.equivalence_tests import POINT_RULE, VALUE_RULE
 from oso_dp.paper.tables import (
     DATASETS,
     PaperTable,
     paper_results,
     paper_tables,
 )
-from oso_dp.reporting.sources import Sources
-from oso_dp.reporting.table import Table
+from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.table_format import Table
 from oso_dp.reporting.tables.cells import (
     MARK,
     RULE_NOTE,
     SEEDS_NOTE,
     anchor,
-    counts,
-    hover,
-    laid_note,
-    name,
-    other_rules,
+    count_columns,
+    tooltip,
+    variant_note,
+    method_columns,
+    other_rule_columns,
     precision_note,
     verdict_text,
 )
 
 
-def tables(sources: Sources) -> list[Table]:
+def tables(sources: ReportContext) -> list[Table]:
     """All nine, if any of the paper's data sets was run."""
     study = sources.study
     if not set(study.datasets) & set(DATASETS):
@@ -46,12 +46,12 @@ def tables(sources: Sources) -> list[Table]:
     return [paper_table(study, table) for table in paper_tables()]
 
 
-def paper_table(study: Study, table: PaperTable) -> Table:
+def paper_table(study: ResultSet, table: PaperTable) -> Table:
     """One of Tables 2-4 and 8-13, in its layout: three lines per epsilon, a group per method.
 
     `data` has a row per cell, NoDP's included; `details` a line per cell.
     """
-    data = judged_cells(study, table.dataset, table.k)
+    data = judge_cells(study, table.dataset, table.k)
     data = data[data["in_paper"]].reset_index(drop=True)
     printed = bool(data["paper_mean"].notna().any())
     title = (
@@ -65,8 +65,8 @@ def paper_table(study: Study, table: PaperTable) -> Table:
         *precision_note(data),
         *_epsilons_note(table),
         *_reading_notes(data),
-        *filter(None, [labels.epochs_note(data["epochs"])]),
-        *filter(None, [laid_note(data)]),
+        *filter(None, [labels.format_epochs_note(data["epochs"])]),
+        *filter(None, [variant_note(data)]),
         *(["± in a verdict is half of the 95 % interval of ours − paper."] if printed else []),
         VALUE_RULE if printed else POINT_RULE,
         RULE_NOTE,
@@ -89,51 +89,51 @@ def paper_table(study: Study, table: PaperTable) -> Table:
 def _layout(data: pd.DataFrame) -> pd.DataFrame:
     """Text cells: a group of columns per method (its hyperparameters, its value), and for each
     epsilon the paper's line, ours, and the verdict with the number of our seeds."""
-    methods = labels.method_order(data["method"].unique())
+    methods = labels.sort_methods(data["method"].unique())
     unit = data["unit"].iloc[0]
     head = ["ε", ""]
     columns = [("", name) for name in head]
     for method in methods:
-        names = [*(labels.SYMBOLS[n] for n in labels.tuned(method)), unit]
+        names = [*(labels.SYMBOLS[n] for n in labels.searched_axes(method)), unit]
         columns += [(labels.method_label(method), name) for name in names]
     lines = []
     for epsilon, rows in data.groupby("epsilon"):
         cells = rows.set_index("method", drop=False)
-        at = labels.epsilon_text(epsilon)
+        at = labels.format_budget(epsilon)
         first, second, third = [at, "paper"], [at, "ours"], [at, "verdict (seeds)"]
         for method in methods:
             cell = cells.loc[method]
             first += _line(cell, "paper_")
             second += _line(cell, "")
-            third += [""] * len(labels.tuned(method)) + [_verdict(cell)]
+            third += [""] * len(labels.searched_axes(method)) + [_verdict(cell)]
         lines += [first, second, third]
     return pd.DataFrame(lines, columns=pd.MultiIndex.from_tuples(columns))
 
 
-def _hovers(study: Study, data: pd.DataFrame) -> dict[tuple[int, int], str]:
+def _hovers(study: ResultSet, data: pd.DataFrame) -> dict[tuple[int, int], str]:
     """What stands above each of our values in `_layout`."""
-    methods = labels.method_order(data["method"].unique())
+    methods = labels.sort_methods(data["method"].unique())
     hovers = {}
     for block, (_, rows) in enumerate(data.groupby("epsilon")):
         cells = rows.set_index("method", drop=False)
         column = 1  # after epsilon, and whose line it is
         for method in methods:
-            column += len(labels.tuned(method)) + 1
-            if text := hover(study, cells.loc[method]):
+            column += len(labels.searched_axes(method)) + 1
+            if text := tooltip(study, cells.loc[method]):
                 hovers[3 * block + 1, column] = text
     return hovers
 
 
 def _line(cell: pd.Series, prefix: str) -> list[str]:
-    values = [labels.number(cell[prefix + name]) for name in labels.tuned(cell.name)]
-    return [*values, labels.spread(cell[f"{prefix}mean"], cell[f"{prefix}std"])]
+    values = [labels.format_number(cell[prefix + name]) for name in labels.searched_axes(cell.name)]
+    return [*values, labels.format_mean_std(cell[f"{prefix}mean"], cell[f"{prefix}std"])]
 
 
 def _verdict(cell: pd.Series) -> str:
     verdict = cell["verdict"]
-    if verdict == verdicts.NO_VALUE:
+    if verdict == equivalence_tests.NO_VALUE:
         verdict = cell["point_verdict"]
-    return verdict_text(cell, verdict) + (MARK if cell_key(cell) == CHOSE_MOMENTUM else "")
+    return verdict_text(cell, verdict) + (MARK if cell_key(cell) == MOMENTUM_CALIBRATION_CELL else "")
 
 
 def _no_dp_note(row: pd.Series) -> str:
@@ -142,21 +142,21 @@ def _no_dp_note(row: pd.Series) -> str:
     )
     if row["status"] != "run":
         return paper_text + f"ours: {row['status']}."
-    own_text = labels.spread(row["mean"], row["std"])
+    own_text = labels.format_mean_std(row["mean"], row["std"])
     return paper_text + f"ours is at ρ = {row['learning_rate']:.4g}: {own_text} {row['unit']}."
 
 
 def _interval(row: pd.Series) -> str:
     mean, half = row["difference"], row["difference_half"]
     if pd.isna(half):
-        return labels.signed(mean)
-    return f"{labels.signed(mean)} [{labels.signed(mean - half)}, {labels.signed(mean + half)}]"
+        return labels.format_signed(mean)
+    return f"{labels.format_signed(mean)} [{labels.format_signed(mean - half)}, {labels.format_signed(mean + half)}]"
 
 
 def _momentum_note(data: pd.DataFrame) -> Iterator[str]:
     """A line where a cell decided what the paper leaves open: its agreement is no evidence."""
     for row in data.dropna(subset="epsilon").to_dict("records"):
-        if cell_key(row) == CHOSE_MOMENTUM:
+        if cell_key(row) == MOMENTUM_CALIBRATION_CELL:
             yield (
                 f"{labels.method_label(row['method'])} at ε = {row['epsilon']:g}{MARK}: the "
                 "momentum, which the paper does not name, was chosen by this cell. That it agrees "
@@ -182,7 +182,7 @@ def _reading_notes(data: pd.DataFrame) -> list[str]:
     noted = data[data["paper_note"].fillna("") != ""]
     lines = []
     for (method, note), rows in noted.groupby(["method", "paper_note"], sort=False):
-        at = ", ".join(labels.epsilon_text(e) for e in rows["epsilon"])
+        at = ", ".join(labels.format_budget(e) for e in rows["epsilon"])
         lines.append(f"{labels.method_label(method)}, ε = {at}: {note}.")
     return lines
 
@@ -190,13 +190,13 @@ def _reading_notes(data: pd.DataFrame) -> list[str]:
 def _details(row: pd.Series) -> dict[str, str]:
     """A cell of the paper's in one line: what its layout has no room for."""
     verdict = row["verdict"]
-    if verdict == verdicts.NO_VALUE:
+    if verdict == equivalence_tests.NO_VALUE:
         verdict = row["point_verdict"]
     return {
-        **name(row),
+        **method_columns(row),
         "verdict": verdict,
         "ours − paper [95 %]": _interval(row),
-        **counts(row),
-        "ours at the paper's best": labels.spread(row["at_paper_mean"], row["at_paper_std"]),
-        **other_rules(row),
+        **count_columns(row),
+        "ours at the paper's best": labels.format_mean_std(row["at_paper_mean"], row["at_paper_std"]),
+        **other_rule_columns(row),
     }

@@ -1,0 +1,73 @@
+"""How often Online's two signs were +, from what is stored: C_t and rho_t at each evaluation.
+
+A + multiplies C by exp(rate), a - by exp(-rate) (equations 20 and 21). So two values of C tell how
+many more of the signs between them were + than -, and nothing of their order.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from oso_dp.files import parse_json
+
+METHOD = "online"  # its variants take no steps of one length
+# What is steered -> the method's setting that holds its rate.
+RATES = {"threshold": "threshold_rate", "learning_rate": "learning_rate_rate"}
+CONFIDENCE_Z = 1.96  # of a normal variable: 95 % are within
+
+
+def count_adaptation_signs(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
+    """A row per run of Online, evaluation and steered value.
+
+    runs: as stored. Columns run_id, dataset, k, epsilon, seed, value (a key of `RATES`), rate;
+    step, factor (the value over the run's first one), moves (signs since the evaluation before),
+    up (the share of them that were +) and net (all signs so far: + minus -). Runs whose settings
+    are not stored are left out, and so are those with a rate of 0.
+    """
+    rows = runs[(runs["method"] == METHOD) & runs["settings"].notna()]
+    seen = evaluations[evaluations["split"] == "test"].sort_values("step")
+    by_run = dict(list(seen.groupby("run_id")))
+    parts = [
+        _count_signs(run, by_run[run["run_id"]], value)
+        for run in rows.to_dict("records")
+        if run["run_id"] in by_run
+        for value in RATES
+    ]
+    parts = [part for part in parts if part is not None]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
+
+
+COLUMNS = [
+    *("run_id", "dataset", "k", "epsilon", "seed", "value", "rate"),
+    *("step", "factor", "moves", "up", "net"),
+]
+
+
+def _count_signs(run: dict[str, Any], seen: pd.DataFrame, value: str) -> pd.DataFrame | None:
+    rate = parse_json(run["settings"]).get("settings", {}).get(RATES[value], 0.0)
+    seen = seen[np.isfinite(seen[value]) & (seen[value] > 0)]
+    if not rate or seen.empty:
+        return None
+    step, factor = seen["step"].to_numpy(), seen[value].to_numpy(float) / run[value]
+    net = np.log(factor) / rate
+    moved = step - 1  # nothing moves at the first step
+    moves = np.diff(moved, prepend=0)
+    mean_sign = np.diff(net, prepend=0.0) / np.maximum(moves, 1)
+    known = {name: run[name] for name in ("run_id", "dataset", "k", "epsilon", "seed")}
+    columns = {"step": step, "factor": factor, "moves": moves, "up": (1 + mean_sign) / 2}
+    return pd.DataFrame(known | {"value": value, "rate": rate} | columns | {"net": net})[COLUMNS]
+
+
+def coin_factor(steps: np.ndarray, rate: float) -> np.ndarray:
+    """exp of 1.96 standard deviations of the walk that `steps` fair coins make at this rate.
+
+    A value steered by them is with probability 95 % between its start over this and its start
+    times this.
+    """
+    return np.exp(CONFIDENCE_Z * rate * np.sqrt(np.maximum(steps - 1, 0)))
+
+
+def coin_flip_fraction(moves: int) -> float:
+    """How far from one half the share of heads is at most, with probability 95 %."""
+    return CONFIDENCE_Z / 2 / float(np.sqrt(moves))

@@ -1,0 +1,247 @@
+"""What one budget gives: a searched grid, cheap trials and one run, or one run from a default.
+
+All ways to spend the same epsilon at delta on one data set, beside Online's searched grid. A value
+is the mean over seeds of the best score on the test set, as in the paper: a search then chose its
+point, and each run its checkpoint, by the examples that judge them. So each value stands there a
+second time, with both chosen on one half of the test set and reported on the other (`cross`): what
+it loses is the choice's luck.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPING, SINGLE
+from oso_dp.analysis import linear_scaling, random_stopping
+from oso_dp.analysis.cells import make_cells, has_paper_length
+from oso_dp.analysis.checkpoint_selection import select_checkpoints
+from oso_dp.analysis.untuned_runs import untuned_points
+from oso_dp.analysis.grouping import COMPARABLE_ON, CELL, are_comparable
+from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.variant_label import variant_label
+from oso_dp.analysis.equivalence_tests import SEEDS_NEEDED, Sample, difference
+from oso_dp.methods import PAPER_METHODS
+from oso_dp.metrics import metric_direction
+from oso_dp.study.default_points import DEFAULTS, DefaultConfig
+
+DEFAULT = "default"
+STRATEGIES = {
+    COMPOSITION: "whole grid",
+    RANDOM_STOPPING: "random stopping",
+    LINEAR_SCALING: "linear scaling",
+    DEFAULT: "one run, from a default",
+}
+
+COLUMNS = [
+    *CELL,
+    *("way", "laid", "chosen", "seen"),  # seen: the default was chosen by this very data set
+    "distribution",  # of the number of runs, under random stopping
+    "trial_fractions",  # of epsilon, under linear scaling; numbers with commas
+    *("metric", "mean", "std", "seeds", "cross_mean", "cross_std"),  # printed unit
+    *COMPARABLE_ON,
+    "runs",  # paid for
+    "whole",  # whether all of the grid's points were run
+    "noise_multiplier",
+    *("gain", "gain_half"),  # above the reference (positive is better), half its 95 % interval
+]
+
+
+def budget_strategies(study: ResultSet) -> pd.DataFrame:
+    """One row per data set, epsilon and way to spend it, columns `COLUMNS`.
+
+    Data sets without a run from a default are left out: there is nothing to be compared. Of a
+    default that was run as a guess at several k, the one with the most seeds stands there. Of the
+    paper's methods, and those of the defaults, the grid of the smallest k that was run whole, if
+    any was; else a part that has the paper's own best point, and seeds enough for a verdict before
+    fewer. Of random stopping and linear scaling
+    over several grids, the smallest; over one with several shares for the trials, the one with the
+    most seeds. Runs that are shorter than the paper's are no way to spend a budget.
+    """
+    return study.cache_table("ways", lambda: _budget_strategies(study))
+
+
+def is_reference(row: dict[str, Any]) -> bool:
+    """Whether a row is Online's searched grid, with which the others are compared."""
+    return (row["way"], row["method"], row["laid"]) == (COMPOSITION, "online", "")
+
+
+def _budget_strategies(study: ResultSet) -> pd.DataFrame:
+    alone = pd.DataFrame(_from_defaults(study), columns=COLUMNS)
+    if alone.empty:
+        return alone
+    rows = pd.DataFrame([*_grid_search_rows(study), *_random_stopping_rows(study), *_linear_scaling_rows(study)], columns=COLUMNS)
+    rows = rows.sort_values(["k", "seeds"], ascending=[True, False], kind="stable")
+    rows = rows.drop_duplicates(_DEDUP_KEY).sort_index()
+    all_rows = pd.concat([rows, alone], ignore_index=True)
+    here = set(zip(alone["dataset"], alone["epsilon"], strict=True))
+    kept = [pair in here for pair in zip(all_rows["dataset"], all_rows["epsilon"], strict=True)]
+    all_rows = all_rows[kept].reset_index(drop=True)
+    made = all_rows.to_dict("records")
+    references = {(row["dataset"], row["epsilon"]): row for row in filter(is_reference, made)}
+    return _sort(pd.DataFrame([_compare_with_references(row, references) for row in made]))
+
+
+def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
+    alone = study.values[study.values["search_accounting"] == SINGLE]
+    if alone.empty:
+        return
+    all_rows = untuned_points(alone)
+    all_rows = all_rows[_has_enough_steps(all_rows)]
+    cross = _cross_selected(study)
+    for default in DEFAULTS:
+        of_default = all_rows[_matches_default(default, all_rows)]
+        for _, cell in of_default.groupby(["dataset", "epsilon"], sort=False):
+            row = cell.sort_values(["seeds", "k"], ascending=[False, True]).iloc[0].to_dict()
+            factor = labels.display_factor(row["metric"])
+            judged = cross.loc[cross["point"] == row["point"], "cross"] * factor
+            yield {
+                **{name: row[name] for name in (*CELL, "laid", "metric", "seeds", *COMPARABLE_ON)},
+                **{name: row[name] * factor for name in ("mean", "std")},
+                "cross_mean": judged.mean(),
+                "cross_std": judged.std(ddof=1),
+                "noise_multiplier": row["noise_multiplier"],
+                "way": DEFAULT,
+                "chosen": default.why_chosen,
+                "seen": row["dataset"] in default.how_often_seen,
+                "runs": 1,
+                "whole": True,
+            }
+
+
+def _matches_default(default: DefaultConfig, rows: pd.DataFrame) -> pd.Series:
+    """Which rows start from the default, under what is laid over its steps."""
+    matching = (rows["method"] == default.method) & (rows["laid"] == variant_label(default.variant))
+    for axis, value in default.point.items():
+        matching &= np.isclose(rows[axis].astype(float), value, rtol=1e-4, atol=0)
+    return matching
+
+
+def _cross_selected(study: ResultSet) -> pd.DataFrame:
+    """Each run under the rule `cross`: the mean of both ways, stored unit."""
+    values = select_checkpoints(study.keyed, study.checkpoints, "cross")
+    return values.assign(cross=(values["value_even"] + values["value_odd"]) / 2)
+
+
+def _has_enough_steps(rows: pd.DataFrame) -> pd.Series:
+    """Which have as many epochs as the paper's runs; shorter ones are trials of the machinery."""
+    pairs = zip(rows["dataset"], rows["epochs"], strict=True)
+    return pd.Series([has_paper_length(*pair) for pair in pairs], index=rows.index, dtype=bool)
+
+
+def _grid_search_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
+    cross = study.cross_selected.set_index("cell")
+    known = {*PAPER_METHODS, *(default.method for default in DEFAULTS)}
+    best = study.best[study.best["epsilon"].notna() & study.best["method"].isin(known)]
+    sizes = [study.grid_size(row.dataset, row.method, row.k) or 0 for row in best.itertuples()]
+    best = best.assign(size=sizes, part=np.less(best["points"], sizes))
+    had = _paper_point_rows(study)
+    keys = zip(*(best[name] for name in CELL), strict=True)
+    best = best.assign(lacks=best["part"] & np.array([key not in had for key in keys], dtype=bool))
+    best["few"] = best["part"] & (best["seeds"] < SEEDS_NEEDED)
+    best = best[(best["size"] > 1) & _has_enough_steps(best)]
+    best = best.sort_values(["part", "lacks", "few", "k"])
+    for row in best.drop_duplicates(["dataset", "epsilon", "method", "laid"]).to_dict("records"):
+        factor = labels.display_factor(row["metric"])
+        yield {
+            **{name: row[name] for name in (*CELL, "laid", "metric", "seeds", *COMPARABLE_ON)},
+            "noise_multiplier": row["noise_multiplier"],
+            **{name: row[name] * factor for name in ("mean", "std")},
+            **{f"cross_{name}": cross.at[row["cell"], name] * factor for name in ("mean", "std")},
+            "way": COMPOSITION,
+            "chosen": "the search",
+            "seen": False,
+            "runs": row["size"],
+            "whole": not row["part"],
+        }
+
+
+_DEDUP_KEY = ["dataset", "epsilon", "way", "method", "laid", "distribution"]  # two alike read as one
+
+
+def _paper_point_rows(study: ResultSet) -> set[tuple]:
+    """Where our runs have the paper's own best point: a part without it may lack the best."""
+    all_rows = make_cells(study)
+    there = all_rows.loc[all_rows["at_paper_seeds"].notna(), CELL]
+    return {tuple(row) for row in there.itertuples(index=False)}
+
+
+def strategy_title(row: dict[str, Any]) -> str:
+    """How a row spends the budget; of which grid it is, where only a part of one was run."""
+    return STRATEGIES[row["way"]] if row["whole"] else f"part of a grid, k = {row['k']:g}"
+
+
+def _random_stopping_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
+    stopped = random_stopping.outcomes(study)
+    stopped = stopped[(stopped["search_accounting"] == RANDOM_STOPPING) & stopped["value"].notna()]
+    stopped = stopped[_has_enough_steps(stopped)]
+    for row in stopped.to_dict("records"):
+        yield {
+            **{name: row[name] for name in (*CELL, "laid", "metric", "std", "seeds", *COMPARABLE_ON)},
+            "noise_multiplier": row["noise_multiplier"],
+            "mean": row["value"],
+            "way": RANDOM_STOPPING,
+            "distribution": row["distribution"],
+            "chosen": "the search",
+            "seen": False,
+            "runs": row["grid_size"],
+            "whole": True,
+        }
+
+
+def _linear_scaling_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
+    scaled = linear_scaling.outcomes(study)
+    scaled = scaled[_has_enough_steps(scaled)]
+    for row in scaled[scaled["mean"].notna()].to_dict("records"):
+        of_trial = row["grid_runs"]
+        trials = len(row["trial_fractions"].split(","))
+        yield {
+            **{name: row[name] for name in (*CELL, "laid", "metric", "mean", "std", "seeds")},
+            **{name: row[name] for name in (*COMPARABLE_ON, "trial_fractions", "noise_multiplier")},
+            "way": LINEAR_SCALING,
+            "chosen": "the search",
+            "seen": False,
+            "runs": trials * of_trial + 1,
+            "whole": True,
+        }
+
+
+def _compare_with_references(row: dict[str, Any], references: dict[tuple, dict[str, Any]]) -> dict[str, Any]:
+    """The row, and what it gains over the reference of its data set and epsilon.
+
+    Nothing is said of a part of a grid or over one, nor of runs that are not alike.
+    """
+    reference = references.get((row["dataset"], row["epsilon"]))
+    if reference is None or is_reference(row):
+        return row
+    if not (row["whole"] and reference["whole"]):
+        return row
+    if math.isnan(row["mean"]) or math.isnan(reference["mean"]):
+        return row
+    if not are_comparable(row, reference):
+        return row
+    gap = difference([(Sample.of(row), Sample.of(reference))])
+    half = math.nan if gap is None else gap.half
+    return row | {
+        "gain": metric_direction(row["metric"]) * (row["mean"] - reference["mean"]),
+        "gain_half": half,
+    }
+
+
+def _sort(rows: pd.DataFrame) -> pd.DataFrame:
+    """By data set and epsilon, then by way, in the order of `WAYS`."""
+    rows = sort_as_paper(rows.reindex(columns=COLUMNS))
+    order = {dataset: place for place, dataset in enumerate(rows["dataset"].unique())}
+    rank = pd.DataFrame(
+        {
+            "dataset": rows["dataset"].map(order),
+            "epsilon": rows["epsilon"],
+            "way": rows["way"].map(list(STRATEGIES).index),
+        }
+    )
+    rank = rank.sort_values(["dataset", "epsilon", "way"], kind="stable")
+    return rows.loc[rank.index].reset_index(drop=True)

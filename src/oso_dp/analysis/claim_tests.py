@@ -1,0 +1,351 @@
+"""From results to a verdict on a claim: the kinds of claim that there are, and their statistics.
+
+A claim about two methods is a range for A, the mean advantage of one over the other. A is averaged
+over the grids (k and epsilon) of one data set in which both have a value from two seeds or more;
+its 95 % interval is Welch's, over seeds and not over grids (`oso_dp.analysis.equivalence_tests.over_grids`).
+Where a part of a grid ran, of either method, both have their values at the paper's own best points:
+the best of more points is larger by their number alone. Runs of another precision, length or delta
+than the other method's, or shorter than the paper's, are left out.
+The claim holds where the interval lies inside the range, does not hold where it lies outside, and
+is undecided otherwise, or where too few of the paper's grids can be used. M, the margin of "on a
+par", is the data set's margin of equivalence; where that is a factor, A is the logarithm of the
+ratio of the two errors, and the text gives the ratio. The text also gives A at each epsilon: an
+effect that changes with epsilon has no one size.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.cells import has_paper_length
+from oso_dp.analysis.grouping import COMPARABLE_ON
+from oso_dp.analysis.equivalence_tests import (
+    RATIO_DATASETS,
+    Difference,
+    Sample,
+    difference,
+    margin_of,
+    average_over_grids,
+    scale_to_margin,
+)
+from oso_dp.metrics import metric_direction
+from oso_dp.paper.tables import paper_results
+
+HOLDS = "holds"
+FAILS = "does not hold"
+UNDECIDED = "undecided"
+NOT_RUN = "not run"
+_MAX_SEEDS_TO_DECIDE = 1000
+NOT_APPLICABLE = labels.DASH  # the question does not arise from this evidence
+
+# What is claimed of one method's advantage over another's -> the range of A, from the margin M.
+UNTUNED_RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
+    "at least as good as": lambda margin: (-margin, math.inf),
+    "on a par with": lambda margin: (-margin, margin),
+    # Above 0, not at it: where no value varies, the interval may be 0 itself.
+    "better than": lambda margin: (math.nextafter(0.0, 1.0), math.inf),
+    "no better than": lambda margin: (-math.inf, margin),
+}
+
+CELLS = ["dataset", "k", "epsilon", "method", "metric", "status", "mean", "std", "seeds"]
+RUNS = ["runs", "diverged", "grid_points", "grid_size", *COMPARABLE_ON, "laid"]  # of ours, too
+_CELL_KIND = [*COMPARABLE_ON, "distribution"]  # ours: what has to be alike to be compared
+PAPER_POINT_COLUMNS = ["at_paper_mean", "at_paper_std", "at_paper_seeds"]  # of ours at the paper's best point
+
+
+@dataclass(frozen=True)
+class ClaimData:
+    """What a claim is judged from: cells (printed unit) with `CELLS`, ours with `RUNS`; our runs.
+
+    runs, step_times, cosine, guesses: None where they are not known, or not what is asked about.
+    """
+
+    cells: pd.DataFrame
+    runs: pd.DataFrame | None = None
+    step_times: pd.DataFrame | None = None
+    cosine: pd.DataFrame | None = None  # see `measured.read_cosine`
+    untuned: pd.DataFrame | None = None  # see `guesses.ranges`
+
+    def require_rows(self, dataset: str, method: str, design: frozenset[tuple]) -> pd.DataFrame:
+        """The cells of a method that were run, of the pairs k and epsilon in the design."""
+        cells = self._has_rows.get((dataset, method))
+        if cells is None:
+            return self.cells.iloc[:0]
+        inside = [pair in design for pair in zip(cells["k"], cells["epsilon"], strict=True)]
+        return cells[np.array(inside, dtype=bool)]
+
+    @cached_property
+    def _has_rows(self) -> dict[tuple, pd.DataFrame]:
+        """By data set and method."""
+        ran = self.cells[self.cells["status"] != NOT_RUN]
+        return dict(iter(ran.groupby(["dataset", "method"])))
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A verdict, what it rests on in words, and the numbers where there are any."""
+
+    verdict: str
+    text: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+ClaimTest = Callable[[ClaimData, str], ClaimResult]  # of a data set
+
+
+def classify(advantage: Difference, low: float, high: float) -> str:
+    """The verdict on a claim that a difference lies between low and high."""
+    if low <= advantage.low and advantage.high <= high:
+        return HOLDS
+    return FAILS if advantage.high < low or advantage.low > high else UNDECIDED
+
+
+def compare_methods(
+    method: str,
+    claimed: str,
+    baseline: str,
+    ks: Iterable[int] = (),
+    epsilons: Iterable[float] = (),
+    at_least: float = 0.5,
+) -> ClaimTest:
+    """That `method` is, for one, "better than" `baseline`; over the paper's grids, or some.
+
+    claimed: one of `RANGES`. at_least: the share of the grids without which it is undecided.
+    """
+
+    some_k, some_epsilon = frozenset(ks), frozenset(epsilons)
+
+    def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
+        design = _design(dataset, some_k, some_epsilon) or _pairs(evidence.cells, dataset)
+        one, other = (evidence.require_rows(dataset, m, design) for m in (method, baseline))
+        if one.empty or other.empty:
+            return ClaimResult(NOT_RUN, _missing(method, one, baseline, other))
+        both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_baseline"))
+        if both.empty:
+            return ClaimResult(NOT_RUN, _missing(method, one, baseline, other))
+        both = _are_comparable(both)
+        both, unlike = both[_drop_incomparable(both)], int((~_drop_incomparable(both)).sum())
+        usable = both[(both["seeds"] > 1) & (both["seeds_baseline"] > 1)]
+        usable = usable.dropna(subset=["mean", "mean_baseline"])
+        says = _unused_rows_text(both, usable, method, baseline)
+        if unlike:
+            says.append(
+                f"{unlike} whose runs differ in precision, length or delta, or are too short"
+            )
+        if usable.empty:
+            return ClaimResult(UNDECIDED, "; ".join(says))
+        sides = _sides(usable)
+        advantage = _advantage(usable)
+        margin = margin_of(dataset)
+        bounds = UNTUNED_RANGES[claimed](margin)
+        verdict = classify(advantage, *bounds)
+        if verdict == UNDECIDED and -margin <= advantage.low and advantage.high <= margin:
+            says.append("equivalent within M")
+        elif verdict == UNDECIDED:
+            says.append(_seeds_to_decide(sides, advantage.mean, bounds))
+        if len(usable) < at_least * len(design):
+            verdict = UNDECIDED
+            says.append(f"too few grids: {math.ceil(at_least * len(design))} would decide")
+        ratio = dataset in RATIO_DATASETS
+        unit = "times its error" if ratio else labels.metric_unit(usable["metric"].iloc[0])
+        text = (
+            f"{labels.method_label(method)} over {labels.method_label(baseline)} "
+            f"{_interval(advantage, ratio, unit)}, "
+            f"M = {f'{math.exp(margin):.2f} times' if ratio else f'{margin:.2f}'}, "
+            f"{len(usable)} of {len(design)} grids"
+        )
+        points = int(usable["at_paper"].sum())
+        text += f" ({points} at the paper's best points)" if points else ""
+        numbers = {"advantage": advantage.mean, "low": advantage.low, "high": advantage.high}
+        numbers |= {"margin": margin, "grids": len(usable), "of_grids": len(design)}
+        numbers |= {"at_paper": points}
+        return ClaimResult(verdict, "; ".join([text, *_by_epsilon(usable, ratio), *says]), numbers)
+
+    return judge
+
+
+def _by_epsilon(usable: pd.DataFrame, ratio: bool) -> list[str]:
+    """The advantage at each epsilon, where there are several."""
+    reasons = [
+        f"{epsilon:g}: {_interval(_advantage(rows), ratio)}"
+        for epsilon, rows in usable.groupby("epsilon")
+    ]
+    return [f"by ε {', '.join(reasons)}"] if len(reasons) > 1 else []
+
+
+def _interval(advantage: Difference, ratio: bool, unit: str = "") -> str:
+    """An advantage with its interval; as the ratio of the errors where it is its logarithm."""
+    if ratio:
+        ends = advantage.mean, advantage.high, advantage.low
+        mean, low, high = (f"{math.exp(-end):.2f}" for end in ends)
+    else:
+        mean, low, high = map(labels.format_signed, (advantage.mean, advantage.low, advantage.high))
+    return f"{mean}{f' {unit}' if unit else ''} [{low}, {high}]"
+
+
+def _seeds_to_decide(sides: tuple[Sample, Sample], advantage: float, bounds: tuple[float, float]) -> str:
+    """How many seeds of either would, at these means and standard deviations."""
+    distance = min(abs(advantage - end) for end in bounds if math.isfinite(end))
+
+    def too_wide(seeds: int) -> bool:
+        one, other = (replace(side, seeds=seeds) for side in sides)
+        interval = difference([(one, other)])
+        return interval is None or interval.half > distance
+
+    needed = 2 + bisect_left(range(2, _MAX_SEEDS_TO_DECIDE + 1), True, key=lambda n: not too_wide(n))
+    if needed > _MAX_SEEDS_TO_DECIDE:
+        return f"more than {_MAX_SEEDS_TO_DECIDE} seeds would be needed to decide"
+    there = (sides[0].seeds + sides[1].seeds) / 2
+    return f"about {needed} seeds would decide, {there:.2g} are there"
+
+
+@cache
+def _design(dataset: str, ks: frozenset[int], epsilons: frozenset[float]) -> frozenset[tuple]:
+    """The pairs k and epsilon that the paper has for a data set, or some of them."""
+    paper = paper_results()
+    pairs = paper.loc[paper["dataset"] == dataset, ["k", "epsilon"]].dropna()
+    return frozenset(
+        (k, epsilon)
+        for k, epsilon in pairs.itertuples(index=False)
+        if (not ks or k in ks) and (not epsilons or epsilon in epsilons)
+    )
+
+
+def _pairs(cells: pd.DataFrame, dataset: str) -> frozenset[tuple]:
+    """The pairs k and epsilon of a data set that the paper does not have: those that were run."""
+    of_dataset = cells[(cells["dataset"] == dataset) & cells["epsilon"].notna()]
+    return frozenset(zip(of_dataset["k"], of_dataset["epsilon"], strict=True))
+
+
+def _advantage(usable: pd.DataFrame) -> Difference:
+    advantage = difference([_sides(usable)])
+    assert advantage is not None  # two seeds or more on either side
+    return advantage
+
+
+def _sides(usable: pd.DataFrame) -> tuple[Sample, Sample]:
+    """Both methods over these grids, higher is better, on the scale of the margin."""
+    values, others = zip(*map(_pair, usable.to_dict("records")), strict=True)
+    return average_over_grids(values), average_over_grids(others)
+
+
+def _pair(row: dict) -> tuple[Sample, Sample]:
+    pair = (
+        Sample.of(row),
+        Sample(row["mean_baseline"], row["std_baseline"], int(row["seeds_baseline"])),
+    )
+    direction = metric_direction(row["metric"])
+    one, other = (
+        replace(scaled, mean=direction * scaled.mean)
+        for scaled in (scale_to_margin(row["dataset"], sample) for sample in pair)
+    )
+    return one, other
+
+
+def _are_comparable(both: pd.DataFrame) -> pd.DataFrame:
+    """Both at the paper's points (`at_paper`), unless both are whole grids: see above."""
+    if "grid_points" not in both:  # the paper's own values and random stopping's are of whole ones
+        return both.assign(at_paper=False)
+    whole = pd.Series(True, index=both.index)
+    for end in ("", "_baseline"):
+        whole &= (both[f"grid_points{end}"] >= both[f"grid_size{end}"]).fillna(False).astype(bool)
+    at_paper = {
+        f"{name}{end}": both[f"{name}{end}"].where(whole, both[f"at_paper_{name}{end}"])
+        for name in ("mean", "std", "seeds")
+        for end in ("", "_baseline")
+    }
+    seeds = {name: at_paper[name].fillna(0) for name in ("seeds", "seeds_baseline")}
+    return both.assign(at_paper=~whole, **at_paper | seeds)
+
+
+def _drop_incomparable(both: pd.DataFrame) -> pd.Series:
+    """Where both have runs of one precision, length, delta and distribution of K, not shorter than
+    the paper's, with nothing laid over their steps: what is not known of the evidence is alike."""
+    known = [name for name in _CELL_KIND if name in both]
+
+    def is_alike(row: dict) -> bool:
+        plain = not (row.get("laid") or row.get("laid_baseline"))
+        same = all(row[name] == row[f"{name}_baseline"] for name in known)
+        return plain and same and ("epochs" not in known or has_paper_length(row["dataset"], row["epochs"]))
+
+    return pd.Series(map(is_alike, both.to_dict("records")), index=both.index, dtype=bool)
+
+
+def _missing(method: str, one: pd.DataFrame, baseline: str, other: pd.DataFrame) -> str:
+    absent = [
+        labels.method_label(m) for m, rows in ((method, one), (baseline, other)) if rows.empty
+    ]
+    return f"no grid of {' and '.join(absent)}" if absent else "no grid of both"
+
+
+def _unused_rows_text(both: pd.DataFrame, usable: pd.DataFrame, method: str, baseline: str) -> list[str]:
+    """What was run and is not in the mean."""
+    says = []
+    for name, column in ((method, "status"), (baseline, "status_baseline")):
+        lost = int((both[column] == "diverged").sum())
+        if lost:
+            says.append(f"{labels.method_label(name)} diverged in {lost} more")
+    valued = both.dropna(subset=["mean", "mean_baseline"])
+    gone = (both["status"] == "diverged") | (both["status_baseline"] == "diverged")
+    part = int((~gone & ~both.index.isin(valued.index)).sum())
+    if part:
+        says.append(f"{part} ran in part, without the paper's point")
+    single = len(valued) - len(usable)
+    if single:
+        says.append(f"{single} grid{'s' if single > 1 else ''} with one seed only")
+    return says
+
+
+def all_of(*judges: ClaimTest) -> ClaimTest:
+    """That several claims hold at once."""
+
+    def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
+        findings = [judge(evidence, dataset) for judge in judges]
+        verdicts = {finding.verdict for finding in findings}
+        for verdict in (FAILS, NOT_RUN, UNDECIDED, NOT_APPLICABLE, HOLDS):
+            if verdict in verdicts:
+                break
+        return ClaimResult(verdict, "; and ".join(finding.text for finding in findings if finding.text))
+
+    return judge
+
+
+def always_diverges(method: str, epsilon: float) -> ClaimTest:
+    """That no point of the method's grid trains at this budget, at any of the paper's k."""
+
+    def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
+        design = _design(dataset, frozenset(), frozenset([epsilon]))
+        cells = evidence.require_rows(dataset, method, design)
+        if cells.empty:
+            return ClaimResult(NOT_RUN, f"no grid of {labels.method_label(method)} at this budget")
+        if evidence.runs is None:
+            gone = cells["status"] == "diverged"
+            if "runs" in cells:  # of ours also those whose runs had values before they diverged
+                gone |= cells["diverged"] == cells["runs"]
+            lost = int(gone.sum())
+            text = f"diverged in {lost} of {len(cells)} grids"
+            if lost < len(cells):
+                return ClaimResult(FAILS, text)
+            part = "grid_points" in cells and not _all_complete(cells, design)
+            return ClaimResult(UNDECIDED if part else HOLDS, text + ", of a part only" * part)
+        runs = evidence.runs
+        runs = runs[(runs["dataset"] == dataset) & (runs["method"] == method)]
+        runs = runs[(runs["epsilon"] == epsilon) & runs["k"].isin(cells["k"])]
+        lost = int((runs["status"] == "diverged").sum())
+        text = f"{lost} of {len(runs)} runs diverged"
+        if lost < len(runs):
+            return ClaimResult(FAILS, text)
+        whole = _all_complete(cells, design)
+        return ClaimResult(HOLDS if whole else UNDECIDED, text + ("" if whole else ", of a part only"))
+
+    return judge
+
+
+def _all_complete(cells: pd.DataFrame, design: frozenset[tuple]) -> bool:
+    return bool((cells["grid_points"] >= cells["grid_size"]).all()) and len(cells) == len(design)

@@ -1,0 +1,60 @@
+"""Which default loses least where it loses most: what `train_private` does unless it is told.
+
+At each data set and epsilon a default loses what the best default there has above it, in units of
+the difference that matters on that data set; one that ran there alone has none to lose to. A
+default that was not run everywhere is not judged.
+Of runs at one place that differ in precision, length or delta the kind counts of most defaults.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from oso_dp.analysis.grouping import COMPARABLE_ON
+from oso_dp.analysis.budget_strategies import DEFAULT, budget_strategies
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.equivalence_tests import MARGINS, RATIO_DATASETS, SEEDS_NEEDED
+from oso_dp.metrics import metric_direction
+
+_DEFAULT = ["method", "laid"]
+_CELL_KEY = ["dataset", "epsilon"]
+COLUMNS = [
+    *_DEFAULT,
+    "loss",  # the greatest, in units of the difference that matters
+    *_CELL_KEY,  # where that is
+    "places",  # pairs of data set and epsilon that were judged
+]
+
+
+def max_regret(study: ResultSet) -> pd.DataFrame:
+    """One row per default that was run at all places, columns `COLUMNS`, the surest first.
+
+    Places are the pairs of data set and epsilon at which two defaults were run with three seeds.
+    """
+    rows = budget_strategies(study)
+    rows = rows[(rows["way"] == DEFAULT) & (rows["seeds"] >= SEEDS_NEEDED) & rows["mean"].notna()]
+    rows = rows[rows["dataset"].isin(MARGINS)]
+    rows = _select_comparable(rows)
+    rows = rows[rows.groupby(_CELL_KEY)["method"].transform("size") > 1]
+    if rows.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    ratio = rows["dataset"].isin(RATIO_DATASETS)
+    values = rows["mean"].mask(ratio, np.log(rows["mean"].where(ratio)))
+    score = rows["metric"].map(metric_direction) * values / rows["dataset"].map(MARGINS)
+    best = score.groupby([rows[name] for name in _CELL_KEY]).transform("max")
+    rows = rows.assign(loss=best - score)
+    places = len(rows[_CELL_KEY].drop_duplicates())
+    made: list[dict[str, Any]] = []
+    for _, judged in rows.groupby(_DEFAULT, sort=False):
+        if len(judged) == places:
+            worst = judged.loc[judged["loss"].idxmax()]
+            made.append({**worst[[*_DEFAULT, "loss", *_CELL_KEY]], "places": places})
+    return pd.DataFrame(made, columns=COLUMNS).sort_values("loss", ignore_index=True)
+
+
+def _select_comparable(rows: pd.DataFrame) -> pd.DataFrame:
+    """At each place those that are alike; of kinds of as many defaults the first by `ALIKE`."""
+    kinds = rows.groupby([*_CELL_KEY, *COMPARABLE_ON], as_index=False).size()
+    kinds = kinds.sort_values("size", ascending=False, kind="stable").drop_duplicates(_CELL_KEY)
+    return rows.merge(kinds[[*_CELL_KEY, *COMPARABLE_ON]])

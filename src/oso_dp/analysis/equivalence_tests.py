@@ -1,0 +1,237 @@
+"""When two means over seeds are equivalent, and when they differ: the report's statistical rule.
+
+verdicts.md gives its reasons, and the dates of its changes. A value needs `SEEDS_NEEDED`
+seeds. It is consistent with another where the 90 % interval of their difference lies inside the
+data set's margin (two one-sided tests at 5 %). Else it is better or worse where the difference is
+significant once all values that are judged together are taken into account (Benjamini and
+Hochberg, 5 %). Else it is undecided. Values of `RATIO_DATASETS` are compared as logarithms, so
+that their margin is a factor.
+
+The 95 % interval of a difference of means is Welch's: from both standard deviations (n - 1) and
+both numbers of seeds. One seed has no standard deviation: it is taken to vary as the other side
+does, with that side's degrees of freedom. Where neither side has one, nothing can be said.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.special import stdtr, stdtrit
+from scipy.stats import false_discovery_control
+
+from oso_dp.data.catalogue import DATASETS
+
+LEVEL = 0.95  # of a reported interval
+EQUIVALENCE_LEVEL = 0.90  # of the interval that has to lie inside the margin
+FALSE_DISCOVERY_RATE = 0.05  # of the values that are called different, how many may be so by chance
+SEEDS_NEEDED = 3
+
+# Accuracies: half of what Online gains over FixedThreshold, as the paper prints it, in the median
+# over a data set's grids and in the printed unit. The last two have no printed values, and take
+# those of what they are like. Fashion-MNIST: as many of the paper's standard deviations as MNIST's
+# margin, in proportion to the value.
+MARGINS = {
+    "mnist": 1.3,
+    "fashion_mnist": math.log(1.2),
+    "ag_news": 0.4,
+    "ag_news_partial": 0.4,
+    "glyphs": 1.3,
+}
+
+# Here values differ up to fifty times between budgets, and standard deviations grow with them.
+RATIO_DATASETS = frozenset({"fashion_mnist"})
+
+
+def _margin_text(name: str) -> str:
+    ratio = name in RATIO_DATASETS
+    return f"a factor of {math.exp(MARGINS[name]):g}" if ratio else f"±{MARGINS[name]:g}"
+
+
+_TITLES = [(name, DATASETS[name].title) for name in ("mnist", "fashion_mnist", "ag_news")]
+
+CONSISTENT = "consistent"
+BETTER = "better"
+WORSE = "worse"
+NOT_RUN = "not run"
+DIVERGED = "diverged"  # ours, where the paper has a value
+TRAINS = "trains"  # ours, where the paper prints that all runs diverge
+NO_VALUE = "no value printed"
+UNDECIDED = "undecided"
+
+SAME = "same point"
+AS_GOOD = "as good"
+OTHER = "another point"
+PART = "part of the grid"
+
+VALUE_RULE = (
+    f"Verdict: “{UNDECIDED}” with fewer than {SEEDS_NEEDED} seeds; “{CONSISTENT}” where the 90 % "
+    "interval of ours − paper (Welch's) lies inside the data set's margin of equivalence ("
+    + ", ".join(f"{_margin_text(name)} on {title}" for name, title in _TITLES)
+    + f"); else “{BETTER}” or “{WORSE}” where the difference is significant at 5 % after Benjamini "
+    f"and Hochberg's correction for all printed values that are judged (not “{WORSE}” where the "
+    f"grid ran in part, and not at the paper's own point); else “{UNDECIDED}”."
+)
+POINT_RULE = (
+    "Where the paper prints hyperparameters only, they are judged: “same point”; “as good” where "
+    "our runs at the paper's point are no worse than our best point by the same interval; else "
+    "“another point”. This needs the whole grid: “part of the grid” says that it did not run."
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is known of some runs that differ in their seeds."""
+
+    mean: float
+    std: float  # n - 1; NaN for one seed
+    seeds: int
+
+    @classmethod
+    def of(cls, row: Mapping) -> "Sample":
+        """From a row's columns `mean`, `std` and `seeds`."""
+        return cls(row["mean"], row["std"], int(row["seeds"]))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of means with its 95 % interval, mean ± half."""
+
+    mean: float
+    half: float
+
+    @property
+    def low(self) -> float:
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        return self.mean + self.half
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One value to be judged against another; both in the unit of the margin."""
+
+    compared: Sample
+    reference: Sample
+    margin: float
+    higher_is_better: bool
+
+
+def make_comparison(
+    dataset: str, compared: Sample, reference: Sample, higher_is_better: bool
+) -> Comparison:
+    """Two values in the printed unit, on the scale of the data set's margin."""
+    one, other = (scale_to_margin(dataset, side) for side in (compared, reference))
+    return Comparison(one, other, margin_of(dataset), higher_is_better)
+
+
+def margin_of(dataset: str) -> float:
+    """The data set's margin; 0 of a user's own: of no difference there is known that it is small.
+
+    Then no two values are consistent, and one may still be better than another.
+    """
+    return MARGINS.get(dataset, 0.0)
+
+
+def scale_to_margin(dataset: str, sample: Sample) -> Sample:
+    """The sample on the scale of the data set's margin: of `RATIO_DATASETS` its logarithm.
+
+    The logarithm's standard deviation is that of the value in proportion to its mean.
+    """
+    if dataset not in RATIO_DATASETS:
+        return sample
+    return Sample(math.log(sample.mean), sample.std / sample.mean, sample.seeds)
+
+
+def margin_near(dataset: str, value: float) -> float:
+    """The data set's margin in the printed unit, above a value."""
+    margin = margin_of(dataset)
+    return value * math.expm1(margin) if dataset in RATIO_DATASETS else margin
+
+
+def difference(pairs: Sequence[tuple[Sample, Sample]], level: float = LEVEL) -> Difference | None:
+    """The mean over pairs (a, b) of a - b; None where a pair has no standard deviation at all.
+
+    Variances add up, and degrees of freedom are Welch and Satterthwaite's. Pairs are taken to be
+    independent.
+    """
+    known = _welch(pairs)
+    if known is None:
+        return None
+    mean, error, freedom = known
+    half = 0.0 if error == 0 else float(stdtrit(freedom, (1 + level) / 2)) * error
+    return Difference(mean, half)
+
+
+def average_over_grids(samples: Sequence[Sample]) -> Sample:
+    """A method's values in several grids as one sample: of each seed's mean over the grids.
+
+    A seed starts the runs of all grids from the same weights, so that what they are off hangs
+    together, by how much nobody knows. At most such a mean varies as the grids do in the mean
+    (where seeds lift or lower all grids alike), and so it is taken to.
+    """
+    count = len(samples)
+    return Sample(
+        sum(one.mean for one in samples) / count,
+        sum(one.std for one in samples) / count,
+        min(one.seeds for one in samples),
+    )
+
+
+def judge(comparisons: Sequence[Comparison]) -> list[str]:
+    """`CONSISTENT`, `BETTER`, `WORSE` or `UNDECIDED` for each of what is judged together."""
+    chances = [p_value(comparison.compared, comparison.reference) for comparison in comparisons]
+    enough = [
+        min(comparison.compared.seeds, comparison.reference.seeds) >= SEEDS_NEEDED
+        for comparison in comparisons
+    ]
+    judged = [chance for chance, usable in zip(chances, enough, strict=True) if usable]
+    corrected = iter(false_discovery_control(judged) if judged else ())
+    return [
+        _verdict(comparison, float(next(corrected))) if usable else UNDECIDED
+        for comparison, usable in zip(comparisons, enough, strict=True)
+    ]
+
+
+def _verdict(comparison: Comparison, corrected: float) -> str:
+    gap = difference([(comparison.compared, comparison.reference)], EQUIVALENCE_LEVEL)
+    assert gap is not None  # enough seeds on either side
+    if -comparison.margin < gap.low and gap.high < comparison.margin:
+        return CONSISTENT
+    if corrected > FALSE_DISCOVERY_RATE:
+        return UNDECIDED
+    return BETTER if (gap.mean > 0) == comparison.higher_is_better else WORSE
+
+
+def p_value(first: Sample, second: Sample) -> float:
+    """Two-sided, of a difference as large as this where there is none (Welch); 1 if unknown."""
+    known = _welch([(first, second)])
+    if known is None:
+        return 1.0
+    mean, error, freedom = known
+    if error == 0:
+        return float(mean == 0)
+    return 2 * float(stdtr(freedom, -abs(mean) / error))
+
+
+def _welch(pairs: Sequence[tuple[Sample, Sample]]) -> tuple[float, float, float] | None:
+    """Of the mean difference over pairs: itself, its standard error, its degrees of freedom."""
+    total, terms = 0.0, []
+    for first, second in pairs:
+        total += first.mean - second.mean
+        for one, other in ((first, second), (second, first)):
+            known = one if one.seeds > 1 else other
+            if known.seeds < 2:
+                return None
+            terms.append((known.std**2 / one.seeds, known.seeds - 1))
+        if (
+            min(first.seeds, second.seeds) < 2
+        ):  # one standard deviation stands for both: count it once
+            variance_fraction = terms.pop()[0] + terms[-1][0]
+            terms[-1] = (variance_fraction, terms[-1][1])
+    variance = sum(v for v, _ in terms)
+    if variance == 0:
+        return total / len(pairs), 0.0, math.inf
+    freedom = variance**2 / sum(v**2 / n for v, n in terms)
+    return total / len(pairs), math.sqrt(variance) / len(pairs), freedom

@@ -1,0 +1,103 @@
+"""What searches by the linear scaling rule cost, by their ledgers: one account for all parts.
+
+A search is all runs of all its trials, and one final run, of one seed. The rows have a final run
+at every point of the grid, of which a search releases one: the costliest is charged. What is not
+stored is charged, too: in a part of which there are rows with the least noise of those, else with
+the noise that the budget asks for.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.linear_scaling import LinearScalingSearch
+from oso_dp.accounting.trial_fractions import FINAL_STAGE
+from oso_dp.accounting.search_accounting import LINEAR_SCALING
+from oso_dp.analysis.grid_account import GridAccount, pad_to_full_run, full_run_ledger
+from oso_dp.analysis.grouping import POINT
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.results.row_claims import ledger_of, settings_of
+
+# Runs that are alike in these, and in their settings but for the part, are one search (its points,
+# its parts and its seeds).
+_SEARCH = [
+    *("dataset", "method", "k", "epsilon", "delta", "momentum"),
+    *("examples", "batch_size", "epochs", "steps", "precision"),
+]
+
+
+def account_linear_scaling(rows: pd.DataFrame) -> list[GridAccount]:
+    """One for each search, in the order of the rows.
+
+    rows: of the table `runs`, all by the linear scaling rule, without complaint. OsoError for one
+    whose identity is not that of what it says.
+    """
+    options = [settings_of(row) for row in rows.to_dict("records")]
+    declared = rows.assign(
+        part=[one["part"] for one in options],
+        trial_fractions=[tuple(one["trial_fractions"]) for one in options],
+        grid_runs=[one["grid_runs"] for one in options],
+        choices=[format_options(one) for one in options],
+    )
+    groups = declared.groupby([*_SEARCH, "choices"], dropna=False, sort=False)
+    return [_account(search) for _, search in groups]
+
+
+def format_options(options: dict[str, Any]) -> str:
+    """What the settings say of a whole search: all but the part."""
+    return json.dumps({name: options[name] for name in options if name != "part"}, sort_keys=True)
+
+
+def _account(rows: pd.DataFrame) -> GridAccount:
+    first = rows.to_dict("records")[0]
+    epsilon, delta = float(first["epsilon"]), float(first["delta"])
+    sampling = PoissonSampling.of(first["batch_size"], first["examples"])
+    steps = int(first["steps"])
+    search = LinearScalingSearch(sampling, steps, int(first["grid_runs"]), first["trial_fractions"])
+    parts = {name: part for name, part in rows.groupby("part")}
+    fillers = {
+        part: full_run_ledger([ledger_of(row) for row in parts[part].to_dict("records")], steps)
+        if part in parts
+        else _is_as_planned(search, part, epsilon, delta)
+        for part in search.stages
+    }
+    charged = []
+    for _, seed in rows.groupby("seed"):
+        count, whole = 0, []
+        for part in search.stages:
+            of_part = seed[seed["part"] == part].to_dict("records")
+            stored = [pad_to_full_run(ledger_of(row), fillers[part]) for row in of_part]
+            size = search.runs
+            if part == FINAL_STAGE:
+                size = 1
+                stored = sorted(stored, key=lambda one: compute_epsilon([one], delta))[-1:]
+            elif part in parts:  # more points than the grid has are a larger grid
+                size = max(size, len(parts[part][POINT].drop_duplicates()))
+            count += len(stored)
+            whole += [*stored, *[fillers[part]] * (size - len(stored))]
+        charged.append((compute_epsilon(whole, delta), count, tuple(whole)))
+    spent, count, ledgers = max(charged, key=lambda one: one[0])
+    return GridAccount(
+        dataset=first["dataset"],
+        method=first["method"],
+        k=int(first["k"]),
+        epsilon=epsilon,
+        delta=delta,
+        runs=len(ledgers),
+        stored=count,
+        seeds=rows["seed"].nunique(),
+        spent=spent,
+        ledgers=ledgers,
+        search_accounting=LINEAR_SCALING,
+    )
+
+
+def _is_as_planned(search: LinearScalingSearch, part: str, epsilon: float, delta: float) -> Ledger:
+    """A run of a part that nothing is stored of, with the noise that the budget asks for."""
+    nu = search.noise_multipliers(epsilon, delta)[search.stages.index(part)]
+    return Ledger(search.sampling, [((SumQuery("not_stored", nu),), search.steps)])

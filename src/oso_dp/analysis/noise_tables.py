@@ -1,0 +1,128 @@
+"""The noise of each grid's runs: what its size costs, and what came out at that noise."""
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.accounting.search_accounting import COMPOSITION, GRID_SEARCHES
+from oso_dp.analysis.grouping import CELL
+from oso_dp.analysis.aggregate import select_best_points, grid_points
+from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.paper.tables import PAPER_EPOCHS, paper_results
+
+
+def noise_multipliers(study: ResultSet) -> pd.DataFrame:
+    """What each grid's size costs: N, the noise multiplier and its ratio to Online's.
+
+    One row per grid, columns dataset, k, epsilon, method, grid_size, noise_multiplier, source
+    (budget or rows) and ratio_to_online. From the budget where one is given, else from the rows;
+    NoDP has none. On data that are not public N is the number of all runs: they share a budget.
+    """
+    return study.cache_table("noise multipliers", lambda: _noise_multipliers(study))
+
+
+def _noise_multipliers(study: ResultSet) -> pd.DataFrame:
+    columns = [*CELL, "grid_size", "noise_multiplier", "source"]
+    budget = study.budget.dropna(subset=["epsilon", "noise_multiplier"])
+    rows = [
+        {name: row[name] for name in CELL}
+        | {
+            "grid_size": row["runs"],
+            "noise_multiplier": row["noise_multiplier"],
+            "source": "budget",
+        }
+        for _, row in budget.iterrows()
+    ]
+    listed = {tuple(row[name] for name in CELL) for row in rows}
+    for _, row in study.best.dropna(subset=["epsilon", "noise_multiplier"]).iterrows():
+        if tuple(row[name] for name in CELL) not in listed:
+            size = study.grid_size(row["dataset"], row["method"], row["k"])
+            rows.append(
+                {name: row[name] for name in CELL}
+                | {
+                    "grid_size": row["points"] if size is None else size,
+                    "noise_multiplier": row["noise_multiplier"],
+                    "source": "rows",
+                }
+            )
+    for row in rows:
+        row["grid_size"] = study.shared_budgets.get(row["dataset"], row["grid_size"])
+    data = sort_as_paper(pd.DataFrame(rows, columns=columns))
+    online = data[data["method"] == "online"].set_index(["dataset", "k", "epsilon"])
+    online = online["noise_multiplier"].to_dict()
+    data["ratio_to_online"] = [
+        row.noise_multiplier / online.get((row.dataset, row.k, row.epsilon), float("nan"))
+        for row in data.itertuples()
+    ]
+    return data
+
+
+def metric_against_noise(study: ResultSet, dataset: str) -> pd.DataFrame:
+    """Columns dataset, k, epsilon, method, selection, metric, noise_multiplier, mean, std, source.
+
+    A row per grid and noise of ours, and per value that the paper prints; printed unit. Of ours
+    only runs of one length, the paper's or else the longest: at equal noise longer training gives
+    more.
+    """
+    columns = [*CELL, "search_accounting", "metric", "noise_multiplier", "mean", "std", "source"]
+    points = _searched_runs(study, dataset)
+    points = points[points["epochs"] == shown_epochs(study, dataset)[0]]
+    by_selection = [rows for _, rows in points.groupby("search_accounting") if len(rows)]
+    frames = [select_best_points(rows) for rows in by_selection]
+    rows = []
+    for row in pd.concat(frames).to_dict("records") if frames else []:
+        factor = labels.display_factor(row["metric"])
+        scaled = {"mean": row["mean"] * factor, "std": row["std"] * factor, "source": "ours"}
+        rows.append({name: row[name] for name in columns[:7]} | scaled)
+    noise = noise_multipliers(study)
+    paid = noise.set_index(CELL)["noise_multiplier"].to_dict()
+    paper = paper_results()
+    paper = paper[(paper["dataset"] == dataset) & paper["mean"].notna() & paper["epsilon"].notna()]
+    for row in paper.to_dict("records"):
+        cell = tuple(row[name] for name in CELL)
+        if cell in paid:
+            more = {"noise_multiplier": paid[cell], "source": "paper", "search_accounting": COMPOSITION}
+            rows.append({name: row.get(name) for name in columns} | more)
+    return pd.DataFrame(rows, columns=columns)
+
+
+def shown_epochs(study: ResultSet, dataset: str) -> list[float]:
+    """The lengths of searched runs, that of which `against_noise` has the values first."""
+    lengths = set(_searched_runs(study, dataset)["epochs"])
+    return sorted(lengths, key=lambda epochs: (epochs != PAPER_EPOCHS, -epochs)) or [0.0]
+
+
+def _searched_runs(study: ResultSet, dataset: str) -> pd.DataFrame:
+    points = grid_points(study.values[study.values["search_accounting"].isin(GRID_SEARCHES)])
+    return points[(points["dataset"] == dataset) & points["epsilon"].notna()]
+
+
+def online_grids(study: ResultSet) -> pd.DataFrame:
+    """Online's grids at its largest k on one data set, MNIST if there; a row per epsilon.
+
+    Columns dataset, k, epsilon, noise_multiplier and ratio = nu_q / nu; rows of unknown ratio are
+    left out.
+    """
+    noise = noise_multipliers(study)
+    noise = noise[noise["method"] == "online"]
+    ratios = {**_ratios(study.runs), **_ratios(study.budget)}
+    noise = noise.assign(
+        ratio=[ratios.get((r.dataset, r.k, r.epsilon), float("nan")) for r in noise.itertuples()]
+    ).dropna(subset="ratio")
+    first = noise["dataset"].iloc[:1].tolist()  # labels.DATASETS has MNIST first
+    noise = noise[noise["dataset"].isin(first)]
+    noise = noise[noise["k"] == noise["k"].max()].sort_values("epsilon")
+    columns = ["dataset", "k", "epsilon", "noise_multiplier", "ratio"]
+    return noise[columns].reset_index(drop=True)
+
+
+def _ratios(frame: pd.DataFrame) -> dict[tuple[str, int, float], float]:
+    known = frame[frame["method"] == "online"].dropna(
+        subset=["epsilon", "noise_multiplier", "query_noise_multiplier"]
+    )
+    return {
+        (row.dataset, int(row.k), float(row.epsilon)): (
+            row.query_noise_multiplier / row.noise_multiplier
+        )
+        for row in known.itertuples()
+    }

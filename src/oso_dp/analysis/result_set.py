@@ -1,0 +1,173 @@
+"""Everything that a report is computed from, and the first steps of it: values, points, grids."""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
+from oso_dp.analysis.plan_tables import grid_sizes
+from oso_dp.analysis.checkpoint_selection import checkpoints_by_rule, select_checkpoints
+from oso_dp.analysis.grouping import add_keys
+from oso_dp.analysis.side_measurements import no_step_times
+from oso_dp.analysis.aggregate import select_best_points, cross_select_points, grid_points, main_variants
+from oso_dp.files import parse_json
+from oso_dp.methods import method_names
+from oso_dp.results.protected import shared_budgets
+from oso_dp.study.grid import default_grid_size
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class ResultSet:
+    """Everything that the report is computed from: verified rows and the optional budget."""
+
+    runs: pd.DataFrame
+    evaluations: pd.DataFrame
+    budget: pd.DataFrame
+    costs: Mapping[tuple, float] = field(default_factory=dict)  # see `search_costs.read_costs`
+    cosine: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `measured.read_cosine`
+    step_times: pd.DataFrame = field(default_factory=no_step_times)
+    signs: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `measured.read_signs`
+    known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # `read_facts`
+    _tables: dict[Hashable, Any] = field(default_factory=dict)
+
+    def cache_table(self, name: Hashable, compute: Callable[[], Result]) -> Result:
+        """What `compute` gives, which is asked once for each name."""
+        if name not in self._tables:
+            self._tables[name] = compute()
+        return self._tables[name]
+
+    @cached_property
+    def keyed(self) -> pd.DataFrame:
+        """The runs with their keys, see `keys.add_keys`."""
+        return add_keys(self.runs, self.evaluations)
+
+    @cached_property
+    def checkpoints(self) -> pd.DataFrame:
+        """The splits' values at each evaluated step, see `checkpoint_rules`."""
+        return checkpoints_by_rule(self.keyed, self.evaluations)
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """One row per run under the rule `best`, see `checkpoint_rules.choose`."""
+        return select_checkpoints(self.keyed, self.checkpoints, "best")
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """One row per grid point under the rule `best`, of searches by composition."""
+        return grid_points(_select_composition(self.values))
+
+    @cached_property
+    def main_runs(self) -> pd.DataFrame:
+        """The runs that cells are made of: `values` of the setting that stands for its cell."""
+        return self.values[self.values["variant"].isin(main_variants(self.points)["variant"])]
+
+    @cached_property
+    def best(self) -> pd.DataFrame:
+        """One row per cell that was run under the rule `best`."""
+        return select_best_points(self.points)
+
+    @cached_property
+    def plain_best(self) -> pd.DataFrame:
+        """Of `best` what has nothing laid over its steps: the methods as they are."""
+        return self.best[self.best["laid"] == ""]
+
+    @cached_property
+    def last(self) -> pd.DataFrame:
+        """One row per cell that was run under the rule `last`, selection of the point included."""
+        return select_best_points(self.last_points)
+
+    @cached_property
+    def last_points(self) -> pd.DataFrame:
+        """One row per grid point under the rule `last`, as `points`."""
+        return grid_points(_select_composition(select_checkpoints(self.keyed, self.checkpoints, "last")))
+
+    @cached_property
+    def cross_selected(self) -> pd.DataFrame:
+        """One row per cell that was run under the rule `cross`."""
+        return cross_select_points(self._cross_selected, self.points)
+
+    @cached_property
+    def cross_selected_points(self) -> pd.DataFrame:
+        """One row per grid point under the rule `cross`, as `points`."""
+        both = (self._cross_selected["value_even"] + self._cross_selected["value_odd"]) / 2
+        return grid_points(self._cross_selected.assign(value=both))
+
+    @cached_property
+    def _cross_selected(self) -> pd.DataFrame:
+        return _select_composition(select_checkpoints(self.keyed, self.checkpoints, "cross"))
+
+    @cached_property
+    def best_runs(self) -> pd.DataFrame:
+        """The runs of every cell's best grid point."""
+        return self.values[self.values["point"].isin(self.best["point"])]
+
+    @cached_property
+    def shared_budgets(self) -> dict[str, int]:
+        """Of each data set that is not public, how many runs its one epsilon pays for."""
+        known = self.budget.reindex(columns=["dataset", "budget_runs"]).dropna()
+        sizes = dict(zip(known["dataset"], known["budget_runs"].astype(int), strict=True))
+        return sizes | shared_budgets(self.runs)
+
+    def grid_size(self, dataset: str, method: str, k: int) -> int | None:
+        """N, the runs of the whole grid: from the budget, else as all of its rows say, else by the
+        paper's design, else None."""
+        known = self._grid_sizes.get((dataset, method, k))
+        if known is None and method in method_names():
+            return default_grid_size(method, int(k))
+        return known
+
+    @cached_property
+    def _grid_sizes(self) -> dict[tuple[str, str, int], int]:
+        return _declared_sizes(self.runs) | grid_sizes(self.budget)
+
+    @property
+    def select_shared_budgets(self) -> bool:
+        """Whether on every data set one budget pays for all of its runs."""
+        return {*self.datasets} <= {*self.shared_budgets}
+
+    def budgeted_runs(self, dataset: str) -> str:
+        """What an epsilon of this data set is the budget of."""
+        return "whole study" if dataset in self.shared_budgets else "whole grid"
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        return labels.sort_datasets(self.runs["dataset"].unique())
+
+    @cached_property
+    def methods(self) -> list[str]:
+        return labels.sort_methods(self.runs["method"].unique())
+
+
+def _declared_sizes(runs: pd.DataFrame) -> dict[tuple[str, str, int], int]:
+    """(data set, method, k) -> N, where all rows of these searches say the same in `settings`.
+
+    Of random stopping where there are no rows of composition.
+    """
+    texts = runs["settings"].dropna().unique()
+    declared = runs.assign(
+        size=runs["settings"].map({t: parse_json(t).get("grid_runs") for t in texts})
+    )
+    sizes: dict[tuple[str, str, int], int] = {}
+    for search_accounting in (RANDOM_STOPPING, COMPOSITION):
+        rows = declared[declared["search_accounting"] == search_accounting]
+        for (dataset, method, k), grids in rows.groupby(["dataset", "method", "k"]):
+            sizes.pop((dataset, method, int(k)), None)
+            if grids["size"].notna().all() and grids["size"].nunique() == 1:
+                sizes[dataset, method, int(k)] = int(grids["size"].iloc[0])
+    return sizes
+
+
+def _select_composition(values: pd.DataFrame) -> pd.DataFrame:
+    """Of searches whose best point is what they give.
+
+    What random stopping gives, `oso_dp.analysis.random_stopping` computes, and what the linear
+    scaling rule gives, `oso_dp.analysis.linear_scaling`; guesses that are not searched for stand in
+    `oso_dp.analysis.untuned_runs`.
+    """
+    return values[values["search_accounting"] == COMPOSITION]

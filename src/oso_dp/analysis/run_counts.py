@@ -1,0 +1,28 @@
+"""What was run."""
+
+import pandas as pd
+
+from oso_dp.analysis.grouping import CELL, VARIANT
+from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.result_set import ResultSet
+
+
+def count_variants(study: ResultSet) -> pd.DataFrame:
+    """What was run: one row per cell and setting, with counts, devices and time."""
+    rows = []
+    for _, group in study.values.groupby("variant", sort=True):
+        first = group.iloc[0]
+        rows.append(
+            {name: first[name] for name in CELL + VARIANT}
+            | {
+                "grid_points": group["point"].nunique(),
+                "grid_size": study.grid_size(first["dataset"], first["method"], first["k"]),
+                "seeds": group["seed"].nunique(),
+                "runs": len(group),
+                "finished": int((group["status"] == "finished").sum()),
+                "diverged": int((group["status"] == "diverged").sum()),
+                "device": ", ".join(sorted(group["device"].dropna().unique())),
+                "wall_seconds": group["wall_seconds"].sum(min_count=1),
+            }
+        )
+    return sort_as_paper(pd.DataFrame(rows))

@@ -1,0 +1,53 @@
+"""What each checkpoint rule makes of every grid."""
+
+import numpy as np
+import pandas as pd
+
+from oso_dp.analysis.cell_verdicts import is_complete_grid, judge_cells
+from oso_dp.analysis.cells import has_paper_length, list_panels
+from oso_dp.analysis.grouping import COMPARABLE_ON, CELL
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.metrics import metric_direction
+
+GAIN_COLUMNS = ["mean", "last_mean", "cross_mean"]
+
+
+def selection_bias(study: ResultSet) -> pd.DataFrame:
+    """One row per grid: its value by each rule, and what the paper's adds over the two others.
+
+    Printed unit. adds_*: positive where the paper's rule makes a grid look better. whole: whether
+    all points of the grid were run.
+    """
+    return _selection_bias(study)[_COLUMNS]
+
+
+def comparable_cells(study: ResultSet) -> list[pd.DataFrame]:
+    """The rows of `rule_gains` that compete: of private methods at one budget of one data set.
+
+    Of whole grids alone, and of runs that are alike and not shorter than the paper's.
+    """
+    rows = _selection_bias(study)
+    long = [has_paper_length(row["dataset"], row["epochs"]) for row in rows.to_dict("records")]
+    rows = rows[rows["whole"].astype(bool) & np.array(long, dtype=bool)]
+    groups = rows.groupby(["dataset", "k", "epsilon", *COMPARABLE_ON])
+    return [alike for _, alike in groups if len(alike) > 1]
+
+
+_COLUMNS = [
+    *(*CELL, "metric", "unit", "seeds", *GAIN_COLUMNS),
+    *("adds_over_last", "adds_over_cross", "whole"),
+]
+
+
+def _selection_bias(study: ResultSet) -> pd.DataFrame:
+    """With the columns `ALIKE`."""
+    frames = [judge_cells(study, dataset, k) for dataset, k in list_panels(study)]
+    if not frames:  # nothing was searched by composition
+        return pd.DataFrame(columns=[*_COLUMNS, *COMPARABLE_ON])
+    cells = pd.concat(frames)
+    cells = cells.dropna(subset=GAIN_COLUMNS).reset_index(drop=True)
+    direction = cells["metric"].map(metric_direction).astype(float)  # also where there is none
+    for rule in ("last", "cross"):
+        cells[f"adds_over_{rule}"] = (cells["mean"] - cells[f"{rule}_mean"]) * direction
+    cells["whole"] = [is_complete_grid(row) for row in cells.to_dict("records")]
+    return cells[[*_COLUMNS, *COMPARABLE_ON]]

@@ -1,0 +1,132 @@
+"""What was measured beside the runs: cosines, signs, times, known words, in the results folder."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from oso_dp.errors import OsoError
+from oso_dp.files import check_regular, parse_json
+from oso_dp.results.vocabulary_coverage import COVERAGE_FILE
+
+
+def read_vocabulary_coverage(results: Path) -> dict[str, dict[str, float]]:
+    """Data set -> part -> share of words with a vector, from `data.json` in a results folder.
+
+    The file maps a data set to facts, of which `known_words` (part to share) is read; empty without
+    a file. Raises OsoError for a file of another form.
+    """
+    path = Path(results) / COVERAGE_FILE
+    if not path.exists():
+        return {}
+    check_regular(path)
+    try:
+        stored = parse_json(path.read_text(encoding="utf-8"))
+        fractions = {
+            name: {part: float(fraction) for part, fraction in facts.get("known_words", {}).items()}
+            for name, facts in stored.items()
+        }
+    except (OSError, ValueError, AttributeError, TypeError, OverflowError):
+        raise OsoError(
+            f"{path}: must map each data set to its facts, with known_words a map of numbers"
+        ) from None
+    for name, parts in fractions.items():
+        for part, fraction in parts.items():
+            if not 0 <= fraction <= 1:
+                raise OsoError(f"{path}: {name}, known_words {part}: {fraction:g} is not in 0 to 1")
+    return fractions
+
+
+COSINE = "cosine.csv"  # in a results folder
+COSINE_COLUMNS = [
+    *("dataset", "method", "k", "epsilon", "learning_rate", "noise_multiplier"),
+    *("step", "threshold", "run_threshold", "realisations"),
+    *("batch_mean", "batch_std", "data_mean", "data_std"),
+]
+
+
+def read_cosine(path: Path) -> pd.DataFrame:
+    """The table, columns `COSINE_COLUMNS` and more; empty where there is no file.
+
+    Raises OsoError for a file that is none of ours.
+    """
+    known = [name for name in COSINE_COLUMNS[2:] if name != "run_threshold"]
+    table = _read(path, COSINE_COLUMNS, known, known, "cosines", "`oso cosine`")
+    if len(table[["dataset", "method", "k", "epsilon", "learning_rate"]].drop_duplicates()) > 1:
+        raise OsoError(f"{path}: holds more than one run; keep each in a file of its own")
+    return table
+
+
+SIGNS = "signs.csv"  # in a results folder
+SIGN_COLUMNS = [
+    *("dataset", "method", "k", "epsilon", "run_id", "step", "threshold", "learning_rate"),
+    *("direction", "gradient", "true_direction", "true_gradient", "direction_z", "gradient_z"),
+    *("true_two_apart", "clipped"),
+]
+
+
+def read_signs(path: Path) -> pd.DataFrame:
+    """The table, columns `SIGN_COLUMNS` and more, by run and step; empty where there is no file.
+
+    A cosine is null where a sum was zero. Raises OsoError for a file that is none of ours, and for
+    a run of which a step is missing or there twice.
+    """
+    numbers = [name for name in SIGN_COLUMNS[2:] if name != "run_id"]
+    needed = SIGN_COLUMNS[: SIGN_COLUMNS.index("direction")]
+    table = _read(path, SIGN_COLUMNS, needed, numbers, "signs", "`oso signs`")
+    table = table.sort_values(["run_id", "step"], ignore_index=True)
+    if not (table.groupby("run_id")["step"].diff().dropna() == 1).all():
+        raise OsoError(f"{path}: steps are missing or there twice; `oso signs` writes a whole run")
+    return table
+
+
+STEP_TIMES = "step_times.csv"  # in a results folder
+STEP_TIME_COLUMNS = [
+    *("dataset", "model", "device", "precision", "method", "rival"),
+    *("turns", "ratio", "low", "high"),  # of the seconds per step, with its 95 % interval
+]
+
+
+def read_step_times(path: Path) -> pd.DataFrame:
+    """The table, columns `STEP_TIME_COLUMNS` and more; empty where there is no file.
+
+    Raises OsoError for a file that is none of ours.
+    """
+    positive = ["turns", "ratio", "low", "high"]
+    every = STEP_TIME_COLUMNS
+    table = _read(path, every, every, positive, "step times", "`make bench-step-time`")
+    if not (table[positive] > 0).all(axis=None):
+        raise OsoError(f"{path}: rows or numbers are missing; {', '.join(positive)} are above 0")
+    return table
+
+
+def no_step_times() -> pd.DataFrame:
+    """A table without a row."""
+    return pd.DataFrame(columns=STEP_TIME_COLUMNS)
+
+
+def _read(
+    path: Path,
+    columns: list[str],
+    needed: list[str],
+    numbers: list[str],
+    content: str,
+    command: str,
+) -> pd.DataFrame:
+    """The file's rows, with a value in each of `needed` and numbers in `numbers`.
+
+    Without a row if there is no file.
+    """
+    if not path.exists():
+        return pd.DataFrame(columns=columns)
+    try:
+        table = pd.read_csv(path)
+        whole = table[columns].notna()[needed].all(axis=None)
+        table[numbers].astype("float64")
+    except (OSError, ValueError, KeyError) as error:
+        raise OsoError(
+            f"{path}: not a table of {content} ({' '.join(str(error).split())}); "
+            f"{command} writes one"
+        ) from None
+    if table.empty or not whole:
+        raise OsoError(f"{path}: rows or numbers are missing; {command} writes a whole table")
+    return table

@@ -1,0 +1,130 @@
+"""What a study of data that are not public promises, in words: its one epsilon, and what it covers.
+
+Before it runs, from its plan; afterwards, from the stored ledgers.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up, format_large_delta_warning, format_used_noise_multiplier
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.analysis.grid_account import GridAccount
+from oso_dp.analysis.dataset_accounts import counts_to_total
+from oso_dp.files import parse_json
+from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
+from oso_dp.study.cohort import PlannedCohort
+
+
+@dataclass(frozen=True)
+class StudyStatement:
+    """Of one data set. Every field is public."""
+
+    dataset: str
+    version: str
+    examples: int  # n
+    epsilon: float  # of all the runs, at delta, by RDP
+    delta: float
+    budget: float  # the epsilon that was asked for
+    runs: int  # that it pays for
+    stored: int | None  # of them; None before any ran
+    methods: dict[str, int]  # runs of each, as planned or stored
+    steps: int  # of a run
+    sampling_rate: float
+    noise_multiplier: float  # the least of a step
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{labels.method_label(name)} {n}" for name, n in self.methods.items())
+        there = "" if self.stored is None else f", of which {self.stored} are stored"
+        large_delta = format_large_delta_warning(self.delta, self.examples)
+        return "\n".join(
+            [
+                f"{self.dataset}, version {self.version}: ({format_spent_epsilon_rounded_up(self.epsilon)}, "
+                f"{self.delta!r})-differential privacy of all that the study releases, by rdp "
+                f"accounting; the total budget is epsilon {self.budget:g}.",
+                f"Composed: {self.runs} runs{there}: every method, grid point and seed ({parts}). "
+                "Which one is best may be chosen at no further cost.",
+                f"Protected: {UNIT}. Neighbours: {NEIGHBOURING}.",
+                f"Released: the weights, thresholds and learning rates after each of {self.steps} "
+                f"steps of every run. Each step: a Poisson batch at sampling rate "
+                f"{self.sampling_rate:.6g} of {self.examples} examples, noise multiplier "
+                f"{format_used_noise_multiplier(self.noise_multiplier)}.",
+                *([large_delta] if large_delta else []),
+                "Not protected: the test data. Scores on them are stored and shown without noise, "
+                "and the best run is chosen by them: they must be public, or their people agree.",
+                "Not included: what was chosen by looking at the training data before (model, "
+                "grid, number of epochs), and any other study, training or data set with these "
+                "examples.",
+                "Public: the numbers of examples, the shapes, the version, the model and its first "
+                "weights, all settings.",
+                f"Randomness: {RANDOMNESS['system']}",
+            ]
+        )
+
+
+def make_planned_statements(cohorts: Iterable[PlannedCohort]) -> list[StudyStatement]:
+    """Of each data set of a plan that is not public."""
+    by_dataset: dict[str, list[PlannedCohort]] = {}
+    for cohort in cohorts:
+        if not cohort.is_public:
+            by_dataset.setdefault(cohort.dataset, []).append(cohort)
+    return [_make_planned(of_set) for of_set in by_dataset.values()]
+
+
+def _make_planned(cohorts: Sequence[PlannedCohort]) -> StudyStatement:
+    first = cohorts[0]
+    assert first.epsilon is not None
+    assert first.delta is not None
+    nu = min(cohort.noise_multiplier for cohort in cohorts)
+    search = Search(first.sampling, first.steps, first.budgeted_runs)
+    methods: Counter[str] = Counter()
+    for cohort in cohorts:
+        methods[cohort.method] += len(cohort.runs)
+    return StudyStatement(
+        dataset=first.dataset,
+        version=first.data_version or "",
+        examples=first.examples,
+        epsilon=search.epsilon(nu, first.delta),
+        delta=first.delta,
+        budget=first.epsilon,
+        runs=first.budgeted_runs,
+        stored=None,
+        methods=dict(methods),
+        steps=first.steps,
+        sampling_rate=first.sampling.rate,
+        noise_multiplier=nu,
+    )
+
+
+def make_stored_statements(runs: pd.DataFrame, accounts: Iterable[GridAccount]) -> list[StudyStatement]:
+    """Of each data set of the table `runs` that is not public, as its account says."""
+    of_set = runs[counts_to_total(runs)]
+    return [
+        _make_stored(of_set[of_set["dataset"] == account.dataset], account)
+        for account in accounts
+        if account.total
+    ]
+
+
+def _make_stored(rows: pd.DataFrame, account: GridAccount) -> StudyStatement:
+    texts = rows["settings"].dropna().unique()  # some may say nothing of their data
+    versions = {parse_json(text).get("data_version") for text in texts} - {None}
+    methods = rows["method"].value_counts()
+    rate = rows["batch_size"] / rows["examples"]
+    return StudyStatement(
+        dataset=account.dataset,
+        version=" and ".join(sorted(versions)),
+        examples=int(rows["examples"].max()),
+        epsilon=account.spent,
+        delta=account.delta,
+        budget=account.epsilon,
+        runs=account.runs,
+        stored=account.stored,
+        methods={name: int(methods[name]) for name in labels.sort_methods(methods.index)},
+        steps=int(rows["steps"].max()),
+        sampling_rate=float(rate.max()),
+        noise_multiplier=float(rows["noise_multiplier"].min()),
+    )

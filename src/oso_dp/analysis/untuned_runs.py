@@ -1,0 +1,218 @@
+"""Guess or search: runs that spend the whole budget alone, beside the best of a searched grid.
+
+A grid of N runs under one budget gives each run more noise than a run without a search has. So a
+guess of the hyperparameters that misses the best point may still do better than the search. Here
+each point of a grid is such a guess, and one budget pays for its run alone.
+
+How wide the range of guesses is that beat the search: on a logarithmic axis each value of the grid
+stands for a stretch one step wide.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.accounting.search_accounting import SINGLE
+from oso_dp.analysis.claim_tests import (
+    FAILS,
+    HOLDS,
+    NOT_RUN,
+    NOT_APPLICABLE,
+    UNDECIDED,
+    ClaimData,
+    ClaimResult,
+    ClaimTest,
+)
+from oso_dp.analysis.grouping import COMPARABLE_ON, CELL, POINT, are_comparable
+from oso_dp.analysis.aggregate import grid_points, main_variants
+from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.equivalence_tests import Sample, difference
+from oso_dp.metrics import metric_direction
+
+# What a guess is compared with: the best of its own method's search, and of Online's.
+SEARCHED_METHODS = ("own", "online")
+VARIANTS = ("beat", "surely", "possibly")
+LOGARITHMIC = ("learning_rate", "threshold")
+_SEARCH = ("mean", "std", "seeds", "points", "grid_size", "noise_multiplier")
+
+UNTUNED_COLUMNS = [
+    *CELL,
+    "laid",  # over the method's steps: words, empty where nothing is
+    *("metric", *COMPARABLE_ON, *POINT),
+    *("mean", "std", "seeds", "diverged", "noise_multiplier"),  # printed unit
+    *(
+        f"{searched}_{name}"
+        for searched in SEARCHED_METHODS
+        # The searched grid's best, what a guess has above it (positive is better), half of the
+        # 95 % interval of that.
+        for name in (*_SEARCH, "gain", "gain_half")
+    ),
+]
+RANGE_COLUMNS = [
+    *(*CELL, "laid"),
+    *("metric", *COMPARABLE_ON),
+    *("guesses", "noise_multiplier", "best_mean", "best_std", "best_seeds"),
+    *(f"best_{name}" for name in POINT),
+    *(f"{searched}_{name}" for searched in SEARCHED_METHODS for name in _SEARCH),
+    # How many guesses beat the search: in the mean, surely (the interval lies above 0), possibly
+    # (it does not lie below); and how many decades of an axis these are, at the best of the others.
+    *(f"{searched}_{how}" for searched in SEARCHED_METHODS for how in VARIANTS),
+    *(
+        f"{searched}_{axis}_decades_{how}"
+        for searched in SEARCHED_METHODS
+        for axis in LOGARITHMIC
+        for how in VARIANTS
+    ),
+]
+
+
+def untuned_runs(study: ResultSet) -> pd.DataFrame:
+    """One row per guess, columns `GUESSES`; a cell's in the order of its grid."""
+    return study.cache_table("guesses", lambda: _untuned_runs(study))
+
+
+def win_ranges(study: ResultSet) -> pd.DataFrame:
+    """One row per cell of `guesses`, columns `RANGES`; one guess alone has no range."""
+    cells = with_alternatives(study).groupby([*CELL, "laid"], sort=False)
+    return sort_as_paper(pd.DataFrame([_range(cell) for _, cell in cells], columns=RANGE_COLUMNS))
+
+
+def with_alternatives(study: ResultSet) -> pd.DataFrame:
+    """`guesses`, of cells that have more than one."""
+    all_rows = untuned_runs(study)
+    sizes = all_rows.groupby([*CELL, "laid"])["metric"].transform("size")
+    return all_rows[sizes > 1]
+
+
+def _untuned_runs(study: ResultSet) -> pd.DataFrame:
+    alone = study.values[study.values["search_accounting"] == SINGLE]
+    if alone.empty:
+        return pd.DataFrame(columns=UNTUNED_COLUMNS)
+    best = study.plain_best.set_index(CELL).sort_index()
+    rows = []
+    for guess in untuned_points(alone).to_dict("records"):
+        factor = labels.display_factor(guess["metric"])
+        row = guess | {"mean": guess["mean"] * factor, "std": guess["std"] * factor}
+        for searched in SEARCHED_METHODS:
+            method = guess["method"] if searched == "own" else searched
+            row |= {
+                f"{searched}_{name}": value
+                for name, value in _compare_with_search(study, row, best, method).items()
+            }
+        rows.append(row)
+    return sort_as_paper(pd.DataFrame(rows, columns=UNTUNED_COLUMNS).sort_values(["laid", *POINT], kind="stable"))
+
+
+def untuned_points(values: pd.DataFrame) -> pd.DataFrame:
+    """The guesses over their seeds: of each cell, and of what is laid over it, one setting.
+
+    values: `Study.values` of runs without a search. As `points.grid_points`.
+    """
+    points = grid_points(values)
+    return pd.concat(
+        [main_variants(alike) for _, alike in points.groupby("laid")], ignore_index=True
+    )
+
+
+def _compare_with_search(study: ResultSet, row: dict, best: pd.DataFrame, method: str) -> dict[str, float]:
+    """What `GUESSES` says of this method's search; nothing where no such runs were searched.
+
+    Nor where those differ in precision, length or delta.
+    """
+    dataset, k, epsilon = (row[name] for name in CELL[:-1])
+    if (dataset, k, epsilon, method) not in best.index:
+        return {}
+    search = best.loc[(dataset, k, epsilon, method)]
+    if not are_comparable(row, search):
+        return {}
+    factor = labels.display_factor(row["metric"])
+    mean, std = search["mean"] * factor, search["std"] * factor
+    beside = {name: search[name] for name in ("seeds", "points", "noise_multiplier")}
+    beside |= {"mean": mean, "std": std}
+    beside["grid_size"] = study.grid_size(dataset, method, k)
+    if math.isnan(row["mean"]) or math.isnan(mean):
+        return beside
+    gap = difference([(Sample.of(row), Sample(mean, std, int(search["seeds"])))])
+    beside["gain"] = metric_direction(row["metric"]) * (row["mean"] - mean)
+    return beside | {"gain_half": math.nan if gap is None else gap.half}
+
+
+def _range(cell: pd.DataFrame) -> dict:
+    first = cell.iloc[0]
+    direction = metric_direction(first["metric"])
+    alike = (*CELL, "laid", "metric", *COMPARABLE_ON, "noise_multiplier")
+    row = {name: first[name] for name in alike}
+    row |= {"guesses": len(cell)}
+    if cell["mean"].notna().any():
+        best = cell.loc[(direction * cell["mean"]).idxmax()]
+        row |= {f"best_{name}": best[name] for name in ("mean", "std", "seeds", *POINT)}
+    for searched in SEARCHED_METHODS:
+        for name in _SEARCH:
+            row[f"{searched}_{name}"] = first[f"{searched}_{name}"]
+        if pd.isna(first[f"{searched}_mean"]):
+            continue
+        gain, half = cell[f"{searched}_gain"], cell[f"{searched}_gain_half"].fillna(math.inf)
+        for how, won in zip(VARIANTS, (gain > 0, gain - half > 0, gain + half >= 0), strict=True):
+            row[f"{searched}_{how}"] = int(won.sum())
+            for axis in set(LOGARITHMIC) & set(labels.searched_axes(first["method"])):
+                row[f"{searched}_{axis}_decades_{how}"] = _decades_won(cell, won, axis)
+    return row
+
+
+def _decades_won(cell: pd.DataFrame, won: pd.Series, axis: str) -> float:
+    """How many decades of this axis the guesses cover that won, at the best of the other axes.
+
+    A value covers half of the steps to its neighbours; at an end of the axis, of the one step twice
+    that. NaN where the grid has one value on it only.
+    """
+    values = np.sort(cell[axis].dropna().unique())
+    if len(values) < 2:
+        return math.nan
+    steps = np.diff(np.log10(values))
+    covered = (np.append(steps[0], steps) + np.append(steps, steps[-1])) / 2
+    decades = won * cell[axis].map(dict(zip(values, covered, strict=True)))
+    others = [name for name in POINT if name != axis]
+    return float(decades.groupby([cell[name] for name in others], dropna=False).sum().max())
+
+
+def wins_over_decades(method: str, decades: float) -> ClaimTest:
+    """That guesses of rho over so many decades beat the best of the method's own search.
+
+    At each k and epsilon that has both: surely at all of them, or at one not even possibly. Where a
+    part of a grid was guessed, its others might win, too: that decides nothing. Where a part was
+    searched, a whole search might be better: then it does not hold.
+    """
+
+    def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
+        if evidence.untuned is None:
+            return ClaimResult(NOT_APPLICABLE)
+        rows = evidence.untuned
+        rows = rows[(rows["dataset"] == dataset) & (rows["method"] == method)]
+        rows = rows[rows["own_mean"].notna() & (rows["laid"] == "")]
+        if rows.empty:
+            return ClaimResult(NOT_RUN, f"no guess of {labels.method_label(method)} beside its search")
+        surely, possibly = (
+            rows[f"own_learning_rate_decades_{how}"] for how in ("surely", "possibly")
+        )
+        whole = (rows["guesses"] >= rows["own_grid_size"]).fillna(False).astype(bool)
+        searched = (rows["own_points"] >= rows["own_grid_size"]).fillna(False).astype(bool)
+        verdict = HOLDS if (whole & searched & (surely >= decades)).all() else UNDECIDED
+        if (whole & (possibly < decades)).any():
+            verdict = FAILS
+        text = "; ".join(
+            f"k = {row['k']}, ε = {row['epsilon']:g}: {row['own_learning_rate_decades_beat']:.1f} "
+            f"decades [{row['own_learning_rate_decades_surely']:.1f}, "
+            f"{row['own_learning_rate_decades_possibly']:.1f}]"
+            + ("" if all_ran else f", of {row['guesses']} guesses only")
+            + ("" if all_searched else f", beside {row['own_points']:.0f} searched points only")
+            for row, all_ran, all_searched in zip(
+                rows.to_dict("records"), whole, searched, strict=True
+            )
+        )
+        numbers = {"low": float(surely.min()), "high": float(possibly.max()), "margin": decades}
+        return ClaimResult(verdict, text, {**numbers, "grids": len(rows)})
+
+    return judge

@@ -1,0 +1,74 @@
+"""The noise that a budget asks for, also for what is left of one."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.errors import OsoError
+from oso_dp.methods.option_checks import check_number
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.api.arguments import as_plain
+
+ACCOUNTANTS = ("rdp", "pld")
+_LEAST, _MOST, _TOLERANCE = 0.05, 1e4, 1e-4
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a training, or a whole search, may cost; OsoError for a value that is not allowed."""
+
+    epsilon: float
+    delta: float
+    accountant: str = "rdp"
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            object.__setattr__(self, name, as_plain(getattr(self, name)))
+        check_number("epsilon", self.epsilon, gt=0)
+        check_number("delta", self.delta, gt=0, lt=1)
+        if self.accountant not in ACCOUNTANTS:
+            allowed = ", ".join(ACCOUNTANTS)
+            raise OsoError(f"accountant {self.accountant!r}: not known; allowed are {allowed}")
+
+
+def remaining_noise_multiplier(
+    sampling: PoissonSampling,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    accountant: str,
+    spent: Sequence[Ledger] = (),
+) -> float:
+    """The least nu of so many steps that keeps within epsilon at delta, with what was `spent`.
+
+    OsoError where no noise does.
+    """
+    if not any(ledger.steps for ledger in spent):
+        return Search(sampling, steps, 1).noise_multiplier(epsilon, delta, accountant)
+
+    def cost(nu: float) -> float:
+        more = Ledger(sampling, [((SumQuery("step", nu),), steps)])
+        return compute_epsilon([*spent, more], delta, accountant)
+
+    so_far = compute_epsilon(spent, delta, accountant)
+    if cost(_MOST) > epsilon:
+        raise OsoError(
+            f"epsilon {epsilon:g}: {format_spent_epsilon_rounded_up(so_far)} of it is spent, at delta {delta!r}; "
+            f"nothing is left for {steps} more steps"
+        )
+    # From above, where an accountant is quick: with little noise it may take minutes.
+    low, high = math.log(_LEAST), math.log(_MOST)
+    while math.exp(high) > 2 * _LEAST and cost(math.exp(high) / 2) <= epsilon:
+        high -= math.log(2)
+    low = max(low, high - math.log(2))
+    while high - low > _TOLERANCE:
+        middle = (low + high) / 2
+        if cost(math.exp(middle)) <= epsilon:
+            high = middle
+        else:
+            low = middle
+    return math.exp(high)

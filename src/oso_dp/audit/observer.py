@@ -1,0 +1,90 @@
+"""What the auditor sees: each step's sanitized answers, measured along the canaries' directions.
+
+The guarantee covers all answers and whatever is computed from them (parameters, thresholds), so an
+auditor may use them all; `oso_dp.training.loop.train` shows them to its `watch`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from oso_dp.audit.transcript import Transcript
+from oso_dp.errors import OsoError
+from oso_dp.methods import Method, State
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.queries import ThresholdQuery
+
+if TYPE_CHECKING:
+    from oso_dp.privacy.queries import Answers, Query
+
+# What a clipped canary adds to each sum, by the query's kind; its C [R] to [R]. A canary is so long
+# that automatic clipping brings it to C, too, up to parts in 10,000.
+FOOTPRINTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "clipped_gradient": lambda threshold: threshold,
+    "automatic_gradient": lambda threshold: threshold,
+    "adaptive_gradient": lambda threshold: threshold,
+    "clipped_direction": torch.ones_like,
+    "unclipped_count": lambda threshold: torch.full_like(threshold, -0.5),
+}
+
+
+class Observer:
+    """A `watch` for `train`: sums along canaries, in units of what one canary adds.
+
+    If the code is right, a canary's number at a step is its presence in the batch, 1 or 0, plus
+    noise with standard deviation nu of that query. `columns`: the canaries' inputs. With one
+    canary, scalar answers belong to it; with more, they cannot tell one from the other and are
+    left out.
+    """
+
+    def __init__(self, method: Method, columns: slice) -> None:
+        self.method, self.columns = method, columns
+        self.noise: dict[str, float] = {}  # nu by the query's name
+        self._seen: dict[str, list[Tensor]] = {}
+        self._thresholds: list[Tensor] = []
+
+    def __call__(self, state: State, answers: Answers) -> None:
+        alone = self.columns.stop - self.columns.start == 1
+        self._thresholds.append(state.threshold.detach().double().cpu())
+        for query in self.method.queries(state):
+            if query.kind not in FOOTPRINTS or not isinstance(query, ThresholdQuery):
+                raise OsoError(
+                    f"audit: {self.method.name} asks for {query.name!r}, and what a canary adds to "
+                    f"it is not known; known are {', '.join(FOOTPRINTS)}"
+                )
+            if query.scalar and not alone:
+                continue
+            footprint = FOOTPRINTS[query.kind](query.threshold)[:, None]
+            total = answers[query.key] * state.batch_size
+            along = total[:, None] if query.scalar else self._project_on_canaries(total)
+            self._add(query, along / footprint)
+
+    def _add(self, query: Query, along: Tensor) -> None:
+        """along: in units of what a canary adds, [R, m]."""
+        self.noise[query.name] = query.noise_multiplier
+        self._seen.setdefault(query.name, []).append(along)
+
+    def _project_on_canaries(self, total: Tensor) -> Tensor:
+        """[R, P] to [R, m]: products with (-1, 1) / sqrt(2) in each canary's column."""
+        first, second = total.unflatten(1, (2, -1))[:, :, self.columns].unbind(dim=1)
+        return (second - first) / math.sqrt(2)
+
+    def transcripts(self, ledger: Ledger) -> Transcript:
+        """After the last step."""
+        logs = torch.stack(self._thresholds).log()
+        moves = logs.diff(dim=0).abs().amax(dim=0) if len(logs) > 1 else torch.zeros_like(logs[0])
+        return Transcript(self.transcript(), self.noise, moves.numpy(), ledger)
+
+    def transcript(self) -> dict[str, npt.NDArray[np.float64]]:
+        """By the query's name: steps x (runs x canaries)."""
+        return {
+            name: torch.stack(steps).flatten(1).double().numpy()
+            for name, steps in self._seen.items()
+        }

@@ -1,0 +1,186 @@
+"""The cosine between the true and the sanitized gradient, over C (Galli et al. 2024, Figure 1).
+
+A real run goes first. At some of its steps t, the gradient at theta_t is then released with many
+clipping thresholds, through the same mechanism, and compared with what a release hides:
+
+- the batch's own mean gradient (equation 1), which only the clip and the noise keep it from;
+- the mean over all training examples, of which the batch is a sample.
+
+The paper shows a CNN for character recognition, 20 realizations of the mechanism, and does not say
+which data, C, rho or noise it trained with. So the releases have the run's own noise, and then
+hardly any, at the same parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.errors import OsoError
+from oso_dp.gradients import BatchGradients
+from oso_dp.methods import State
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.diagnostics.angles import cosine_between
+from oso_dp.study.cohort import Run
+from oso_dp.training.loop import study_training
+from oso_dp.training.user_task import make_user_problem
+from oso_dp.training.task import StudyTask
+
+if TYPE_CHECKING:
+    from oso_dp.privacy.queries import Answers, Runs
+
+STEPS = (100, 250, 500, 750, 950)  # the paper's t
+REALISATIONS = 20  # the paper's
+THRESHOLDS = tuple(float(f"{c:.6g}") for c in np.geomspace(1e-2, 1e2, 13))  # the paper's range
+TINY_NOISE = 0.01  # a noise multiplier
+_BATCH = 500  # examples per pass over all of them
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Cosines at one step, noise and C; mean and standard deviation over the realisations."""
+
+    step: int  # t
+    noise_multiplier: float  # of the releases
+    threshold: float  # C of the releases
+    run_threshold: float | None  # C_t of the run
+    realisations: int
+    batch_mean: float  # with the batch's mean gradient
+    batch_std: float
+    data_mean: float  # with the mean gradient of all training examples
+    data_std: float
+
+
+def measure_similarities(
+    task: StudyTask,
+    run: Run,
+    arrays: Arrays,
+    steps: Sequence[int] = STEPS,
+    thresholds: Sequence[float] = THRESHOLDS,
+    realisations: int = REALISATIONS,
+    noise_multipliers: Sequence[float] | None = None,
+) -> list[Similarity]:
+    """Train one run up to the last of `steps`, and compare gradients at each of them.
+
+    noise_multipliers: of the releases, which have batches and noise of their own; by default the
+        task's. Raises OsoError if the run diverges before the last of `steps`.
+    """
+    seen: dict[int, tuple[Tensor, float | None]] = {}
+
+    def watch(state: State, answers: Answers) -> None:
+        if state.step in steps:
+            threshold = float(state.threshold[0])
+            known = None if math.isnan(threshold) else threshold
+            seen[state.step] = (state.parameters[0].clone(), known)
+
+    last = max(steps)
+    levels = [task.noise_multiplier] if noise_multipliers is None else noise_multipliers
+    probe = Probe(task, run, arrays, realisations)  # before the training: it refuses what it cannot
+    training = study_training(task, [run], arrays, watch)  # whose schedule is that of all its steps
+    while training.alive and training.state.step < last:
+        training.take_step()
+    if not training.alive:
+        (outcome,) = training.outcomes
+        raise OsoError(f"run {run.run_id}: diverged at step {outcome.diverged_at} of {last}")
+    return [
+        probe.compare(step, *seen[step], threshold, noise)
+        for step in steps
+        for noise in levels
+        for threshold in thresholds
+    ]
+
+
+class Probe:
+    """Releases gradients at given parameters, and remembers the true ones."""
+
+    def __init__(self, task: StudyTask, run: Run, arrays: Arrays, realisations: int) -> None:
+        # In float32, whatever the run has: what is looked at is what clip and noise do.
+        problem = make_user_problem(replace(task, precision="float32"), [run], arrays)
+        indices = torch.arange(len(problem.examples), device=problem.initial_parameters.device)
+        self.code = problem.code
+        (self.inputs,), (self.targets,), _ = problem.examples.batch(indices[None])
+        self.run, self.batch_size, self.realisations = run, task.batch_size, realisations
+        self.mechanisms: dict[float, Mechanism] = {}  # by noise multiplier
+        self.released = 0  # releases so far: each has a step of its own
+        self.whole: tuple[int, Tensor] | None = None
+
+    def compare(
+        self,
+        step: int,
+        parameters: Tensor,
+        run_threshold: float | None,
+        threshold: float,
+        noise: float,
+    ) -> Similarity:
+        if self.whole is None or self.whole[0] != step:
+            self.whole = (
+                step,
+                self._sum(parameters, torch.arange(len(self.inputs), device=self.inputs.device)),
+            )
+        self.released += 1
+        pairs = [
+            self._release(place, parameters, threshold, noise) for place in range(self.realisations)
+        ]
+        batch = np.array([cosine_between(released, true) for released, true in pairs])
+        data = np.array([cosine_between(released, self.whole[1]) for released, _ in pairs])
+        return Similarity(
+            step,
+            noise,
+            threshold,
+            run_threshold,
+            self.realisations,
+            float(batch.mean()),
+            _std(batch),
+            float(data.mean()),
+            _std(data),
+        )
+
+    def _release(
+        self, place: int, parameters: Tensor, threshold: float, noise: float
+    ) -> tuple[Tensor, Tensor]:
+        """The sanitized mean and the true sum over one batch, [P] each."""
+
+        def gradients(runs: Runs, batch: Tensor) -> BatchGradients:
+            return self._gradients(parameters, batch[0])
+
+        mechanism = self._mechanism(noise)
+        query = ClippedGradient(noise, parameters.new_full((self.realisations,), threshold))
+        one = slice(place, place + 1)
+        answers = mechanism.release(one, self.released, (query,), gradients)
+        batches, present = mechanism.random_numbers.batches(mechanism.run_ids[one], self.released)
+        return answers[ClippedGradient][0], self._sum(parameters, batches[0][present[0]])
+
+    def _mechanism(self, noise: float) -> Mechanism:
+        """Of that noise multiplier; seeded, so that a batch can be drawn again to look at it."""
+        if noise not in self.mechanisms:
+            self.mechanisms[noise] = Mechanism(
+                [f"{self.run.run_id} cosine {noise!r} {i}" for i in range(self.realisations)],
+                len(self.inputs),
+                self.batch_size,
+                noise,
+                device=self.inputs.device,
+            )
+        return self.mechanisms[noise]
+
+    def _sum(self, parameters: Tensor, batch: Tensor) -> Tensor:
+        """The true sum over these examples (indices), a few at a time."""
+        total = torch.zeros_like(parameters, dtype=torch.float64)
+        for part in batch.split(_BATCH):
+            taken = torch.ones(1, len(part), dtype=torch.bool, device=part.device)
+            total += self._gradients(parameters, part).plain_sums(taken)[0]
+        return total
+
+    def _gradients(self, parameters: Tensor, batch: Tensor) -> BatchGradients:
+        return self.code(parameters[None], self.inputs[batch][None], self.targets[batch][None])
+
+
+def _std(values: np.ndarray) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else float("nan")

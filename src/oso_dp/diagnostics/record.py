@@ -1,0 +1,68 @@
+"""From a probe to a CSV file that says where it comes from."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+import oso_dp
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write
+from oso_dp.diagnostics.cosine import Similarity
+from oso_dp.diagnostics.signs import StepSigns
+from oso_dp.study.cohort import Cohort, Run
+from oso_dp.training.task import StudyTask
+from oso_dp.training.provenance import code_hash, device_name
+
+
+def write_similarities(
+    path: Path, cohort: Cohort, task: StudyTask, similarities: Sequence[Similarity]
+) -> None:
+    """One row per step, noise and threshold, with the run that was probed and what computed it."""
+    run = cohort.runs[0]
+    probed = {
+        **{name: getattr(cohort, name) for name in ("dataset", "model", "method", "k", "epsilon")},
+        **{name: getattr(run, name) for name in ("run_id", "seed", "learning_rate")},
+    }
+    source = {
+        "device": device_name(task.device),
+        "torch_version": torch.__version__.partition("+")[0],
+        "package_version": oso_dp.__version__,
+        "code_hash": code_hash(),
+    }
+    _write(path, pd.DataFrame([probed | asdict(row) | source for row in similarities]), 6)
+
+
+def write_signs(path: Path, cohort: Cohort, run: Run, steps: Sequence[StepSigns]) -> None:
+    """One row per step, with the run's identity and the code's; short, since there are many.
+
+    Rows of other runs that the file holds are kept. OsoError for a file that is no such table.
+    """
+    probed = {name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon")}
+    probed |= {"run_id": run.run_id, "code_hash": code_hash()}
+    table = pd.DataFrame([probed | asdict(step) for step in steps])
+    if path.exists():
+        stored = _stored(path, list(table))
+        table = pd.concat([stored[stored["run_id"] != run.run_id], table])
+    _write(path, table, 4)
+
+
+def _stored(path: Path, columns: list[str]) -> pd.DataFrame:
+    try:
+        stored = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise OsoError(f"{path}: not a CSV table ({' '.join(str(error).split())})") from None
+    if list(stored) != columns:
+        raise OsoError(f"{path}: holds another table; name a file of `oso signs`, or a new one")
+    return stored
+
+
+def _write(path: Path, table: pd.DataFrame, digits: int) -> None:
+    """Measured numbers with so many digits; a run's budget is none of them, and keeps its own."""
+    exact = table["epsilon"].map(lambda epsilon: f"{epsilon:.15g}", na_action="ignore")
+    table = table.assign(epsilon=exact.astype(object))
+    text = table.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n")
+    with atomic_write(path) as file:
+        file.write(text.encode())

@@ -1,0 +1,164 @@
+"""What Online's two signs are made of, step by step (Galli et al. 2024, equations 20 and 21).
+
+A real run goes on as it would. At each step t its method takes the signs of g~_t . q~_{t-1} and of
+g~_t . g~_{t-1}, which are sanitized. Beside them stand the same products of the sums that the
+mechanism hid: without noise, of the same batches, at the same parameters.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.errors import OsoError
+from oso_dp.gradients import BatchGradients, GradientEngine
+from oso_dp.methods import State
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
+from oso_dp.diagnostics.angles import cosine_between
+from oso_dp.study.cohort import Run
+from oso_dp.training.loop import study_training
+from oso_dp.training.task import StudyTask
+
+if TYPE_CHECKING:
+    from oso_dp.privacy.queries import Answers
+
+
+@dataclass(frozen=True)
+class StepSigns:
+    """One step t >= 2. Products are given as cosines: they have the signs, and no unit.
+
+    A `_z` is the product without noise in standard deviations of what the noise adds to it: the
+    sign is + with probability Phi(z) if the noise of the step before is independent of g_t.
+    """
+
+    step: int  # t
+    threshold: float  # C_t
+    learning_rate: float  # rho_t
+    direction: float  # of g~_t and q~_{t-1}: its sign moves C
+    gradient: float  # of g~_t and g~_{t-1}: its sign moves rho
+    true_direction: float  # the same two without noise; true_* and all below are private in no way
+    true_gradient: float
+    direction_z: float
+    gradient_z: float
+    true_two_apart: float  # of g_t and g_{t-2}, without noise; NaN at t = 2
+    clipped: float  # share of the batch whose gradients are longer than C_t
+
+
+@dataclass(frozen=True)
+class _Release:
+    """What a step released and what it hid, as sums over the batch: each vector float64 [P]."""
+
+    threshold: float
+    learning_rate: float
+    noisy: tuple[Tensor, Tensor]  # B g~ and B q~
+    true: tuple[Tensor, Tensor]  # the same without noise
+    noise: tuple[float, float]  # the noise's standard deviation in each coordinate
+    clipped: float
+
+
+def measure_signs(task: StudyTask, run: Run, arrays: Arrays, steps: int) -> Iterator[StepSigns]:
+    """Train one run for `steps` steps; give each of them, from the second on, when it is taken.
+
+    Raises OsoError for a method that asks for other sums than Online does, and for a run that
+    diverges.
+    """
+    releases: list[_Release] = []  # of this step and the two before
+
+    def watch(state: State, answers: "Answers") -> None:
+        del releases[:-2]
+        releases.append(_release(task, state, answers, code.last))
+
+    # The last gradients are then those of this run.
+    training = study_training(replace(task, width=1), [run], arrays, watch)
+    asked = tuple(type(query) for query in task.method.queries(training.state))
+    if asked != (ClippedGradient, ClippedDirection):
+        raise OsoError(f"method {task.method.name}: takes no signs of sums; online does")
+    training.code = code = RecordingEngine(training.code)
+    while training.state.step < steps:
+        training.take_step()
+        if not training.alive:
+            raise OsoError(f"run {run.run_id}: diverged at step {training.state.step} of {steps}")
+        if training.state.step > 1:
+            yield _compare(training.state.step, releases)
+
+
+class RecordingEngine(GradientEngine):
+    """A training's gradient code that keeps the last batch's gradients, and their exact sums."""
+
+    def __init__(self, code: GradientEngine) -> None:
+        super().__init__(code.model, code.loss, code.precision)
+        self.last: RecordingGradients
+
+    def __call__(
+        self, flat: Tensor, inputs: Tensor, targets: Tensor, absent: Tensor | None = None
+    ) -> BatchGradients:
+        self.last = RecordingGradients(self, flat, inputs, targets, absent)
+        return self.last
+
+
+class RecordingGradients(BatchGradients):
+    """`weights` and `sums` of the last call, [R, J, B] and [R, J, P]."""
+
+    weights: Tensor
+    sums: Tensor
+
+    def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
+        self.weights, self.sums = weights, super().weighted_sums(weights, layers)
+        return self.sums
+
+
+def _release(
+    task: StudyTask, state: State, answers: "Answers", gradients: RecordingGradients
+) -> _Release:
+    batch_size = task.batch_size
+    one, queries = slice(0, 1), task.method.queries(state)
+    # Both queries are made of two parts: the gradients up to C, and unit vectors of those beyond.
+    short, units = gradients.sums.double().unbind(dim=1)
+    gradient, direction = (
+        query.combined(short, units, one)[0]
+        for query in queries
+        if isinstance(query, ClippingQuery)
+    )
+    unclipped, clipped = (gradients.weights[0] > 0).sum(dim=1).tolist()
+    noise = [query.noise_multiplier * float(query.sensitivity(one)) for query in queries]
+    return _Release(
+        float(state.threshold[0]),
+        float(state.learning_rate[0]),
+        (
+            answers[ClippedGradient][0].double() * batch_size,
+            answers[ClippedDirection][0].double() * batch_size,
+        ),
+        (gradient, direction),
+        (noise[0], noise[1]),
+        clipped / (unclipped + clipped) if unclipped + clipped else math.nan,
+    )
+
+
+def _compare(step: int, releases: Sequence[_Release]) -> StepSigns:
+    now, before = releases[-1], releases[-2]
+    gradient = now.noisy[0]
+    true = now.true[0]
+    return StepSigns(
+        step=step,
+        threshold=now.threshold,
+        learning_rate=now.learning_rate,
+        direction=cosine_between(gradient, before.noisy[1]),
+        gradient=cosine_between(gradient, before.noisy[0]),
+        true_direction=cosine_between(true, before.true[1]),
+        true_gradient=cosine_between(true, before.true[0]),
+        direction_z=_in_noise(now, before, 1),
+        gradient_z=_in_noise(now, before, 0),
+        true_two_apart=cosine_between(true, releases[-3].true[0]) if step > 2 else math.nan,
+        clipped=now.clipped,
+    )
+
+
+def _in_noise(now: _Release, before: _Release, index: int) -> float:
+    """g_t . q_{t-1} (index 1) or g_t . g_{t-1} (0), true, by the noise's standard deviation."""
+    a, b = now.true[0], before.true[index]
+    of_a, of_b = now.noise[0], before.noise[index]
+    variance = of_b**2 * (a @ a) + of_a**2 * (b @ b) + len(a) * (of_a * of_b) ** 2
+    return float(a @ b / variance.sqrt())

@@ -1,0 +1,373 @@
+"""Opacus's optimizer with a method of the study in it: several sums, of which one moves theta.
+
+A step: take the sums that the method asks for, over the logical batch (all of its physical
+batches, see `signal_skip_step`); sanitize them; let the torch optimizer move theta by the sanitized
+gradient, with its own rate times the method's factor; let the method move C and that factor.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import secrets
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from opacus.optimizers import DPOptimizer
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.weak import WeakIdKeyDictionary
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients.precision import use_float32
+from oso_dp.methods import Method
+from oso_dp.opacus.per_sample_gradients import PerSampleGradients
+from oso_dp.opacus.method_adapter import MethodAdapter
+from oso_dp.opacus.model_hooks import PerExampleHooks, count_writes, per_sample_gradient, accumulation_dtype
+from oso_dp.opacus.sampler import TrackedSampler, check_process
+from oso_dp.opacus.validation import check_all_private
+from oso_dp.opacus.mechanism import Noise, sanitize
+from oso_dp.privacy.unnoised_sums import unnoised_sums
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.sampling import PoissonSampling
+
+if TYPE_CHECKING:
+    from oso_dp.privacy.queries import Answers
+
+ONE_RUN = slice(0, 1)
+KEY = "oso_dp"  # in a state_dict
+MSG_OTHER_BATCHES = (
+    "optimizer.step: nobody has looped over the loader that make_private returned; epsilon is that "
+    "of its Poisson batches, and of no other loader's"
+)
+MSG_SCALED = (
+    "GradScaler: its scale moves every example's gradient across the threshold; use bfloat16 "
+    "autocast, which needs none"
+)
+
+
+class AdaptiveDPOptimizer(DPOptimizer):
+    """A torch optimizer behind the study's clipping, noise and adaptation.
+
+    `noise_multiplier`: nu, what a whole step costs; the accountant reads it, and a noise scheduler
+    may move it. `max_grad_norm`: C; to be read only, the method moves it. `learning_rate_factor`:
+    what each group's rate is multiplied by; a scheduler's rates stay as the scheduler has them.
+    `ledger`: what was released. `batch_size`: expected, of all workers.
+    """
+
+    _step_supports_amp_scaling = True  # so that a GradScaler shows itself, as `grad_scale`
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        method: Method,
+        quantile: float,
+        noise_multiplier: float,
+        max_grad_norm: float,
+        expected_batch_size: float,
+        sample_rate: float,
+        distributed: bool,
+        loss_reduction: str = "mean",
+        generator: torch.Generator | None = None,
+        secure_mode: bool = False,
+    ) -> None:
+        super().__init__(
+            optimizer,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=max_grad_norm,
+            expected_batch_size=expected_batch_size,
+            loss_reduction=loss_reduction,
+            generator=generator,
+            secure_mode=secure_mode,
+        )
+        self.distributed = distributed
+        workers = torch.distributed.get_world_size() if distributed else 1
+        self.batch_size = round(expected_batch_size * workers)
+        self.trained = self.params  # in the order of P
+        self._private = {id(parameter) for parameter in self.trained}
+        first = self.trained[0]
+        self.dtype, self.device = accumulation_dtype(first.dtype), first.device
+        self.sizes = [parameter.numel() for parameter in self.trained]
+        self.noise = Noise(generator, secure_mode)
+        self.ledger = Ledger(PoissonSampling(sample_rate))
+        self.hooks: PerExampleHooks | None = None
+        self.batches: TrackedSampler | None = None
+        self.account: Callable[[DPOptimizer], None] | None = None
+        self.process = os.getpid()
+        self._totals: list[Tensor] | None = None
+        self._rows = 0  # of the logical batch, so far
+        self._inputs: list[Tensor] = []  # the same
+        self._used = WeakIdKeyDictionary()  # inputs of earlier steps, with their versions
+        self._run = secrets.token_hex()  # tells its own states from those of other optimizers
+        self._released = 0  # steps since it was made, or a state was loaded
+        self._answers: Answers = {}
+        self.driver = MethodAdapter(
+            method,
+            max_grad_norm,
+            quantile,
+            self.batch_size,
+            sum(self.sizes),
+            self.dtype,
+            self.device,
+        )
+
+    def watch(self, hooks: PerExampleHooks, batches: TrackedSampler) -> None:
+        """Whose gradients these are, of which batches."""
+        self.hooks, self.batches = hooks, batches
+        batches.begin = self.start_over
+
+    def start_over(self) -> None:
+        """Drop what was left of a logical batch: with the next one, examples could count twice."""
+        self._forget_pieces()
+        self._step_skip_queue.clear()
+        self._is_last_step_skipped = False
+        if self.hooks is not None:
+            self.hooks.forget_batch()
+
+    def attach_step_hook(self, fn: Callable[[DPOptimizer], None]) -> None:
+        """The first one is the accountant's and stays; a later one is called after each step's
+        gradient is sanitized."""
+        if self.account is None:
+            self.account = fn
+        else:
+            self.step_hook = fn
+
+    @property
+    def max_grad_norm(self) -> float:
+        return self.driver.threshold
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, value: float) -> None:
+        if hasattr(self, "driver"):
+            raise OsoError("max_grad_norm: the method moves it; it takes no scheduler beside that")
+
+    @property
+    def learning_rate_factor(self) -> float:
+        return self.driver.factor
+
+    @property
+    def accumulated_iterations(self) -> int:
+        """A step is one Poisson batch, in however many pieces."""
+        return 1
+
+    def signal_skip_step(self, do_skip: bool = True) -> None:
+        if do_skip and self.hooks is not None and _reduces_in_backward(self.hooks._module):
+            raise OsoError(
+                "DistributedDataParallel: its workers would wait for each other in pieces of a "
+                "batch; for BatchMemoryManager, wrap the model with Opacus's "
+                "DifferentiallyPrivateDistributedDataParallel"
+            )
+        super().signal_skip_step(do_skip)
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Drop the gradients of a backward pass. Sums of skipped steps stay, for the last one."""
+        for parameter in self.trained:
+            parameter.held = None
+        super().zero_grad(set_to_none)
+
+    def clip_and_accumulate(self) -> None:
+        """Add the sums over this physical batch to those of the logical one."""
+        if [id(p) for p in self.params] != [id(p) for p in self.trained]:
+            raise OsoError(
+                "optimizer: its trained parameters are others than when make_private was called; "
+                "freeze and unfreeze before that"
+            )
+        if self.hooks is not None and any(id(p) not in self._private for p in self.hooks.learning):
+            check_all_private(self.hooks._module, self.trained)
+        held = [per_sample_gradient(parameter) for parameter in self.trained]
+        if all(one is None for one in held):
+            raise OsoError(
+                "optimizer.step: there was no backward pass since the last step; an empty batch "
+                "takes one like any other"
+            )
+        # A weight that a product rounds could let an example exceed C.
+        with torch.no_grad(), use_float32(self.device):
+            gradients = PerSampleGradients(held, self.sizes, self.dtype, self.device)
+            if self.hooks is not None:
+                self.hooks.check_count(gradients.size)
+                self.hooks.check_gradients()
+            rows = self._rows + gradients.size
+            self._check_rows(rows)
+            self._check_inputs(None if self.hooks is None else self.hooks.batch_inputs)
+            queries = self.driver.queries(self.noise_multiplier)
+            present = torch.ones(1, gradients.size, dtype=torch.bool, device=self.device)
+            sums = unnoised_sums(queries, ONE_RUN, gradients, present)
+        past = self._totals
+        self._totals = sums if past is None else [a + b for a, b in zip(past, sums, strict=True)]
+        self._rows = rows
+        if self.hooks is not None:
+            self.hooks.forget_batch()
+
+    def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
+        """Leave the sanitized gradient at the parameters, unless this step is to be skipped."""
+        self.clip_and_accumulate()
+        self._is_last_step_skipped = self._check_skip_next_step()
+        if self._is_last_step_skipped:
+            return False
+        totals = self._totals
+        assert totals is not None
+        if self.batches is not None and self.batches.begun:
+            self.batches.use(self._rows)
+        for inputs in self._inputs:
+            self._used[inputs] = count_writes(inputs)
+        self._forget_pieces()
+        queries = self.driver.queries(self.noise_multiplier)
+        with torch.no_grad():
+            self._answers = sanitize(
+                queries,
+                totals,
+                self.noise_multiplier,
+                self.batch_size,
+                [parameter.shape for parameter in self.trained],
+                self.noise,
+                self.ledger,
+                self._record,
+                self.distributed,
+            )
+            (gradient,) = self._answers[queries[0].key]
+            # A copy: whoever changes p.grad in place must not change what the method remembers.
+            scale = self.batch_size if self.loss_reduction == "sum" else 1
+            parts = (gradient * scale).split(self.sizes)
+            for parameter, part in zip(self.trained, parts, strict=True):
+                parameter.grad = part.view_as(parameter).to(parameter.dtype)
+            self._clear_others()
+        if self.step_hook is not None:
+            self.step_hook(self)
+        return True
+
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """One step, or, where it is to be skipped, the sums of a physical batch."""
+        check_process(self.process, "optimizer.step")
+        if closure is not None:
+            raise OsoError(
+                "optimizer.step: takes no closure, which would see the batch more than once"
+            )
+        if hasattr(self, "grad_scale"):
+            raise OsoError(MSG_SCALED)
+        if not (self.batches is None or self.batches.begun):
+            warnings.warn(MSG_OTHER_BATCHES, stacklevel=2)
+        if not self.pre_step():
+            return None
+        with self._adapted_rates(), torch.no_grad():
+            outcome = self.original_optimizer.step()
+        with torch.no_grad():
+            self.driver.learn(self._answers)
+            if self.distributed:
+                self.driver.synchronize()
+        return outcome
+
+    def state_dict(self) -> dict[str, Any]:
+        """The torch optimizer's, and under `oso_dp` C, the factor of rho, the last answers."""
+        content = {**self.driver.content(), "ledger": self.ledger.to_json(), "run": self._run}
+        return {**self.original_optimizer.state_dict(), KEY: content}
+
+    def ledger_of(self, state_dict: Mapping[str, Any]) -> Ledger:
+        """A state's ledger; OsoError if this optimizer may not go on from it."""
+        if KEY not in state_dict:
+            raise OsoError(f"state_dict: has no key {KEY!r}; it is of another optimizer")
+        ledger = Ledger.from_json(str(state_dict[KEY].get("ledger")))
+        if ledger.sampling != self.ledger.sampling:
+            raise OsoError(
+                f"state_dict: was trained at sampling rate {ledger.sampling.rate:g}, not "
+                f"{self.ledger.sampling.rate:g}"
+            )
+        is_same_run = state_dict[KEY].get("run") == self._run
+        if self.ledger.step_count > ledger.step_count or (self._released and not is_same_run):
+            whose = "the state has" if is_same_run else "another run's state has"
+            raise OsoError(
+                f"state_dict: this optimizer has released {self.ledger.step_count} steps, {whose} "
+                f"{ledger.step_count}; what was released counts: load it into a new engine, and "
+                "add both epsilons"
+            )
+        return ledger
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a `state_dict`, with fresh noise; OsoError if it is of something else, or
+        leaves out steps that this optimizer has released: it has fewer, or is of another run."""
+        ledger = self.ledger_of(state_dict)
+        content = state_dict[KEY]
+        rest = {name: value for name, value in state_dict.items() if name != KEY}
+        before = copy.deepcopy(self.original_optimizer.state_dict())
+        try:
+            self.original_optimizer.load_state_dict(rest)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OsoError(f"state_dict: {type(error).__name__}: {error}") from error
+        try:
+            self.driver.restore(content)
+        except OsoError:
+            self.original_optimizer.load_state_dict(before)
+            raise
+        self.ledger, self._released = ledger, 0
+        self._forget_pieces()
+        self.noise.reseed(self.device)
+        if self.batches is not None and not self.secure_mode:
+            self.batches.reseed()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise OsoError(
+            "optimizer: a private optimizer cannot be copied or pickled: the copy would draw the "
+            "same noise; use its state_dict, or make_private for each training"
+        )
+
+    def _check_rows(self, rows: int) -> None:
+        """OsoError if no batch that the script has left can have so many rows."""
+        if self.batches is None or not self.batches.begun:
+            return
+        sizes, count = self.batches.sizes, self.batches.handed_out
+        if not sizes:
+            raise OsoError(
+                f"optimizer.step: step {count + 1} has no batch of its own: the loader has handed "
+                f"out {count}; take a new batch of the loader for each step"
+            )
+        if rows > sizes[-1]:
+            raise OsoError(
+                f"optimizer.step: a step has {rows} rows; its largest batch drawn had "
+                f"{sizes[-1]} examples: one example may have one row, and a step one batch"
+            )
+
+    def _check_inputs(self, inputs: Tensor | None) -> None:
+        """OsoError for the very tensor of an earlier step, unless it was written to since then."""
+        if inputs is None or self.batches is None or not self.batches.begun:
+            return
+        if self._used.get(inputs) == count_writes(inputs):
+            raise OsoError(
+                "optimizer.step: the model's input is that of an earlier step; take a new batch of "
+                "the loader for each step"
+            )
+        self._inputs.append(inputs)
+
+    def _forget_pieces(self) -> None:
+        """Of a logical batch."""
+        self._totals, self._rows, self._inputs = None, 0, []
+
+    def _record(self) -> None:
+        self._released += 1
+        if self.account is not None:
+            self.account(self)
+
+    def _clear_others(self) -> None:
+        """What an earlier backward pass left at a parameter that is frozen now is not sanitized."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in self._private:
+                    parameter.grad = None
+
+    @contextmanager
+    def _adapted_rates(self) -> Iterator[None]:
+        factor = self.driver.factor
+        rates = [group["lr"] for group in self.param_groups]
+        try:
+            for group, rate in zip(self.param_groups, rates, strict=True):
+                group["lr"] = rate * factor
+            yield
+        finally:
+            for group, rate in zip(self.param_groups, rates, strict=True):
+                group["lr"] = rate
+
+
+def _reduces_in_backward(model: nn.Module) -> bool:
+    return any(isinstance(part, DistributedDataParallel) for part in model.modules())

@@ -1,0 +1,82 @@
+"""A batch's sums before noise is added to them: nobody outside of the mechanism may have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from oso_dp.privacy.groups import LayerGroup
+from oso_dp.privacy.queries import Query, Runs, have_same_components
+
+
+class PerExampleGradients(Protocol):
+    """What the gradient code offers for a batch of B examples of each of R runs; P parameters."""
+
+    def norms(self) -> Tensor:
+        """2-norms of the per-example gradients, [R, B]; inf for one that must not contribute."""
+
+    def layer_norms(self) -> Mapping[str, Tensor]:
+        """The same of each layer's part, by the layer's name, each [R, B]."""
+
+    def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
+        """sum_i weights[r, j, i] g_ri for weights [R, J, B], as [R, J, P].
+
+        With `layers`, of these layers' parts only, in this order.
+        """
+
+    def plain_sums(self, present: Tensor) -> Tensor:
+        """sum_i g_ri over those that are present, bool [R, B], as [R, P]."""
+
+
+def unnoised_sums(
+    queries: Sequence[Query],
+    runs: Runs,
+    gradients: PerExampleGradients,
+    present: Tensor,
+) -> list[Tensor]:
+    """Without noise, in the order of the queries; those of one group are taken in one pass.
+
+    Examples that are not `present` (bool [R, B]) have no weight.
+    """
+    if not any(query.needs_norms for query in queries):
+        return [gradients.plain_sums(present) for _ in queries]
+    sums: dict[str, Tensor] = {}
+    for group in dict.fromkeys(query.group for query in queries):
+        norms = _norms(group, gradients).masked_fill(~present, torch.inf)
+        members = [query for query in queries if query.group == group]
+        scalars = [query for query in members if query.scalar]
+        sums |= {query.name: query.weights(norms, runs).sum(dim=1) for query in scalars}
+        if vectors := [query for query in members if not query.scalar]:
+            layers = None if group is None else group.layers
+            sums |= _vector_sums(vectors, runs, norms, layers, gradients)
+    return [sums[query.name] for query in queries]
+
+
+def _vector_sums(
+    queries: Sequence[Query],
+    runs: Runs,
+    norms: Tensor,
+    layers: Sequence[str] | None,
+    gradients: PerExampleGradients,
+) -> dict[str, Tensor]:
+    """By the query's name, [R, P] or [R, P_g] of these layers, in one pass."""
+    alike = have_same_components(queries) if len(queries) > 1 else []
+    weights = alike[0].components(norms, runs) if alike else [q.weights(norms, runs) for q in queries]
+    sums = gradients.weighted_sums(torch.stack([*weights], dim=1), layers).unbind(dim=1)
+    if alike:
+        short, units = sums
+        return {query.name: query.combined(short, units, runs) for query in alike}
+    return {query.name: total for query, total in zip(queries, sums, strict=True)}
+
+
+def _norms(group: LayerGroup | None, gradients: PerExampleGradients) -> Tensor:
+    """The norms that a query weighs by, of the whole gradient or of a group's part, [R, B]."""
+    norms = gradients.norms()
+    if group is None:
+        return norms
+    layer_norms = gradients.layer_norms()
+    parts = torch.stack([layer_norms[layer].double() for layer in group.layers])
+    return torch.linalg.vector_norm(parts, dim=0).to(norms.dtype)

@@ -1,0 +1,180 @@
+"""What all figures share: theme, panels, legend, and saving without a display."""
+
+import io
+import math
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import matplotlib
+import numpy as np
+import seaborn
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from PIL import Image
+
+from oso_dp import labels
+from oso_dp.reporting.figures import styles
+from oso_dp.reporting.figures.smaller_svg import smaller
+
+DPI = 220  # of a PNG: twice what a page shows, so that it is sharp on any screen
+_SETTINGS: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
+    "axes.titlesize": 10,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "figure.titlesize": 11,
+    "grid.color": "#E3E3E3",
+    "axes.edgecolor": "#9A9A9A",
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.5,
+    "lines.markeredgewidth": 1.0,
+    "pdf.fonttype": 3,  # the other kind, 42, takes as long as drawing
+    "figure.facecolor": "white",
+    "text.hinting": "none",  # hinting makes some strokes thicker than others
+    "svg.fonttype": "none",  # text stays text: a third of the size
+    "svg.hashsalt": "oso",  # the same results give the same file
+}
+
+
+@contextmanager
+def theme() -> Iterator[None]:
+    """The figures' look, for the time of the block."""
+    entry_style = seaborn.axes_style("whitegrid") | seaborn.plotting_context("paper")
+    with matplotlib.rc_context(entry_style | _SETTINGS):
+        yield
+
+
+_WIDTHS = {1: 6.4, 2: 8.4, 3: 10.0}  # inches, by panels abreast
+
+
+def make_panels(
+    count: int, title: str, abreast: int = 2, sharex: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels with one y scale, at most `abreast` (3 or less) in a row.
+
+    sharex: one x scale, too, written below the lowest panels only.
+    """
+    columns = min(abreast, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(_WIDTHS[columns], 0.9 + 2.9 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=sharex, sharey=True, squeeze=False)
+    axes = list(grid.flat)
+    if sharex and count < len(axes):  # the last row is short: the one above ends some columns
+        for above in axes[count - columns : len(axes) - columns]:
+            above.tick_params(labelbottom=True)
+    for spare in axes[count:]:
+        spare.set_axis_off()
+    figure.suptitle(title)
+    return figure, axes[:count]
+
+
+def make_panel_grid(
+    rows: int, columns: int, title: str, sharex: bool | Literal["col"] = True
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure of rows x columns small panels with one y scale in each row.
+
+    sharex: one x scale for all, or ("col") for each column.
+    """
+    figure = Figure(figsize=(1.8 + 2.3 * columns, 1.0 + 2.5 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, sharex=sharex, sharey="row", squeeze=False)
+    letters = int(10 * figure.get_figwidth())  # that fit beside each other
+    figure.suptitle("\n".join(textwrap.wrap(title, letters)))
+    return figure, [list(row) for row in axes]
+
+
+def add_legend(figure: Figure, handles: list[Any]) -> None:
+    """One legend below all panels, in as many columns as the width has room for."""
+    if handles:
+        longest = max(len(h.get_label()) for h in handles)
+        least = 1 if figure.get_figwidth() < _WIDTHS[1] else 2
+        columns = max(least, int(figure.get_figwidth() / (0.5 + 0.075 * longest)))
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=min(columns, len(handles)),
+            handlelength=2.2,
+            columnspacing=1.4,
+        )
+
+
+def legend_handle(method: str, methods: list[str], **style: Any) -> Line2D:
+    """A legend entry in the method's colour and marker."""
+    entry_style: dict[str, Any] = {
+        "color": styles.colours(methods)[method],
+        "label": labels.method_label(method),
+        "marker": styles.markers(methods)[method],
+    }
+    return Line2D([], [], **(entry_style | style))
+
+
+def log_axis(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers, at least a factor four high."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    if high / low < 4:  # a flat line needs a scale to be read on
+        middle = (low * high) ** 0.5
+        axes.set_ylim(middle / 2.2, middle * 2.2)
+    plain_ticks(axes.yaxis)
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Ticks at round numbers on a logarithmic axis, a few to a dozen of them.
+
+    Plain text, since each further font (mathtext brings its own) slows the PDF down.
+    """
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low)
+    steps: tuple[float, ...] = (1.0,)
+    if decades < 1.2:
+        steps = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+    elif decades < 2:
+        steps = (1.0, 2.0, 5.0)
+    elif decades < 3.5:
+        steps = (1.0, 3.0)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def to_png(figure: Figure) -> bytes:
+    """The figure as a palette PNG (a third of the size of a true-colour one)."""
+    # Drawn once: `savefig` would draw it a second time, to lay it out.
+    figure.set_dpi(DPI)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    picture = Image.fromarray(np.asarray(canvas.buffer_rgba())[:, :, :3])
+    small = io.BytesIO()
+    # The usual method, median cut, gives thin lines the colour of something larger.
+    palette = picture.quantize(256, method=Image.Quantize.MAXCOVERAGE)
+    palette.save(small, format="png", optimize=True)
+    return small.getvalue()
+
+
+def to_pdf(figure: Figure) -> bytes:
+    """The figure as PDF, after `to_png`, which has laid it out."""
+    buffer = io.BytesIO()
+    figure.set_layout_engine("none")
+    # Without a date the same results give the same file.
+    FigureCanvasPdf(figure).print_pdf(buffer, metadata={"CreationDate": None})
+    return buffer.getvalue()
+
+
+def to_svg(figure: Figure) -> bytes:
+    """The figure as SVG, after `to_png`, which has laid it out."""
+    buffer = io.BytesIO()
+    figure.set_layout_engine("none")
+    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
+    # Fonts as wide as matplotlib's own, for readers who lack it: nothing moves out of its place.
+    drawn = buffer.getvalue().replace(b"'DejaVu Sans'", b"DejaVu Sans, Verdana, sans-serif")
+    return smaller(drawn)

@@ -1,0 +1,73 @@
+"""Figures drawn side by side: drawing is most of a report's time, and no figure needs another."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from oso_dp.errors import OsoError
+from oso_dp.reporting.figures import layout
+from oso_dp.reporting.figures.figure_spec import FigureSpec
+
+_MAX_PROCESSES = 4  # processes; each holds the study once more as far as it changes it
+
+
+@dataclass(frozen=True)
+class RenderedFigure:
+    """A figure in all of its forms."""
+
+    png: bytes
+    pdf: bytes
+    svg: bytes
+
+
+@contextmanager
+def draw_in_background(plans: Sequence[FigureSpec]) -> Iterator[Iterator[RenderedFigure | None]]:
+    """Each plan's figure, None where there is nothing to show; drawn beside the block's other work.
+
+    The same on any number of cores. OsoError if the system kills a process that draws.
+    """
+    processes = min(_MAX_PROCESSES, _cores(), len(plans))
+    if processes < 2 or sys.platform != "linux":
+        yield map(_draw, plans)
+        return
+    # A plan holds functions and the study, which a forked process has without their being sent.
+    global _plans
+    _plans = plans
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("fork"))
+    try:
+        with warnings.catch_warnings():
+            # Newer Pythons, and JAX where it is loaded, warn of forks beside threads; none draws.
+            for category in (DeprecationWarning, RuntimeWarning):
+                warnings.filterwarnings("ignore", r".*\bfork\(\)", category)
+            figures = pool.map(_draw_one, range(len(plans)))
+        yield figures
+    except BrokenProcessPool:
+        raise OsoError("a process that draws figures was killed; is there enough memory?") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+        _plans = ()
+
+
+_plans: Sequence[FigureSpec] = ()
+
+
+def _draw_one(index: int) -> RenderedFigure | None:
+    return _draw(_plans[index])
+
+
+def _draw(plan: FigureSpec) -> RenderedFigure | None:
+    with layout.theme():
+        figure = plan.draw()
+        if figure is None:
+            return None
+        return RenderedFigure(layout.to_png(figure), layout.to_pdf(figure), layout.to_svg(figure))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

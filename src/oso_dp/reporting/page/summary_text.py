@@ -1,0 +1,254 @@
+"""What came out, in sentences computed from the data."""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis import equivalence_tests
+from oso_dp.analysis.cell_verdicts import is_incomplete_grid, judge_cells, is_comparable_with_paper
+from oso_dp.analysis.cells import has_paper_length, list_panels
+from oso_dp.analysis.grouping import COMPARABLE_ON
+from oso_dp.analysis.noise_tables import noise_multipliers
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.metrics import is_higher_better
+from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS, SEEDS, paper_results, paper_tables
+from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
+from oso_dp.reporting.tables.claims import claims_count, claims_sentence
+
+
+def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
+    """How the reproduction stands, in one sentence; without the paper's data sets, who is best.
+
+    claims: `claims.judged`.
+    """
+    if not set(study.datasets) & set(DATASETS):
+        return " ".join(
+            filter(None, (best_method_text(judge_cells(study, *pair)) for pair in list_panels(study)))
+        )
+    cells = pd.concat([judge_cells(study, t.dataset, t.k) for t in paper_tables()])
+    printed = cells[cells["paper_mean"].notna()]
+    words = printed["verdict"]
+    decided = (equivalence_tests.CONSISTENT, equivalence_tests.BETTER, equivalence_tests.WORSE, equivalence_tests.DIVERGED)
+    ran = int((words != equivalence_tests.NOT_RUN).sum())
+    if not words.isin(decided).any():
+        opening = (
+            f"Neither confirmed nor refuted yet: of the {len(words)} values that the paper prints, "
+            f"{ran} {'was' if ran == 1 else 'were'} run, none with a verdict"
+        )
+    else:
+        parts = []
+        for dataset, found in printed.groupby("dataset", sort=False)["verdict"]:
+            counts = {word: int((found == word).sum()) for word in decided}
+            left = int((found != equivalence_tests.NOT_RUN).sum()) - sum(counts.values())
+            parts_text = [f"{number} {word}" for word, number in counts.items() if number]
+            parts_text += [f"{left} without a verdict yet"] if left else []
+            if parts_text:
+                parts.append(f"on {labels.dataset_short(dataset)} {_listed(parts_text)}")
+        opening = (
+            f"Of the {len(words)} values that the paper prints, {ran} were run: {'; '.join(parts)}"
+        )
+    return f"{opening}; {claims_count(claims)}."
+
+
+def findings_text(study: ResultSet, claims: pd.DataFrame) -> list[str]:
+    """What came out, in sentences: the paper, its claims, selection, the cost in noise.
+
+    claims: `claims.judged`.
+    """
+    cells = [judge_cells(study, dataset, k) for dataset, k in list_panels(study)]
+    paper = bool(set(study.datasets) & set(DATASETS))
+    return [
+        *agreement_text(study),
+        *([claims_sentence(claims)] if paper else []),
+        *(unmatched_results_text(study) if paper else []),
+        rules_sentence(study),
+        *coverage_text(cells),
+        *noise_cost_text(study),
+    ]
+
+
+def unmatched_results_text(study: ResultSet) -> list[str]:
+    """Who is best where the paper has no such table."""
+    frames = [judge_cells(study, dataset, k) for dataset, k in list_panels(study)]
+    sentences = [best_method_text(frame) for frame in frames if not frame["in_paper"].any()]
+    return [sentence for sentence in sentences if sentence]
+
+
+def run_summary_text(study: ResultSet) -> str:
+    """How much was run, and how many seeds stand behind a value."""
+    runs = study.runs
+    diverged = int((runs["status"] == "diverged").sum())
+    where = _listed([labels.dataset_short(d) for d in study.datasets])
+    text = f"{_count(len(runs), 'run')} of {_count(len(study.methods), 'method')} on {where}: "
+    text += f"{len(runs) - diverged:,} finished, {diverged:,} diverged. "
+    seeds = study.best.loc[study.best["seeds"] > 0, "seeds"]  # without a cell that has no value
+    if seeds.empty:  # no grid was searched
+        seeds = study.values.groupby("point")["seed"].nunique()
+    fewest, most = seeds.min(), seeds.max()
+    if most <= 1:
+        return text + "Every value is one seed, so none says how much chance matters."
+    span = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    return text + f"Values are means of {span} seeds."
+
+
+def best_method_text(cells: pd.DataFrame) -> str | None:
+    """The best private method at each epsilon of one data set at one k; None if none was run.
+
+    Runs that are shorter than the paper's are not ranked, and none with others than are alike.
+    """
+    ran = cells[(cells["status"] == "run") & cells["epsilon"].notna()]
+    lengths = [has_paper_length(row["dataset"], row["epochs"]) for row in ran.to_dict("records")]
+    whole = np.array(lengths, dtype=bool)
+    shorter = dict.fromkeys(ran.loc[~whole, "epsilon"], f"was run for {PAPER_EPOCHS} epochs")
+    ran = ran[whole]
+    if ran.empty:
+        return None
+    where = f"{labels.dataset_short(ran['dataset'].iloc[0])}, k = {ran['k'].iloc[0]}"
+    diverged = cells.loc[cells["status"] == equivalence_tests.DIVERGED, "epsilon"]
+    alone = shorter | dict.fromkeys(diverged, "has a value")
+    parts = [
+        _winner(rows, alone.get(epsilon, "was run")) for epsilon, rows in ran.groupby("epsilon")
+    ]
+    return f"{where}: {'; '.join(parts)}."
+
+
+def _winner(rows: pd.DataFrame, alone: str) -> str:
+    """The best of these, and the next; who ran in part is named, since the best of more points is
+    larger by their number alone. alone: what is to be said of one that has no next.
+
+    Of those that are not all alike the most that are."""
+    kinds = rows.groupby(COMPARABLE_ON, dropna=False).ngroup()
+    counts = kinds.map(kinds.value_counts())
+    if 1 == counts.max() < len(rows):
+        return f"at ε = {rows['epsilon'].iloc[0]:g} no two are alike in precision, length and delta"
+    alike = rows[kinds == kinds[counts.idxmax()]]
+    others = labels.sort_methods(set(rows["method"]) - set(alike["method"]))
+    text = _ranked(alike, alone)
+    if not others:
+        return text
+    names = _listed([labels.method_label(name) for name in others])
+    return f"{text}; of another precision, length or delta is {names}"
+
+
+def _ranked(rows: pd.DataFrame, alone: str) -> str:
+    higher = is_higher_better(rows["metric"].iloc[0])
+    ranked = rows.sort_values(["mean", "method"], ascending=[not higher, True])
+    first = ranked.iloc[0]
+    value = f"{labels.format_mean_std(first['mean'], first['std'])} {first['unit']}"
+    at = f"at ε = {first['epsilon']:g} "
+    if len(ranked) == 1:
+        return f"{at}only {_name(first)} {alone}, {value}"
+    second = ranked.iloc[1]
+    part = [
+        f"of {_name(one)} {one['grid_points']} of {one['grid_size']} points"
+        for one in (first, second)
+        if is_incomplete_grid(one)
+    ]
+    at += f"({', '.join(part)}) " if part else ""
+    lead = abs(first["mean"] - second["mean"])
+    text = f"{at}{_name(first)} is best with {value}, "
+    text += f"{lead:.2f} ahead of {_name(second)}"
+    if min(first["seeds"], second["seeds"]) < 2:
+        return f"{text} (one seed: undecided)"
+    both = math.hypot(first["std"], second["std"])  # NaN unless both have two seeds or more
+    return text + (" (within the seeds' spread)" if lead < both else "")
+
+
+def _name(cell: pd.Series) -> str:
+    return labels.variant_method_label(cell["method"], cell["laid"])
+
+
+def agreement_text(study: ResultSet) -> list[str]:
+    """How many of the paper's printed values are reproduced, and how far off the others are."""
+    cells = pd.concat([judge_cells(study, t.dataset, t.k) for t in paper_tables()])
+    printed = cells[cells["paper_mean"].notna()]
+    counts = printed["verdict"].value_counts()
+    ran = printed[printed["status"] != "not run"]
+    if ran.empty:
+        return []
+    words = [equivalence_tests.CONSISTENT, equivalence_tests.BETTER, equivalence_tests.WORSE, equivalence_tests.UNDECIDED]
+    words += [equivalence_tests.DIVERGED]
+    parts = [f"{counts[word]} {word}" for word in words if word in counts]
+    text = (
+        f"Of the {len(printed)} values that the paper prints, {len(ran)} were run: "
+        f"{_listed(parts)} (by the rule in the appendices)."
+    )
+    comparable = ran[[is_comparable_with_paper(row) for row in ran.to_dict("records")]]
+    for unit, rows in comparable.dropna(subset="difference").groupby("unit"):
+        far = rows.iloc[int(rows["difference"].abs().argmax())]
+        text += (
+            f" In {unit} the median absolute difference is "
+            f"{rows['difference'].abs().median():.2f}, the largest "
+            f"{labels.format_signed(far['difference'])} ({labels.method_label(far['method'])}, "
+            f"{labels.dataset_short(far['dataset'])}, k = {far['k']}, ε = {far['epsilon']:g})."
+        )
+    return [f"{text} {_seeds(ran)}"]
+
+
+def _seeds(rows: pd.DataFrame) -> str:
+    seeds = rows.loc[rows["seeds"] > 0, "seeds"]
+    fewest = seeds.min() if len(seeds) else 0
+    if fewest >= SEEDS:
+        return f"Both are means of {SEEDS} seeds or more."
+    return f"The paper's are means of {SEEDS} seeds, ours of as few as {fewest}."
+
+
+def coverage_text(cells: list[pd.DataFrame]) -> list[str]:
+    """A warning where a grid was run in part only: its best is over fewer candidates."""
+    if not cells:
+        return []
+    ran = pd.concat(cells)
+    ran = ran[(ran["status"] != "not run") & ran["grid_size"].notna()]
+    part = ran[ran["grid_points"] < ran["grid_size"]]
+    if part.empty:
+        return []
+    return [
+        f"{len(part)} of {_count(len(ran), 'grid')} ran in part only: the noise is that of the "
+        "whole grid, but the best is taken over the points that were run."
+    ]
+
+
+def noise_cost_text(study: ResultSet) -> list[str]:
+    """The largest ratio to Online's noise multiplier on the data sets that were run."""
+    noise = noise_multipliers(study)
+    noise = noise[noise["dataset"].isin({*study.datasets} - {*study.shared_budgets})]
+    dear = noise.dropna(subset="ratio_to_online")
+    dear = dear[dear["method"] != "online"]
+    if dear.empty:
+        return []
+    most = dear.loc[dear["ratio_to_online"].idxmax()]
+    same = (noise["dataset"] == most["dataset"]) & (noise["k"] == most["k"])
+    online = noise[same & (noise["method"] == "online") & (noise["epsilon"] == most["epsilon"])]
+    return [
+        f"What a larger grid costs ({labels.dataset_short(most['dataset'])}, k = {most['k']}, "
+        f"ε = {most['epsilon']:g}): {labels.method_label(most['method'])}'s grid of "
+        f"{_count(most['grid_size'], 'run')} needs {most['ratio_to_online']:.2f} times the noise "
+        f"of Online's grid of {online['grid_size'].iloc[0]}."
+    ]
+
+
+def paper_ranking_text() -> str:
+    """How often each method is best among the values that the paper prints."""
+    paper = paper_results().dropna(subset="mean")
+    wins: dict[str, int] = {}
+    contests = paper.groupby(["table", "epsilon"])
+    for _, rows in contests:
+        higher = is_higher_better(rows["metric"].iloc[0])
+        best = rows.loc[rows["mean"].idxmax() if higher else rows["mean"].idxmin(), "mean"]
+        for method in rows.loc[rows["mean"] == best, "method"]:  # ties count for both
+            wins[method] = wins.get(method, 0) + 1
+    ordered = sorted(wins.items(), key=lambda item: -item[1])
+    counts = _listed([f"{labels.method_label(m)} in {n}" for m, n in ordered])
+    return (
+        f"Over its {len(contests)} printed comparisons (ties counted for both), best is {counts}."
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,169 @@
+"""Writing a report into a folder, and nothing else's place.
+
+`manifest.json` names the store that the report is of and lists what was written, with checksums. A
+report is written into a folder that is new, or holds only the last report of the same store: then
+it takes that one's place. Hidden files, and folders below with a report of their own, stay.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write, check_regular, make_folder, parse_json, format_os_error
+from oso_dp.locks import only_writer
+
+MANIFEST = "manifest.json"
+_BESIDE = "-report"
+_MEND = "name another folder, or move it away first"
+
+
+def default_folder(store: Path) -> Path:
+    """Where a store's report goes unless it is said: beside it, named after it."""
+    named = store if store.name not in ("", "..") else Path(os.path.abspath(store))
+    return named.with_name(f"{named.name}{_BESIDE}")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a report's folder says of itself."""
+
+    store: str  # the path from the folder to the results; both may move together
+    # Each file's checksum; several while a report is being written.
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        files = {name: sums[0] if len(sums) == 1 else sums for name, sums in self.files.items()}
+        content = {"store": self.store, "files": dict(sorted(files.items()))}
+        with atomic_write(folder / MANIFEST) as file:
+            file.write((json.dumps(content, indent=1) + "\n").encode())
+
+
+class ReportFolder:
+    """Keeps a report's files until all are made, then writes them below one folder.
+
+    Each is written at once: a reader sees the old or the new one.
+    """
+
+    def __init__(self, folder: Path, store: Path) -> None:
+        """OsoError where the folder cannot be written to, or holds anything but the store's own
+        last report."""
+        self.folder = Path(folder)
+        self.store = _relative_path(self.folder, store)
+        self.content: dict[str, bytes] = {}
+        _previous_files(self.folder, self.store)
+        make_folder(self.folder)
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """Keep `name` (relative, with `/`) for `finish`; the path that it will have.
+
+        OsoError for a name that leads out of the folder.
+        """
+        path = self.folder / name
+        if not os.path.abspath(path).startswith(os.path.abspath(self.folder) + os.sep):
+            raise OsoError(f"{name}: not the name of a file in {self.folder}")
+        self.content[name] = content.encode("utf-8") if isinstance(content, str) else content
+        return path
+
+    def finish(self) -> None:
+        """Write the report in the last one's place; what only that one had is removed.
+
+        A report that was interrupted here is taken up by the next one.
+        """
+        with only_writer(self.folder):
+            last = _previous_files(self.folder, self.store)
+            new = {name: (_checksum(content),) for name, content in self.content.items()}
+            for name in new.keys() - last.keys():
+                if os.path.lexists(self.folder / name):
+                    raise OsoError(f"{self.folder}: {name} is no file of the report there; {_MEND}")
+            both = {name: last.get(name, ()) + new.get(name, ()) for name in last | new}
+            Manifest(self.store, both).write(self.folder)
+            for name, content in self.content.items():
+                with atomic_write(self.folder / name) as file:
+                    file.write(content)
+            for name in last.keys() - new.keys():
+                (self.folder / name).unlink(missing_ok=True)
+            Manifest(self.store, new).write(self.folder)
+
+
+def check_place(folder: Path, store: Path) -> None:
+    """OsoError if a report of this store must not be written to the folder."""
+    _previous_files(Path(folder), _relative_path(Path(folder), store))
+
+
+def publish(source: Path, target: Path) -> None:
+    """Put the report in `source` into `target`, too; OsoError as by `ReportFolder`."""
+    last = _read(source)
+    if last is None:
+        raise OsoError(f"{source}: holds no report; `oso report` writes one")
+    folder = ReportFolder(target, source / last.store)
+    for name in last.files:
+        folder.write(name, _content(source / name))
+    folder.finish()
+
+
+def _relative_path(folder: Path, store: Path) -> str:
+    path = os.path.relpath(os.path.realpath(store), os.path.realpath(folder))
+    return Path(path).as_posix()
+
+
+def _previous_files(folder: Path, store: str) -> dict[str, tuple[str, ...]]:
+    """What the folder holds of the store's last report; OsoError if it holds anything else."""
+    if not folder.is_dir():
+        return {}
+    present = sorted(_files(folder))
+    last = _read(folder)
+    if not [name for name in present if name != MANIFEST]:
+        return {}  # nothing to lose
+    if last is None:
+        raise OsoError(f"{folder}: holds other files ({present[0]}), no report of oso; {_MEND}")
+    if last.store != store:
+        of = os.path.normpath(folder / last.store)
+        raise OsoError(f"{folder}: holds the report of {of}; {_MEND}")
+    for name in present:
+        if name == MANIFEST:
+            continue
+        if name not in last.files:
+            raise OsoError(f"{folder}: {name} is no file of the report there; {_MEND}")
+        if _checksum(_content(folder / name)) not in last.files[name]:
+            raise OsoError(f"{folder}: {name} was changed since the report was written; {_MEND}")
+    return {name: last.files[name] for name in present if name in last.files}
+
+
+def _files(folder: Path, below: str = "") -> Iterator[str]:
+    """Names of all files but hidden ones and those of reports below."""
+    for entry in sorted(os.scandir(folder / below), key=lambda entry: entry.name):
+        name = f"{below}{entry.name}"
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir(follow_symlinks=False):
+            yield name
+        elif not (folder / name / MANIFEST).is_file():
+            yield from _files(folder, f"{name}/")
+
+
+def _read(folder: Path) -> Manifest | None:
+    """The manifest; None where there is none of ours."""
+    check_regular(folder / MANIFEST)
+    try:
+        stored = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
+        files = stored["files"].items()
+        sums = {n: (s,) if isinstance(s, str) else tuple(map(str, s)) for n, s in files}
+        return Manifest(str(stored["store"]), sums)
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return None
+
+
+def _content(path: Path) -> bytes:
+    check_regular(path)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from None
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,142 @@
+"""A table as Markdown, CSV and LaTeX."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from oso_dp.labels import DASH
+from oso_dp.reporting.report_folder import ReportFolder
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "ρ": r"$\rho$",
+    "γ": r"$\gamma$",
+    "ε": r"$\varepsilon$",
+    "δ": r"$\delta$",
+    "ν": r"$\nu$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "−": r"$-$",
+    "–": "--",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "₀": r"$_0$",
+    "“": "``",
+    "”": "''",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table twice: `data` for machines (CSV), `printed` for people (text cells), and notes.
+
+    `printed` may have two levels of headings: groups of columns, and columns. The rest is for the
+    page only: `details` are more text cells; anchors name rows, of `printed` or of `details`, for
+    links; hovers say of a cell of `printed`, by its row and column, what is shown above it.
+    """
+
+    name: str  # file name without its ending
+    title: str
+    data: pd.DataFrame
+    printed: pd.DataFrame
+    notes: tuple[str, ...] = field(default=())
+    details: pd.DataFrame | None = None
+    anchors: Mapping[int, str] = field(default_factory=dict)
+    detail_anchors: Mapping[int, str] = field(default_factory=dict)
+    hovers: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+
+def text(value: Any) -> str:
+    """A cell as text; a missing value is a dash."""
+    return DASH if pd.isna(value) else str(value)
+
+
+def headings(printed: pd.DataFrame) -> list[list[tuple[str, int]]]:
+    """The lines of a table's head, as pairs of a heading and the number of columns it spans."""
+    lines = []
+    for level in range(printed.columns.nlevels):
+        names = list(printed.columns.get_level_values(level))
+        if level == printed.columns.nlevels - 1:  # columns, each by itself
+            lines.append([(name, 1) for name in names])
+        else:
+            lines.append([(name, len(list(same))) for name, same in groupby(names)])
+    return lines
+
+
+def to_markdown(table: Table) -> str:
+    """Headings of two levels are joined: Markdown has one line for them."""
+
+    lines = [f"### {table.title}", "", *markdown_rows(table.printed)]
+    lines += [f"\n{note}" for note in table.notes]
+    return "\n".join(lines) + "\n"
+
+
+def markdown_rows(printed: pd.DataFrame) -> list[str]:
+    """Text cells with their headings as the lines of a Markdown table."""
+
+    def line(cells: Iterable[Any]) -> str:
+        return "| " + " | ".join(text(c).replace("|", "\\|") for c in cells) + " |"
+
+    names = [" ".join(c).strip() if isinstance(c, tuple) else c for c in printed.columns]
+    rows = [line(row) for row in printed.itertuples(index=False)]
+    return [line(names), "|" + "---|" * len(names), *rows]
+
+
+def to_csv(table: Table) -> str:
+    return table.data.to_csv(index=False, lineterminator="\n")
+
+
+def to_latex(table: Table) -> str:
+    """A `table` float; needs the packages booktabs and graphicx (to fit the line)."""
+
+    def line(cells: Iterable[Any]) -> str:
+        return " & ".join(latex(text(c)) for c in cells) + r" \\"
+
+    def group(names: list[tuple[str, int]]) -> str:
+        cells = (rf"\multicolumn{{{span}}}{{l}}{{{latex(name)}}}" for name, span in names)
+        return " & ".join(cells) + r" \\"
+
+    heads = headings(table.printed)
+    lines = [
+        "% needs \\usepackage{booktabs,graphicx}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{latex(table.title)}}}",
+        rf"\label{{tab:{table.name.replace('_', '-')}}}",
+        r"\resizebox{\linewidth}{!}{%",
+        rf"\begin{{tabular}}{{{'l' * len(table.printed.columns)}}}",
+        r"\toprule",
+        *[group(names) for names in heads[:-1]],
+        line(name for name, _ in heads[-1]),
+        r"\midrule",
+        *[line(row) for row in table.printed.itertuples(index=False)],
+        r"\bottomrule",
+        r"\end{tabular}}",
+        *[rf"\par\smallskip\footnotesize {latex(note)}" for note in table.notes],
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def latex(value: str) -> str:
+    """Text with LaTeX's special characters and the field's symbols escaped."""
+    return "".join(_LATEX.get(character, character) for character in value)
+
+
+def write_table(table: Table, folder: ReportFolder) -> None:
+    """Write `tables/<name>.md`, `.csv` and `.tex`."""
+    folder.write(f"tables/{table.name}.md", to_markdown(table))
+    folder.write(f"tables/{table.name}.csv", to_csv(table))
+    folder.write(f"tables/{table.name}.tex", to_latex(table))

@@ -1,0 +1,198 @@
+"""What `make report` writes into pages of this repository, from `results/` alone.
+
+python -m oso_dp.reporting.update_docs README.md --results results
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from oso_dp import labels
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.run_counts import count_variants
+from oso_dp.analysis.claim_tests import NOT_RUN, NOT_APPLICABLE
+from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.budget_strategies import is_reference
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.default_regret import max_regret
+from oso_dp.errors import OsoError
+from oso_dp.exit_codes import run_command
+from oso_dp.files import atomic_write, check_regular
+from oso_dp.option_types import path
+from oso_dp.reporting.page import summary_text
+from oso_dp.reporting.table_format import markdown_rows
+from oso_dp.reporting.tables.claims import in_short
+from oso_dp.reporting.tables.budget_strategies import one_budget_table
+from oso_dp.study.plan import load_plans
+
+_NETWORK = "with the [printed network](docs/reproduction/fashion_mnist.md)"
+_LOSS = "largest loss, in margins"
+
+
+def status(study: ResultSet) -> str:
+    """One sentence on the paper's values and claims, and a table of the claims."""
+    claims = judge_claims(study)
+    dataset = f"on {labels.dataset_short('fashion_mnist')} "
+    verdict = summary_text.verdict_text(study, claims).removesuffix(".")
+    verdict = verdict.replace(dataset, f"{dataset}{_NETWORK} ")
+    sentence = f"{verdict} ([rule](docs/reproduction/verdicts.md))."
+    table = in_short(claims, "C").drop(columns="the paper's numbers")
+    return "\n\n".join([sentence, "\n".join(markdown_rows(table))])
+
+
+def evidence(study: ResultSet) -> str:
+    """A row for each claim and question with runs: the verdict and the advantage."""
+    claims = judge_claims(study)
+    ran = claims[claims["verdict_best"] != NOT_RUN]
+    rows = pd.DataFrame(
+        {
+            "": ran["claim"],
+            "data set": ran["dataset"].map(labels.dataset_short),
+            "verdict": [_verdict(row) for row in ran.to_dict("records")],
+            "evidence": ran["evidence"].map(_main_clauses),
+        }
+    )
+    return "\n".join(markdown_rows(rows))
+
+
+def _verdict(row: dict) -> str:
+    """Of the paper's checkpoint rule, with those of the others where they differ."""
+    words = [row["verdict_best"]]
+    if "equivalent within M" in row["evidence"]:
+        words[0] += " (equivalent within M)"
+    for rule, name in (("last", "at the last step"), ("cross", "by cross-selection")):
+        if row[f"verdict_{rule}"] not in (row["verdict_best"], NOT_APPLICABLE):
+            words.append(f"{name} {row[f'verdict_{rule}']}")
+    return "; ".join(words)
+
+
+def _main_clauses(evidence: str) -> str:
+    """Of a comparison the advantage and the grids; its details are in the report."""
+    if ", M = " in evidence:
+        evidence = "; ".join(text.split("; ")[0] for text in evidence.split("; and "))
+        evidence = re.sub(r", M = [^,]*", "", evidence)
+    return re.sub(r", \d+ turns each.*", "", evidence)
+
+
+def counts(study: ResultSet) -> str:
+    """How many runs there are of each data set, k, search and precision."""
+    rows = []
+    keys = ["dataset", "k", "search_accounting", "precision"]
+    for (dataset, k, search_accounting, precision), group in count_variants(study).groupby(keys, sort=False):
+        budgets = sorted(group["epsilon"].dropna().unique())
+        rows.append(
+            {
+                "data set": labels.dataset_short(dataset),
+                "k": k,
+                "search": search_accounting.replace("_", " "),
+                "precision": precision,
+                "methods": group["method"].nunique(),
+                "ε": ", ".join(map(labels.format_budget, budgets)) or labels.DASH,
+                "seeds": _range(group["seeds"]),
+                "runs": f"{group['runs'].sum():,}",
+            }
+        )
+    return "\n".join(markdown_rows(pd.DataFrame(rows)))
+
+
+def budgets(study: ResultSet) -> str:
+    """A table for each data set: each way to spend one budget; and one for the defaults' losses.
+
+    A part of a grid is left out, as its best point is unknown, unless others are compared with it.
+    """
+    table = one_budget_table(study)
+    reference = [is_reference(row) for row in table.data.to_dict("records")]
+    printed = table.printed[table.data["whole"].astype(bool) | np.array(reference, dtype=bool)]
+    blocks = []
+    for dataset, rows in printed.groupby("data set", sort=False):
+        cells = rows["value"] + " (" + rows["above Online's search"] + ")"
+        seen = rows["chosen by"].str.endswith("†").map({True: " †", False: ""})
+        wide = rows.assign(cell=cells, way=rows["way"] + ": " + rows["method"] + seen).pivot_table(
+            index="way", columns="ε", values="cell", aggfunc="first", sort=False
+        )
+        wide = wide.fillna("–").rename(columns=lambda epsilon: f"ε = {epsilon}").reset_index()
+        wide = wide.rename(columns={"way": f"{dataset}: value (gain over Online's search)"})
+        blocks.append("\n".join(markdown_rows(wide)))
+    return "\n\n".join([*blocks, *_surest(study)])
+
+
+def _surest(study: ResultSet) -> list[str]:
+    """The defaults by what they lose where they lose most; nothing without defaults."""
+    losses = max_regret(study)
+    if losses.empty:
+        return []
+    rows = pd.DataFrame(
+        {
+            "default": labels.variant_method_label(row["method"], row["laid"]),
+            _LOSS: f"{row['loss']:.1f}",
+            "where": f"{labels.dataset_short(row['dataset'])}, ε = {row['epsilon']:g}",
+        }
+        for row in losses.to_dict("records")
+    )
+    places = int(losses["places"].iloc[0])
+    text = (
+        "Each default's largest loss against the best default, in units of the data set's margin, "
+        f"over the {places} pairs of data set and ε at which a default has three seeds:"
+    )
+    return [text, "\n".join(markdown_rows(rows))]
+
+
+def _range(numbers: pd.Series) -> str:
+    low, high = numbers.min(), numbers.max()
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+BLOCKS: dict[str, Callable[[ResultSet], str]] = {
+    "status": status,
+    "evidence": evidence,
+    "counts": counts,
+    "budgets": budgets,
+}
+
+
+def marks(name: str) -> tuple[str, str]:
+    """The lines between which a block of this name stands."""
+    return (
+        f"<!-- {name}: `make report` writes these lines from results/ -->",
+        f"<!-- end of the {name} -->",
+    )
+
+
+def write_blocks(page: Path, study: ResultSet) -> None:
+    """Replace what stands between marks; OsoError where a mark lacks its partner, or all do."""
+    check_regular(page)
+    text = page.read_text(encoding="utf-8")
+    written = 0
+    for name, make in BLOCKS.items():
+        begin, end = marks(name)
+        if (text.count(begin), text.count(end)) == (0, 0):
+            continue
+        if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+            raise OsoError(f"{page}: needs the lines {begin!r} and {end!r}, once each, in order")
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = f"{before}{begin}\n\n{make(study)}\n\n{end}{after}"
+        written += 1
+    if not written:
+        raise OsoError(f"{page}: needs the lines {' and '.join(map(repr, marks('status')))}")
+    with atomic_write(page) as file:
+        file.write(text.encode())
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pages", nargs="+", type=path)
+    parser.add_argument("--results", type=path, required=True)
+    options = parser.parse_args(arguments)
+    study = read_result_set(options.results, load_plans(options.results, None))
+    for page in options.pages:
+        write_blocks(page, study)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(lambda: main(sys.argv[1:])))

@@ -1,0 +1,124 @@
+"""A sample of stored runs, and one of them trained again."""
+
+from __future__ import annotations
+
+import random
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.errors import OsoError
+from oso_dp.results.read import Results
+from oso_dp.study.cohort import Cohort, PlannedCohort, Run
+from oso_dp.study.from_row import make_run
+from oso_dp.training.job import run_job
+from oso_dp.rerun.compare import BEYOND, MOVES, Comparison, best_of, explain_doubt, compare_run
+
+_THREADS = re.compile(r"\((\d+) threads?\)$")  # of a CPU's name in the column `device`
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A row that can be trained again: its run, and how long that took the first time."""
+
+    row: Mapping[str, Any]
+    cohort: PlannedCohort
+    run: Run
+
+    @property
+    def seconds(self) -> float:
+        return float(self.row["wall_seconds"] or 0.0)
+
+    def __str__(self) -> str:
+        return f"{self.run.run_id} {self.cohort.name} seed {self.run.seed}"
+
+
+def select_repeatable(runs: pd.DataFrame) -> list[StoredRun]:
+    """Of the table `runs` those rows whose values give their identity, in its order.
+
+    Left out are rows of the format's first version that nobody can explain, of a user's own data,
+    which are not here, and of noise that was never seeded.
+    """
+    known = []
+    whole = runs.astype(object).where(runs.notna(), None)
+    for row in whole.to_dict("records"):
+        if row["settings"] is None:
+            continue
+        cohort, run = make_run({str(name): value for name, value in row.items()})
+        if cohort.data_version is None and cohort.randomness == "seeded":
+            known.append(StoredRun(row, cohort, run))
+    return known
+
+
+def order_by_random_sample(stored: Sequence[StoredRun], seed: int) -> list[StoredRun]:
+    """All of them, in a random order that the seed decides; not the order of the table."""
+    by_identity = sorted(stored, key=lambda one: one.run.run_id)
+    return random.Random(seed).sample(by_identity, len(by_identity))
+
+
+def verify(
+    results: Results,
+    order: Sequence[StoredRun],
+    arrays_of: Callable[[Cohort], Arrays],
+    seconds: float,
+    clock: Callable[[], float],
+) -> Iterator[tuple[StoredRun, Comparison]]:
+    """Train as many of these again, in this order, as are expected to fit into the time.
+
+    At least one: the first. What does not fit any more is passed over. `clock`: in seconds.
+    """
+    began, spent, expected = clock(), 0.0, 0.0
+    for number, one in enumerate(order):
+        pace = spent / expected if expected else 1.0  # this machine against those of before
+        if number and clock() - began + pace * one.seconds > seconds:
+            continue
+        started = clock()
+        recorded = results.evaluations[results.evaluations["run_id"] == one.run.run_id]
+        yield one, _rerun(one, recorded, arrays_of(one.cohort))
+        spent, expected = spent + clock() - started, expected + one.seconds
+
+
+def _rerun(one: StoredRun, evaluations: pd.DataFrame, arrays: Arrays) -> Comparison:
+    """On as many threads as the first time, where its row says so."""
+    threads = _THREADS.search(str(one.row["device"]))
+    before = torch.get_num_threads()
+    torch.set_num_threads(int(threads[1]) if threads else 1)
+    try:
+        row, again = _train_again(one, arrays, evaluations.columns)
+        verdict = compare_run(one.row, evaluations, row, again)
+        if verdict.text != BEYOND:
+            return verdict
+        moved = [_train_again(one, arrays, evaluations.columns, 1 + move) for move in MOVES]
+        return explain_doubt(verdict, one.row, [(row["status"], best_of(part)) for row, part in moved])
+    finally:
+        torch.set_num_threads(before)
+
+
+def _train_again(
+    one: StoredRun, arrays: Arrays, columns: pd.Index, times: float = 1.0
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """The row and the evaluations (with these columns) of this run at a multiple of its rate."""
+    run = replace(one.run, learning_rate=one.run.learning_rate * times)
+    with tempfile.TemporaryDirectory(prefix="oso-verify-") as folder:
+        rows = run_job(one.cohort, [run], arrays, Path(folder))
+    (row,) = rows.runs
+    return row, pd.DataFrame(rows.evaluations, columns=columns)
+
+
+def select_datasets(stored: Sequence[StoredRun], datasets: Sequence[str]) -> list[StoredRun]:
+    """Those of these data sets, or of all; OsoError for one of which there is none."""
+    known = sorted({one.cohort.dataset for one in stored})
+    for name in datasets:
+        if name not in known:
+            raise OsoError(
+                f"--dataset {name}: no stored run of it can be trained again; allowed are "
+                f"{', '.join(known) or 'none'}"
+            )
+    return [one for one in stored if not datasets or one.cohort.dataset in datasets]

@@ -1,0 +1,60 @@
+"""Rows of older versions of the format: what they did not say, as far as it can be known."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from oso_dp.accounting.search_accounting import COMPOSITION
+from oso_dp.methods import find_method, method_names
+from oso_dp.study.grid import default_grid_size
+from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION, make_run_id, format_run_options
+from oso_dp.study.data_options import make_data_options
+
+# The networks of rows from before `settings`.
+_MODELS = {
+    "mnist": "cnn",
+    "fashion_mnist": "autoencoder",
+    "ag_news": "bag_of_words",
+    "ag_news_partial": "bag_of_words",
+    "glyphs": "small_cnn",
+}
+
+
+def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
+    """The runs with the columns that came after `version`.
+
+    Then all products were in float32, and batches and noise were drawn by the first scheme; the
+    commit was not written down (code_hash was). `settings` are the defaults where these give the
+    row's own run_id, else null.
+    """
+    if version != "1":  # later versions added columns to the evaluations only
+        return runs
+    runs = runs.assign(precision="float32", rng_version=1, commit=None)
+    rows = [_nulls_as_none(row) for row in runs.to_dict("records")]
+    runs["settings"] = pd.Series([_settings(row) for row in rows], index=runs.index, dtype=object)
+    return runs
+
+
+def _nulls_as_none(row: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(name): None if pd.isna(value) else value for name, value in row.items()}
+
+
+def _settings(row: dict[str, Any]) -> str | None:
+    known = {"run_id", "dataset", "method", "k", "search_accounting", "seed", "learning_rate"}
+    model = _MODELS.get(row["dataset"])
+    if model is None or row["method"] not in method_names() or None in map(row.get, known):
+        return None
+    settings = {
+        "settings": asdict(find_method(row["method"]).Options()),
+        "model": model,
+        "grid_runs": default_grid_size(row["method"], row["k"]),
+        "evaluate_every": 50,
+        "final_activation": False,
+        "loss": "mean",
+        **make_data_options(model, "zeros"),
+        "randomness": "seeded",
+        "stopping_distribution": None if row["search_accounting"] == COMPOSITION else DEFAULT_STOPPING_DISTRIBUTION,
+    }
+    return format_run_options(settings) if make_run_id(row, settings) == row["run_id"] else None

@@ -1,0 +1,58 @@
+"""Before training: does the planned noise keep the planned budget?
+
+A plan's digests tell that it is as it was written; this tells that what was written is right, from
+the numbers that training goes by. It needs dp_accounting, which a campaign's machine may lack.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
+
+from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.trial_fractions import FINAL_STAGE
+from oso_dp.errors import OsoError
+from oso_dp.study.cohort import PlannedCohort
+from oso_dp.study.linear_scaling import make_linear_scaling_search
+
+_SLACK = 1 + 1e-6  # relative; plans round their noise up
+
+
+def check_budget(cohorts: Iterable[PlannedCohort]) -> None:
+    """OsoError names the first cohort whose whole search costs more than its epsilon.
+
+    Nothing is checked where dp_accounting is not installed.
+    """
+    try:
+        if find_spec("dp_accounting") is None:  # importing all of it would take a second
+            return
+    except ImportError:
+        return
+    for cohort in cohorts:
+        if cohort.epsilon is None or cohort.delta is None:
+            continue
+        search, budget = _search(cohort, cohort.epsilon, cohort.delta)
+        spent = _epsilon(search, cohort.noise_multiplier, cohort.delta)
+        if spent > budget * _SLACK:
+            raise OsoError(
+                f"{cohort.name}: noise_multiplier {cohort.noise_multiplier:g} would cost epsilon "
+                f"{format_spent_epsilon_rounded_up(spent)} (delta {cohort.delta!r}, {cohort.budgeted_runs} runs); "
+                f"its budget is {budget:g}: write the plan anew with `oso plan`"
+            )
+
+
+def _search(cohort: PlannedCohort, epsilon: float, delta: float) -> tuple[Search, float]:
+    """What the cohort's noise pays for, and the budget of that."""
+    if cohort.stage is not None:
+        whole = make_linear_scaling_search(cohort)
+        if cohort.stage == FINAL_STAGE:
+            return whole.final_stage(whole.noise_multipliers(epsilon, delta)[:-1]), epsilon
+        return whole.trial_stage, whole.trial_fractions[whole.stages.index(cohort.stage)] * epsilon
+    shape = 1.0 if cohort.stopping_distribution is None else STOPPING_ETA[cohort.stopping_distribution]
+    search = Search(cohort.sampling, cohort.steps, cohort.budgeted_runs, cohort.search_accounting, shape)
+    return search, epsilon
+
+
+@cache  # cohorts that search alike cost the same
+def _epsilon(search: Search, noise_multiplier: float, delta: float) -> float:
+    return search.epsilon(noise_multiplier, delta)

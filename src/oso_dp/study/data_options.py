@@ -1,0 +1,39 @@
+"""How a model wants its data prepared, and what the prepared file is called.
+
+Images are prepared in one way. Of texts, the model decides how many words it reads, and the
+configuration what becomes of a word without a vector, and which words have one (see
+`oso_dp.data.prepare`). A user's own data are as their package gives them, in the version that it
+declares.
+"""
+
+from typing import Any
+
+from oso_dp.data.catalogue import DATASETS, OOV_WORDS
+
+# How many words of a text each network takes.
+WORDS_OF_MODEL = {"bag_of_words": 15, "bag_of_words_25": 25}
+
+
+def make_data_options(
+    model: str,
+    oov_words: str,
+    data_version: str | None = None,
+    vocabulary: str | None = None,
+) -> dict[str, Any]:
+    """What `oso data` is to be told; empty for images.
+
+    vocabulary: None for the data set's default, which is left out.
+    """
+    if data_version is not None:
+        return {"data_version": data_version}
+    if model not in WORDS_OF_MODEL:
+        return {}
+    chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
+    return {"words": WORDS_OF_MODEL[model], "oov_words": oov_words, **chosen}
+
+
+def file_name(dataset: str, prepared: dict[str, Any]) -> str:
+    """The prepared file, without .npz: the data set's name, and what is not the default."""
+    words = DATASETS[dataset].words if dataset in DATASETS else ()
+    usual = (*words[:1], OOV_WORDS[0])
+    return "-".join([dataset, *(str(value) for value in prepared.values() if value not in usual)])

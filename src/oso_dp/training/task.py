@@ -1,0 +1,151 @@
+"""What is trained: a model's gradient code, the examples, the first weights, and public scores.
+
+`study_problem` makes it of a study's names; whoever brings a model and examples of their own makes
+it of those (`oso_dp.training.user_task`, for one).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.gradients import GradientEngine, Precision, find_precision
+from oso_dp.methods import Method
+from oso_dp.models import build_model
+from oso_dp.models.losses import training_loss
+from oso_dp.privacy.rng_sources import init_generator
+from oso_dp.study.cohort import Run
+from oso_dp.training.evaluate import Evaluator, SplitScore
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How runs train, whatever it is that they train; what all runs of one call share."""
+
+    method: Method
+    noise_multiplier: float  # nu of one step; 0 for methods without privacy
+    batch_size: int  # expected
+    steps: int
+    evaluate_every: int
+    device: str = "cpu"
+    schedule: str | None = None  # of the learning rate: see oso_dp.training.schedule_and_averaging
+    averaging: float | None = None  # decay of the iterates' average, if that is what is evaluated
+    randomness: str = "seeded"  # of batches and noise: see oso_dp.privacy.rng_sources
+    precision: str = "float32"  # of products: see oso_dp.gradients.precision
+    width: int | None = None  # runs that go through the model together; None: as suits the device
+    microbatch_size: int | None = None  # examples of a run that do; None: the whole batch
+
+    @property
+    def product_precision(self) -> Precision:
+        return find_precision(self.precision, torch.device(self.device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyTask(TrainConfig):
+    """A recipe and, by their names, the study's model and loss.
+
+    `network`: makes a user's own model, instead of the one that is named.
+    """
+
+    model: str
+    metric: str
+    final_activation: bool = False
+    loss: str = "mean"  # over the pixels of an image: mean or sum
+    network: Callable[[], nn.Module] | None = None
+
+
+class Examples(Protocol):
+    """The training examples: private."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """indices int64 [R, B] to inputs and targets, each [R, B, ...].
+
+        And bool [R, B], of those that have no part in anything; None where all have.
+        """
+
+    def empty(self) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of no example, [0, ...]: their shapes and types, which are public."""
+
+
+@dataclass(frozen=True)
+class TensorExamples:
+    """inputs [n, ...] and targets [n, ...], on the device."""
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, None]:
+        return _rows(self.inputs, indices), _rows(self.targets, indices), None
+
+    def empty(self) -> tuple[Tensor, Tensor]:
+        return self.inputs[:0], self.targets[:0]
+
+
+def _no_scores(flat: Tensor) -> Sequence[SplitScore]:
+    return ()
+
+
+@dataclass
+class TrainingProblem:
+    """`first`: the weights that the runs begin with, [R, P]. `scores`: of weights [P]."""
+
+    code: GradientEngine
+    examples: Examples
+    initial_parameters: Tensor
+    metric: str = ""
+    scores: Callable[[Tensor], Sequence[SplitScore]] = field(default=_no_scores)
+    classes: int = 2  # that targets of whole numbers may have, as far as is known
+
+
+def make_study_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> TrainingProblem:
+    """A network of the study, on its data set; scored on the test set, which is public here."""
+    device = torch.device(task.device)
+    model = build_model(task.model, task.final_activation)
+    code = GradientEngine(model, training_loss(task.metric, task.loss), task.product_precision)
+    examples = TensorExamples(
+        *examples_on_device(arrays.train_inputs, arrays.train_targets, task.metric, device)
+    )
+    test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
+    first = torch.stack([initial_parameters(task, run.seed) for run in runs]).to(device)
+    scores: Any = Evaluator(code, *test, task.metric)
+    return TrainingProblem(code, examples, first, task.metric, scores)
+
+
+def initial_parameters(task: StudyTask, seed: int) -> Tensor:
+    """Fresh weights [P] that depend on the model and the seed only.
+
+    All methods start a seed from the same weights, so that they are compared like with like.
+    """
+    return torch.nn.utils.parameters_to_vector(make_model(task, seed).parameters()).detach()
+
+
+def make_model(task: StudyTask, seed: int) -> nn.Module:
+    """The task's model with the weights of this seed."""
+    number = int(init_generator(f"seed {seed}", f"weights of {task.model}", 0).integers(2**32))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(number)
+        if task.network is not None:
+            return task.network()
+        return build_model(task.model, task.final_activation)
+
+
+def examples_on_device(
+    inputs: np.ndarray, targets: np.ndarray, metric: str, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Inputs and targets; an autoencoder's targets are its inputs, whatever the labels say."""
+    images = torch.from_numpy(inputs).to(device)
+    return images, images if metric == "mse" else torch.from_numpy(targets).to(device)
+
+
+def _rows(values: Tensor, indices: Tensor) -> Tensor:
+    """values[indices], in half the time: [n, ...] and [R, B] to [R, B, ...]."""
+    return values.index_select(0, indices.flatten()).unflatten(0, indices.shape)

@@ -1,0 +1,123 @@
+"""The study's problem on a user's own data set, with the model that its package brings."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oso_dp.data.arrays import Arrays
+from oso_dp.data.catalogue import DatasetInfo
+from oso_dp.data.plugins import USER_MODEL, make_dataset_info, find_plugin
+from oso_dp.errors import OsoError
+from oso_dp.files import format_os_error
+from oso_dp.gradients import GradientEngine, find_precision
+from oso_dp.models.losses import training_loss
+from oso_dp.study.cohort import Cohort, Run
+from oso_dp.training.evaluate import Evaluator
+from oso_dp.training.user_model import UserModel, count_classes
+from oso_dp.training.task import (
+    TrainingProblem,
+    StudyTask,
+    TensorExamples,
+    examples_on_device,
+    make_model,
+    make_study_problem,
+)
+
+_CPU = torch.device("cpu")
+
+
+def build_user_network(cohort: Cohort) -> Callable[[], nn.Module] | None:
+    """What makes the cohort's model, where a user's package brings it; None for the study's own.
+
+    OsoError unless the package offers what the cohort was planned for.
+    """
+    if cohort.data_version is None:
+        return None
+    info = make_dataset_info(cohort.dataset, USER_MODEL)
+    planned = (cohort.data_version, cohort.examples, cohort.is_public)
+    if (info.version, info.examples, info.public) != planned:
+        raise OsoError(
+            f"{cohort.name}: planned for version {cohort.data_version!r} with {cohort.examples} "
+            f"examples, {_with_system_noise(cohort.is_public)}; installed is version {info.version!r} with "
+            f"{info.examples}, {_with_system_noise(info.public)}: write the plan anew"
+        )
+    return partial(_load_user_task, cohort.dataset)
+
+
+def make_user_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> TrainingProblem:
+    """Of the study's networks or, if the task has one, a user's own."""
+    if task.network is None:
+        return make_study_problem(task, runs, arrays)
+    device = torch.device(task.device)
+    examples = TensorExamples(
+        *examples_on_device(arrays.train_inputs, arrays.train_targets, task.metric, device)
+    )
+    test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
+    user_model = UserModel(make_model(task, 0))
+    code = user_model.code(training_loss(task.metric, task.loss), examples, task.product_precision, device)
+    first = torch.stack([_weights(task, user_model, run.seed) for run in runs]).to(device)
+    scores: Any = Evaluator(code, *test, task.metric)
+    classes = count_classes(code, first[0], examples)
+    return TrainingProblem(code, examples, first, task.metric, scores, classes)
+
+
+def check_user_model(dataset: str) -> None:
+    """OsoError for a model that cannot be trained here, or does not fit the declared shapes.
+
+    No data are read.
+    """
+    info = make_dataset_info(dataset, USER_MODEL)
+    inputs = torch.zeros(0, *info.input_shape)
+    examples = TensorExamples(
+        inputs, inputs if info.metric == "mse" else inputs.new_zeros(0).long()
+    )
+    made = _load_user_task(dataset)
+    try:
+        user_model = UserModel(made)
+        code = user_model.code(training_loss(info.metric), examples, find_precision("float32", _CPU), _CPU)
+    except OsoError as error:
+        raise OsoError(f"data set {dataset!r}: {error}") from error
+    _check_outputs(code, user_model.weights(_CPU), info)
+
+
+def _check_outputs(code: GradientEngine, weights: Tensor, info: DatasetInfo) -> None:
+    with torch.no_grad():
+        given = list(code.outputs(weights, torch.zeros(3, *info.input_shape)).shape)
+    wanted = [3, *info.input_shape] if info.metric == "mse" else [3, info.classes]
+    if given != wanted:
+        raise OsoError(
+            f"data set {info.name!r}: model: gives outputs {given} for three examples; with the "
+            f"declared metric {info.metric} they must be {wanted}"
+        )
+
+
+def _load_user_task(dataset: str) -> nn.Module:
+    """A new one, by the package's function."""
+    try:
+        model: nn.Module = find_plugin(dataset).model()
+    except Exception as error:  # whatever a user's function may do
+        raise OsoError(
+            f"data set {dataset!r}: model() failed ({type(error).__name__}: {format_os_error(error)})"
+        ) from error
+    return model
+
+
+def _weights(task: StudyTask, user_model: UserModel, seed: int) -> Tensor:
+    """Fresh ones [P] of this seed; OsoError where what is not trained is another at each call."""
+    other = UserModel(make_model(task, seed))
+    fixed = [dict(one.model.named_buffers()) | one.frozen for one in (user_model, other)]
+    if user_model.shapes != other.shapes or fixed[0].keys() != fixed[1].keys():
+        raise OsoError("model: its function gives another architecture at each call")
+    for name, values in fixed[0].items():
+        if not torch.equal(values, fixed[1][name]):
+            raise OsoError(
+                f"model: {name} is not trained, and is another one at each call; make it the same"
+            )
+    return other.weights(_CPU)
+
+
+def _with_system_noise(public: bool) -> str:
+    return "public" if public else "to be protected"
