@@ -82,7 +82,7 @@ def test_every_command_exists(page, repo):
 def test_runs_and_hours_are_those_of_the_configurations(page, repo):
     stated = rows(page, "The full way")
     assert len(stated) >= 6
-    for _, command, private, plain, hours in stated:
+    for command, private, plain, hours in stated:
         config = load_config(repo / re.search(CONFIGURATION, command)[0])
         ahead = estimate_workload(config, make_cohorts(config), ())
         assert (private, plain) == (f"{ahead.private.runs:,}", f"{ahead.plain.runs:,}"), command

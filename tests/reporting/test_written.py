@@ -78,14 +78,16 @@ def test_status_is_a_sentence_and_ten_rows(stored):
 def test_evidence_has_what_ran(paper_store, study):
     lines = evidence(study(paper_store)).split("\n")
     assert all(" not run |" not in line.split("|")[3] for line in lines)
-    assert any(line.startswith("| C1 | MNIST | undecided |") for line in lines)
+    assert any(line.startswith("| C1 | MNIST | undecided") for line in lines)
 
 
 def test_evidence_names_rules_that_differ(stored, monkeypatch):
     frame = judge_claims(stored)
     frame.loc[frame["claim"] == "C1", "verdict_last"] = "does not hold"
-    monkeypatch.setattr(update_docs, "judged", lambda _: frame)
-    assert "| C1 | MNIST | holds; at the last step does not hold | Online over" in evidence(stored)
+    monkeypatch.setattr(update_docs, "judge_claims", lambda _: frame)
+    assert "| C1 | MNIST | holds at the paper's points; at the last step does not hold | +" in (
+        evidence(stored)
+    )
     assert "undecided (equivalent within M)" in evidence(stored)
 
 

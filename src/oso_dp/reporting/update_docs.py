@@ -26,7 +26,7 @@ from oso_dp.files import atomic_write, check_regular
 from oso_dp.option_types import path
 from oso_dp.reporting.page import summary_text
 from oso_dp.reporting.table_format import markdown_rows
-from oso_dp.reporting.tables.claims import in_short
+from oso_dp.reporting.tables.claims import AT_PAPERS_POINTS, in_short
 from oso_dp.reporting.tables.budget_strategies import one_budget_table
 from oso_dp.study.plan import load_plans
 
@@ -54,7 +54,7 @@ def evidence(study: ResultSet) -> str:
             "": ran["claim"],
             "data set": ran["dataset"].map(labels.dataset_short),
             "verdict": [_verdict(row) for row in ran.to_dict("records")],
-            "evidence": ran["evidence"].map(_main_clauses),
+            "evidence": ran["evidence"].map(_numbers),
         }
     )
     return "\n".join(markdown_rows(rows))
@@ -63,6 +63,8 @@ def evidence(study: ResultSet) -> str:
 def _verdict(row: dict) -> str:
     """Of the paper's checkpoint rule, with those of the others where they differ."""
     words = [row["verdict_best"]]
+    if (row["at_paper"] or 0) > 0:
+        words[0] += f" {AT_PAPERS_POINTS}"
     if "equivalent within M" in row["evidence"]:
         words[0] += " (equivalent within M)"
     for rule, name in (("last", "at the last step"), ("cross", "by cross-selection")):
@@ -71,12 +73,14 @@ def _verdict(row: dict) -> str:
     return "; ".join(words)
 
 
-def _main_clauses(evidence: str) -> str:
+def _numbers(evidence: str) -> str:
     """Of a comparison the advantage and the grids; its details are in the report."""
     if ", M = " in evidence:
-        evidence = "; ".join(text.split("; ")[0] for text in evidence.split("; and "))
-        evidence = re.sub(r", M = [^,]*", "", evidence)
-    return re.sub(r", \d+ turns each.*", "", evidence)
+        clauses = [text.split("; ")[0] for text in evidence.split("; and ")]
+        if len(clauses) == 1:
+            clauses = [re.sub(r"^.* over [^+−\d]*", "", clauses[0])]
+        evidence = "; ".join(re.sub(r", M = [^,]*| \(\d+ at [^)]*\)", "", c) for c in clauses)
+    return re.sub(r", \d+ turns each.*|, from the rows.*", "", evidence)
 
 
 def counts(study: ResultSet) -> str:

@@ -161,7 +161,9 @@ class Scheduler:
         except torch.cuda.OutOfMemoryError:
             shutil.rmtree(folder, ignore_errors=True)
             if len(group) == 1:
-                raise OsoError(f"{text}: the device's memory is too small") from None
+                raise OsoError(
+                    f"{cohort.name}: the device's memory is too small for a single run"
+                ) from None
             self.parallel_runs[cohort.data_file] = len(group) // 2
             self.say(f"{text}: exceeds the device's memory; next {len(group) // 2} in parallel")
             return
