@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from oso_dp.data.ag_news_csv import parse_news, split_words
 from oso_dp.data.ag_news_partial import SOURCE
 from oso_dp.data.download import obtain
-from oso_dp.data.ag_news_csv import parse_news, split_words
 
 VOCABULARY, LENGTH, WIDTH, HEADS, HIDDEN, BLOCKS, CLASSES = 5_700, 32, 128, 4, 256, 2, 4
 PADDING, UNKNOWN = 0, 1

@@ -36,9 +36,9 @@ from oso_dp.files import atomic_write
 from oso_dp.gradients import BatchGradients, GradientEngine, check_independence
 from oso_dp.methods import State, find_method
 from oso_dp.models.losses import correct, cross_entropy
+from oso_dp.openmp import spin_briefly
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import Runs
-from oso_dp.openmp import spin_briefly
 from oso_dp.training.provenance import commit, device_name
 
 DELTA = 1e-5

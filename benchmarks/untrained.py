@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.labels import metric_unit, display_factor
+from oso_dp.labels import display_factor, metric_unit
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Run
 from oso_dp.study.config import MODELS
@@ -46,7 +46,8 @@ def untrained(model: str, data: Path, seeds: int) -> tuple[list[float], list[flo
     training = study_training(task, runs, arrays)
     training.evaluate()
     values = [
-        display_factor(metric) * next(row["value"] for row in one.evaluations if row["split"] == "test")
+        display_factor(metric)
+        * next(row["value"] for row in one.evaluations if row["split"] == "test")
         for one in training.outcomes
     ]
     first = torch.arange(min(_EXAMPLES, len(training.problem.examples)))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from oso_dp.errors import InterruptedByUser, OsoError
-from oso_dp.exit_codes import INTERRUPTED, ERROR, run_command
+from oso_dp.exit_codes import ERROR, INTERRUPTED, run_command
 
 
 def raising(error: BaseException):

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from oso_dp.errors import OsoError
 
 if TYPE_CHECKING:
-    from oso_dp.data.arrays import Arrays
-    from oso_dp.data.plugins import UserDataset
     from oso_dp.api import (
         History,
         PrivateModel,
@@ -20,16 +18,18 @@ if TYPE_CHECKING:
         search_private,
         train_private,
     )
+    from oso_dp.data.arrays import Arrays
+    from oso_dp.data.plugins import UserDataset
 
 __version__ = "0.1.0"
 __all__ = [
     "Arrays",
-    "UserDataset",
     "History",
     "OsoError",
     "PrivateModel",
     "SearchResult",
     "Statement",
+    "UserDataset",
     "load_private",
     "search_private",
     "train_private",

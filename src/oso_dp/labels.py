@@ -126,7 +126,9 @@ def format_point(method: str, learning_rate: Any, threshold: Any, quantile: Any)
     """The tuned hyperparameters in the field's symbols: `ρ 0.316, γ 0.5`."""
     values = {"learning_rate": learning_rate, "threshold": threshold, "quantile": quantile}
     parts = [
-        f"{SYMBOLS[name]} {values[name]:.4g}" for name in searched_axes(method) if not is_missing(values[name])
+        f"{SYMBOLS[name]} {values[name]:.4g}"
+        for name in searched_axes(method)
+        if not is_missing(values[name])
     ]
     return ", ".join(parts) or DASH
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from oso_dp.errors import OsoError
-from oso_dp.files import make_folder, format_os_error
+from oso_dp.files import format_os_error, make_folder
 
 LOCK = ".lock"  # in the folder that has one writer
 

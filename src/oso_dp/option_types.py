@@ -24,9 +24,7 @@ class OptionError(ValueError, argparse.ArgumentTypeError):
     """What argparse and typer say of an option, after its name."""
 
 
-def integer(
-    minimum: float | None = None, maximum: float | None = None
-) -> Callable[[object], int]:
+def integer(minimum: float | None = None, maximum: float | None = None) -> Callable[[object], int]:
     """A parser of whole numbers, written with decimal digits, between two limits."""
     wanted = f"must be a whole number{_between(minimum, maximum)}"
 

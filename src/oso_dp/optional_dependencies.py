@@ -79,7 +79,9 @@ def _spelled(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _collect_requirements(extra: str, direct: dict[str, set[str]], taken_in: dict[str, set[str]]) -> set[str]:
+def _collect_requirements(
+    extra: str, direct: dict[str, set[str]], taken_in: dict[str, set[str]]
+) -> set[str]:
     packages = set(direct.get(extra, ()))
     for other in taken_in.get(extra, ()):
         packages |= _collect_requirements(other, direct, taken_in)

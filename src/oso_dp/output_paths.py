@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from oso_dp.errors import OsoError
-from oso_dp.files import make_folder, format_os_error
+from oso_dp.files import format_os_error, make_folder
 
 _HEAD = 65_536  # bytes that say of which kind a file is
 

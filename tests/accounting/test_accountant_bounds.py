@@ -4,14 +4,18 @@ import math
 
 import pytest
 
-from oso_dp.accounting.accountants import compute_epsilon, compute_epsilon_of_releases, smallest_delta
+from oso_dp.accounting.accountants import (
+    compute_epsilon,
+    compute_epsilon_of_releases,
+    smallest_delta,
+)
 from oso_dp.accounting.calibration import SMALLEST_NOISE
 from oso_dp.accounting.linear_scaling import LinearScalingSearch
 from oso_dp.accounting.tuning_cost import Search
+from oso_dp.api.budget import remaining_noise_multiplier
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.api.budget import remaining_noise_multiplier
 
 WHOLE = PoissonSampling(1.0)
 # Epsilon of one Gaussian sum on all examples, by noise multiplier and delta: Theorem 8 of Balle and
@@ -95,7 +99,9 @@ def test_prv_bounds_exact_or_names_delta(nu, delta, exact) -> None:
 )
 def test_subsampled_epsilon_at_small_delta_is_bound(nu, rate, steps, delta, true) -> None:
     releases = {(PoissonSampling(rate), nu): steps}
-    assert all(compute_epsilon_of_releases(releases, delta, name) >= true for name in ("rdp", "pld"))
+    assert all(
+        compute_epsilon_of_releases(releases, delta, name) >= true for name in ("rdp", "pld")
+    )
     with pytest.raises(OsoError, match=rf"^delta {delta}: .* accountant prv after {steps} steps"):
         compute_epsilon_of_releases(releases, delta, "prv")
 
@@ -177,7 +183,9 @@ def test_scaled_search_by_pld_keeps_budget() -> None:
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.02, 1e-5), (3.0, 1e-16), (3.0, 1e-13)])
 def test_noise_after_earlier_steps_keeps_budget(epsilon, delta) -> None:
     spent = [Ledger(WHOLE, [((SumQuery("g", 40.0 / epsilon),), 4)])]
-    rdp, pld = (remaining_noise_multiplier(WHOLE, 4, epsilon, delta, name, spent) for name in ("rdp", "pld"))
+    rdp, pld = (
+        remaining_noise_multiplier(WHOLE, 4, epsilon, delta, name, spent) for name in ("rdp", "pld")
+    )
     assert pld <= rdp * (1 + 1e-3)
     more = Ledger(WHOLE, [((SumQuery("g", pld),), 4)])
     assert 0.99 * epsilon <= compute_epsilon([*spent, more], delta, "pld") <= epsilon

@@ -57,7 +57,9 @@ def test_ledgers_of_different_runs_add_up() -> None:
     """A diverged run's shorter ledger costs less than a whole one, and more than nothing."""
     step = (SumQuery("g", 1.0),)
     whole, half = Ledger(MNIST, [(step, 100)]), Ledger(MNIST, [(step, 50)])
-    assert compute_epsilon([whole, half], DELTA) == compute_epsilon([Ledger(MNIST, [(step, 150)])], DELTA)
+    assert compute_epsilon([whole, half], DELTA) == compute_epsilon(
+        [Ledger(MNIST, [(step, 150)])], DELTA
+    )
     assert compute_epsilon([], DELTA) == 0.0
 
 
@@ -148,4 +150,6 @@ def test_by_losses_each_ledgers_steps_have_its_own_sampling_rate(noise, turned: 
         step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(nu))
         made.compose(dp_event.SelfComposedDpEvent(step, count))
         ledgers.append(Ledger(PoissonSampling(rate), [((SumQuery("g", nu),), count)]))
-    assert compute_epsilon(ledgers, DELTA, "pld") == pytest.approx(made.get_epsilon(DELTA), rel=1e-6)
+    assert compute_epsilon(ledgers, DELTA, "pld") == pytest.approx(
+        made.get_epsilon(DELTA), rel=1e-6
+    )

@@ -11,9 +11,9 @@ from scipy.stats import binom, norm
 
 from oso_dp.accounting.accountants import compute_epsilon_of_event
 from oso_dp.accounting.advanced_composition import (
-    compute_advanced_epsilon,
     amplify_by_sampling,
     compose_advanced,
+    compute_advanced_epsilon,
     compute_gaussian_epsilon,
 )
 from oso_dp.errors import OsoError
@@ -25,7 +25,9 @@ ABADI = PoissonSampling(0.01)  # with nu = 4, as in the lecture's Figure 1
 
 
 def accounted(sampling: PoissonSampling, nu: float, steps: int, accountant: str) -> float:
-    return compute_epsilon_of_event(sampling, composed_event({(sampling, nu): steps}), DELTA, accountant)
+    return compute_epsilon_of_event(
+        sampling, composed_event({(sampling, nu): steps}), DELTA, accountant
+    )
 
 
 def test_a_gaussian_sum_costs_what_its_privacy_loss_says() -> None:
@@ -72,7 +74,9 @@ def test_delta_is_spent_once_and_split_well(steps: int) -> None:
 
     def whole(log_share: float) -> float:
         mine = math.exp(log_share) * DELTA
-        each = amplify_by_sampling(compute_gaussian_epsilon(4.0, np.array(mine / (steps * ABADI.rate))), ABADI.rate)
+        each = amplify_by_sampling(
+            compute_gaussian_epsilon(4.0, np.array(mine / (steps * ABADI.rate))), ABADI.rate
+        )
         return float(compose_advanced(each, steps, np.array(DELTA - mine)))
 
     best = minimize_scalar(whole, bounds=(math.log(1e-6), -1e-6), method="bounded")
@@ -124,7 +128,9 @@ def test_sampling_amplifies() -> None:
     assert amplify_by_sampling(epsilon, 1.0) == pytest.approx(epsilon)
     assert amplify_by_sampling(epsilon, 0.2) == pytest.approx(np.log1p(0.2 * np.expm1(epsilon)))
     assert amplify_by_sampling(np.array([-0.0, 0.0]), 0.3).tolist() == [0.0, 0.0]
-    assert amplify_by_sampling(np.array([900.0]), 0.5) == pytest.approx(900 + math.log(0.5))  # no overflow
+    assert amplify_by_sampling(np.array([900.0]), 0.5) == pytest.approx(
+        900 + math.log(0.5)
+    )  # no overflow
 
 
 @given(epsilon=st.floats(0, 1000), rate=st.floats(1e-9, 1))

@@ -123,14 +123,18 @@ def test_every_shape_has_its_own_price(shape: float) -> None:
 
     assert price(shape) == pytest.approx(expected, rel=1e-9)
     ledger = Ledger(sampling, [((SumQuery("g", nu),), 100)])
-    assert compute_random_stopping_epsilon(ledger, runs, shape, DELTA) == pytest.approx(expected, rel=1e-9)
+    assert compute_random_stopping_epsilon(ledger, runs, shape, DELTA) == pytest.approx(
+        expected, rel=1e-9
+    )
     assert all(price(other) > price(shape) for other in SHAPES if other > shape)
 
 
 @pytest.mark.parametrize("search_accounting", ["composition", "random_stopping"])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0, 5.0, 7.0, 9.0, 40.0])
 @pytest.mark.parametrize("runs", [2, 9, 45, 81])
-def test_no_noise_costs_more_than_its_budget(epsilon: float, runs: int, search_accounting: str) -> None:
+def test_no_noise_costs_more_than_its_budget(
+    epsilon: float, runs: int, search_accounting: str
+) -> None:
     """Not by the last digit: a budget is a budget. And not much less than it either."""
     search = Search(PoissonSampling(1.0), 10, runs, search_accounting, 0.5)
     spent = search.epsilon(search.noise_multiplier(epsilon, DELTA), DELTA)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oso_dp.accounting.formatting import (
-    format_spent_epsilon_rounded_up,
     format_large_delta_warning,
     format_noise_multiplier,
     format_spent_epsilon,
+    format_spent_epsilon_rounded_up,
     format_used_noise_multiplier,
 )
 
@@ -25,7 +25,9 @@ def test_it_is_never_less_and_at_most_a_last_digit_more(epsilon: float) -> None:
 def test_a_round_number_stays_what_it_is(digits: int, exponent: int, off: float) -> None:
     """Where a budget is used up, it is what stands there, whatever the last bits are."""
     epsilon = digits * 10.0**exponent
-    assert float(format_spent_epsilon_rounded_up(epsilon * (1 + off))) == pytest.approx(epsilon, rel=1e-12)
+    assert float(format_spent_epsilon_rounded_up(epsilon * (1 + off))) == pytest.approx(
+        epsilon, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ def test_there_is_none_where_all_noise_is_enough_or_too_little(epsilon, near) ->
 @pytest.mark.parametrize("nu", [0.0501, 0.06, 1.0, 9900.0])
 def test_up_to_the_ends_of_the_range(nu: float) -> None:
     for near in NEAR:
-        assert calibrate_noise_multiplier(lambda at: 5 / at, 5 / nu, 1e-9, near) == pytest.approx(nu, rel=2e-9)
+        assert calibrate_noise_multiplier(lambda at: 5 / at, 5 / nu, 1e-9, near) == pytest.approx(
+            nu, rel=2e-9
+        )
 
 
 def test_no_noise_is_asked_about_twice_and_few_where_it_begins_near() -> None:

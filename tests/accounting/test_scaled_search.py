@@ -13,8 +13,8 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from oso_dp.accounting.linear_scaling import LinearScalingSearch, final_noise_multiplier
+from oso_dp.accounting.trial_fractions import find_fraction_error, make_stages
 from oso_dp.accounting.tuning_cost import Search
-from oso_dp.accounting.trial_fractions import make_stages, find_fraction_error
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -99,7 +99,9 @@ def test_the_way_back(delta: float) -> None:
 
 
 def test_trials_that_use_up_the_budget_are_refused_in_one_line() -> None:
-    with pytest.raises(OsoError, match=r"trial_fractions 0\.1, 0\.2: the trials cost epsilon .* of 3"):
+    with pytest.raises(
+        OsoError, match=r"trial_fractions 0\.1, 0\.2: the trials cost epsilon .* of 3"
+    ):
         final_noise_multiplier(search(9), (1.0, 1.0), 3.0, DELTA)
     with pytest.raises(OsoError, match="no noise multiplier between"):
         search(9, steps=10**6).noise_multipliers(0.01, DELTA)
@@ -179,7 +181,9 @@ def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant
 @pytest.mark.parametrize(("epsilon", "runs", "shares"), CASES)
 def test_the_way_back_from_every_search(epsilon, runs, shares) -> None:
     """Also where the trials have most of it, so that the final run alone costs far less."""
-    one = LinearScalingSearch(PoissonSampling(1.0), 5, runs, shares)  # all in each batch: soon priced
+    one = LinearScalingSearch(
+        PoissonSampling(1.0), 5, runs, shares
+    )  # all in each batch: soon priced
     nu = one.noise_multiplier(epsilon, DELTA)
     assert one.epsilon(nu, DELTA) == pytest.approx(epsilon, rel=1e-6)
 
@@ -191,7 +195,9 @@ def test_what_the_trials_cost_is_said_by_the_accountant_that_is_asked(
     price = {"rdp": 8.0, "pld": 4.0}
 
     def cost(one: Search, nu: float, _: float, by: str = "rdp") -> float:
-        return one.runs * price[by] / nu + sum(price[by] / earlier for earlier, _ in one.prior_releases)
+        return one.runs * price[by] / nu + sum(
+            price[by] / earlier for earlier, _ in one.prior_releases
+        )
 
     def noise(one: Search, *_: object) -> float:
         if one.prior_releases:

@@ -11,10 +11,15 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from oso_dp.accounting import search as search_module
+from oso_dp.accounting import tuning_cost
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search, compute_random_stopping_epsilon, infer_stopping_distribution
+from oso_dp.accounting.tuning_cost import (
+    STOPPING_ETA,
+    Search,
+    compute_random_stopping_epsilon,
+    infer_stopping_distribution,
+)
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -104,7 +109,9 @@ def test_the_noise_meets_its_budget_and_is_the_least_that_does(epsilon, runs, ra
 
 @pytest.mark.parametrize(("steps", "runs"), [(1, 2), (1172, 81), (10**6, 10**6)])
 @pytest.mark.parametrize("search_accounting", ["composition", "random_stopping"])
-def test_a_noise_multiplier_is_found_for_searches_of_any_size(steps, runs, search_accounting) -> None:
+def test_a_noise_multiplier_is_found_for_searches_of_any_size(
+    steps, runs, search_accounting
+) -> None:
     """Where there is almost no noise, epsilon may be infinite."""
     found = Search(PoissonSampling(1e-3), steps, runs, search_accounting)
     nu = found.noise_multiplier(8.0, DELTA)
@@ -143,7 +150,9 @@ def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> N
 def test_a_budget_that_almost_no_noise_meets_is_met(nu: float) -> None:
     """The least noise multiplier that is looked at is 0.05."""
     search = Search(PoissonSampling(0.5), 2, 1)
-    assert tuning_cost.noise_multiplier(tuning_cost.epsilon(nu, DELTA), DELTA) == pytest.approx(nu, rel=1e-6)
+    assert search.noise_multiplier(search.epsilon(nu, DELTA), DELTA) == pytest.approx(
+        nu, rel=1e-6
+    )
 
 
 def test_a_stopped_search_of_one_run_on_average_is_refused() -> None:
@@ -263,7 +272,7 @@ def test_random_stopping_has_no_pld() -> None:
 def test_the_shape_that_was_paid_for_is_found_again(budget, name, delta) -> None:
     """By the noise alone, rounded up as in a plan; with less noise it is that of none."""
     search = Search(PoissonSampling(512 / 60_000), 200, 25, "random_stopping", STOPPING_ETA[name])
-    nu = math.ceil(tuning_cost.noise_multiplier(budget, delta) * 1e5) / 1e5
+    nu = math.ceil(search.noise_multiplier(budget, delta) * 1e5) / 1e5
     assert infer_stopping_distribution(search, nu, budget, delta) == name
     assert infer_stopping_distribution(search, nu * 0.999, budget, delta) is None
     assert infer_stopping_distribution(search, nu * 1.004, budget, delta) is None  # nor with more
@@ -278,10 +287,10 @@ def test_a_large_delta_covers_much_noise_whole_and_the_least_is_still_found(
     event = Search._event
     monkeypatch.setattr(Search, "_event", lambda self, nu: (asked.append(nu), event(self, nu))[1])
     search = Search(PoissonSampling(0.01), 10, 2)
-    assert tuning_cost.epsilon(4.0, delta) == 0
-    nu = tuning_cost.noise_multiplier(0.5, delta)
+    assert search.epsilon(4.0, delta) == 0
+    nu = search.noise_multiplier(0.5, delta)
     assert len(asked) < 40
-    assert tuning_cost.epsilon(nu, delta) <= 0.5 < tuning_cost.epsilon(nu * (1 - 1e-6), delta)
+    assert search.epsilon(nu, delta) <= 0.5 < search.epsilon(nu * (1 - 1e-6), delta)
 
 
 def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
@@ -345,7 +354,7 @@ def test_the_noise_is_the_least_where_few_orders_miss_the_best(side, away, monke
     place = orders.index(float(spent.get_epsilon_and_optimal_order(DELTA)[1]))
     end = place - away if side == "below" else place + away
     few = orders[end - 2 : end + 1] if side == "below" else orders[end : end + 3]
-    monkeypatch.setattr(search_module, "orders_around", lambda best: few)
+    monkeypatch.setattr(tuning_cost, "orders_around", lambda best: few)
     assert found.noise_multiplier(2.0, DELTA) == pytest.approx(nu, rel=1e-7)
 
 

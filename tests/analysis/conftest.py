@@ -65,7 +65,16 @@ def grid(rows=9, seeds=(0,), **other) -> pd.DataFrame:
 def rows_of(plan, name) -> pd.DataFrame:
     cohort = plan.cohort(name)
     nu = cohort.noise_multiplier
-    known = ("k", "epsilon", "search_accounting", "momentum", "precision", "batch_size", "epochs", "steps")
+    known = (
+        "k",
+        "epsilon",
+        "search_accounting",
+        "momentum",
+        "precision",
+        "batch_size",
+        "epochs",
+        "steps",
+    )
     shared = {n: getattr(cohort, n) for n in known}
     text = ledger(nu, cohort.steps, cohort.sampling.rate)
     rows = [row(0, **shared, **vars(run), noise_multiplier=nu, ledger=text) for run in cohort.runs]

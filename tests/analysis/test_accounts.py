@@ -22,11 +22,11 @@ from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.analysis.accounts import (
     account_grids,
     accounts_table,
-    most_expensive,
-    check_grid_sizes,
     check_budgets,
+    check_grid_sizes,
+    most_expensive,
 )
-from oso_dp.analysis.grid_account import GridAccount, pad_to_full_run, full_run_ledger
+from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_full_run
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -171,7 +171,9 @@ def test_a_larger_grid_spread_over_seeds_is_charged_whole(axis, search_accountin
 @pytest.mark.parametrize("delta", [1e-4, 1e-6])
 def test_an_account_is_at_the_delta_of_its_rows(search_accounting, delta) -> None:
     """PLD is asked at it, and the table says it."""
-    found = account_grids(grid(rows=1, search_accounting=search_accounting, delta=delta, epsilon=1e3))
+    found = account_grids(
+        grid(rows=1, search_accounting=search_accounting, delta=delta, epsilon=1e3)
+    )
     assert [one.delta for one in found] == [delta]
     table = accounts_table(found)
     assert table["delta"].tolist() == [delta]
@@ -210,7 +212,10 @@ def test_an_account_is_at_the_delta_of_its_rows(search_accounting, delta) -> Non
         ({"status": "diverged"}, "diverged_at None: must be 1 to 200"),
         ({"status": "diverged", "diverged_at": 0}, "diverged_at 0: must be 1 to 200"),
         ({"method": "magic"}, "method 'magic' is not known"),
-        ({"search_accounting": "best"}, "selection 'best': allowed are composition, random_stopping"),
+        (
+            {"search_accounting": "best"},
+            "selection 'best': allowed are composition, random_stopping",
+        ),
         ({"status": "diverged", "diverged_at": 201}, "diverged_at 201: must be 1 to 200"),
         ({"status": "diverged", "diverged_at": 7}, "its ledger has 200 steps, the row 7"),
     ],
@@ -277,14 +282,17 @@ def test_a_search_is_priced_by_the_shape_of_its_plan(repo) -> None:
         rows = rows_of(plan, "glyphs.online.k2.eps3.random_stopping")
         (found,) = account_grids(rows, plan)
         assert found.spent == pytest.approx(3.0, rel=1e-4)
-        spent[shape] = account_grids(rows)[0].spent  # without a plan, by what the noise was bought for
+        spent[shape] = account_grids(rows)[
+            0
+        ].spent  # without a plan, by what the noise was bought for
     assert spent == {shape: pytest.approx(3.0, rel=1e-4) for shape in spent}
 
 
 def test_a_search_by_no_known_shape_is_priced_by_the_costliest() -> None:
     (found,) = account_grids(stopping_grid(nu=1.2 * STOPPED_NU))
     costliest = max(
-        replace(STOPPED, shape=shape).epsilon(1.2 * STOPPED_NU, 1e-5) for shape in STOPPING_ETA.values()
+        replace(STOPPED, shape=shape).epsilon(1.2 * STOPPED_NU, 1e-5)
+        for shape in STOPPING_ETA.values()
     )
     assert found.spent == pytest.approx(costliest, rel=1e-6)
 

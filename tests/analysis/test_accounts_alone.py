@@ -75,10 +75,14 @@ def test_rows_of_other_code_that_claim_a_grid_are_no_cheaper() -> None:
 def test_rows_are_priced_at_the_delta_that_they_name(search_accounting, delta) -> None:
     nu = 3.0
     (found,) = account_grids(
-        grid(search_accounting=search_accounting, delta=delta, noise_multiplier=nu, ledger=ledger(nu))
+        grid(
+            search_accounting=search_accounting, delta=delta, noise_multiplier=nu, ledger=ledger(nu)
+        )
     )
     one = Ledger.from_json(ledger(nu))
     expected = compute_epsilon([one] * (1 if search_accounting == "single" else 9), delta)
     if search_accounting == "random_stopping":  # bought by no shape: the costliest
-        expected = max(compute_random_stopping_epsilon(one, 9, shape, delta) for shape in STOPPING_ETA.values())
+        expected = max(
+            compute_random_stopping_epsilon(one, 9, shape, delta) for shape in STOPPING_ETA.values()
+        )
     assert found.spent == pytest.approx(expected, rel=1e-9)

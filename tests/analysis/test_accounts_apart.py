@@ -122,5 +122,7 @@ def test_a_drawn_search_that_does_not_say_its_shape_is_priced_by_the_noise(size:
     (dearest,) = account_grids(named(rows.assign(noise_multiplier=1.3 * STOPPED_NU,
                                            ledger=ledger(1.3 * STOPPED_NU))))  # fmt: skip
     one = Ledger.from_json(ledger(1.3 * STOPPED_NU))
-    expected = max(compute_random_stopping_epsilon(one, 9, shape, 1e-5) for shape in STOPPING_ETA.values())
+    expected = max(
+        compute_random_stopping_epsilon(one, 9, shape, 1e-5) for shape in STOPPING_ETA.values()
+    )
     assert dearest.spent == pytest.approx(expected, rel=1e-9)

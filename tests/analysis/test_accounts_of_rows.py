@@ -14,8 +14,8 @@ from tests.analysis.test_scaled_accounts import rows as scaled_rows
 from tests.planned_rows import rows_of as planned_rows
 
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
-from oso_dp.analysis.accounts import account_grids, most_expensive, check_grid_sizes, check_budgets
-from oso_dp.analysis.grid_account import GridAccount, pad_to_full_run, full_run_ledger
+from oso_dp.analysis.accounts import account_grids, check_budgets, check_grid_sizes, most_expensive
+from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_full_run
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -58,7 +58,9 @@ def test_the_costliest_has_used_the_largest_share_of_its_budget(spent, budgets, 
 @pytest.mark.parametrize("rows", [9, 10, 18])
 def test_a_search_that_stops_over_more_points_than_its_grid_is_a_larger_one(rows: int) -> None:
     (found,) = account_grids(stopping_grid(rows=rows))
-    larger = Search(PoissonSampling(0.02), STEPS, rows, "random_stopping", STOPPING_ETA["logarithmic"])
+    larger = Search(
+        PoissonSampling(0.02), STEPS, rows, "random_stopping", STOPPING_ETA["logarithmic"]
+    )
     assert found.runs == rows
     assert found.spent == pytest.approx(larger.epsilon(STOPPED_NU, 1e-5), rel=1e-9)
     assert found.is_within_budget == (rows == 9)

@@ -10,17 +10,17 @@ from tests.analysis.claimed import papers_point
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.analysis import claims
 from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judge_claims
 from oso_dp.analysis.claim_tests import (
     CELLS,
     FAILS,
     HOLDS,
-    NOT_RUN,
     NOT_APPLICABLE,
+    NOT_RUN,
     RUNS,
     UNDECIDED,
     ClaimData,
 )
+from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judge_claims
 from oso_dp.reporting.tables.claims import (
     claims_count,
     claims_sentence,
@@ -161,7 +161,9 @@ def test_random_stopping_is_judged_by_its_own_outcome(store, study):
         for i in range(9):
             online = {"seed": seed, "learning_rate": 2.0**i, **shared}
             store.add(
-                **online, values=(0.5 + 0.05 * (i == 0) + 0.001 * seed,), search_accounting=RANDOM_STOPPING
+                **online,
+                values=(0.5 + 0.05 * (i == 0) + 0.001 * seed,),
+                search_accounting=RANDOM_STOPPING,
             )
             for j in range(9):
                 more = {
@@ -218,7 +220,9 @@ def test_by_cross_selection_a_claim_rests_on_the_seeds_that_have_both_halves(
     assert frame["seeds"].tolist() == [4, 4]
     assert frame["cross_seeds"].fillna(0).tolist() == [halved] * 2
     seen = []
-    monkeypatch.setattr(claims, "Evidence", lambda cells, *_: seen.append(cells) or ClaimData(cells))
+    monkeypatch.setattr(
+        claims, "Evidence", lambda cells, *_: seen.append(cells) or ClaimData(cells)
+    )
     judge_claims(made)
     ours, last, crossed = (set(cells.query("status == 'run'")["seeds"]) for cells in seen[:3])
     assert (ours, last, crossed) == ({4}, {4}, {halved})

@@ -6,8 +6,6 @@ from tests.analysis.claimed import cells, times
 
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.cost_claims import test_gradient_noise, test_step_time
 from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
@@ -16,6 +14,8 @@ from oso_dp.analysis.claim_tests import (
     ClaimData,
     always_diverges,
 )
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.cost_claims import test_gradient_noise, test_step_time
 from oso_dp.analysis.side_measurements import STEP_TIME_COLUMNS, read_step_times
 from oso_dp.errors import OsoError
 
@@ -111,7 +111,9 @@ def test_divergence_under_another_price_does_not_count(store, study):
     more |= {"metric": "mse", "k": 9}
     for i in range(25):
         store.add(**more, learning_rate=2.0**i, quantile=0.1, values=(), diverged_at=3)
-    store.add(**more, learning_rate=1.0, quantile=0.1, values=(0.1,), search_accounting=RANDOM_STOPPING)
+    store.add(
+        **more, learning_rate=1.0, quantile=0.1, values=(0.1,), search_accounting=RANDOM_STOPPING
+    )
     data = judge_claims(study(store)).set_index(["claim", "dataset"])
     assert data.loc[("C6", "fashion_mnist"), "evidence"].startswith("25 of 25 runs diverged")
 
@@ -152,7 +154,9 @@ def test_that_a_method_diverges_needs_every_grid_whole(part) -> None:
 @pytest.mark.parametrize("lost", [0, 44, 45])
 def test_a_grid_whose_runs_had_values_before_they_diverged_has_diverged(lost) -> None:
     """Where cells alone are known, as by cross-selection."""
-    found = always_diverges("fixed_quantile", 1.0)(ClaimData(diverging(lost).cells), "fashion_mnist")
+    found = always_diverges("fixed_quantile", 1.0)(
+        ClaimData(diverging(lost).cells), "fashion_mnist"
+    )
     assert found.verdict == (HOLDS if lost == 45 else FAILS)
     assert found.text == f"diverged in {3 * (lost == 45)} of 3 grids"
 

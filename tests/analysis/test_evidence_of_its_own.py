@@ -7,8 +7,6 @@ import pandas as pd
 import pytest
 from tests.analysis.claimed import both, cells, times
 
-from oso_dp.analysis.claims import CLAIMS
-from oso_dp.analysis.cost_claims import test_gradient_noise, test_step_time
 from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
@@ -17,6 +15,8 @@ from oso_dp.analysis.claim_tests import (
     ClaimData,
     compare_methods,
 )
+from oso_dp.analysis.claims import CLAIMS
+from oso_dp.analysis.cost_claims import test_gradient_noise, test_step_time
 
 NONE = pd.DataFrame(columns=["dataset"])
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_RUN, UNDECIDED
+from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.untuned_runs import untuned_runs, win_ranges, with_alternatives
-from oso_dp.reporting.figures import every_plan, untuned_runs
+from oso_dp.reporting.figures import untuned_runs as untuned_runs_figure
+from oso_dp.reporting.figures import every_plan
 from oso_dp.reporting.tables.untuned_runs import no_search_table
 
 RHO = [10.0**exponent for exponent in (-2, -1, 0, 1)]
@@ -22,7 +23,11 @@ def fill(store, alone, searched, method="online", **more):
         noise = 500.0 if search_accounting == "single" else 900.0
         for rho, seeds in zip(RHO, values, strict=False):
             for seed, value in enumerate(seeds):
-                known = {"search_accounting": search_accounting, "noise_multiplier": noise, "k": 4} | more
+                known = {
+                    "search_accounting": search_accounting,
+                    "noise_multiplier": noise,
+                    "k": 4,
+                } | more
                 store.add(method=method, learning_rate=rho, seed=seed, values=(value,), **known)
     return store
 
@@ -86,7 +91,9 @@ def test_two_guessed_hyperparameters_count_at_the_others_best(store, study):
         for threshold in (0.1, 1.0, 10.0):
             value = 0.9 if (rho, threshold) in won else 0.5
             known = {"k": 3, "learning_rate": rho, "threshold": threshold}
-            store.add(method="fixed_threshold", search_accounting="single", values=(value,), **known)
+            store.add(
+                method="fixed_threshold", search_accounting="single", values=(value,), **known
+            )
             store.add(method="fixed_threshold", values=(0.7,), noise_multiplier=900.0, **known)
     (row,) = win_ranges(study(store)).to_dict("records")
     assert (row["guesses"], row["own_beat"]) == (9, 5)
@@ -234,7 +241,7 @@ def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, stu
     ]
     fill(store, CLEAR[::-1], lower, method="auto_s")
     one = study(store)
-    (plan,) = untuned_runs.plans(one)
+    (plan,) = untuned_runs_figure.plans(one)
     figure = plan.draw()
     panels = {panel.get_title(): panel for panel in figure.axes}
     every = untuned_runs(one)

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from tests.analysis.test_guesses import SEARCH, fill
 
-from oso_dp.analysis.claims import CLAIMS
 from oso_dp.analysis.claim_tests import FAILS, HOLDS, UNDECIDED, ClaimData
+from oso_dp.analysis.claims import CLAIMS
 from oso_dp.analysis.untuned_runs import win_ranges, wins_over_decades
 from oso_dp.analysis.variant_label import variant_label
 from oso_dp.reporting.tables.untuned_runs import no_search_table

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from oso_dp.accounting.tuning_cost import Search
-from oso_dp.analysis.linear_scaling import extrapolate, nearest, outcomes, list_searches
+from oso_dp.analysis.linear_scaling import extrapolate, list_searches, nearest, outcomes
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.figures import every_plan
 from oso_dp.reporting.tables.linear_scaling import linear_scaling_table
@@ -217,7 +217,12 @@ def searched_and_guessed(store):
     for place, rho in enumerate(RHO):
         known = {"k": 4, "learning_rate": rho}
         store.add(values=(0.6 + 0.05 * place,), noise_multiplier=800.0, **known)
-        store.add(values=(0.7 + 0.05 * place,), noise_multiplier=110.0, search_accounting="single", **known)
+        store.add(
+            values=(0.7 + 0.05 * place,),
+            noise_multiplier=110.0,
+            search_accounting="single",
+            **known,
+        )
     return store
 
 

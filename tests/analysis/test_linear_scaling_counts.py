@@ -6,8 +6,8 @@ import statistics
 import pytest
 from tests.analysis.test_linear_scaling import RHO, fill
 
-from oso_dp.analysis.linear_scaling import outcomes, list_searches
 from oso_dp.analysis.budget_strategies import budget_strategies
+from oso_dp.analysis.linear_scaling import list_searches, outcomes
 
 
 @pytest.mark.parametrize("lacking", [0, 1, 2])
@@ -39,7 +39,10 @@ def test_it_stands_beside_values_with_their_own_deviations_and_seeds(seeds, stor
                 known = {"k": 4, "learning_rate": rho, "seed": seed, "noise_multiplier": noise}
                 store.add(values=(value,), search_accounting=search_accounting, **known)
     (row,) = outcomes(study(store)).to_dict("records")
-    for side, search_accounting, count in (("own", "composition", seeds), ("guess", "single", seeds + 1)):
+    for side, search_accounting, count in (
+        ("own", "composition", seeds),
+        ("guess", "single", seeds + 1),
+    ):
         values = [70 + 100 * apart[search_accounting] * seed for seed in range(count)]
         assert row[f"{side}_mean"] == pytest.approx(statistics.mean(values))
         assert row[f"{side}_std"] == pytest.approx(statistics.stdev(values))
@@ -66,7 +69,9 @@ def test_it_stands_beside_no_runs_of_another_precision_or_length(other, side, st
         for place, rho in enumerate(RHO):
             known = {"k": 4, "learning_rate": rho, "noise_multiplier": 800.0}
             more = other if name == side else {}
-            store.add(values=(0.6 + 0.05 * place,), search_accounting=search_accounting, **known, **more)
+            store.add(
+                values=(0.6 + 0.05 * place,), search_accounting=search_accounting, **known, **more
+            )
     (row,) = outcomes(study(store)).to_dict("records")
     for name in ("own", "guess"):
         said = [row[f"{name}_{what}"] for what in ("mean", "seeds", "noise_multiplier")]
@@ -79,6 +84,8 @@ def test_a_budget_pays_for_the_grid_of_each_trial_and_one_final_run(shares, stor
     noise = {f"trial {n + 1}": 900.0 - 100 * n for n in range(shares)} | {"final": 30.0}
     fill(store, [0.1] * shares, noise=noise)
     point = {"learning_rate": 0.316228, "threshold": 1.0, "k": 1}
-    store.add(method="auto_s", search_accounting="single", noise_multiplier=500.0, values=(0.9,), **point)
+    store.add(
+        method="auto_s", search_accounting="single", noise_multiplier=500.0, values=(0.9,), **point
+    )
     rows = budget_strategies(study(store)).set_index("way")
     assert rows.loc["linear_scaling", "runs"] == shares * len(RHO) + 1

@@ -30,7 +30,10 @@ def test_statements_of_data_say_delta(offer, odd) -> None:
     offer()
     plan = by_hand(delta=odd)
     runs = table(plan)
-    for (said,) in (make_planned_statements(plan.cohorts), make_stored_statements(runs, account_grids(runs))):
+    for (said,) in (
+        make_planned_statements(plan.cohorts),
+        make_stored_statements(runs, account_grids(runs)),
+    ):
         assert said.delta == odd
         assert f", {odd!r})-differential privacy" in str(said)
 

@@ -14,7 +14,8 @@ from oso_dp.accounting.tuning_cost import Search
 from oso_dp.analysis.budget_strategies import budget_strategies
 from oso_dp.paper.best_points import all_points
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting.figures import every_plan, budget_strategies
+from oso_dp.reporting.figures import budget_strategies as budget_strategies_figure
+from oso_dp.reporting.figures import every_plan
 from oso_dp.reporting.tables.budget_strategies import one_budget_table
 from oso_dp.study.default_points import DEFAULTS
 
@@ -112,7 +113,7 @@ def test_a_grid_of_which_a_part_was_run_is_marked(store, study):
     cells = one_budget_table(one).printed.set_index("method")["value"]
     assert cells["Online"].endswith("*")
     assert not cells["AUTO-S"].endswith("*")
-    (plan,) = budget_strategies.plans(one)
+    (plan,) = budget_strategies_figure.plans(one)
     drawn = plan.draw()
     names = [text.get_text() for text in drawn.axes[0].get_yticklabels()]
     assert names == ["Online*: part of a grid, k = 4", "AUTO-S†: default"]
@@ -356,7 +357,7 @@ def test_markers_and_bars_are_of_the_test_set_and_of_the_other_half(store, study
         store.add(method="auto_s", k=1, values=(value,), **ALONE, **known)
     one = study(store)
     rows = budget_strategies(one)
-    (plan,) = budget_strategies.plans(one)
+    (plan,) = budget_strategies_figure.plans(one)
     (axes,) = plan.draw().axes
     drawn = set()
     for container in axes.containers:
@@ -419,9 +420,11 @@ def test_a_search_under_a_schedule_is_named_and_is_not_the_reference(store, stud
     assert "itself" not in printed["above Online's search"].tolist()
     searched(store, SEARCH[:3], k=3, noise_multiplier=950.0)
     one = study(store)
-    assert of(budget_strategies(one), "composition", "online", FALLING_IN)["gain"] == pytest.approx(14)
+    assert of(budget_strategies(one), "composition", "online", FALLING_IN)["gain"] == pytest.approx(
+        14
+    )
     assert of(budget_strategies(one), "composition", "online")["mean"] == pytest.approx(85)
-    (plan,) = budget_strategies.plans(one)
+    (plan,) = budget_strategies_figure.plans(one)
     dashed = [line for line in plan.draw().axes[0].lines if line.get_linestyle() == "--"]
     assert [line.get_xdata()[0] for line in dashed] == [pytest.approx(85)]
 

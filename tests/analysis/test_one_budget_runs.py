@@ -7,8 +7,8 @@ from tests.analysis.test_linear_scaling import NOISE
 from tests.analysis.test_linear_scaling import fill as scaled
 from tests.analysis.test_one_budget import ALONE, RHO, SEARCH, default, of, searched
 
-from oso_dp.analysis.linear_scaling import nearest
 from oso_dp.analysis.budget_strategies import budget_strategies
+from oso_dp.analysis.linear_scaling import nearest
 
 
 @pytest.mark.parametrize("trials", [2, 3])

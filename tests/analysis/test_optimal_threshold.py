@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_RUN, NOT_APPLICABLE, UNDECIDED, ClaimData
+from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, UNDECIDED, ClaimData
 from oso_dp.analysis.side_measurements import COSINE_COLUMNS
 from oso_dp.analysis.threshold_claim import prominent_optimum
 
@@ -80,7 +80,9 @@ def test_it_names_the_end_that_comes_closest():
 def test_without_measurements_there_is_no_verdict():
     assert verdict(curves(PEAK), "fashion_mnist").verdict == NOT_RUN
     assert verdict(pd.DataFrame()).verdict == NOT_RUN
-    assert prominent_optimum(ClaimData(pd.DataFrame()), "mnist").verdict == NOT_APPLICABLE  # the paper's
+    assert (
+        prominent_optimum(ClaimData(pd.DataFrame()), "mnist").verdict == NOT_APPLICABLE
+    )  # the paper's
 
 
 def test_each_noise_is_judged_alone():

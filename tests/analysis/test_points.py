@@ -11,10 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analysis.values import run_values
 
-from oso_dp.analysis.checkpoint_selection import CHECKPOINT_RULES, checkpoints_by_rule, select_checkpoints
-from oso_dp.analysis.run_counts import count_variants
+from oso_dp.analysis.aggregate import cross_select_points, grid_points, select_best_points
+from oso_dp.analysis.checkpoint_selection import (
+    CHECKPOINT_RULES,
+    checkpoints_by_rule,
+    select_checkpoints,
+)
 from oso_dp.analysis.grouping import POINT, add_keys
-from oso_dp.analysis.aggregate import select_best_points, cross_select_points, grid_points
+from oso_dp.analysis.run_counts import count_variants
 from oso_dp.analysis.trajectories import average_over_seeds, trajectories
 from oso_dp.errors import OsoError
 
@@ -29,7 +33,10 @@ def select_best(runs, evaluations, rule="best"):
 def cross_selection(runs, evaluations):
     keyed = add_keys(runs, evaluations)
     table = checkpoints_by_rule(keyed, evaluations)
-    return cross_select_points(select_checkpoints(keyed, table, "cross"), grid_points(select_checkpoints(keyed, table, "best")))
+    return cross_select_points(
+        select_checkpoints(keyed, table, "cross"),
+        grid_points(select_checkpoints(keyed, table, "best")),
+    )
 
 
 def test_best_and_last_take_their_step_from_the_whole_test_set(store):

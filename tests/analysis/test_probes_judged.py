@@ -7,8 +7,8 @@ from scipy.stats import t, ttest_ind_from_stats
 from tests.analysis.test_optimal_threshold import FALLING, LEVEL, PEAK, THRESHOLDS, curves, verdict
 from tests.analysis.test_steering import evaluated, stored
 
-from oso_dp.analysis.claim_tests import FAILS, HOLDS, UNDECIDED
 from oso_dp.analysis.adaptation_signs import count_adaptation_signs
+from oso_dp.analysis.claim_tests import FAILS, HOLDS, UNDECIDED
 
 
 @pytest.mark.parametrize("realisations", [2, 3, 5, 20, 100])
@@ -47,4 +47,6 @@ def test_signs_are_counted_in_the_order_of_the_steps(order) -> None:
     """Whatever the order of the rows."""
     rows = evaluated([51, 101, 151], [0.1, 0.12, 0.11], [2.0, 1.9, 2.1])
     shuffled = rows.iloc[list(order)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(count_adaptation_signs(stored(), shuffled), count_adaptation_signs(stored(), rows))
+    pd.testing.assert_frame_equal(
+        count_adaptation_signs(stored(), shuffled), count_adaptation_signs(stored(), rows)
+    )

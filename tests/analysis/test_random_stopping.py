@@ -12,7 +12,7 @@ from tests.accounting.draw_chances import probabilities
 
 from oso_dp.accounting.tuning_cost import STOPPING_ETA
 from oso_dp.analysis import random_stopping
-from oso_dp.analysis.random_stopping import selection_probabilities, outcomes, primary_distribution
+from oso_dp.analysis.random_stopping import outcomes, primary_distribution, selection_probabilities
 from oso_dp.reporting.figures.random_stopping import draw_outcomes
 from oso_dp.reporting.tables.random_stopping import outcome_table
 
@@ -82,7 +82,9 @@ def test_the_outcome_is_the_expectation_over_draws_and_seeds(store, study):
 
 def test_both_prices_stand_side_by_side_and_are_never_mixed(store, study):
     whole_grid(store, [[0.5], [0.9], [0.7]])
-    whole_grid(store, [[0.4], [0.8], [0.6]], noise_multiplier=300.0, search_accounting="composition")
+    whole_grid(
+        store, [[0.4], [0.8], [0.6]], noise_multiplier=300.0, search_accounting="composition"
+    )
     s = study(store)
     rows = outcomes(s).set_index("search_accounting")
     assert rows.loc["composition", "value"] == pytest.approx(80)
@@ -172,7 +174,9 @@ def three_searches(store, epsilons=(3.0,)):
     """
     grid = np.array([[0.5, 0.52], [0.9, 0.9], [0.7, 0.7]])
     for epsilon in epsilons:
-        whole_grid(store, grid, epsilon=epsilon, search_accounting="composition", noise_multiplier=300.0)
+        whole_grid(
+            store, grid, epsilon=epsilon, search_accounting="composition", noise_multiplier=300.0
+        )
         for better, shape in enumerate(("poisson", "geometric", "logarithmic"), start=1):
             settings = json.dumps({"stopping_distribution": shape})
             whole_grid(store, grid + better / 100, epsilon=epsilon, shape=shape, settings=settings)
@@ -204,10 +208,16 @@ def test_claims_read_one_distribution_and_rather_one_with_a_value(store, study):
     assert set(rows["distribution"]) == {"logarithmic"}
     store = type(store)()
     whole_grid(
-        store, [[0.5], [0.9]], shape="logarithmic", settings='{"stopping_distribution": "logarithmic"}'
+        store,
+        [[0.5], [0.9]],
+        shape="logarithmic",
+        settings='{"stopping_distribution": "logarithmic"}',
     )
     whole_grid(
-        store, [[0.5], [0.9], [0.7]], shape="poisson", settings='{"stopping_distribution": "poisson"}'
+        store,
+        [[0.5], [0.9], [0.7]],
+        shape="poisson",
+        settings='{"stopping_distribution": "poisson"}',
     )
     (row,) = primary_distribution(outcomes(study(store))).to_dict("records")
     assert row["distribution"] == "poisson"
@@ -313,7 +323,9 @@ def test_methods_are_compared_under_the_distribution_of_their_own_budget(store, 
                 more = {"shape": shape, "settings": json.dumps({"stopping_distribution": shape})}
                 grid = [[0.5], [0.6], [0.7]]
                 whole_grid(store, grid, method=method, epsilon=epsilon, **more)
-    rows = primary_distribution(outcomes(study(store))).set_index(["epsilon", "method"])["distribution"]
+    rows = primary_distribution(outcomes(study(store))).set_index(["epsilon", "method"])[
+        "distribution"
+    ]
     assert set(rows[3.0]) == {"geometric"}
     assert set(rows[9.0]) == {"logarithmic"}
 

@@ -8,20 +8,20 @@ import pandas as pd
 import pytest
 from tests.analysis.claimed import both, cells
 
-from oso_dp.analysis.claims import CLAIMS, FROZEN_RATE, FROZEN_THRESHOLD, PRESET
 from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
-    NOT_RUN,
     NOT_APPLICABLE,
-    UNTUNED_RANGES,
+    NOT_RUN,
     UNDECIDED,
+    UNTUNED_RANGES,
     ClaimData,
     ClaimResult,
     all_of,
-    compare_methods,
     classify,
+    compare_methods,
 )
+from oso_dp.analysis.claims import CLAIMS, FROZEN_RATE, FROZEN_THRESHOLD, PRESET
 from oso_dp.analysis.equivalence_tests import Difference
 from oso_dp.paper.tables import paper_results
 
@@ -122,7 +122,9 @@ def test_one_seed_and_divergence_are_told_apart_and_left_out():
 def test_budgets_that_the_paper_does_not_have_bear_on_no_claim():
     rows = cells(("online", 2, 95.0, 0.1), ("fixed_threshold", 2, 90.0, 0.1))
     assert (
-        compare_methods("online", "better than", "fixed_threshold")(ClaimData(rows), "mnist").verdict
+        compare_methods("online", "better than", "fixed_threshold")(
+            ClaimData(rows), "mnist"
+        ).verdict
         == NOT_RUN
     )
 
@@ -170,7 +172,9 @@ def test_half_of_the_papers_grids_decide(grids: int) -> None:
         cells(("online", epsilon, 95.0, 0.1), ("fixed_threshold", epsilon, 90.0, 0.1), k=k)
         for k, epsilon in places
     ]
-    found = compare_methods("online", "better than", "fixed_threshold")(ClaimData(pd.concat(rows)), "mnist")
+    found = compare_methods("online", "better than", "fixed_threshold")(
+        ClaimData(pd.concat(rows)), "mnist"
+    )
     assert found.verdict == (HOLDS if grids >= 6 else UNDECIDED)
     assert ("too few grids" in found.text) == (grids < 6)
 
@@ -206,7 +210,9 @@ def test_each_claims_range_begins_and_ends_where_its_words_say(words: str, lead:
 @pytest.mark.parametrize(("lead", "verdict"), [(-0.5, FAILS), (0.0, FAILS), (0.5, HOLDS)])
 def test_where_no_value_varies_an_equal_one_is_not_better(lead: float, verdict: str) -> None:
     """As where both methods are right on every example of a small test set."""
-    found = compare_methods("online", "better than", "fixed_threshold")(both(90 + lead, 90, 0.0), "mnist")
+    found = compare_methods("online", "better than", "fixed_threshold")(
+        both(90 + lead, 90, 0.0), "mnist"
+    )
     assert found.verdict == verdict
 
 
@@ -272,7 +278,9 @@ def test_runs_of_two_kinds_are_evidence_for_no_claim(kind: dict, other: dict) ->
             chosen = np.flatnonzero(method.to_numpy())[:spoilt]
             for name, value in kinds.items():
                 unlike.iloc[chosen, unlike.columns.get_loc(name)] = value
-        found = compare_methods("online", "better than", "fixed_threshold")(ClaimData(unlike), "mnist")
+        found = compare_methods("online", "better than", "fixed_threshold")(
+            ClaimData(unlike), "mnist"
+        )
         assert found.verdict == (UNDECIDED if spoilt == 12 else HOLDS)
         said = f"{spoilt} whose runs differ in precision, length or delta, or are too short"
         assert (said in found.text) == (spoilt > 0)
@@ -335,7 +343,9 @@ def test_evidence_of_one_epsilon_gives_it_once() -> None:
 )
 def test_a_lead_within_the_margin_is_equivalent(lead, std, verdict, equivalent: bool) -> None:
     """Where the interval includes 0 and lies inside the margin."""
-    found = compare_methods("online", "better than", "fixed_threshold")(both(90 + lead, 90, std), "mnist")
+    found = compare_methods("online", "better than", "fixed_threshold")(
+        both(90 + lead, 90, std), "mnist"
+    )
     assert (found.verdict, "equivalent within M" in found.text) == (verdict, equivalent)
 
 

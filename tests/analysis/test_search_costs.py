@@ -10,16 +10,16 @@ import pytest
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.analysis import search_costs as module
 from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.search_costs import (
     RULES,
+    cost_setting,
     grids,
     grids_at_largest_k,
     read_costs,
     search_costs,
-    cost_setting,
     write_costs,
 )
-from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.tables.search_cost import cost_table
@@ -290,7 +290,11 @@ def test_a_price_is_at_the_delta_of_its_data_set(store, study, delta):
             600,
             row["runs"],
             row["search_accounting"],
-            STOPPING_ETA[row["distribution"] if row["search_accounting"] == "random_stopping" else "geometric"],
+            STOPPING_ETA[
+                row["distribution"]
+                if row["search_accounting"] == "random_stopping"
+                else "geometric"
+            ],
         )
         assert found.epsilon(row["noise_multiplier"], delta) == pytest.approx(3.0, rel=1e-6)
 

@@ -45,7 +45,10 @@ def test_a_delta_that_promises_nothing_is_said_to(offer, delta: float, said: boo
     offer()
     plan = by_hand(delta=delta)
     runs = table(plan)
-    for (statement,) in (make_planned_statements(plan.cohorts), make_stored_statements(runs, account_grids(runs))):
+    for (statement,) in (
+        make_planned_statements(plan.cohorts),
+        make_stored_statements(runs, account_grids(runs)),
+    ):
         assert ("\nDelta is not below 1 / 60: " in str(statement)) == said
 
 
@@ -112,7 +115,9 @@ def test_rows_that_say_nothing_count_to_the_total_of_whichever_data_set(
 ) -> None:
     """And however they say that they were chosen."""
     rows = two_data_sets(offer)
-    unsaid = [one.iloc[:1].assign(settings=None, search_accounting=search_accounting) for one in rows]
+    unsaid = [
+        one.iloc[:1].assign(settings=None, search_accounting=search_accounting) for one in rows
+    ]
     found = account_grids(pd.concat([*rows[::order], *unsaid], ignore_index=True))
     assert all(one.total for one in found)
     stored = {one.dataset: one.stored for one in found}

@@ -8,12 +8,24 @@ import pandas as pd
 import pytest
 from tests.analysis.values import run_values
 
+from oso_dp.analysis.aggregate import (
+    cross_select_points,
+    grid_points,
+    main_variants,
+    select_best_points,
+)
 from oso_dp.analysis.checkpoint_selection import checkpoints_by_rule, select_checkpoints
-from oso_dp.analysis.cost_claims import test_step_time
 from oso_dp.analysis.claim_tests import ClaimData, compare_methods
+from oso_dp.analysis.cost_claims import test_step_time
+from oso_dp.analysis.equivalence_tests import (
+    Comparison,
+    Sample,
+    average_over_grids,
+    difference,
+    judge,
+    p_value,
+)
 from oso_dp.analysis.grouping import add_keys
-from oso_dp.analysis.aggregate import select_best_points, cross_select_points, grid_points, main_variants
-from oso_dp.analysis.equivalence_tests import Comparison, Sample, difference, judge, average_over_grids, p_value
 
 
 def points_of(store):

@@ -11,7 +11,10 @@ from tests.planned_rows import rows_of
 from tests.study.test_own_data import RUNS, STUDY, planned
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up, format_used_noise_multiplier
+from oso_dp.accounting.formatting import (
+    format_spent_epsilon_rounded_up,
+    format_used_noise_multiplier,
+)
 from oso_dp.analysis.accounts import account_grids, check_budgets
 from oso_dp.analysis.study_statement import make_stored_statements
 from oso_dp.errors import OsoError
@@ -235,7 +238,10 @@ def test_the_statement_says_what_was_spent_and_not_what_was_asked_for(plan) -> N
     noise = runs["noise_multiplier"]
     assert (statement.noise_multiplier, statement.steps) == (noise.min(), 9)
     assert noise.min() < noise.max()
-    assert f"({format_spent_epsilon_rounded_up(accounts[0].spent)}, 1e-05)-differential privacy" in str(statement)
+    assert (
+        f"({format_spent_epsilon_rounded_up(accounts[0].spent)}, 1e-05)-differential privacy"
+        in str(statement)
+    )
     assert "the total budget is epsilon 8." in str(statement)
     assert f"noise multiplier {format_used_noise_multiplier(noise.min())}" in str(statement)
 

@@ -12,9 +12,9 @@ from oso_dp.analysis.equivalence_tests import (
     SEEDS_NEEDED,
     Comparison,
     Sample,
-    make_comparison,
     difference,
     judge,
+    make_comparison,
     p_value,
 )
 from oso_dp.data.catalogue import DATASETS

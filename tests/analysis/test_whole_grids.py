@@ -6,9 +6,15 @@ import pandas as pd
 import pytest
 from tests.analysis.claimed import cells
 
-from oso_dp.analysis.cell_verdicts import is_incomplete_grid, is_complete_grid, judge_cells
+from oso_dp.analysis.cell_verdicts import is_complete_grid, is_incomplete_grid, judge_cells
 from oso_dp.analysis.cells import has_paper_length
-from oso_dp.analysis.claim_tests import HOLDS, UNDECIDED, ClaimData, always_diverges, compare_methods
+from oso_dp.analysis.claim_tests import (
+    HOLDS,
+    UNDECIDED,
+    ClaimData,
+    always_diverges,
+    compare_methods,
+)
 from oso_dp.errors import OsoError
 from oso_dp.paper.best_points import all_points
 from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS

@@ -20,12 +20,12 @@ from oso_dp.audit.canaries import THRESHOLD
 from oso_dp.audit.run_audit import Fault
 from oso_dp.gradients import BatchGradients
 from oso_dp.privacy import unnoised_sums
+from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery, Query, Runs
-from oso_dp.privacy.batch_rng import BatchRNG
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.privacy.sampling import PoissonSampling
 
 
 def _no_noise(name: str) -> AbstractContextManager[Any]:
@@ -130,9 +130,7 @@ def _whole_batch() -> AbstractContextManager[Any]:
 
 def _same_batch() -> AbstractContextManager[Any]:
     right = BatchRNG.batches
-    return patch.object(
-        BatchRNG, "batches", lambda self, run_ids, step: right(self, run_ids, 1)
-    )
+    return patch.object(BatchRNG, "batches", lambda self, run_ids, step: right(self, run_ids, 1))
 
 
 def _deviation_booked() -> AbstractContextManager[Any]:

@@ -11,9 +11,9 @@ from unittest.mock import patch
 from torch import Tensor
 
 from oso_dp.audit.run_audit import Fault
-from oso_dp.opacus.per_sample_gradients import PerSampleGradients
-from oso_dp.opacus.method_adapter import MethodAdapter
 from oso_dp.opacus.mechanism import Noise
+from oso_dp.opacus.method_adapter import MethodAdapter
+from oso_dp.opacus.per_sample_gradients import PerSampleGradients
 
 
 def _no_noise(query: str) -> AbstractContextManager[Any]:

@@ -11,29 +11,29 @@ from dp_accounting.pld import PLDAccountant
 from scipy.stats import norm
 from tests.audit.faults import FAULTS
 
-from oso_dp.audit import run_audit
+from oso_dp.audit import run_audit as run_audit_module
 from oso_dp.audit.experiments import (
     DELTA,
     EPSILON,
     MANY_RUNS,
     ONE_RUN,
     CanaryScores,
-    queries_of_method,
     many_runs,
     noise_multiplier,
     one_run,
+    queries_of_method,
 )
-from oso_dp.audit.run_audit import AuditFinding, run_audit, run_one_audit, private_methods
+from oso_dp.audit.run_audit import AuditFinding, private_methods, run_audit, run_one_audit
 from oso_dp.audit.scores import Score, scores
 from oso_dp.audit.transcript import Transcript
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
+from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
-from oso_dp.privacy.batch_rng import BatchRNG
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.privacy.sampling import PoissonSampling
 
 PLACES = (
     Ledger,
@@ -70,7 +70,9 @@ def test_both_experiments_see_missing_noise() -> None:
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_each_fault_is_seen(fault) -> None:
-    method = next(name for name in ("online", "fixed_quantile") if fault.query in queries_of_method(name))
+    method = next(
+        name for name in ("online", "fixed_quantile") if fault.query in queries_of_method(name)
+    )
     # A number cannot tell thousands of canaries apart, so it takes runs with one.
     finding = run_one_audit(method, fault, runs=60 if fault.query == "unclipped_count" else 5)
     assert finding.verdict == "seen"
@@ -128,7 +130,9 @@ class Pool(ThreadPoolExecutor):
 @pytest.mark.usefixtures("library")
 def test_two_workers_find_the_same_in_the_same_order(monkeypatch) -> None:
     def numbers(workers: int) -> list[AuditFinding]:
-        found = run_audit(["adam_wosm"], [FAULTS["no_clip"]], runs=5, faulty_runs=4, workers=workers)
+        found = run_audit(
+            ["adam_wosm"], [FAULTS["no_clip"]], runs=5, faulty_runs=4, workers=workers
+        )
         return [replace(finding, seconds=0) for finding in found]
 
     alone = numbers(1)

@@ -14,9 +14,9 @@ from oso_dp.audit import opacus_backend
 from oso_dp.audit.bounds import many_runs_bound
 from oso_dp.audit.canaries import lone_canary
 from oso_dp.audit.experiments import DELTA, EPSILON
+from oso_dp.audit.opacus_backend import OpacusBackend
 from oso_dp.audit.run_audit import Fault, run_one_audit
 from oso_dp.audit.scores import score_movement
-from oso_dp.audit.opacus_backend import OpacusBackend
 from oso_dp.errors import OsoError
 
 NU = 0.5  # where as few trials as here bound it best

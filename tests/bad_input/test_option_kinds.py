@@ -15,7 +15,7 @@ import pytest
 from typer.models import ArgumentInfo
 
 from oso_dp.cli.commands import app
-from oso_dp.option_types import MAX_AT_ONCE, path, real_number, integer
+from oso_dp.option_types import MAX_AT_ONCE, integer, path, real_number
 from oso_dp.reporting import update_docs
 
 from .conftest import COHORT, content, refused

@@ -13,10 +13,22 @@ CASES = [
     ([*CALIBRATE, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --query-noise"),
     ([*EPSILON, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --query-noise"),
     (["calibrate", "--config", "study.yaml", "--query-noise-ratio", 3], "--query-noise-ratio:"),
-    ([*CALIBRATE, "--shape", "geometric"], "--shape geometric: needs --search-accounting random-stopping"),
-    ([*EPSILON, "--shape", "poisson"], "--shape poisson: needs --search-accounting random-stopping"),
-    ([*CALIBRATE, "--search-accounting", "composition", "--shape", 1], "--shape 1: needs --search-accounting"),
-    (["calibrate", "--config", "study.yaml", "--shape", "poisson"], "--shape: needs --search-accounting"),
+    (
+        [*CALIBRATE, "--shape", "geometric"],
+        "--shape geometric: needs --search-accounting random-stopping",
+    ),
+    (
+        [*EPSILON, "--shape", "poisson"],
+        "--shape poisson: needs --search-accounting random-stopping",
+    ),
+    (
+        [*CALIBRATE, "--search-accounting", "composition", "--shape", 1],
+        "--shape 1: needs --search-accounting",
+    ),
+    (
+        ["calibrate", "--config", "study.yaml", "--shape", "poisson"],
+        "--shape: needs --search-accounting",
+    ),
     (["calibrate", "--config", "study.yaml", "--epsilon", 3], "--epsilon: --config study.yaml"),
     (["calibrate", "--config", "study.yaml", "--runs", 3], "--runs: --config study.yaml"),
     (["calibrate", "--config", "study.yaml", "--delta", 0.1], "--delta: --config study.yaml"),
@@ -39,7 +51,10 @@ CASES = [
     (["account", "part", "--results", "store"], "--results store: part is named, too"),
     (["epsilon", "--runs", "abc"], "--runs': abc: must be a whole number"),
     (["train", "--shard", "1.5"], "--shard': 1.5: must be a whole number"),
-    (["calibrate", "--search-accounting", "random"], "--search-accounting random: allowed are composition, rand"),
+    (
+        ["calibrate", "--search-accounting", "random"],
+        "--search-accounting random: allowed are composition, rand",
+    ),
     # Out of range.
     ([*CALIBRATE[:2], 0, *SEARCH], "epsilon 0: must be above 0"),
     ([*CALIBRATE[:2], -1, *SEARCH], "epsilon -1: must be above 0"),

@@ -57,7 +57,11 @@ RUNS = [
     ("settings", "[1]", "settings '[1]': not what one trains by"),
     ("settings", '{"grid_runs": -1}', "not what one trains by"),
     ("settings", '{"part": "final"}', "settings: part: only where selection is linear_scaling"),
-    ("search_accounting", "linear_scaling", "settings: trial_fractions None: must be two numbers or more"),
+    (
+        "search_accounting",
+        "linear_scaling",
+        "settings: trial_fractions None: must be two numbers or more",
+    ),
     ("ledger", "hello", "ledger: not readable"),
     ("ledger", "{}", "ledger: not readable"),
     ("ledger", None, "ledger: not readable"),

@@ -146,7 +146,9 @@ def test_a_folder_without_results_is_named(oso, tmp_path) -> None:
 
 def test_the_facts_of_every_prepared_text_are_kept(collected, oso, monkeypatch) -> None:
     kept = []
-    monkeypatch.setattr("oso_dp.results.vocabulary_coverage.keep_facts", lambda *given: kept.append(given))
+    monkeypatch.setattr(
+        "oso_dp.results.vocabulary_coverage.keep_facts", lambda *given: kept.append(given)
+    )
     names = ["a.npz", "b.npz"]
     options = [word for name in names for word in ("--data", name)]
     assert oso("collect", "part", "--store", "new", *options)[0] == 0

@@ -217,7 +217,9 @@ def test_guesses_have_no_distribution_of_their_number(oso, repo, tmp_path, shape
     study.write_text((repo / "config/smoke.yaml").read_text() + "search_accounting: single\n")
     status, output, error = oso("calibrate", "--config", study, "--shape", shape)
     assert (status, output) == (2, "")
-    assert error.startswith("oso: error: --shape: needs --search-accounting random-stopping, or a study")
+    assert error.startswith(
+        "oso: error: --shape: needs --search-accounting random-stopping, or a study"
+    )
     (alone,) = price(oso, "--config", study)
     (searched,) = price(oso, "--config", study, "--search-accounting", "composition")
     assert (alone["runs"], searched["runs"]) == (1, 2)

@@ -93,7 +93,9 @@ def test_the_noise_of_the_final_run_and_of_the_trials(oso) -> None:
 @pytest.mark.parametrize("shares", ["0.3,0.4", "0.3 0.4", "0.3, 0.4"])
 def test_shares_are_numbers_with_a_comma_or_a_blank(oso, shares) -> None:
     size = ("--examples", 6000, "--epochs", 1, "--runs", 2, *SCALED)
-    status, output, _ = oso("calibrate", "--epsilon", 3, *size, "--trial-fractions", shares, "--json")
+    status, output, _ = oso(
+        "calibrate", "--epsilon", 3, *size, "--trial-fractions", shares, "--json"
+    )
     assert status == 0
     found = json.loads(output)
     assert found["trial_fractions"] == [0.3, 0.4]
@@ -113,7 +115,9 @@ def test_a_study_is_priced_part_by_part(place, oso) -> None:
     ]
     assert "trial 2" in oso("calibrate", "--config", "study.yaml")[1]
     (composed,) = json.loads(
-        oso("calibrate", "--config", "study.yaml", "--search-accounting", "composition", "--json")[1]
+        oso("calibrate", "--config", "study.yaml", "--search-accounting", "composition", "--json")[
+            1
+        ]
     )
     assert composed["runs"] == 2
     assert parts[2]["noise_multiplier"] < composed["noise_multiplier"]
@@ -126,14 +130,35 @@ def test_a_study_is_priced_part_by_part(place, oso) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((*MNIST, "--trial-fractions", "0.1,0.2"), "--trial-fractions 0.1,0.2: needs --search-accounting linear"),
-        ((*MNIST, *SCALED, "--trial-fractions", "0.1"), "--trial-fractions 0.1: must be two numbers or"),
-        ((*MNIST, *SCALED, "--trial-fractions", ""), "--trial-fractions : must be two numbers or more"),
-        ((*MNIST, *SCALED, "--trial-fractions", "0.1,x"), "--trial-fractions 0.1,x: must be numbers"),
-        ((*MNIST, *SCALED, "--trial-fractions", "0.1,nan"), "each must be a number above 0 and below"),
+        (
+            (*MNIST, "--trial-fractions", "0.1,0.2"),
+            "--trial-fractions 0.1,0.2: needs --search-accounting linear",
+        ),
+        (
+            (*MNIST, *SCALED, "--trial-fractions", "0.1"),
+            "--trial-fractions 0.1: must be two numbers or",
+        ),
+        (
+            (*MNIST, *SCALED, "--trial-fractions", ""),
+            "--trial-fractions : must be two numbers or more",
+        ),
+        (
+            (*MNIST, *SCALED, "--trial-fractions", "0.1,x"),
+            "--trial-fractions 0.1,x: must be numbers",
+        ),
+        (
+            (*MNIST, *SCALED, "--trial-fractions", "0.1,nan"),
+            "each must be a number above 0 and below",
+        ),
         ((*MNIST, *SCALED, "--trial-fractions", "0.5,0.6"), "their sum must be below 1"),
-        ((*MNIST, *SCALED, "--shape", "poisson"), "--shape poisson: needs --search-accounting random"),
-        ((*MNIST, "--search-accounting", "linear"), "--search-accounting linear: allowed are composition, random"),
+        (
+            (*MNIST, *SCALED, "--shape", "poisson"),
+            "--shape poisson: needs --search-accounting random",
+        ),
+        (
+            (*MNIST, "--search-accounting", "linear"),
+            "--search-accounting linear: allowed are composition, random",
+        ),
     ],
 )
 def test_what_cannot_be_priced_is_said_in_one_line(oso, arguments, complaint) -> None:

@@ -67,7 +67,10 @@ def test_the_search_that_is_named_is_asked_about(oso, asked, command, other) -> 
     assert (found["noise_multiplier"], found["epsilon"]) == (nu, epsilon)
     known = (found["delta"], found["runs"], found["steps"], found["sampling_rate"])
     assert known == (facts["delta"], search.runs, search.steps, search.sampling.rate)
-    assert (found["accountant"], found["search_accounting"]) == (accountant, search.search_accounting)
+    assert (found["accountant"], found["search_accounting"]) == (
+        accountant,
+        search.search_accounting,
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -103,7 +106,11 @@ def numbers(text: str) -> list[float]:
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_a_sentence_has_the_numbers_of_its_json(capsys, more, accountant: str) -> None:
     entry = {"noise_multiplier": 1.75, "epsilon": 1.23, "delta": 3e-7, "runs": 7, "steps": 50}
-    entry |= {"sampling_rate": 0.05125, "accountant": accountant, "search_accounting": "composition"}
+    entry |= {
+        "sampling_rate": 0.05125,
+        "accountant": accountant,
+        "search_accounting": "composition",
+    }
     entry |= more
     calibration_options.print_answer(dict(entry), None, as_json=False)
     first, *trials = capsys.readouterr().out.splitlines()

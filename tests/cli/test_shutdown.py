@@ -18,7 +18,9 @@ def test_a_signal_waits_for_the_end_of_a_step_and_the_next_does_not(number) -> N
     with leave.handle_signals():
         leave.poll("step 1 of 9")
         os.kill(os.getpid(), number)
-        with pytest.raises(InterruptedByUser, match=f"^{number.name}: stopped at step 2 of 9; the next"):
+        with pytest.raises(
+            InterruptedByUser, match=f"^{number.name}: stopped at step 2 of 9; the next"
+        ):
             leave.poll("step 2 of 9")
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
@@ -37,7 +39,9 @@ def test_a_job_ends_once_nobody_leads_its_study(tmp_path, monkeypatch) -> None:
     leader.release()
     leave.poll("step 2")  # within a second of the last look
     now[0] = 6.0
-    with pytest.raises(InterruptedByUser, match="the study that sent this job has ended: stopped at s"):
+    with pytest.raises(
+        InterruptedByUser, match="the study that sent this job has ended: stopped at s"
+    ):
         leave.poll("step 3")
 
 

@@ -167,7 +167,9 @@ def test_more_words_make_longer_inputs(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(DATASETS, "ag_news", type(info)(**{**vars(info), **small}))
     monkeypatch.setattr(ag_news.build, "__defaults__", (*ag_news.build.__defaults__[:-1], source))
     for words in (None, 15, 25):
-        made = prepare_dataset("ag_news", tmp_path / "x.npz", folder, words=words, vocabulary="subset")
+        made = prepare_dataset(
+            "ag_news", tmp_path / "x.npz", folder, words=words, vocabulary="subset"
+        )
         arrays, provenance = load_arrays(tmp_path / "x.npz")
         assert made == provenance
         assert arrays.train_inputs.shape == (2, 50 * (words or 15))

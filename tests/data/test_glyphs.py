@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from oso_dp.data import synthetic_digits, prepare_dataset
+from oso_dp.data import prepare_dataset, synthetic_digits
 from oso_dp.data.arrays import load_arrays
 from oso_dp.errors import OsoError
 
@@ -80,7 +80,12 @@ def test_examples_differ_in_place_in_ink_and_in_noise(prepared):
 
 def test_each_font_has_ten_different_centred_digits_of_one_height():
     digits = synthetic_digits.render_digits(FOLDER)
-    assert digits.shape == (len(synthetic_digits.FONTS), 10, synthetic_digits.CANVAS, synthetic_digits.CANVAS)
+    assert digits.shape == (
+        len(synthetic_digits.FONTS),
+        10,
+        synthetic_digits.CANVAS,
+        synthetic_digits.CANVAS,
+    )
     for name, font in zip(synthetic_digits.FONTS, digits, strict=True):
         assert len({digit.tobytes() for digit in font}) == 10, name
         for digit in font:
@@ -128,8 +133,12 @@ def blob(row, column):
     ],
 )
 def test_a_spot_lands_where_its_map_says(spot, shift, turn, scale, expected):
-    image = synthetic_digits._warp(blob(*spot), np.array([shift]), np.array([turn]), np.array([scale]))[0]
-    y, x = np.mgrid[: synthetic_digits.SIDE, : synthetic_digits.SIDE] - (synthetic_digits.SIDE - 1) / 2
+    image = synthetic_digits._warp(
+        blob(*spot), np.array([shift]), np.array([turn]), np.array([scale])
+    )[0]
+    y, x = (
+        np.mgrid[: synthetic_digits.SIDE, : synthetic_digits.SIDE] - (synthetic_digits.SIDE - 1) / 2
+    )
     found = ((image * y).sum() / image.sum(), (image * x).sum() / image.sum())
     assert found == pytest.approx(expected, abs=0.05)
 

@@ -9,7 +9,7 @@ import pytest
 import oso_dp
 from oso_dp.data import prepare_dataset
 from oso_dp.data.arrays import load_arrays
-from oso_dp.data.plugins import make_dataset_info, find_plugin, list_plugins
+from oso_dp.data.plugins import find_plugin, list_plugins, make_dataset_info
 from oso_dp.data.validation import load_prepared
 from oso_dp.errors import OsoError
 

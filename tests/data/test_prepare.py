@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from oso_dp import data
-from oso_dp.data import DATASETS, ag_news, dataset_info, mnist, prepare_dataset, glove
+from oso_dp.data import DATASETS, ag_news, dataset_info, glove, mnist, prepare_dataset
 from oso_dp.data.arrays import load_arrays
 from oso_dp.errors import OsoError
 

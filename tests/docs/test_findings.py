@@ -10,12 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oso_dp.analysis.checkpoint_selection import select_checkpoints
-from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.aggregate import grid_points
 from oso_dp.analysis.adaptation_signs import count_adaptation_signs
+from oso_dp.analysis.aggregate import grid_points
+from oso_dp.analysis.checkpoint_selection import select_checkpoints
+from oso_dp.analysis.equivalence_tests import (
+    Sample,
+    average_over_grids,
+    difference,
+    scale_to_margin,
+)
+from oso_dp.analysis.load import read_result_set
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.equivalence_tests import Sample, difference, average_over_grids, scale_to_margin
 from oso_dp.study.plan import load_plans
 
 METHODS = {
@@ -208,9 +213,13 @@ def test_the_lead_to_explain_on_the_subset(findings, stored) -> None:
 
 def test_shares_of_signs(findings, stored) -> None:
     runs = stored.runs[stored.runs["method"] == "online"]
-    runs = runs[(runs["search_accounting"] == "composition") & runs["dataset"].isin(DATASETS.values())]
+    runs = runs[
+        (runs["search_accounting"] == "composition") & runs["dataset"].isin(DATASETS.values())
+    ]
     seen = stored.evaluations[stored.evaluations["run_id"].isin(runs["run_id"])]
-    last = count_adaptation_signs(runs, seen).sort_values("step").groupby(["run_id", "value"]).tail(1)
+    last = (
+        count_adaptation_signs(runs, seen).sort_values("step").groupby(["run_id", "value"]).tail(1)
+    )
     last = last.assign(signs=last["step"] - 1, up=(last["step"] - 1 + last["net"]) / 2)
     last = last.merge(runs[["run_id", "learning_rate", "precision"]], on="run_id")
     last = last[(last["precision"] == "bfloat16") == (last["dataset"] == "mnist")]

@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import brentq
 
 from oso_dp.accounting.accountants import make_accountant
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.models import build_model
 from oso_dp.privacy.ledger import composed_event
 from oso_dp.privacy.sampling import PoissonSampling

@@ -11,10 +11,10 @@ from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine
 from oso_dp.gradients.conv2d import ConvGradients
 from oso_dp.gradients.functional import FunctionalGradients
-from oso_dp.gradients.materialized import MaterializedGradients
 from oso_dp.gradients.linear import LinearGradients
+from oso_dp.gradients.materialized import MaterializedGradients
+from oso_dp.gradients.protocol import CHUNK_BYTES, chunks, is_async_device, row_norms
 from oso_dp.gradients.registry import find_rule
-from oso_dp.gradients.protocol import CHUNK_BYTES, chunks, row_norms, is_async_device
 from oso_dp.gradients.sequence_linear import SequenceKernels
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy, squared_error

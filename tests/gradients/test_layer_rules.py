@@ -12,8 +12,8 @@ from oso_dp.gradients.conv1d import Conv1dGradients
 from oso_dp.gradients.embedding import EmbeddingGradients
 from oso_dp.gradients.functional import FunctionalGradients
 from oso_dp.gradients.norm_layers import GroupNormGradients, LayerNormGradients
-from oso_dp.gradients.registry import find_rule
 from oso_dp.gradients.protocol import CHUNK_BYTES
+from oso_dp.gradients.registry import find_rule
 from oso_dp.gradients.sequence_linear import SequenceFactors, SequenceKernels
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient

@@ -6,7 +6,7 @@ from tests.gradients.one_run import OneRun
 from torch import nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import PRECISIONS, GradientEngine, find_precision, explain_slow
+from oso_dp.gradients import PRECISIONS, GradientEngine, explain_slow, find_precision
 from oso_dp.gradients.linear import LinearGradients
 from oso_dp.gradients.precision import float32
 from oso_dp.models.losses import cross_entropy

@@ -14,8 +14,8 @@ from oso_dp.methods import Method, find_method
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # on import, about itself
     from oso_dp.opacus import AutoSPrivacyEngine, FixedQuantilePrivacyEngine, OnlinePrivacyEngine
-    from oso_dp.opacus.privacy_engine import AdaptivePrivacyEngine
     from oso_dp.opacus.optimizer import AdaptiveDPOptimizer
+    from oso_dp.opacus.privacy_engine import AdaptivePrivacyEngine
 
 # The first: that the noise is not cryptographic. The second: a first layer's inputs need no
 # gradient, and its hook is content without. The third: a test steps on batches of its own.

@@ -12,11 +12,11 @@ import torch
 from tests.opacus.made import MODES, QUIET, Recorded, loader_of, make
 from torch import Tensor, nn
 
-from oso_dp.opacus.per_sample_gradients import PerSampleGradients, LinearFactors, EmbeddingFactors
 from oso_dp.opacus.model_hooks import RULES
 from oso_dp.opacus.optimizer import ONE_RUN
-from oso_dp.privacy.unnoised_sums import unnoised_sums
+from oso_dp.opacus.per_sample_gradients import EmbeddingFactors, LinearFactors, PerSampleGradients
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+from oso_dp.privacy.unnoised_sums import unnoised_sums
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 

@@ -6,8 +6,8 @@ from opacus.data_loader import DPDataLoader
 from tests.opacus.made import QUIET
 from torch.utils.data import DataLoader, TensorDataset
 
-from oso_dp.opacus.sampler import install_sampler
 from oso_dp.opacus.mechanism import Noise, sanitize
+from oso_dp.opacus.sampler import install_sampler
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.privacy.sampling import PoissonSampling

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from oso_dp.opacus.per_sample_gradients import PerSampleGradients, LinearFactors, Dense
+from oso_dp.opacus.per_sample_gradients import Dense, LinearFactors, PerSampleGradients
 
 CPU = torch.device("cpu")
 

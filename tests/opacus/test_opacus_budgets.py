@@ -11,7 +11,7 @@ from tests.opacus.made import QUIET, examples, loader_of, make, network
 from oso_dp.accounting.accountants import compute_epsilon_of_releases
 from oso_dp.errors import OsoError
 from oso_dp.opacus import OnlinePrivacyEngine
-from oso_dp.opacus.privacy_engine import check_target, calibrate_noise_multiplier
+from oso_dp.opacus.privacy_engine import calibrate_noise_multiplier, check_target
 from oso_dp.privacy.sampling import PoissonSampling
 
 pytestmark = [

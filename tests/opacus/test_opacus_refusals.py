@@ -23,7 +23,7 @@ from torch.utils.data import (
 
 from oso_dp.errors import OsoError
 from oso_dp.opacus import OnlinePrivacyEngine, privacy_engine, validation
-from oso_dp.opacus.per_sample_gradients import LinearFactors, Dense
+from oso_dp.opacus.per_sample_gradients import Dense, LinearFactors
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 

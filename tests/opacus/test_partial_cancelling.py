@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from oso_dp.opacus.per_sample_gradients import LinearFactors, EmbeddingFactors
+from oso_dp.opacus.per_sample_gradients import EmbeddingFactors, LinearFactors
 
 
 @pytest.mark.parametrize("rest", [1e-2, 1e-4, 1e-5, 3e-6])

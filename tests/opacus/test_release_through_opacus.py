@@ -180,9 +180,7 @@ def test_what_adapts_sees_sanitized_answers_only(method, monkeypatch) -> None:
         inputs, targets = examples(count=10)
         path = []
         for answers in given:
-            monkeypatch.setattr(
-                optimizer, "sanitize", lambda *a, answers=answers: answers
-            )
+            monkeypatch.setattr(optimizer, "sanitize", lambda *a, answers=answers: answers)
             made.step(scale * inputs, targets)
             path.append((made.optimizer.max_grad_norm, made.optimizer.learning_rate_factor))
         paths.append(path)

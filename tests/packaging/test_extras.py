@@ -64,7 +64,9 @@ def test_where_this_package_is_not_installed_nothing_is_said_of_extras(monkeypat
 def test_every_module_that_the_package_imports_comes_with_it_or_with_an_extra(
     repo: Path, project
 ) -> None:
-    core = {optional_dependencies.package_of(line.split(">")[0]) for line in project["dependencies"]}
+    core = {
+        optional_dependencies.package_of(line.split(">")[0]) for line in project["dependencies"]
+    }
     known = core.union(*optional_dependencies.packages_of_extras().values())
     unknown = set()
     for path in (repo / "src").rglob("*.py"):

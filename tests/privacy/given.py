@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
 from oso_dp.privacy.mechanism import Mechanism, unnoised_sums
 from oso_dp.privacy.queries import Query
-from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
 
 
 class Given:

@@ -49,7 +49,9 @@ def by_definition(query: Query, rows: Tensor, present: Tensor) -> Tensor:
 
 
 @given(seed=st.integers(0, 10**6), exponent=st.floats(-3, 3), microbatch_size=st.booleans())
-def test_sums_are_those_of_the_definition(seed: int, exponent: float, microbatch_size: bool) -> None:
+def test_sums_are_those_of_the_definition(
+    seed: int, exponent: float, microbatch_size: bool
+) -> None:
     rows = gradients(seed)
     thresholds = 10**exponent * torch.tensor([1.0, 0.1, 30.0])
     queries = [ClippedGradient(1.0, thresholds), ClippedDirection(1.0, thresholds)]
@@ -71,7 +73,9 @@ def test_an_example_is_in_one_part_only(norm: float) -> None:
     threshold = torch.ones(RUNS)
     given_rows = Counted(rows)
     queries = [ClippedGradient(1.0, threshold), ClippedDirection(1.0, threshold)]
-    clipped, direction = unnoised_sums(queries, ALL, given_rows, torch.ones(RUNS, 1, dtype=torch.bool))
+    clipped, direction = unnoised_sums(
+        queries, ALL, given_rows, torch.ones(RUNS, 1, dtype=torch.bool)
+    )
     assert (given_rows.asked.count_nonzero(dim=1) == 1).all()
     assert torch.allclose(clipped[:, 0], torch.tensor(min(norm, 1.0)), rtol=1e-6)
     assert torch.allclose(direction[:, 0], torch.tensor(float(norm > 1.0)), rtol=1e-6)
@@ -83,7 +87,9 @@ def test_two_thresholds_have_parts_of_their_own() -> None:
         ClippedGradient(1.0, torch.full((RUNS,), 0.5)),
         ClippedDirection(1.0, torch.full((RUNS,), 20.0)),
     ]
-    for query, found in zip(queries, unnoised_sums(queries, ALL, Counted(rows), present), strict=True):
+    for query, found in zip(
+        queries, unnoised_sums(queries, ALL, Counted(rows), present), strict=True
+    ):
         torch.testing.assert_close(
             found.double(), by_definition(query, rows, present), rtol=1e-4, atol=1e-4
         )

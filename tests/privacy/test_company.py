@@ -6,10 +6,10 @@ from torch import nn
 
 from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.models.losses import cross_entropy
-from oso_dp.privacy.unnoised_sums import unnoised_sums
+from oso_dp.privacy.batch_rng import BLOCK
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs, UnclippedCount
-from oso_dp.privacy.batch_rng import BLOCK
+from oso_dp.privacy.unnoised_sums import unnoised_sums
 
 RUNS = [f"run {i}" for i in range(6)]
 EXAMPLES, EXPECTED, STEPS, FEATURES = 2000, 8 * BLOCK, range(1, 13), 700
@@ -55,12 +55,16 @@ def answers_of(mechanism: Mechanism, runs: slice, step: int, problem, direction:
     ("direction", "microbatch_size", "first"),
     [(True, None, 0), (True, None, 2), (True, 200, 0), (False, None, 0), (False, 200, 1)],
 )
-def test_a_runs_answers_do_not_depend_on_its_company(problem, direction, microbatch_size, first) -> None:
+def test_a_runs_answers_do_not_depend_on_its_company(
+    problem, direction, microbatch_size, first
+) -> None:
     """Over steps in which the batches need different widths: the last bits of products show it.
 
     first: of the runs that are asked for together, as where they go in groups.
     """
-    together, alone = (Mechanism(RUNS, EXAMPLES, EXPECTED, microbatch_size=microbatch_size) for _ in "ab")
+    together, alone = (
+        Mechanism(RUNS, EXAMPLES, EXPECTED, microbatch_size=microbatch_size) for _ in "ab"
+    )
     widths = []
     for step in STEPS:
         batches = together.random_numbers.batches_by_width(RUNS[first:], step)
@@ -110,7 +114,9 @@ def test_many_runs_are_summed_as_listed(problem) -> None:
     everybody = torch.ones(2, BLOCK, dtype=torch.bool)
     query = ClippedGradient(1.0, thresholds)
     some = [4, 1]
-    (sums,) = unnoised_sums([query], some, code(flats[some], inputs[rows], targets[rows]), everybody)
+    (sums,) = unnoised_sums(
+        [query], some, code(flats[some], inputs[rows], targets[rows]), everybody
+    )
     for place, run in enumerate(some):
         mine = code(flats[run, None], inputs[rows[place, None]], targets[rows[place, None]])
         (own,) = unnoised_sums([query], slice(run, run + 1), mine, everybody[:1])

@@ -11,11 +11,11 @@ import torch
 from tests.privacy.given import always_empty
 
 from oso_dp.privacy import philox, rng_sources
+from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
-from oso_dp.privacy.batch_rng import BatchRNG
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import RNG_VERSION, Seeded, init_generator
+from oso_dp.privacy.sampling import PoissonSampling
 
 CPU = torch.device("cpu")
 BLOCK = {2: 2**14}

@@ -72,7 +72,9 @@ def per_example(code: GradientEngine, inputs, targets) -> dict[str, torch.Tensor
 GROUPS = (LayerGroup("conv", ("0",)), LayerGroup("rest", ("5", "3")))
 
 
-def clipped_sum(gradients: dict[str, torch.Tensor], group: LayerGroup, threshold: float) -> torch.Tensor:
+def clipped_sum(
+    gradients: dict[str, torch.Tensor], group: LayerGroup, threshold: float
+) -> torch.Tensor:
     """By the paper's definition: clip the group's layers as one vector, sum."""
     whole = torch.cat([gradients[name] for name in group.layers], dim=1)
     clipped = whole * (threshold / whole.norm(dim=1, keepdim=True)).clamp(max=1)

@@ -13,11 +13,11 @@ import torch
 from tests.privacy.given import Given, batch_of, normals_of
 
 from oso_dp.errors import OsoError
+from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
-from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
+from oso_dp.privacy.sampling import PoissonSampling
 
 MANY = 2**20 + 3
 LAGS = [1, 2, 3, 64, 1000, *(2**k for k in range(8, 20))]

@@ -86,7 +86,9 @@ def test_answers_of_runs_together_are_each_ones_own(batch_size, microbatch_size)
     names = [f"run {i}" for i in range(len(FAR))]
     directions = torch.nn.functional.normalize(torch.randn(200, 8), dim=1)
     directions[1::7] = math.nan  # not the first, whose index pads the shorter batches
-    together, alone = (Mechanism(names, 200, batch_size, microbatch_size=p) for p in (microbatch_size, None))
+    together, alone = (
+        Mechanism(names, 200, batch_size, microbatch_size=p) for p in (microbatch_size, None)
+    )
     sizes = set()
     for step in steps:
 

@@ -67,7 +67,9 @@ def test_every_answer_is_in_the_ledger_and_none_is_given_twice() -> None:
     # Seven Gaussian sums on all examples are one of the root of a seventh of the noise.
     whole = NoisyMean(50, 2.0 / math.sqrt(7), Seeded())
     whole.release("0", lambda: torch.ones(50))
-    assert compute_epsilon([share.ledger], 1e-5) == pytest.approx(compute_epsilon([whole.ledger], 1e-5))
+    assert compute_epsilon([share.ledger], 1e-5) == pytest.approx(
+        compute_epsilon([whole.ledger], 1e-5)
+    )
     with pytest.raises(ValueError, match="scored before"):
         share.release("3", lambda: torch.ones(50))
     assert share.ledger.step_count == 7

@@ -10,13 +10,13 @@ import torch
 from tests.privacy.given import Given
 
 from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.errors import OsoError
 from oso_dp.privacy.groups import LayerGroup
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Query, UnclippedCount
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.api.privacy_cost import PrivacyCost
 
 RUNS = 150
 ALL = slice(0, RUNS)
@@ -155,7 +155,9 @@ def test_each_of_many_kinds_of_steps_is_kept_and_priced(kinds: int) -> None:
     assert ledger.step_count == len(ledger.releases()) == len(ledger.event().events) == kinds
     whole = math.fsum(nu**-2 for nu, _ in ledger.releases()) ** -0.5
     alone = Ledger(PoissonSampling(1.0), [((SumQuery("x", whole),), 1)])
-    assert compute_epsilon([ledger], 1e-5) == pytest.approx(compute_epsilon([alone], 1e-5), rel=1e-6)
+    assert compute_epsilon([ledger], 1e-5) == pytest.approx(
+        compute_epsilon([alone], 1e-5), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("runs", [1, 30, 250])

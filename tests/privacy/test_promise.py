@@ -1,8 +1,8 @@
 """The words of a statement say what the code does, and of whom."""
 
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import SOURCES, SystemEntropy
+from oso_dp.privacy.sampling import PoissonSampling
 
 
 def test_neighbours_are_those_of_the_accountants() -> None:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from oso_dp.privacy import philox
 from oso_dp.privacy.batch_rng import BLOCK, NOISE_BLOCK, BatchRNG, NoiseSpec
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
+from oso_dp.privacy.sampling import PoissonSampling
 
 RUNS = ["a", "b", "c"]
 

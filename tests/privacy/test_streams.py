@@ -16,8 +16,8 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy import batch_rng, rng_sources
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import BLOCK, Seeded, SystemEntropy, get_source, init_generator
+from oso_dp.privacy.sampling import PoissonSampling
 
 CPU = torch.device("cpu")
 MILLION = 1_000_003  # not a whole number of blocks
@@ -82,7 +82,9 @@ def test_however_long_a_training_and_large_a_model_no_key_comes_again() -> None:
 def test_no_two_blocks_have_one_key() -> None:
     purposes = ("sampling", "noise/clipped_gradient/1", "noise/clipped_direction/7")
     parts = list(product(("a", "b", "a1"), purposes, (*range(1, 3001), 11, 111), range(4)))
-    keys = {rng_sources.StreamKey(*part).generate_state(3, np.uint64).tobytes() for part in set(parts)}
+    keys = {
+        rng_sources.StreamKey(*part).generate_state(3, np.uint64).tobytes() for part in set(parts)
+    }
     assert len(keys) == len(set(parts)) > 100_000
 
 
@@ -96,7 +98,10 @@ def test_no_two_blocks_have_one_key() -> None:
     ],
 )
 def test_the_parts_of_a_name_do_not_run_into_each_other(one: tuple, other: tuple) -> None:
-    assert rng_sources.StreamKey(*one).bits().random_raw() != rng_sources.StreamKey(*other).bits().random_raw()
+    assert (
+        rng_sources.StreamKey(*one).bits().random_raw()
+        != rng_sources.StreamKey(*other).bits().random_raw()
+    )
 
 
 def test_names_that_differ_in_one_character_have_other_keys() -> None:
@@ -105,7 +110,10 @@ def test_names_that_differ_in_one_character_have_other_keys() -> None:
     others = [f"{name[:place]}_{name[place + 1 :]}" for place in range(len(name))]
     names = [name, *others, f"{name}/1", f"{name}/11", name.upper(), f" {name}"]
     for parts in ([(each, "noise") for each in names], [("run", each) for each in names]):
-        keys = {rng_sources.StreamKey(*part, 1, 0).generate_state(3, np.uint64).tobytes() for part in parts}
+        keys = {
+            rng_sources.StreamKey(*part, 1, 0).generate_state(3, np.uint64).tobytes()
+            for part in parts
+        }
         assert len(keys) == len(names)
 
 
@@ -127,7 +135,9 @@ def test_the_key_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
             return self.value.to_bytes(32, "little")
 
     monkeypatch.setattr(rng_sources.hashlib, "sha256", Digest)
-    first = {rng_sources.StreamKey("run", "noise", 1, bit).bits().random_raw() for bit in range(192)}
+    first = {
+        rng_sources.StreamKey("run", "noise", 1, bit).bits().random_raw() for bit in range(192)
+    }
     assert len(first) == 192
 
 

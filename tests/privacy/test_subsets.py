@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.poisson_subset import draw_binomial, draw_subset, uniform_below
 from oso_dp.privacy.rng_sources import RandomSource, Seeded, SystemEntropy
-from oso_dp.privacy.poisson_subset import uniform_below, draw_binomial, draw_subset
+from oso_dp.privacy.sampling import PoissonSampling
 
 SOURCES = [Seeded(), SystemEntropy()]
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from oso_dp.api.scoring import NoisyScorer, predict_labels
 from oso_dp.errors import OsoError
 from oso_dp.privacy.rng_sources import Seeded
-from oso_dp.api.scoring import NoisyScorer, predict_labels
 from oso_dp.training.task import TensorExamples
 
 CPU = torch.device("cpu")

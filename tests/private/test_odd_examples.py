@@ -6,13 +6,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
+from oso_dp.api.datasets import DatasetExamples
+from oso_dp.api.scoring import NoisyScorer
+from oso_dp.api.train import train_private
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.rng_sources import Seeded
-from oso_dp.api.datasets import DatasetExamples
-from oso_dp.api.scoring import NoisyScorer
-from oso_dp.api.train import train_private
 
 CPU = torch.device("cpu")
 LARGE = 16_777_217  # float32 has no such number

@@ -7,8 +7,8 @@ from torch import nn
 from oso_dp import OsoError, train_private
 from oso_dp.gradients import find_precision
 from oso_dp.models.losses import cross_entropy
-from oso_dp.training.user_model import UserModel, check_targets
 from oso_dp.training.task import TensorExamples
+from oso_dp.training.user_model import UserModel, check_targets
 
 CPU = torch.device("cpu")
 X, Y = torch.zeros(9, 6), torch.zeros(9, dtype=torch.int64)

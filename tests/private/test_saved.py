@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from oso_dp import OsoError, load_private
+from oso_dp.api import model
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.api import model
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 
 

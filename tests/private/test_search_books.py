@@ -10,13 +10,13 @@ from itertools import pairwise
 import pytest
 
 from oso_dp import OsoError
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
-from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
 from oso_dp.api import search
 from oso_dp.api.privacy_cost import PrivacyCost
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
+from oso_dp.privacy.sampling import PoissonSampling
 
 RANDOM = {"search_accounting": RANDOM_STOPPING}
 
@@ -171,7 +171,8 @@ def test_both_costs_of_random_stopping_are_of_the_delta_that_is_asked_for(delta)
     """The training examples', and the validation examples', of one score on all of them."""
     scores = Ledger(PoissonSampling(1.0), [((SumQuery("x", 2.0),), 1)])
     of_candidate, of_score = (
-        compute_random_stopping_epsilon(one, 4, STOPPING_ETA["geometric"], delta) for one in (ONE, scores)
+        compute_random_stopping_epsilon(one, 4, STOPPING_ETA["geometric"], delta)
+        for one in (ONE, scores)
     )
     assert paid().epsilon(delta, "rdp") == pytest.approx(of_candidate)
     assert paid().validation_epsilon(delta, "rdp") == pytest.approx(of_score)

@@ -2,10 +2,9 @@
 
 import pytest
 
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.api import search
 
 PART = {"batch_size": 100, "epochs": 1.5}  # six steps at a rate of a quarter
 

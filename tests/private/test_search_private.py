@@ -9,11 +9,11 @@ import torch
 
 from oso_dp import OsoError, load_private
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
-from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.api import search, progress_bar
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.api import progress_bar
 from oso_dp.api.trainer import Trainer
+from oso_dp.privacy.sampling import PoissonSampling
 
 RANDOM = {"search_accounting": RANDOM_STOPPING}
 PRIVATE = {"validation": (torch.zeros(3, 6), torch.zeros(3).long())}
@@ -251,7 +251,9 @@ def test_an_interrupted_search_has_paid_for_what_was_released(search, monkeypatc
     paid = made.best.paid
     assert sum(ledger.step_count for ledger in paid.ledgers()) == 4
     assert compute_epsilon(paid.ledgers(), 1e-5) < 2.7
-    assert paid.unused_step_count == made.best.statement.unused_steps == 2  # the third, which never began
+    assert (
+        paid.unused_step_count == made.best.statement.unused_steps == 2
+    )  # the third, which never began
     assert 2.99 < made.best.epsilon <= 3.0
 
 
@@ -360,7 +362,10 @@ def test_a_score_that_is_none_says_so_and_what_was_released(search, gave) -> Non
         ({"colour": 1.0}, "unknown argument 'colour'"),
         ({"epsilon": 0}, "epsilon 0: must be a number above 0"),
         ({"epsilon": 1e-9}, "epsilon 1e-09: no noise multiplier"),
-        ({"search_accounting": "luck"}, "selection 'luck': allowed are composition, random_stopping"),
+        (
+            {"search_accounting": "luck"},
+            "selection 'luck': allowed are composition, random_stopping",
+        ),
         ({"score": None}, "score, validation: give one of them"),
         ({"score": 3}, "score: must be callable, not int"),
         ({"validation": (torch.zeros(3, 6), torch.zeros(2))}, "validation: 3 inputs and 2 targets"),

@@ -3,10 +3,10 @@
 import pytest
 
 from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.api.budget import remaining_noise_multiplier
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.api.budget import remaining_noise_multiplier
 
 WHOLE, DELTA = PoissonSampling(1.0), 1e-5
 SPENT = [Ledger(WHOLE, [((SumQuery("step", 8.0),), 5)])]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from oso_dp.privacy.batch_rng import BatchRNG
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import get_source
+from oso_dp.privacy.sampling import PoissonSampling
 
 REAL = os.urandom
 

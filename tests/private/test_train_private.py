@@ -11,15 +11,18 @@ from torch.utils.data import Dataset, TensorDataset
 
 from oso_dp import OsoError
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up, format_used_noise_multiplier
+from oso_dp.accounting.formatting import (
+    format_spent_epsilon_rounded_up,
+    format_used_noise_multiplier,
+)
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.gradients import GradientEngine
 from oso_dp.methods import find_method
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Run
-from oso_dp.training.task import TrainingProblem, TrainConfig, TensorExamples
+from oso_dp.training.task import TensorExamples, TrainConfig, TrainingProblem
 
 SEEDED = {"randomness": "seeded", "seed": 1}
 
@@ -147,12 +150,17 @@ def test_weights_of_classes_are_float32_and_train(train, loss) -> None:
 
 def test_pieces_change_memory_only(train) -> None:
     torch.testing.assert_close(
-        flat(train(microbatch_size=7, **SEEDED).model), flat(train(**SEEDED).model), rtol=1e-4, atol=1e-5
+        flat(train(microbatch_size=7, **SEEDED).model),
+        flat(train(**SEEDED).model),
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
 @pytest.mark.parametrize("microbatch_size", [7, 40])
-def test_no_more_than_a_piece_goes_through_the_model_at_once(train, monkeypatch, microbatch_size) -> None:
+def test_no_more_than_a_piece_goes_through_the_model_at_once(
+    train, monkeypatch, microbatch_size
+) -> None:
     """Else memory would grow with the batch."""
     longest, call = [], GradientEngine.__call__
 
@@ -202,7 +210,10 @@ def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> N
     said = capsys.readouterr().err
     cost = f"these steps cost epsilon {format_spent_epsilon_rounded_up(so_far)} of 3, at"
     assert f"stopped at step 5 of 16: {cost}" in said
-    assert f"the statement's {format_spent_epsilon_rounded_up(begun.epsilon)} counts all that were planned" in said
+    assert (
+        f"the statement's {format_spent_epsilon_rounded_up(begun.epsilon)} counts all that were planned"
+        in said
+    )
     assert signal.getsignal(signal.SIGINT) is before
     # The rest, at the same noise but for the last digits, is what it would have been.
     rest = train(after=begun, epochs=11 / 8, **SEEDED)

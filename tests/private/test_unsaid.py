@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from oso_dp import load_private, train_private
-from oso_dp.errors import OsoError
 from oso_dp.api.options import TrainingOptions
+from oso_dp.errors import OsoError
 from oso_dp.study.default_points import DEFAULTS, RECOMMENDED
 from oso_dp.training.loop import Training
 

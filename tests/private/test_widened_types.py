@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from oso_dp.api.datasets import DatasetExamples, format_types, make_examples, widen
+from oso_dp.api.scoring import NoisyScorer, predict_labels
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.rng_sources import Seeded
-from oso_dp.api.datasets import DatasetExamples, make_examples, format_types, widen
-from oso_dp.api.scoring import NoisyScorer, predict_labels
 from oso_dp.training.user_model import UserModel
 
 CPU = torch.device("cpu")

@@ -11,16 +11,16 @@ import torch
 
 from oso_dp.cli.cosine import cosine
 from oso_dp.data.arrays import Arrays, save_arrays
+from oso_dp.diagnostics import cosine as module
+from oso_dp.diagnostics.cosine import Probe, Similarity, measure_similarities
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.models import build_model
 from oso_dp.privacy.rng_sources import Seeded
-from oso_dp.diagnostics import cosine as module
-from oso_dp.diagnostics.cosine import Probe, Similarity, measure_similarities
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import train
-from oso_dp.training.task import StudyTask, initial_parameters
 from oso_dp.training.provenance import code_hash
+from oso_dp.training.task import StudyTask, initial_parameters
 
 EXAMPLES = 60
 HUGE, TINY = 1e6, 1e-3
@@ -155,7 +155,9 @@ def test_each_noise_is_that_of_the_releases_and_drawn_anew(arrays, monkeypatch):
         Seeded, "fill", lambda self, out, *whose: used.append(whose) or fill(self, out, *whose)
     )
     everybody = task(1e-9, batch_size=EXAMPLES)
-    rows = measure_similarities(everybody, start(), arrays, (2,), (1.0,), 2, noise_multipliers=[50, 1e-9])
+    rows = measure_similarities(
+        everybody, start(), arrays, (2,), (1.0,), 2, noise_multipliers=[50, 1e-9]
+    )
     assert [row.noise_multiplier for row in rows] == [50, 1e-9]
     loud, calm = rows
     assert calm.data_mean > 0.9 > 0.2 > loud.data_mean

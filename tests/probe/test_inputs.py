@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import OsoError
-from oso_dp.methods import find_method
 from oso_dp.diagnostics.cosine import Probe
 from oso_dp.diagnostics.inputs import read_inputs
+from oso_dp.errors import OsoError
+from oso_dp.methods import find_method
 from oso_dp.study.cohort import Run
 from oso_dp.study.plan import read_plan, write_plan
 from oso_dp.training.task import StudyTask, initial_parameters

@@ -13,15 +13,15 @@ from scipy.special import ndtr
 from oso_dp.analysis.side_measurements import read_signs
 from oso_dp.cli.signs import signs as command
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import OsoError
-from oso_dp.methods import find_method
 from oso_dp.diagnostics import signs as module
 from oso_dp.diagnostics.signs import StepSigns, measure_signs
+from oso_dp.errors import OsoError
+from oso_dp.methods import find_method
 from oso_dp.study.cohort import Run
 from oso_dp.study.plan import read_plan
 from oso_dp.training.loop import train
-from oso_dp.training.task import StudyTask
 from oso_dp.training.provenance import code_hash
+from oso_dp.training.task import StudyTask
 
 EXAMPLES = 60
 
@@ -78,7 +78,10 @@ def test_looking_changes_nothing(precision: str, arrays) -> None:
 def test_the_true_gradients_are_those_of_the_runs_precision(arrays) -> None:
     """Signs alone may agree."""
     true = [
-        [row.true_gradient for row in measure_signs(replace(task(), precision=name), start(), arrays, 4)]
+        [
+            row.true_gradient
+            for row in measure_signs(replace(task(), precision=name), start(), arrays, 4)
+        ]
         for name in ("float32", "float32", "bfloat16")
     ]
     assert true[0] == true[1] != true[2]

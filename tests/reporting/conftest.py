@@ -20,9 +20,9 @@ from tests.stores import (  # noqa: F401
 
 from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.analysis import search_costs
-from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.context import ReportContext
-from oso_dp.reporting.tables import other_methods, other_datasets, tables_02_to_13
+from oso_dp.reporting.page.build import build_report
+from oso_dp.reporting.tables import other_datasets, other_methods, tables_02_to_13
 
 
 @contextmanager

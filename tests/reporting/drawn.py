@@ -69,7 +69,12 @@ def _runs(k: int, epsilons: Iterable[float]) -> Iterator[dict]:
         for quantile in (0.1, 0.3, 0.5, 0.7, 0.9):
             yield searched | {"method": "fixed_quantile", "quantile": quantile}
         for method in ("online", "auto_s"):
-            yield at | {"method": method, "k": 2, "search_accounting": "random_stopping", "settings": stops}
+            yield at | {
+                "method": method,
+                "k": 2,
+                "search_accounting": "random_stopping",
+                "settings": stops,
+            }
             if k != 2:
                 yield searched | {"method": method, "k": 2}
     for epsilon, seed, rate in itertools.product(epsilons, (0, 1), (0.1, 0.316228, 1.0, 3.0)):

@@ -10,9 +10,9 @@ import pytest
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.analysis.accounts import account_grids
-from oso_dp.analysis.plan_tables import read_study_plans
 from oso_dp.analysis.grid_account import GridAccount
 from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.plan_tables import read_study_plans
 from oso_dp.cli.report import report
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -126,7 +126,9 @@ def test_a_report_knows_every_plan_that_is_named(tmp_path, store, monkeypatch):
             **{"methods": {"online": {}}, "values_per_axis": [k], "seeds": [0]},
         }
         paths.append(tmp_path / f"{k}.json")
-        write_plan(make_plan_with_noise(parse_config(config, "test"), defaultdict(lambda: 50.0)), paths[-1])
+        write_plan(
+            make_plan_with_noise(parse_config(config, "test"), defaultdict(lambda: 50.0)), paths[-1]
+        )
     seen = []
 
     def enough(runs, *plans):

@@ -5,8 +5,8 @@ import pytest
 from oso_dp.analysis import equivalence_tests
 from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.cells import has_paper_length
-from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.claim_tests import ClaimData
+from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.verdict_matrix import verdict_matrix
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.page import summary_text

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from oso_dp.analysis.claim_tests import NOT_APPLICABLE, NOT_RUN
 from oso_dp.analysis.claims import CLAIMS, judge_claims
-from oso_dp.analysis.claim_tests import NOT_RUN, NOT_APPLICABLE
 from oso_dp.study.config import load_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.workload import estimate_workload

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from oso_dp.reporting.figures import metric_over_noise, noise_multipliers
-from oso_dp.reporting.figures.layout import log_axis, plain_ticks
 from oso_dp.reporting.figures.heatmap import grid_plan
+from oso_dp.reporting.figures.layout import log_axis, plain_ticks
 from oso_dp.reporting.figures.metric_over_noise import noise_plan
 
 
@@ -51,7 +51,9 @@ def test_over_the_noise_searches_are_drawn_that_pay_for_all_their_runs(
     for place, nu in enumerate((2.0, 4.0, 8.0)):
         known = {"dataset": "glyphs", "epsilon": 3.0 + place, "k": 3}
         store.add(**known, noise_multiplier=nu, values=(0.8,))
-        store.add(**known, noise_multiplier=nu / 3, values=(0.9,), search_accounting=search_accounting)
+        store.add(
+            **known, noise_multiplier=nu / 3, values=(0.9,), search_accounting=search_accounting
+        )
     (axes,) = noise_plan(study(store), "glyphs").draw().axes
     drawn = {(x, round(y, 6)) for line in axes.lines if line.get_marker() == "o"
              for x, y in zip(*line.get_data(), strict=True)}  # fmt: skip

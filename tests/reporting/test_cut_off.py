@@ -10,9 +10,9 @@ from tests.reporting.drawn import outside
 from tests.reporting.test_scales import GUESS, WAY
 
 from oso_dp.analysis.trajectories import trajectories
+from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
 from oso_dp.reporting.figures.budget_strategies import draw_strategies
 from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
-from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
 
 SETTINGS = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
 

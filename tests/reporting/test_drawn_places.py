@@ -9,18 +9,19 @@ import pytest
 from matplotlib.colors import to_hex
 from tests.analysis.test_one_budget import SEARCH, default, searched
 
+from oso_dp.analysis.budget_strategies import budget_strategies
 from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.budget_strategies import budget_strategies
 from oso_dp.analysis.random_stopping import outcomes
-from oso_dp.reporting.figures import styles, budget_strategies, write_figures
+from oso_dp.reporting.figures import budget_strategies as budget_strategies_figure
+from oso_dp.reporting.figures import styles, write_figures
+from oso_dp.reporting.figures.adaptation_signs import NAMES, draw_adaptation_signs
 from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.figures.heatmap import draw_grid
 from oso_dp.reporting.figures.metric_over_noise import draw_against_noise
 from oso_dp.reporting.figures.noise_multipliers import draw_noise
 from oso_dp.reporting.figures.random_stopping import draw_outcomes
-from oso_dp.reporting.figures.adaptation_signs import NAMES, draw_adaptation_signs
 from oso_dp.reporting.page.summary_text import agreement_text, verdict_text
 from oso_dp.reporting.tables.noise_multipliers import noise_table
 
@@ -63,7 +64,7 @@ def test_each_way_stands_in_its_own_line_where_another_lacks_the_budget(store, s
         default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
     one = study(store)
     rows = budget_strategies(one)
-    (plan,) = budget_strategies.plans(one)
+    (plan,) = budget_strategies_figure.plans(one)
     figure = plan.draw()
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert [name.split(":")[0] for name in names] == ["Online", "FixedThreshold", "AUTO-S†"]
@@ -86,7 +87,11 @@ def test_axes_name_the_budgets_as_they_are(epsilons, store, study) -> None:
     for epsilon in epsilons:
         for search_accounting in ("composition", "random_stopping"):
             for rate in (0.1, 1.0):
-                more = {"search_accounting": search_accounting, "learning_rate": rate, "values": (rate / 2,)}
+                more = {
+                    "search_accounting": search_accounting,
+                    "learning_rate": rate,
+                    "values": (rate / 2,),
+                }
                 more |= {"shape": "geometric"} if search_accounting == "random_stopping" else {}
                 store.add(dataset="glyphs", k=2, epsilon=epsilon, **more)
     one = study(store)

@@ -14,10 +14,10 @@ from oso_dp import labels
 from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.trajectories import trajectories
 from oso_dp.reporting.figures import every_plan, styles
-from oso_dp.reporting.figures.other_methods import beyond_plan
 from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric, metric_plan
 from oso_dp.reporting.figures.noise_multipliers import draw_noise
+from oso_dp.reporting.figures.other_methods import beyond_plan
 from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
 from oso_dp.reporting.tables.noise_multipliers import noise_table
 
@@ -77,8 +77,7 @@ def test_mse_has_a_logarithmic_axis(store, study):
     store.add(dataset="fashion_mnist", metric="mse", values=(0.1, 0.01))
     s = study(store)
     assert (
-        draw_metric(judge_cells(s, "fashion_mnist", 9), "", s.methods).axes[0].get_yscale()
-        == "log"
+        draw_metric(judge_cells(s, "fashion_mnist", 9), "", s.methods).axes[0].get_yscale() == "log"
     )
     figure = draw_curves(steps_of(s), "mse", "", s.methods)
     assert figure.axes[0].get_yscale() == "log"

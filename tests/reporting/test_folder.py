@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.reporting.report_folder import MANIFEST, ReportFolder, check_place, default_folder, publish
+from oso_dp.reporting.report_folder import (
+    MANIFEST,
+    ReportFolder,
+    check_place,
+    default_folder,
+    publish,
+)
 
 
 def write(folder: Path, store: Path, **texts: str) -> None:

@@ -13,11 +13,11 @@ from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.noise_tables import metric_against_noise
 from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.methods import PAPER_METHODS
-from oso_dp.reporting.figures import layout, every_plan, styles
-from oso_dp.reporting.figures.other_methods import beyond_plan
+from oso_dp.reporting.figures import every_plan, layout, styles
 from oso_dp.reporting.figures.figures_03_to_11 import metric_plan
 from oso_dp.reporting.figures.heatmap import draw_grid, grid_plan
 from oso_dp.reporting.figures.metric_over_noise import draw_against_noise, noise_plan
+from oso_dp.reporting.figures.other_methods import beyond_plan
 from oso_dp.reporting.figures.random_stopping import draw_outcomes
 from oso_dp.reporting.tables.figure_index import figures_table
 
@@ -118,7 +118,9 @@ def test_a_few_points_of_a_grid_are_no_map(paper_store, study):
 def test_each_grid_stands_at_its_own_noise(store, study):
     for epsilon, nu, value in ((3.0, 4.0, 0.8), (9.0, 2.0, 0.9)):
         store.add(epsilon=epsilon, noise_multiplier=nu, values=(value,))
-    store.add(epsilon=9.0, noise_multiplier=1.0, values=(0.95,), search_accounting="random_stopping")
+    store.add(
+        epsilon=9.0, noise_multiplier=1.0, values=(0.95,), search_accounting="random_stopping"
+    )
     s = study(store)
     cells = metric_against_noise(s, "mnist")
     ours = cells[cells["source"] == "ours"].set_index("noise_multiplier")["mean"]
@@ -190,7 +192,10 @@ def test_both_prices_at_one_budget_are_dots_marked_by_their_rule(store, study):
     for search_accounting, best in (("composition", 0.8), ("random_stopping", 0.9)):
         for point in range(3):
             store.add(
-                k=3, learning_rate=10.0**point, values=(best - 0.1 * point,), search_accounting=search_accounting
+                k=3,
+                learning_rate=10.0**point,
+                values=(best - 0.1 * point,),
+                search_accounting=search_accounting,
             )
     s = study(store)
     (axes,) = draw_outcomes(outcomes(s), "accuracy", "", s.methods).axes

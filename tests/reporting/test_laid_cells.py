@@ -8,15 +8,15 @@ from rich.console import Console
 
 from oso_dp.analysis import equivalence_tests
 from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.claim_tests import UNDECIDED
+from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.untuned_runs import win_ranges
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.figures import every_plan
 from oso_dp.reporting.page.summary_text import agreement_text, best_method_text
 from oso_dp.reporting.summary import summary_table
-from oso_dp.reporting.tables.other_methods import beyond_table
 from oso_dp.reporting.tables.other_datasets import cells_table
+from oso_dp.reporting.tables.other_methods import beyond_table
 from oso_dp.reporting.tables.tables_02_to_13 import paper_table
 
 LAID = {
@@ -69,7 +69,9 @@ def test_where_nothing_is_laid_over_no_sentence_says_so(store, study) -> None:
 def test_only_the_plain_one_is_held_against_the_paper(laid, store, study) -> None:
     made = study(fill(store, laid))
     cell = judge_cells(made, "mnist", 9).query("method == 'online' and epsilon == 9").iloc[0]
-    assert cell["verdict"] == (equivalence_tests.UNDECIDED if laid else equivalence_tests.CONSISTENT)
+    assert cell["verdict"] == (
+        equivalence_tests.UNDECIDED if laid else equivalence_tests.CONSISTENT
+    )
     assert (cell["point_verdict"] == equivalence_tests.UNDECIDED) == bool(laid)
     assert ("median absolute difference" in agreement_text(made)[0]) == (laid is None)
 

@@ -10,19 +10,19 @@ from tests.reporting.conftest import quick_prices
 from tests.reporting.drawn import LAID, every_kind, hollow, marks
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.untuned_runs import with_alternatives
-from oso_dp.analysis.noise_tables import online_grids
 from oso_dp.analysis.budget_strategies import budget_strategies
+from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.noise_tables import online_grids
+from oso_dp.analysis.untuned_runs import with_alternatives
 from oso_dp.reporting.figures import every_plan, styles
+from oso_dp.reporting.figures.budget_strategies import draw_strategies
 from oso_dp.reporting.figures.figure_01 import draw_cosine
 from oso_dp.reporting.figures.figure_02 import draw_split
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.figures.heatmap import draw_grid
-from oso_dp.reporting.figures.untuned_runs import draw_untuned
-from oso_dp.reporting.figures.budget_strategies import draw_strategies
-from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
 from oso_dp.reporting.figures.sign_windows import draw_signs
+from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
+from oso_dp.reporting.figures.untuned_runs import draw_untuned
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from oso_dp.analysis import equivalence_tests
 from oso_dp.analysis.verdict_matrix import verdict_matrix
-from oso_dp.reporting.page.matrix import GLYPHS, make_blocks, legend
+from oso_dp.reporting.page.matrix import GLYPHS, legend, make_blocks
 
 
 @pytest.fixture
@@ -20,7 +20,11 @@ def some(store, study):
 def test_every_verdict_has_a_sign():
     constants = [value for name, value in vars(equivalence_tests).items() if name.isupper()]
     words = {value for value in constants if isinstance(value, str)}
-    assert words - {equivalence_tests.NO_VALUE, equivalence_tests.VALUE_RULE, equivalence_tests.POINT_RULE} == set(GLYPHS)
+    assert words - {
+        equivalence_tests.NO_VALUE,
+        equivalence_tests.VALUE_RULE,
+        equivalence_tests.POINT_RULE,
+    } == set(GLYPHS)
 
 
 def test_a_cell_says_its_verdict_its_seeds_and_the_interval(some):
@@ -55,7 +59,11 @@ def test_the_legend_explains_what_is_there_and_nothing_else(some):
 def test_signs_tell_verdicts_apart_and_colours_whether_ours_agrees():
     """Of a value and of a point alike: what agrees with the paper is green, and nothing else."""
     agrees = {equivalence_tests.CONSISTENT, equivalence_tests.SAME, equivalence_tests.AS_GOOD}
-    open_ = {equivalence_tests.UNDECIDED: "open", equivalence_tests.PART: "open", equivalence_tests.NOT_RUN: "idle"}
+    open_ = {
+        equivalence_tests.UNDECIDED: "open",
+        equivalence_tests.PART: "open",
+        equivalence_tests.NOT_RUN: "idle",
+    }
     for word, (_, look) in GLYPHS.items():
         assert look == ("yes" if word in agrees else open_.get(word, "no")), word
     signs = {word: sign for word, (sign, _) in GLYPHS.items() if word != equivalence_tests.SAME}

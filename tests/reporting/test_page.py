@@ -12,12 +12,12 @@ import pytest
 from tests.reporting.conftest import comparison_tables
 
 from oso_dp.errors import OsoError
+from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.page import build
 from oso_dp.reporting.page.build import build_report
-from oso_dp.reporting.page.summary_text import unmatched_results_text
 from oso_dp.reporting.page.render import PAPER_URL
 from oso_dp.reporting.page.sections import make_sections
-from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.page.summary_text import unmatched_results_text
 from oso_dp.reporting.tables import other_methods
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}

@@ -7,9 +7,10 @@ from tests.analysis.test_guesses import RHO
 from tests.reporting.test_figures import lines_in
 
 from oso_dp.analysis.untuned_runs import untuned_runs
-from oso_dp.reporting.figures import styles, untuned_runs
-from oso_dp.reporting.figures.untuned_runs import draw_untuned
+from oso_dp.reporting.figures import untuned_runs as untuned_runs_figure
+from oso_dp.reporting.figures import styles
 from oso_dp.reporting.figures.training_curves import draw_curves
+from oso_dp.reporting.figures.untuned_runs import draw_untuned
 
 EPSILONS = (3.0, 5.0, 9.0)
 
@@ -21,7 +22,9 @@ def test_guesses_stand_in_the_panel_of_their_own_budget(store, study) -> None:
             for i, rho in enumerate(RHO):
                 value = 0.6 + 0.1 * place + 0.01 * i - lower
                 known = {"k": 4, "epsilon": epsilon, "method": method, "learning_rate": rho}
-                store.add(**known, search_accounting="single", noise_multiplier=500.0, values=(value,))
+                store.add(
+                    **known, search_accounting="single", noise_multiplier=500.0, values=(value,)
+                )
                 store.add(**known, noise_multiplier=900.0, values=(value - 0.02,))
     one = study(store)
     rows = untuned_runs(one)
@@ -69,7 +72,7 @@ def test_methods_that_have_no_panel_are_named(more: int, store, study) -> None:
         for rho in RHO[:2]:
             known = {"search_accounting": "single", "noise_multiplier": 500.0, "values": (0.9,)}
             store.add(k=4, method=method, learning_rate=rho, **known)
-    (plan,) = untuned_runs.plans(study(store))
+    (plan,) = untuned_runs_figure.plans(study(store))
     drawn = [axes.get_title() for axes in plan.draw().axes]
     assert len(drawn) == 8
     left = [name for name in names if name not in drawn]

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from oso_dp.analysis.accounts import account_grids
-from oso_dp.analysis.plan_tables import read_study_plans
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
-from oso_dp.reporting.figures import layout, every_plan
-from oso_dp.reporting.figures.figure_spec import WrittenFigure, FigureSpec
-from oso_dp.reporting.page.render import render
+from oso_dp.analysis.plan_tables import read_study_plans
 from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.figures import every_plan, layout
+from oso_dp.reporting.figures.figure_spec import FigureSpec, WrittenFigure
+from oso_dp.reporting.page.render import render
 from oso_dp.reporting.table_format import Table, to_csv, to_latex, to_markdown
 from oso_dp.reporting.tables import every_table
 from oso_dp.study.plan import load_plans

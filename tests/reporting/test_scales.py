@@ -9,18 +9,18 @@ from matplotlib.colors import LogNorm, to_hex
 from tests.reporting.drawn import marks
 
 from oso_dp.accounting.search_accounting import COMPOSITION
+from oso_dp.analysis.adaptation_signs import coin_factor
 from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.search_costs import grids_at_largest_k, search_costs
-from oso_dp.analysis.adaptation_signs import coin_factor
 from oso_dp.reporting.figures import styles
+from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs
+from oso_dp.reporting.figures.budget_strategies import draw_strategies
 from oso_dp.reporting.figures.figure_01 import draw_cosine
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.figures.heatmap import draw_grid
-from oso_dp.reporting.figures.untuned_runs import draw_untuned
 from oso_dp.reporting.figures.noise_multipliers import draw_noise
-from oso_dp.reporting.figures.budget_strategies import draw_strategies
 from oso_dp.reporting.figures.search_cost import draw_costs
-from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs
+from oso_dp.reporting.figures.untuned_runs import draw_untuned
 
 RATES, THRESHOLDS = (0.1, 1.0, 10.0), (0.01, 1.0, 100.0)
 

@@ -9,12 +9,12 @@ from matplotlib.colors import to_hex
 from scipy.special import ndtr
 from tests.analysis.test_steering import followed
 
-from oso_dp.analysis.load import read_result_set
 from oso_dp.analysis.adaptation_signs import coin_factor, coin_flip_fraction
-from oso_dp.reporting.figures import styles, sign_windows, adaptation_signs
+from oso_dp.analysis.load import read_result_set
+from oso_dp.reporting.figures import adaptation_signs, sign_windows, styles
+from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
 from oso_dp.reporting.figures.layout import to_png
 from oso_dp.reporting.figures.sign_windows import draw_signs
-from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
 
 SETTINGS = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
 
@@ -55,7 +55,10 @@ def test_of_each_data_set_the_largest_cell_is_drawn(store, study) -> None:
     assert set(rows[["k", "epsilon"]].itertuples(index=False, name=None)) == {(9, 9.0)}
     titles = [axes.get_title() for axes in draw_adaptation_signs(rows).axes]
     assert titles == ["MNIST", "Fashion-MNIST", "", ""]
-    assert "MNIST (k = 9, ε = 9), Fashion-MNIST (k = 9, ε = 9)" in plan_of(adaptation_signs, of).caption
+    assert (
+        "MNIST (k = 9, ε = 9), Fashion-MNIST (k = 9, ε = 9)"
+        in plan_of(adaptation_signs, of).caption
+    )
 
 
 def test_the_coin_is_that_of_the_runs_rate(store, study) -> None:

@@ -200,7 +200,16 @@ def test_no_finished_run_says_where_it_diverged(at: int) -> None:
     assert said == f"run row: diverged_at {at}, but status finished"
 
 
-OF_A_COHORT = ("dataset", "method", "k", "epsilon", "delta", "search_accounting", "momentum", "precision")
+OF_A_COHORT = (
+    "dataset",
+    "method",
+    "k",
+    "epsilon",
+    "delta",
+    "search_accounting",
+    "momentum",
+    "precision",
+)
 OF_A_RUN = ("seed", "learning_rate", "threshold", "quantile")
 
 

@@ -73,7 +73,9 @@ def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
     facts = texts("ag_news", 0.9)
     facts["known_words"]["train"] = 0.123456
     store_coverage(tmp_path, [prepared("a", **facts)])
-    assert json.loads((tmp_path / COVERAGE_FILE).read_text())["ag_news"]["known_words"] == {"test": 0.9}
+    assert json.loads((tmp_path / COVERAGE_FILE).read_text())["ag_news"]["known_words"] == {
+        "test": 0.9
+    }
 
 
 def test_images_leave_nothing(prepared, tmp_path) -> None:

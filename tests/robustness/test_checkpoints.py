@@ -10,8 +10,8 @@ from tests.mutations import spoiled, spoiled_values
 
 from oso_dp.training.checkpoint import (
     load_checkpoint,
-    save_checkpoint,
     quarantine_if_corrupt,
+    save_checkpoint,
 )
 from oso_dp.training.loop import train
 

@@ -8,9 +8,9 @@ import pytest
 
 from oso_dp.errors import InterruptedByUser
 from oso_dp.locks import try_lock
+from oso_dp.snakemake_support.study_lock import StudyLock, is_locked
 from oso_dp.training import loop
 from oso_dp.training.loop import train
-from oso_dp.snakemake_support.study_lock import StudyLock, is_locked
 
 DAY, HOUR = 86_400, 3_600
 

@@ -45,7 +45,9 @@ epochs: 1
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Path:
     folder: Path = tmp_path_factory.mktemp("store")
-    plan = make_plan_with_noise(parse_config(read_yaml(STUDY, "x"), "x"), {"glyphs.online.k2.eps3": 1.0})
+    plan = make_plan_with_noise(
+        parse_config(read_yaml(STUDY, "x"), "x"), {"glyphs.online.k2.eps3": 1.0}
+    )
     for kind, rows in rows_of(plan).items():
         pq.write_table(pa.Table.from_pylist(rows, SCHEMAS[kind]), folder / f"{kind}.parquet")
     assert len(read_results(folder).runs) == 2

@@ -39,11 +39,15 @@ def unharmed(place: Path) -> bool:
     return names == ["inside", "outside"] and outside.read_text() == "untouched"
 
 
-@pytest.mark.parametrize("key", ["name", "cohort", "dataset", "method", "search_accounting", "model"])
+@pytest.mark.parametrize(
+    "key", ["name", "cohort", "dataset", "method", "search_accounting", "model"]
+)
 def test_a_plan_with_right_digests_names_no_other_place(key, place) -> None:
     config = parse_config(read_yaml(STUDY.decode(), "x"), "x")
     path = place / "plan.json"
-    write_plan(make_plan_with_noise(config, {f"glyphs.online.k2.eps{e}": 1.0 for e in ("3", "0.1")}), path)
+    write_plan(
+        make_plan_with_noise(config, {f"glyphs.online.k2.eps{e}": 1.0 for e in ("3", "0.1")}), path
+    )
     sound = json.loads(path.read_text())
     first = dict(sound["cohorts"][0])
     assert first.pop("digest") == digest(first)  # else nothing would be looked at but digests

@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from tests.mutations import ODD, spoiled, spoiled_values
 
 from oso_dp.analysis.plan_tables import read_paper_plan, read_study_plans
+from oso_dp.analysis.search_costs import KEY, read_costs
 from oso_dp.analysis.side_measurements import (
     COSINE_COLUMNS,
     SIGN_COLUMNS,
     STEP_TIME_COLUMNS,
     read_cosine,
-    read_vocabulary_coverage,
     read_signs,
     read_step_times,
+    read_vocabulary_coverage,
 )
-from oso_dp.analysis.search_costs import KEY, read_costs
-from oso_dp.data.arrays import Arrays, is_arrays_file, load_arrays, read_provenance, save_arrays
-from oso_dp.data.idx import parse_idx
 from oso_dp.data.ag_news_csv import parse_news
-from oso_dp.data.validation import check_provenance
+from oso_dp.data.arrays import Arrays, is_arrays_file, load_arrays, read_provenance, save_arrays
 from oso_dp.data.glove import parse_vectors
+from oso_dp.data.idx import parse_idx
+from oso_dp.data.validation import check_provenance
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.vocabulary_coverage import store_coverage
@@ -208,7 +208,9 @@ def test_data_files_that_say_other_things(value, place):
 def plan(place) -> bytes:
     config = configuration(STUDY.decode())
     write_plan(
-        make_plan_with_noise(config, {"glyphs.online.k2.eps3": 1.0, "glyphs.online.k2.eps0.1": 9.0}),
+        make_plan_with_noise(
+            config, {"glyphs.online.k2.eps3": 1.0, "glyphs.online.k2.eps0.1": 9.0}
+        ),
         place / "plan.json",
     )
     return (place / "plan.json").read_bytes()

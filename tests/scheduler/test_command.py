@@ -22,7 +22,7 @@ from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table
 from oso_dp.scheduler.__main__ import main, make_parser
 from oso_dp.study.plan import read_plan, write_plan
-from oso_dp.training.job import run_job, make_task
+from oso_dp.training.job import make_task, run_job
 
 # What this package declares beside torch, numpy, pandas and pyarrow.
 REFUSED = ["yaml", "pydantic", "pydantic_core", "dp_accounting", "opacus", "scipy", "matplotlib"]
@@ -236,8 +236,8 @@ def test_missing_data_are_prepared(prepared, folder, tmp_path, call, machine, mo
     ],
 )
 def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, monkeypatch) -> None:
-    from oso_dp.signals import SignalRecorder
     from oso_dp.scheduler import __main__ as module
+    from oso_dp.signals import SignalRecorder
 
     dataset = "mnist" if model == "cnn" else "ag_news"
     section = {"model": model, "epsilons": [3], "seconds_per_step": 1}

@@ -253,7 +253,9 @@ def test_group_finished_elsewhere_is_dropped(there, plan, tmp_path) -> None:
     assert store.list_started(cohort) == [cohort.runs[:3]]
     others = (*cohort.runs[:there], cohort.runs[3])
     rows = [row for run in others for row in score_rows(run, [cohort.steps])]
-    store.finish(store.start(cohort, others), ResultRows([run_row(cohort, run) for run in others], rows))
+    store.finish(
+        store.start(cohort, others), ResultRows([run_row(cohort, run) for run in others], rows)
+    )
     assert store.list_started(cohort) == []
     assert not folder.exists()
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.budget_check import check_budget
@@ -39,7 +39,9 @@ def planned(way: str, share: float):
     """The study's one cohort with so much of the noise that its search asks for."""
     config = parse_config({**STUDY, **WAYS[way]}, "x")
     (grid,) = calibrate_grids(config)
-    return make_plan_with_noise(config, {grid.cohort.name: share * grid.noise_multiplier}).cohorts[0]
+    return make_plan_with_noise(config, {grid.cohort.name: share * grid.noise_multiplier}).cohorts[
+        0
+    ]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -100,7 +102,9 @@ def test_every_part_of_a_scaled_search_is_looked_at_at_its_own_delta(delta, plac
     """What the trials have spent, too, is what they have spent there."""
     config = parse_config({**STUDY, "delta": delta, **SCALED}, "x")
     grids = calibrate_grids(config)
-    cohorts = list(make_plan_with_noise(config, {g.cohort.name: g.noise_multiplier for g in grids}).cohorts)
+    cohorts = list(
+        make_plan_with_noise(config, {g.cohort.name: g.noise_multiplier for g in grids}).cohorts
+    )
     assert len(cohorts) == 3
     check_budget(cohorts)
     short = cohorts[place].noise_multiplier * 0.999

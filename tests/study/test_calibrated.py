@@ -2,8 +2,8 @@
 
 import pytest
 
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.calibration import calibrate_grids
@@ -102,8 +102,15 @@ def test_a_study_in_another_way_has_the_prices_of_one_of_that_way(own, asked) ->
     }
     priced, expected = (
         [
-            (grid.cohort.method, grid.cohort.stage, grid.cohort.budgeted_runs, grid.noise_multiplier)
-            for grid in calibrate_grids(parse_config({**study, "search_accounting": way}, "x"), **how)
+            (
+                grid.cohort.method,
+                grid.cohort.stage,
+                grid.cohort.budgeted_runs,
+                grid.noise_multiplier,
+            )
+            for grid in calibrate_grids(
+                parse_config({**study, "search_accounting": way}, "x"), **how
+            )
         ]
         for way, how in ((own, {"search_accounting": asked}), (asked, {}))
     )

@@ -69,7 +69,10 @@ def test_each_data_set_and_method_has_a_line_while_it_has_runs_left(base) -> Non
     table = estimate_workload(config, every, stored).table()
     assert table.splitlines()[1].split() == ["mnist", "no_dp", "28", "0", "3", "2.7"]
     assert len(table.splitlines()) == 2
-    assert estimate_workload(config, every, set(all_ids(config))).table() == "every run is stored already"
+    assert (
+        estimate_workload(config, every, set(all_ids(config))).table()
+        == "every run is stored already"
+    )
 
 
 def test_identities_are_unique_and_stable(base) -> None:
@@ -144,7 +147,9 @@ def test_a_part_of_the_data_is_not_the_whole(base) -> None:
 def test_the_shape_decides_only_under_random_stopping(base) -> None:
     stopping = {**base, "methods": {"online": {}}, "search_accounting": "random_stopping"}
     shapes = ("logarithmic", "geometric", "poisson")
-    ids = [all_ids(parse_config({**stopping, "stopping_distribution": shape}, "x")) for shape in shapes]
+    ids = [
+        all_ids(parse_config({**stopping, "stopping_distribution": shape}, "x")) for shape in shapes
+    ]
     assert len(set().union(*ids)) == sum(map(len, ids))
     assert ids[0] == all_ids(parse_config(stopping, "x"))
     with pytest.raises(OsoError, match="x: stopping_distribution poisson: only where selection is"):
@@ -204,7 +209,9 @@ class TestPaperBest:
         assert best
 
     def test_the_whole_grids_budget_is_paid(self, base) -> None:
-        by_name = {c.name: c for c in make_cohorts(parse_config({**base, "select": "paper_best"}, "x"))}
+        by_name = {
+            c.name: c for c in make_cohorts(parse_config({**base, "select": "paper_best"}, "x"))
+        }
         cohort = by_name["mnist.fixed_threshold.k9.eps9"]
         assert cohort.grid_runs == 81
         assert {(run.learning_rate, run.threshold) for run in cohort.runs} == {(0.00316228, 10.0)}

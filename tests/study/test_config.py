@@ -164,8 +164,14 @@ BAD = {
     ),
     "loss otherwise": ("loss", "max", "datasets.mnist.loss: input should be 'mean' or 'sum'"),
     "no data set": ({"datasets": {}}, "datasets: dictionary should have at least 1 item"),
-    "unknown selection": ({"search_accounting": "best"}, "search_accounting: input should be 'composition', 'ran"),
-    "unknown shape": ({"stopping_distribution": 0.5}, "stopping_distribution: input should be 'logarithmic',"),
+    "unknown selection": (
+        {"search_accounting": "best"},
+        "search_accounting: input should be 'composition', 'ran",
+    ),
+    "unknown shape": (
+        {"stopping_distribution": 0.5},
+        "stopping_distribution: input should be 'logarithmic',",
+    ),
     "no method": ({"methods": {}}, "methods: dictionary should have at least 1 item"),
     "epsilon zero": ("epsilons", [0], "greater than 0 (found 0)"),
     "epsilon negative": ("epsilons", [3, -1], "epsilons.1: input should be greater than 0"),

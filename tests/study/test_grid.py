@@ -8,7 +8,7 @@ import pytest
 from oso_dp.methods import find_method
 from oso_dp.paper.best_points import best_points
 from oso_dp.study.config import GridSection
-from oso_dp.study.grid import make_candidates, log_uniform
+from oso_dp.study.grid import log_uniform, make_candidates
 
 
 @pytest.mark.parametrize(

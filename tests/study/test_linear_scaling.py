@@ -14,8 +14,8 @@ from oso_dp.study.budget_check import check_budget
 from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.identity import stage_of
 from oso_dp.study.from_row import make_run
+from oso_dp.study.identity import stage_of
 from oso_dp.study.plan import make_plan, read_plan, write_plan
 
 STUDY = {
@@ -74,7 +74,9 @@ def test_no_other_study_knows_of_parts(tmp_path) -> None:
     for search_accounting in ("composition", "random_stopping", "single"):
         every = make_cohorts(parse_config({**STUDY, "search_accounting": search_accounting}, "x"))
         assert {cohort.stage for cohort in every} == {None}
-        assert not any({"part", "trial_fractions"} & json.loads(one.run_options).keys() for one in every)
+        assert not any(
+            {"part", "trial_fractions"} & json.loads(one.run_options).keys() for one in every
+        )
 
 
 def test_parts_and_shares_are_of_a_runs_identity(plan) -> None:
@@ -130,7 +132,10 @@ def test_a_study_can_be_priced_in_the_other_way() -> None:
         [(grid.cohort.name, grid.noise_multiplier) for grid in calibrate_grids(config)]
         for config in (parse_config(study | one, "x") for study in (STUDY, SCALED))
     )
-    for study in (STUDY, {**STUDY, "search_accounting": "random_stopping", "stopping_distribution": "poisson"}):
+    for study in (
+        STUDY,
+        {**STUDY, "search_accounting": "random_stopping", "stopping_distribution": "poisson"},
+    ):
         config = parse_config(study | one, "x")
         priced = calibrate_grids(config, search_accounting="linear_scaling")
         assert [(grid.cohort.name, grid.noise_multiplier) for grid in priced] == scaled
@@ -145,10 +150,22 @@ REFUSED = {
     "one share": ({"trial_fractions": [0.1]}, r"trial_fractions 0\.1: must be two numbers or more"),
     "no share": ({"trial_fractions": []}, "trial_fractions : must be two numbers or more"),
     "falling": ({"trial_fractions": [0.2, 0.1]}, r"trial_fractions 0\.2, 0\.1: must increase"),
-    "at 0": ({"trial_fractions": [0, 0.1]}, r"trial_fractions 0\.0, 0\.1: each must be a number above 0"),
-    "at 1": ({"trial_fractions": [0.1, 1]}, r"trial_fractions 0\.1, 1\.0: each must be a number above 0"),
-    "the whole": ({"trial_fractions": [0.4, 0.6]}, r"trial_fractions 0\.4, 0\.6: their sum must be"),
-    "text": ({"trial_fractions": ["a", 0.1]}, r"trial_fractions\.0: input should be a valid number"),
+    "at 0": (
+        {"trial_fractions": [0, 0.1]},
+        r"trial_fractions 0\.0, 0\.1: each must be a number above 0",
+    ),
+    "at 1": (
+        {"trial_fractions": [0.1, 1]},
+        r"trial_fractions 0\.1, 1\.0: each must be a number above 0",
+    ),
+    "the whole": (
+        {"trial_fractions": [0.4, 0.6]},
+        r"trial_fractions 0\.4, 0\.6: their sum must be",
+    ),
+    "text": (
+        {"trial_fractions": ["a", 0.1]},
+        r"trial_fractions\.0: input should be a valid number",
+    ),
     "no list": ({"trial_fractions": 0.1}, "trial_fractions: input should be a valid list"),
     "of another selection": (
         {"search_accounting": "composition", "trial_fractions": [0.1, 0.2]},
@@ -160,7 +177,10 @@ REFUSED = {
     ),
     "no privacy": ({"methods": {"no_dp": {}}}, "methods.no_dp: has no privacy; with selection"),
     "some points": ({"select": "paper_best"}, "select paper_best: .* allowed is grid"),
-    "a shape": ({"stopping_distribution": "poisson"}, "stopping_distribution poisson: only where selection is"),
+    "a shape": (
+        {"stopping_distribution": "poisson"},
+        "stopping_distribution poisson: only where selection is",
+    ),
 }
 
 

@@ -45,7 +45,8 @@ def test_a_plan_keeps_it(plan, tmp_path) -> None:
 @pytest.mark.parametrize("ks", [[5, 9], [1]])  # k = 1 pays for one run either way
 def test_its_runs_are_none_of_a_searchs_but_those_without_privacy(ks) -> None:
     alone, searched = (
-        make_cohorts(parse_config({**study, "values_per_axis": ks}, "x")) for study in (ALONE, STUDY)
+        make_cohorts(parse_config({**study, "values_per_axis": ks}, "x"))
+        for study in (ALONE, STUDY)
     )
     for one, other in zip(alone, searched, strict=True):
         assert one.points == other.points

@@ -21,7 +21,16 @@ def planned(cohort) -> PlannedCohort:
 
 
 def row_of(cohort, run) -> dict:
-    names = ["dataset", "method", "k", "epsilon", "delta", "search_accounting", "momentum", "examples"]
+    names = [
+        "dataset",
+        "method",
+        "k",
+        "epsilon",
+        "delta",
+        "search_accounting",
+        "momentum",
+        "examples",
+    ]
     names += ["batch_size", "epochs", "precision", "settings"]
     point = ["run_id", "seed", "learning_rate", "threshold", "quantile"]
     noise = {"noise_multiplier": cohort.noise_multiplier if cohort.private else None}

@@ -16,9 +16,9 @@ from oso_dp.study.budget_check import check_budget
 from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.resources import estimate_memory_mb
-from oso_dp.study.private_datasets import check_one_budget
 from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise, read_plan, write_plan
+from oso_dp.study.private_datasets import check_one_budget
+from oso_dp.study.resources import estimate_memory_mb
 
 STUDY: dict[str, Any] = {
     "name": "test",
@@ -102,8 +102,14 @@ def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
     [
         ({"methods": {"online": {}, "no_dp": {}}}, "methods.no_dp: protects nobody, and"),
         ({"randomness": "seeded"}, "randomness seeded: .* allowed is system"),
-        ({"search_accounting": "random_stopping"}, "selection random_stopping: .* allowed is composition"),
-        ({"search_accounting": "linear_scaling"}, "selection linear_scaling: .* allowed is composition"),
+        (
+            {"search_accounting": "random_stopping"},
+            "selection random_stopping: .* allowed is composition",
+        ),
+        (
+            {"search_accounting": "linear_scaling"},
+            "selection linear_scaling: .* allowed is composition",
+        ),
         ({"epsilons": [3, 8]}, r"patients.epsilons \[3.0, 8.0\]: .* allowed is one"),
         ({"final_activation": True}, "final_activation true"),
         ({"select": "paper_best"}, "patients: the paper has no best point"),
@@ -236,10 +242,14 @@ def test_a_job_asks_for_the_memory_of_its_arrays(offer) -> None:
     least = estimate_memory_mb(small, make_cohorts(small)[0])
     offer(examples="10**6", input_shape="(100,)")
     large = parse_config(STUDY, "x")
-    assert estimate_memory_mb(large, make_cohorts(large)[0]) - least == pytest.approx(2 * 4 * 100, rel=0.1)
+    assert estimate_memory_mb(large, make_cohorts(large)[0]) - least == pytest.approx(
+        2 * 4 * 100, rel=0.1
+    )
     offer(examples="10**6", test_examples="3 * 10**6", input_shape="(100,)")
     tested = parse_config(STUDY, "x")
-    assert estimate_memory_mb(tested, make_cohorts(tested)[0]) - least == pytest.approx(2 * 4 * 400, rel=0.1)
+    assert estimate_memory_mb(tested, make_cohorts(tested)[0]) - least == pytest.approx(
+        2 * 4 * 400, rel=0.1
+    )
 
 
 @pytest.mark.parametrize("values_per_axis", [[2], [2, 3], [3, 2, 4]])

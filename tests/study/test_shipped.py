@@ -88,8 +88,7 @@ def test_the_results_hold_one_reading_of_the_paper_alone(shipped) -> None:
     models["ag_news_partial"] = models["ag_news"]
     for name, config in shipped.items():
         as_read = config.momentum == 0.9 and all(
-            (section.model, section.loss, section.oov_words)
-            == (models.get(key), "mean", "zeros")
+            (section.model, section.loss, section.oov_words) == (models.get(key), "mean", "zeros")
             for key, section in config.datasets.items()
         )
         if config.results == "results":

@@ -15,8 +15,8 @@ from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy import philox
 from oso_dp.privacy.batch_rng import BLOCK, BatchRNG, NoiseSpec
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training.loop import train
 
 HOST = torch.device("cpu")

@@ -10,8 +10,8 @@ import torch
 from oso_dp.errors import OsoError
 from oso_dp.training.checkpoint import (
     load_checkpoint,
-    save_checkpoint,
     quarantine_if_corrupt,
+    save_checkpoint,
 )
 
 NOT_SOUND = r"no checkpoint of this version|not what was written"

@@ -5,7 +5,7 @@ import pytest
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training.evaluate import SPLITS
-from oso_dp.training.outcome import RunProtocol, Outcome
+from oso_dp.training.outcome import Outcome, RunProtocol
 
 STEPS = 9
 NOISE = 2.0

@@ -19,7 +19,7 @@ from oso_dp.methods import find_method
 from oso_dp.models.losses import cross_entropy
 from oso_dp.study.cohort import Run
 from oso_dp.training import loop
-from oso_dp.training.task import TrainingProblem, TrainConfig
+from oso_dp.training.task import TrainConfig, TrainingProblem
 
 EPSILON, DELTA, NOISE = 0.5, 1e-4, 5.7  # of the one step, which claims a little less
 EXAMPLES, BATCH, STEPS, RUNS = 6, 5, 1, 60

@@ -10,8 +10,8 @@ from oso_dp.errors import OsoError
 from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import squared_error, summed_squared_error
 from oso_dp.training.loop import study_training
+from oso_dp.training.task import StudyTask, TrainingProblem
 from oso_dp.training.user_task import make_user_problem
-from oso_dp.training.task import TrainingProblem, StudyTask
 
 CLASSES = 5
 
@@ -133,7 +133,11 @@ def test_the_loss_over_pixels_is_that_which_was_said(
         outputs, targets = torch.rand(2, 3, 7), torch.rand(2, 3, 7)
         assert torch.equal(problem.code.loss(outputs, targets), LOSSES[loss](outputs, targets))
         given = torch.from_numpy(test)
-        mean = squared_error(problem.code.outputs(problem.initial_parameters[0], given), given).mean().item()
+        mean = (
+            squared_error(problem.code.outputs(problem.initial_parameters[0], given), given)
+            .mean()
+            .item()
+        )
         assert problem.scores(problem.initial_parameters[0])[0].loss == pytest.approx(mean)
 
 
@@ -147,7 +151,9 @@ def test_the_nonlinearity_on_the_logits_is_there_where_it_was_said(
 ) -> None:
     task = make_task("online", final_activation=flag)
     problem = make_user_problem(task, [make_run()], arrays)
-    outputs = problem.code.outputs(problem.initial_parameters[0], torch.from_numpy(arrays.test_inputs))
+    outputs = problem.code.outputs(
+        problem.initial_parameters[0], torch.from_numpy(arrays.test_inputs)
+    )
     assert bool((outputs >= 0).all()) == flag
 
 

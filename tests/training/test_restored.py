@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from oso_dp.methods import State
-from oso_dp.training.loop import study_training
 from oso_dp.training.checkpoint_checks import check_state
+from oso_dp.training.loop import study_training
 
 METHODS = ("online", "fixed_quantile", "adam_wosm", "auto_dog")
 OTHER_FORMS = {

@@ -10,7 +10,7 @@ from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.from_row import make_run
 from oso_dp.training import job
-from oso_dp.training.job import run_job, make_task
+from oso_dp.training.job import make_task, run_job
 from oso_dp.training.outcome import Outcome
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -31,7 +31,10 @@ CHOICES: dict[str, dict[str, Any]] = {
     },
     "a method's constants": {"methods": {"online": {"initial_threshold": 0.3}}},
     "a count": {"methods": {"fixed_quantile": {"count_noise": 0.1}}, "batch_size": 431},
-    "random stopping": {"search_accounting": "random_stopping", "stopping_distribution": "geometric"},
+    "random stopping": {
+        "search_accounting": "random_stopping",
+        "stopping_distribution": "geometric",
+    },
     "a part of a search": {"search_accounting": "linear_scaling", "trial_fractions": [0.05, 0.3]},
     "more": {"schedule": "linear", "averaging": 0.97, "final_activation": True},
     "no privacy": {"methods": {"no_dp": {}}},

@@ -10,7 +10,7 @@ import torch
 from oso_dp.errors import InterruptedByUser
 from oso_dp.methods import method_names
 from oso_dp.training.loop import study_training, train
-from oso_dp.training.schedule_and_averaging import update_average, rate_factor
+from oso_dp.training.schedule_and_averaging import rate_factor, update_average
 
 STEPS = 12
 

@@ -10,10 +10,10 @@ from tests.planned_rows import rows_of
 from tests.study.test_own_data import planned as own_study
 
 from oso_dp.errors import OsoError
-from oso_dp.study.config import load_config, parse_config
-from oso_dp.study.plan import Plan, make_plan
 from oso_dp.rerun import rerun
 from oso_dp.rerun.rerun import select_datasets, select_repeatable
+from oso_dp.study.config import load_config, parse_config
+from oso_dp.study.plan import Plan, make_plan
 
 
 def planned(repo: Path, randomness: str) -> Plan:

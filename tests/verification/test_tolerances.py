@@ -23,6 +23,8 @@ def test_an_error_may_differ_by_a_share_of_the_stored_one(stored: float, sign: i
 def test_rows_of_older_and_of_newer_streams_are_not_judged(stored, now, more: float) -> None:
     """Batches and noise were others, so that even another end says nothing."""
     elsewhere = {"device": "another", "rng_version": now}
-    found = compare_run(ROW | {"rng_version": stored}, evaluated(), ROW | elsewhere, evaluated(more=more))
+    found = compare_run(
+        ROW | {"rng_version": stored}, evaluated(), ROW | elsewhere, evaluated(more=more)
+    )
     expected = EQUAL if more == 0 else BEYOND
     assert found.text == (expected if stored == now else OTHER_RNG)

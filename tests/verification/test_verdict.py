@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oso_dp.study.cohort import Run
 from oso_dp.rerun import rerun
 from oso_dp.rerun.compare import (
     BEYOND,
@@ -17,10 +16,11 @@ from oso_dp.rerun.compare import (
     OTHER_RNG,
     ROUNDING,
     WITHIN,
-    explain_doubt,
     compare_run,
+    explain_doubt,
     is_near,
 )
+from oso_dp.study.cohort import Run
 
 ROW = {
     "run_id": "a",
@@ -182,7 +182,7 @@ def test_what_is_sound_elsewhere_is_not_trained_again_and_again(monkeypatch) -> 
         rows = evaluated().assign(value=best).to_dict("records")
         return SimpleNamespace(runs=[ROW | {"device": "another"}], evaluations=rows)
 
-    monkeypatch.setattr(again, "run_job", train)
+    monkeypatch.setattr(rerun, "run_job", train)
     one = SimpleNamespace(row=ROW, cohort=None, run=Run("a", 0, 0.1, None, None))
     for stored, trained, said in ((0.802, 1, WITHIN), (0.78, 5, BEYOND), (0.79, 5, ROUNDING)):
         rates.clear()

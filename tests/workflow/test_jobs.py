@@ -134,7 +134,11 @@ def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
                 },
                 3,
                 [
-                    (estimate_memory_mb(study, cohort, attempt), estimate_minutes(study, cohort, runs), 1)
+                    (
+                        estimate_memory_mb(study, cohort, attempt),
+                        estimate_minutes(study, cohort, runs),
+                        1,
+                    )
                     for attempt in (1, 2)
                 ],
                 f"oso train --plan {PLAN} --cohort {name} --shard {shard} "

@@ -15,7 +15,9 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 
 # What part of delta the steps' own deltas take up; the rest is the composition's.
-_SLACK_FRACTIONS = np.concatenate([np.geomspace(1e-6, 0.5, 60), 1 - np.geomspace(0.5, 1e-6, 60)[1:]])
+_SLACK_FRACTIONS = np.concatenate(
+    [np.geomspace(1e-6, 0.5, 60), 1 - np.geomspace(0.5, 1e-6, 60)[1:]]
+)
 
 
 def compute_advanced_epsilon(
@@ -32,7 +34,9 @@ def compute_advanced_epsilon(
     if steps < 1:
         raise OsoError(f"steps {steps}: must be at least 1")
     per_step = np.append(_SLACK_FRACTIONS, 1.0) * delta / (steps * sampling.rate)
-    epsilons = amplify_by_sampling(compute_gaussian_epsilon(noise_multiplier, per_step), sampling.rate)
+    epsilons = amplify_by_sampling(
+        compute_gaussian_epsilon(noise_multiplier, per_step), sampling.rate
+    )
     plain = steps * epsilons[-1]  # spends the whole delta on the steps
     slack = delta * (1 - _SLACK_FRACTIONS)
     return float(min(plain, np.min(compose_advanced(epsilons[:-1], steps, slack))))

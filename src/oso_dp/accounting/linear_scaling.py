@@ -16,9 +16,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from oso_dp.accounting.tuning_cost import Search
-from oso_dp.accounting.trial_fractions import TRIAL_FRACTIONS, make_stages, find_fraction_error, format_fractions
 from oso_dp.accounting.search_accounting import LINEAR_SCALING
+from oso_dp.accounting.trial_fractions import (
+    TRIAL_FRACTIONS,
+    find_fraction_error,
+    format_fractions,
+    make_stages,
+)
+from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
 
 if TYPE_CHECKING:
@@ -113,7 +118,8 @@ def _noise_multipliers(
     search: LinearScalingSearch, epsilon: float, delta: float, accountant: str
 ) -> tuple[float, ...]:
     trials = tuple(
-        search.trial_stage.noise_multiplier(fraction * epsilon, delta, accountant) for fraction in search.trial_fractions
+        search.trial_stage.noise_multiplier(fraction * epsilon, delta, accountant)
+        for fraction in search.trial_fractions
     )
     return *trials, final_noise_multiplier(search, trials, epsilon, delta, accountant)
 
@@ -137,7 +143,10 @@ def final_noise_multiplier(
         *earlier, last = trials
         many = search.runs * search.steps
         alone = Search(
-            search.sampling, search.steps, search.runs, prior_releases=tuple((nu, many) for nu in earlier)
+            search.sampling,
+            search.steps,
+            search.runs,
+            prior_releases=tuple((nu, many) for nu in earlier),
         )
         raise OsoError(
             f"trial_fractions {format_fractions(search.trial_fractions)}: the trials cost epsilon "

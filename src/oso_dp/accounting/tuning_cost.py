@@ -21,14 +21,19 @@ from oso_dp.accounting.accountants import (
     check_delta,
     compute_epsilon_of_event,
     make_accountant,
-    spread_orders,
     nearby_orders,
-    suppress_rdp_warnings,
     round_delta,
     smallest_delta,
+    spread_orders,
+    suppress_rdp_warnings,
 )
 from oso_dp.accounting.calibration import LARGEST_NOISE, SMALLEST_NOISE, calibrate_noise_multiplier
-from oso_dp.accounting.search_accounting import COMPOSITION, SINGLE_NOISE_SEARCHES, RANDOM_STOPPING, SINGLE
+from oso_dp.accounting.search_accounting import (
+    COMPOSITION,
+    RANDOM_STOPPING,
+    SINGLE,
+    SINGLE_NOISE_SEARCHES,
+)
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -62,7 +67,9 @@ class Search:
     def __post_init__(self) -> None:
         for name, value in (("steps", self.steps), ("runs", self.runs)):
             if not 1 <= value <= _MAX_STEPS_OR_RUNS:
-                raise OsoError(f"{name} {value}: must be at least 1 and at most {_MAX_STEPS_OR_RUNS:g}")
+                raise OsoError(
+                    f"{name} {value}: must be at least 1 and at most {_MAX_STEPS_OR_RUNS:g}"
+                )
         if self.search_accounting not in SINGLE_NOISE_SEARCHES:
             raise OsoError(
                 f"selection {self.search_accounting!r}: allowed are {', '.join(SINGLE_NOISE_SEARCHES)}"
@@ -119,7 +126,9 @@ class Search:
         else:
             nu = self._by_pld(epsilon, delta, tolerance)
         if nu is None:
-            message = f"no noise multiplier between {SMALLEST_NOISE:g} and {LARGEST_NOISE:g} meets it"
+            message = (
+                f"no noise multiplier between {SMALLEST_NOISE:g} and {LARGEST_NOISE:g} meets it"
+            )
             if self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon:
                 message = f"noise multiplier {SMALLEST_NOISE:g}, the least looked for, costs less"
             raise OsoError(
@@ -135,7 +144,9 @@ class Search:
         if delta >= smallest_delta(self._all_steps):
             begin = rdp or LARGEST_NOISE
             near = calibrate_noise_multiplier(self._costs("pld_quick", delta), epsilon, 1e-4, begin)
-            pld = calibrate_noise_multiplier(self._costs("pld", delta), epsilon, tolerance, near or begin)
+            pld = calibrate_noise_multiplier(
+                self._costs("pld", delta), epsilon, tolerance, near or begin
+            )
         if pld is not None and (rdp is None or pld < rdp * (1 - 1e-3)):
             return pld
         exact = self._by_rdp(epsilon, delta, _TOLERANCE["rdp"])
@@ -149,7 +160,9 @@ class Search:
             return calibrate_noise_multiplier(at_all, epsilon, tolerance)
         if self.search_accounting != RANDOM_STOPPING:  # which looks at all orders together
             few = nearby_orders(self._best_order("rdp_quick", near, delta))
-            nu = calibrate_noise_multiplier(self._costs("rdp", delta, few), epsilon, tolerance, near)
+            nu = calibrate_noise_multiplier(
+                self._costs("rdp", delta, few), epsilon, tolerance, near
+            )
             if nu is not None:
                 enough = self._costs("rdp", delta, spread_orders())(0.99 * nu) <= epsilon
                 best = self._best_order("rdp", nu, delta, few)
@@ -211,14 +224,18 @@ class Search:
             )
 
 
-def compute_random_stopping_epsilon(one: Ledger, mean_runs: int, shape: float, delta: float) -> float:
+def compute_random_stopping_epsilon(
+    one: Ledger, mean_runs: int, shape: float, delta: float
+) -> float:
     """Epsilon at delta of a search by random stopping none of whose candidates costs more than one.
 
     By RDP. Which candidate is drawn does not depend on the data, so that a draw costs at most what
     the costliest candidate does. OsoError for a mean or a shape that `Search` refuses.
     """
     Search(one.sampling, 1, mean_runs, RANDOM_STOPPING, shape)
-    return compute_epsilon_of_event(one.sampling, _random_stopping_event(one.event(), mean_runs, shape), delta, "rdp")
+    return compute_epsilon_of_event(
+        one.sampling, _random_stopping_event(one.event(), mean_runs, shape), delta, "rdp"
+    )
 
 
 def infer_stopping_distribution(

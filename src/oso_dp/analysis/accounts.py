@@ -34,12 +34,22 @@ import pandas as pd
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search, compute_random_stopping_epsilon, infer_stopping_distribution
 from oso_dp.accounting.search_accounting import LINEAR_SCALING, RANDOM_STOPPING, SINGLE
-from oso_dp.analysis.grid_account import BUDGET_TOLERANCE, GridAccount, pad_to_full_run, full_run_ledger
+from oso_dp.accounting.tuning_cost import (
+    STOPPING_ETA,
+    Search,
+    compute_random_stopping_epsilon,
+    infer_stopping_distribution,
+)
+from oso_dp.analysis.dataset_accounts import account_datasets, counts_to_total
+from oso_dp.analysis.grid_account import (
+    BUDGET_TOLERANCE,
+    GridAccount,
+    full_run_ledger,
+    pad_to_full_run,
+)
 from oso_dp.analysis.grouping import POINT
 from oso_dp.analysis.linear_scaling_accounts import account_linear_scaling
-from oso_dp.analysis.dataset_accounts import counts_to_total, account_datasets
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
@@ -186,7 +196,9 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
     filler = full_run_ledger(list(ledgers.values()), int(first["steps"]))
     stopped = None  # what a search costs whose runs are drawn at random
     if first["search_accounting"] == RANDOM_STOPPING:
-        stopped = compute_random_stopping_epsilon(filler, size, STOPPING_ETA[first["stopping_distribution"]], delta)
+        stopped = compute_random_stopping_epsilon(
+            filler, size, STOPPING_ETA[first["stopping_distribution"]], delta
+        )
     charged: list[tuple[float, int, tuple[Ledger, ...]]] = []
     for _, together in rows.groupby("run_id" if alone else "seed"):
         stored = [pad_to_full_run(ledgers[run_id], filler) for run_id in together["run_id"]]
@@ -195,7 +207,9 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         charged.append((spent, len(stored), whole))
     # Would the runs that are there exceed it, the size of their grid does not matter.
     known = alone or stopped is not None or rows[_OPTION_NAMES].notna().all()
-    least = 0.0 if known else max(compute_epsilon(whole[:count], delta) for _, count, whole in charged)
+    least = (
+        0.0 if known else max(compute_epsilon(whole[:count], delta) for _, count, whole in charged)
+    )
     spent, count, whole = max(charged, key=lambda part: part[0])
     return GridAccount(
         dataset=first["dataset"],
@@ -237,5 +251,6 @@ def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None,
 def _shape(search: Search, nu: float, epsilon: float, delta: float) -> str:
     paid_for = infer_stopping_distribution(search, nu, epsilon, delta)
     return paid_for or max(
-        STOPPING_ETA, key=lambda name: replace(search, stopping_eta=STOPPING_ETA[name]).epsilon(nu, delta)
+        STOPPING_ETA,
+        key=lambda name: replace(search, stopping_eta=STOPPING_ETA[name]).epsilon(nu, delta),
     )

@@ -71,7 +71,9 @@ def cross_select_points(values: pd.DataFrame, points: pd.DataFrame) -> pd.DataFr
     chosen on each half. The counts are those of `best_of_grid`.
     """
     main = values[values["variant"].isin(main_variants(points)["variant"])]
-    cells = select_best_points(points).set_index("cell").drop(columns=["mean", "std", "seeds", *POINT])
+    cells = (
+        select_best_points(points).set_index("cell").drop(columns=["mean", "std", "seeds", *POINT])
+    )
     ways = []
     for half in ("even", "odd"):
         mean = main.groupby("point")[f"chosen_{half}"].mean()

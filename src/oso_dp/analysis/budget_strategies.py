@@ -17,14 +17,14 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.analysis import linear_scaling, random_stopping
-from oso_dp.analysis.cells import make_cells, has_paper_length
+from oso_dp.analysis.cells import has_paper_length, make_cells
 from oso_dp.analysis.checkpoint_selection import select_checkpoints
-from oso_dp.analysis.untuned_runs import untuned_points
-from oso_dp.analysis.grouping import COMPARABLE_ON, CELL, are_comparable
-from oso_dp.analysis.row_order import sort_as_paper
-from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.variant_label import variant_label
 from oso_dp.analysis.equivalence_tests import SEEDS_NEEDED, Sample, difference
+from oso_dp.analysis.grouping import CELL, COMPARABLE_ON, are_comparable
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.untuned_runs import untuned_points
+from oso_dp.analysis.variant_label import variant_label
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import metric_direction
 from oso_dp.study.default_points import DEFAULTS, DefaultConfig
@@ -74,7 +74,10 @@ def _budget_strategies(study: ResultSet) -> pd.DataFrame:
     alone = pd.DataFrame(_from_defaults(study), columns=COLUMNS)
     if alone.empty:
         return alone
-    rows = pd.DataFrame([*_grid_search_rows(study), *_random_stopping_rows(study), *_linear_scaling_rows(study)], columns=COLUMNS)
+    rows = pd.DataFrame(
+        [*_grid_search_rows(study), *_random_stopping_rows(study), *_linear_scaling_rows(study)],
+        columns=COLUMNS,
+    )
     rows = rows.sort_values(["k", "seeds"], ascending=[True, False], kind="stable")
     rows = rows.drop_duplicates(_DEDUP_KEY).sort_index()
     all_rows = pd.concat([rows, alone], ignore_index=True)
@@ -160,7 +163,14 @@ def _grid_search_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
         }
 
 
-_DEDUP_KEY = ["dataset", "epsilon", "way", "method", "laid", "distribution"]  # two alike read as one
+_DEDUP_KEY = [
+    "dataset",
+    "epsilon",
+    "way",
+    "method",
+    "laid",
+    "distribution",
+]  # two alike read as one
 
 
 def _paper_point_rows(study: ResultSet) -> set[tuple]:
@@ -181,7 +191,10 @@ def _random_stopping_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
     stopped = stopped[_has_enough_steps(stopped)]
     for row in stopped.to_dict("records"):
         yield {
-            **{name: row[name] for name in (*CELL, "laid", "metric", "std", "seeds", *COMPARABLE_ON)},
+            **{
+                name: row[name]
+                for name in (*CELL, "laid", "metric", "std", "seeds", *COMPARABLE_ON)
+            },
             "noise_multiplier": row["noise_multiplier"],
             "mean": row["value"],
             "way": RANDOM_STOPPING,
@@ -210,7 +223,9 @@ def _linear_scaling_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
         }
 
 
-def _compare_with_references(row: dict[str, Any], references: dict[tuple, dict[str, Any]]) -> dict[str, Any]:
+def _compare_with_references(
+    row: dict[str, Any], references: dict[tuple, dict[str, Any]]
+) -> dict[str, Any]:
     """The row, and what it gains over the reference of its data set and epsilon.
 
     Nothing is said of a part of a grid or over one, nor of runs that are not alike.

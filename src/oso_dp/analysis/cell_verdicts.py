@@ -8,16 +8,18 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cells import COLUMNS, POINT_TOLERANCE, TablePanel, make_cells, has_paper_length
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.cells import COLUMNS, POINT_TOLERANCE, TablePanel, has_paper_length, make_cells
 from oso_dp.analysis.equivalence_tests import Comparison, Sample
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import SEEDS
 
 
 def judge_cells(study: ResultSet, dataset: str, k: int) -> pd.DataFrame:
     """The cells of a data set at a k with their verdicts, columns `cells.COLUMNS`."""
-    judged = study.cache_table("judged cells", lambda: _group_by_panel(_judge_frame(make_cells(study))))
+    judged = study.cache_table(
+        "judged cells", lambda: _group_by_panel(_judge_frame(make_cells(study)))
+    )
     return judged.get((dataset, k), pd.DataFrame(columns=COLUMNS)).copy()
 
 

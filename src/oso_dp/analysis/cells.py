@@ -12,14 +12,16 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.grouping import COMPARABLE_ON, CELL, POINT
 from oso_dp.analysis.aggregate import main_variants
+from oso_dp.analysis.grouping import CELL, COMPARABLE_ON, POINT
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import DATASETS as PAPER_DATASETS
 from oso_dp.paper.tables import PAPER_EPOCHS, SEEDS, find_table, paper_results, paper_tables
 
-POINT_TOLERANCE = 0.02  # the paper prints three or four digits: relative tolerance for its grid points
+POINT_TOLERANCE = (
+    0.02  # the paper prints three or four digits: relative tolerance for its grid points
+)
 
 COLUMNS = [
     "table",
@@ -63,7 +65,9 @@ _COUNTS = [
 
 
 TablePanel = tuple[str, int]  # a data set and a k
-_ValuesByCell = defaultdict[TablePanel, dict[tuple[float | None, str], dict]]  # by epsilon and method
+_ValuesByCell = defaultdict[
+    TablePanel, dict[tuple[float | None, str], dict]
+]  # by epsilon and method
 
 
 def make_cells(study: ResultSet) -> pd.DataFrame:
@@ -167,7 +171,9 @@ def _join_paper_values(study: ResultSet, sources: _CellInputs, dataset: str, k: 
         if our_cell is not None:
             _check_budget_not_exceeded(row, our_cell)
             row |= _our_columns(our_cell, metric)
-            row |= _columns_by_other_rules(last_at[epsilon, method], cross_at[epsilon, method], metric)
+            row |= _columns_by_other_rules(
+                last_at[epsilon, method], cross_at[epsilon, method], metric
+            )
             row["difference"] = row["mean"] - row.get("paper_mean", math.nan)
             if printed is not None:
                 for rule, points in (
@@ -205,7 +211,9 @@ def _index_by_cell(frame: pd.DataFrame) -> _ValuesByCell:
 
 def _our_columns(best: dict, metric: str) -> dict:
     factor = labels.display_factor(metric)
-    row = {name: best[name] for name in (*POINT, "seeds", "noise_multiplier", *COMPARABLE_ON, "laid")}
+    row = {
+        name: best[name] for name in (*POINT, "seeds", "noise_multiplier", *COMPARABLE_ON, "laid")
+    }
     return row | {
         "status": "diverged" if pd.isna(best["mean"]) else "run",
         "mean": best["mean"] * factor,
@@ -227,14 +235,18 @@ def _columns_by_other_rules(last: dict, cross: dict, metric: str) -> dict:
     return row | {f"{h}_{name}": cross[f"{h}_{name}"] for h in ("even", "odd") for name in POINT}
 
 
-def _columns_at_paper_point(own_points: list[dict], printed: dict, metric: str, rule: str = "") -> dict:
+def _columns_at_paper_point(
+    own_points: list[dict], printed: dict, metric: str, rule: str = ""
+) -> dict:
     """The first of our points that is the paper's best one; nothing where none is.
 
     rule: behind `at_paper` in the names; empty for the paper's own checkpoint rule.
     """
     names = [n for n in labels.searched_axes(printed["method"]) if not pd.isna(printed[n])]
     for at in own_points:
-        near = (abs(at[name] - printed[name]) <= POINT_TOLERANCE * abs(printed[name]) for name in names)
+        near = (
+            abs(at[name] - printed[name]) <= POINT_TOLERANCE * abs(printed[name]) for name in names
+        )
         if names and all(near):
             factor = labels.display_factor(metric)
             return {

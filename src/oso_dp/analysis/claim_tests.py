@@ -24,16 +24,16 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis.cells import has_paper_length
-from oso_dp.analysis.grouping import COMPARABLE_ON
 from oso_dp.analysis.equivalence_tests import (
     RATIO_DATASETS,
     Difference,
     Sample,
+    average_over_grids,
     difference,
     margin_of,
-    average_over_grids,
     scale_to_margin,
 )
+from oso_dp.analysis.grouping import COMPARABLE_ON
 from oso_dp.metrics import metric_direction
 from oso_dp.paper.tables import paper_results
 
@@ -56,7 +56,11 @@ UNTUNED_RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
 CELLS = ["dataset", "k", "epsilon", "method", "metric", "status", "mean", "std", "seeds"]
 RUNS = ["runs", "diverged", "grid_points", "grid_size", *COMPARABLE_ON, "laid"]  # of ours, too
 _CELL_KIND = [*COMPARABLE_ON, "distribution"]  # ours: what has to be alike to be compared
-PAPER_POINT_COLUMNS = ["at_paper_mean", "at_paper_std", "at_paper_seeds"]  # of ours at the paper's best point
+PAPER_POINT_COLUMNS = [
+    "at_paper_mean",
+    "at_paper_std",
+    "at_paper_seeds",
+]  # of ours at the paper's best point
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,9 @@ def _interval(advantage: Difference, ratio: bool, unit: str = "") -> str:
     return f"{mean}{f' {unit}' if unit else ''} [{low}, {high}]"
 
 
-def _seeds_to_decide(sides: tuple[Sample, Sample], advantage: float, bounds: tuple[float, float]) -> str:
+def _seeds_to_decide(
+    sides: tuple[Sample, Sample], advantage: float, bounds: tuple[float, float]
+) -> str:
     """How many seeds of either would, at these means and standard deviations."""
     distance = min(abs(advantage - end) for end in bounds if math.isfinite(end))
 
@@ -198,7 +204,9 @@ def _seeds_to_decide(sides: tuple[Sample, Sample], advantage: float, bounds: tup
         interval = difference([(one, other)])
         return interval is None or interval.half > distance
 
-    needed = 2 + bisect_left(range(2, _MAX_SEEDS_TO_DECIDE + 1), True, key=lambda n: not too_wide(n))
+    needed = 2 + bisect_left(
+        range(2, _MAX_SEEDS_TO_DECIDE + 1), True, key=lambda n: not too_wide(n)
+    )
     if needed > _MAX_SEEDS_TO_DECIDE:
         return f"more than {_MAX_SEEDS_TO_DECIDE} seeds would be needed to decide"
     there = (sides[0].seeds + sides[1].seeds) / 2
@@ -272,7 +280,11 @@ def _drop_incomparable(both: pd.DataFrame) -> pd.Series:
     def is_alike(row: dict) -> bool:
         plain = not (row.get("laid") or row.get("laid_baseline"))
         same = all(row[name] == row[f"{name}_baseline"] for name in known)
-        return plain and same and ("epochs" not in known or has_paper_length(row["dataset"], row["epochs"]))
+        return (
+            plain
+            and same
+            and ("epochs" not in known or has_paper_length(row["dataset"], row["epochs"]))
+        )
 
     return pd.Series(map(is_alike, both.to_dict("records")), index=both.index, dtype=bool)
 
@@ -284,7 +296,9 @@ def _missing(method: str, one: pd.DataFrame, baseline: str, other: pd.DataFrame)
     return f"no grid of {' and '.join(absent)}" if absent else "no grid of both"
 
 
-def _unused_rows_text(both: pd.DataFrame, usable: pd.DataFrame, method: str, baseline: str) -> list[str]:
+def _unused_rows_text(
+    both: pd.DataFrame, usable: pd.DataFrame, method: str, baseline: str
+) -> list[str]:
     """What was run and is not in the mean."""
     says = []
     for name, column in ((method, "status"), (baseline, "status_baseline")):
@@ -311,7 +325,9 @@ def all_of(*judges: ClaimTest) -> ClaimTest:
         for verdict in (FAILS, NOT_RUN, UNDECIDED, NOT_APPLICABLE, HOLDS):
             if verdict in verdicts:
                 break
-        return ClaimResult(verdict, "; and ".join(finding.text for finding in findings if finding.text))
+        return ClaimResult(
+            verdict, "; and ".join(finding.text for finding in findings if finding.text)
+        )
 
     return judge
 
@@ -342,7 +358,9 @@ def always_diverges(method: str, epsilon: float) -> ClaimTest:
         if lost < len(runs):
             return ClaimResult(FAILS, text)
         whole = _all_complete(cells, design)
-        return ClaimResult(HOLDS if whole else UNDECIDED, text + ("" if whole else ", of a part only"))
+        return ClaimResult(
+            HOLDS if whole else UNDECIDED, text + ("" if whole else ", of a part only")
+        )
 
     return judge
 

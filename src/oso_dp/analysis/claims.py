@@ -8,24 +8,24 @@ import pandas as pd
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.cells import list_panels
-from oso_dp.analysis.cost_claims import test_gradient_noise, test_step_time
 from oso_dp.analysis.claim_tests import (
-    PAPER_POINT_COLUMNS,
     CELLS,
-    NOT_RUN,
     NOT_APPLICABLE,
+    NOT_RUN,
+    PAPER_POINT_COLUMNS,
     RUNS,
     ClaimData,
     ClaimResult,
     ClaimTest,
-    always_diverges,
     all_of,
+    always_diverges,
     compare_methods,
 )
-from oso_dp.analysis.untuned_runs import win_ranges, wins_over_decades
-from oso_dp.analysis.threshold_claim import prominent_optimum
+from oso_dp.analysis.cost_claims import test_gradient_noise, test_step_time
 from oso_dp.analysis.random_stopping import outcomes, primary_distribution
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.threshold_claim import prominent_optimum
+from oso_dp.analysis.untuned_runs import win_ranges, wins_over_decades
 from oso_dp.paper.tables import DATASETS, SEEDS, paper_results
 
 # The controls: FixedThreshold with C given beforehand; Online without adapting C, or rho.
@@ -101,7 +101,9 @@ CLAIMS = (
         ("fashion_mnist",),
         all_of(
             compare_methods("online", "better than", "fixed_quantile", (7, 9), (2.0, 3.0, 4.0)),
-            compare_methods("fixed_quantile", "better than", "fixed_threshold", (7, 9), (2.0, 3.0, 4.0)),
+            compare_methods(
+                "fixed_quantile", "better than", "fixed_threshold", (7, 9), (2.0, 3.0, 4.0)
+            ),
             compare_methods("fixed_quantile", "better than", "adam_wosm", (7, 9), (2.0, 3.0, 4.0)),
         ),
     ),
@@ -206,14 +208,18 @@ def judge_claims(study: ResultSet) -> pd.DataFrame:
 def _judge_by_rule(cells: pd.DataFrame, rule: str) -> pd.DataFrame:
     """The cells with their values by another checkpoint rule than the paper's."""
     renamed = {name: cells[f"{rule}_{name}"] for name in ("mean", "std")}
-    at_paper = {name: cells[name.replace("at_paper", f"at_paper_{rule}")] for name in PAPER_POINT_COLUMNS}
+    at_paper = {
+        name: cells[name.replace("at_paper", f"at_paper_{rule}")] for name in PAPER_POINT_COLUMNS
+    }
     seeds = cells[f"{rule}_seeds"].fillna(0)
     return cells[[*CELLS, *RUNS]].assign(**renamed, seeds=seeds, **at_paper)
 
 
 def _row(claim: Claim, dataset: str, findings: dict[str, ClaimResult]) -> dict:
     best = findings["best"]
-    verdicts = {name: findings.get(name, ClaimResult(NOT_APPLICABLE)).verdict for name in VERDICTS.values()}
+    verdicts = {
+        name: findings.get(name, ClaimResult(NOT_APPLICABLE)).verdict for name in VERDICTS.values()
+    }
     if verdicts["paper"] == NOT_RUN:
         verdicts["paper"] = NOT_APPLICABLE
     numbers = ("advantage", "low", "high", "margin", "grids", "of_grids", "at_paper")

@@ -6,8 +6,8 @@ from oso_dp import labels
 from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
-    NOT_RUN,
     NOT_APPLICABLE,
+    NOT_RUN,
     UNDECIDED,
     ClaimData,
     ClaimResult,

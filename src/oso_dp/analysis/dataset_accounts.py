@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.analysis.grid_account import GridAccount, pad_to_full_run, full_run_ledger
+from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_full_run
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.results.protected import budget_runs, protected
@@ -87,4 +87,7 @@ def _charged_ledgers(study: pd.DataFrame) -> list[Ledger]:
 def _total_key(row: dict[str, Any]) -> dict[str, Any]:
     settings_of(row)  # which refuses a row whose identity does not cover what it says
     declared = {} if pd.isna(row["settings"]) else parse_json(row["settings"])
-    return {"budget_runs": budget_runs(declared) or 0, "data_version": declared.get("data_version") or ""}
+    return {
+        "budget_runs": budget_runs(declared) or 0,
+        "data_version": declared.get("data_version") or "",
+    }

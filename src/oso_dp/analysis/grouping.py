@@ -59,7 +59,9 @@ def add_keys(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     return keyed.sort_values(["point", "seed", "run_id"], kind="stable").reset_index(drop=True)
 
 
-def are_comparable(one: Mapping[str, Any] | pd.Series, other: Mapping[str, Any] | pd.Series) -> bool:
+def are_comparable(
+    one: Mapping[str, Any] | pd.Series, other: Mapping[str, Any] | pd.Series
+) -> bool:
     """Whether two values, each with the columns `ALIKE`, may be compared."""
     return all(one[name] == other[name] for name in COMPARABLE_ON)
 

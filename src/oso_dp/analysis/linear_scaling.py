@@ -22,15 +22,15 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.tuning_cost import Search
-from oso_dp.accounting.trial_fractions import FINAL_STAGE, make_stages
 from oso_dp.accounting.search_accounting import LINEAR_SCALING
-from oso_dp.analysis.untuned_runs import win_ranges
-from oso_dp.analysis.grouping import COMPARABLE_ON, CELL, POINT, VARIANT, are_comparable
+from oso_dp.accounting.trial_fractions import FINAL_STAGE, make_stages
+from oso_dp.accounting.tuning_cost import Search
 from oso_dp.analysis.aggregate import grid_points, main_variants
-from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.grouping import CELL, COMPARABLE_ON, POINT, VARIANT, are_comparable
 from oso_dp.analysis.linear_scaling_accounts import format_options
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.untuned_runs import win_ranges
 from oso_dp.analysis.variant_label import variant_label
 from oso_dp.files import parse_json
 from oso_dp.metrics import metric_direction
@@ -51,7 +51,17 @@ PER_SEED = [
     "lacks",  # the first part of which rows are missing; empty where the search is whole
 ]
 OUTCOMES = [
-    *(*CELL, "laid", *COMPARABLE_ON, "grid_runs", "trial_fractions", "metric", "mean", "std", "seeds"),
+    *(
+        *CELL,
+        "laid",
+        *COMPARABLE_ON,
+        "grid_runs",
+        "trial_fractions",
+        "metric",
+        "mean",
+        "std",
+        "seeds",
+    ),
     *("searches", "finals", "noise_multiplier"),  # finals: searches whose final run was made
     "learning_rates",  # of the final runs, and how many seeds took each
     "beyond",  # of how many of `finals` the line left the range of the grid
@@ -109,7 +119,10 @@ def outcomes(study: ResultSet) -> pd.DataFrame:
         taken = seeds[seeds["lacks"] == ""]
         counts = taken["learning_rate"].value_counts().sort_index()
         row |= {
-            **{name: seeds[name].iloc[0] for name in (*COMPARABLE_ON, "grid_runs", "trial_fractions")},
+            **{
+                name: seeds[name].iloc[0]
+                for name in (*COMPARABLE_ON, "grid_runs", "trial_fractions")
+            },
             "metric": seeds["metric"].iloc[0],
             "mean": taken["value"].mean(),
             "std": taken["value"].std(),
@@ -124,7 +137,10 @@ def outcomes(study: ResultSet) -> pd.DataFrame:
         if cell[:-1] in best.index:
             same_cell = best.loc[cell[:-1]]
             if are_comparable(row, same_cell):
-                row |= {"own_mean": same_cell["mean"] * factor, "own_std": same_cell["std"] * factor}
+                row |= {
+                    "own_mean": same_cell["mean"] * factor,
+                    "own_std": same_cell["std"] * factor,
+                }
                 row |= {f"own_{name}": same_cell[name] for name in ("seeds", "noise_multiplier")}
         if cell in guessed.index:
             guess = guessed.loc[cell]
@@ -164,7 +180,12 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     first = rows.iloc[0]
     row = {name: first[name] for name in (*CELL, "laid", "seed", "metric", *COMPARABLE_ON)}
     trial_fractions = ", ".join(map(str, first["shares"]))
-    row |= {"trial_fractions": trial_fractions, "lacks": "", "beyond": False, "grid_runs": first["size"]}
+    row |= {
+        "trial_fractions": trial_fractions,
+        "lacks": "",
+        "beyond": False,
+        "grid_runs": first["size"],
+    }
     *trials, final = make_stages(first["shares"])
     epsilons, radii, best = [], [], first
     for part in trials:

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.search_costs import COSTS_FILE, read_costs
 from oso_dp.analysis.side_measurements import (
     COSINE,
     SIGNS,
     STEP_TIMES,
     read_cosine,
-    read_vocabulary_coverage,
     read_signs,
     read_step_times,
+    read_vocabulary_coverage,
 )
-from oso_dp.analysis.search_costs import COSTS_FILE, read_costs
-from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.results.read import read_results
 

@@ -4,10 +4,10 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, GRID_SEARCHES
+from oso_dp.analysis.aggregate import grid_points, select_best_points
 from oso_dp.analysis.grouping import CELL
-from oso_dp.analysis.aggregate import select_best_points, grid_points
-from oso_dp.analysis.row_order import sort_as_paper
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.row_order import sort_as_paper
 from oso_dp.paper.tables import PAPER_EPOCHS, paper_results
 
 
@@ -81,7 +81,11 @@ def metric_against_noise(study: ResultSet, dataset: str) -> pd.DataFrame:
     for row in paper.to_dict("records"):
         cell = tuple(row[name] for name in CELL)
         if cell in paid:
-            more = {"noise_multiplier": paid[cell], "source": "paper", "search_accounting": COMPOSITION}
+            more = {
+                "noise_multiplier": paid[cell],
+                "source": "paper",
+                "search_accounting": COMPOSITION,
+            }
             rows.append({name: row.get(name) for name in columns} | more)
     return pd.DataFrame(rows, columns=columns)
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
-from oso_dp.files import check_name, check_regular, parse_json, format_os_error
+from oso_dp.files import check_name, check_regular, format_os_error, parse_json
 from oso_dp.study.plan import Plan, read_plan
 
 GRID = ("dataset", "method", "k", "epsilon")
@@ -34,7 +34,9 @@ def read_paper_plan(*paths: Path) -> pd.DataFrame:
     """
     rows = [row for path in paths for row in _rows(path)]
     composed = [row for search_accounting, row in rows if search_accounting == COMPOSITION]
-    stopped = [row | _NO_NOISE for search_accounting, row in rows if search_accounting == RANDOM_STOPPING]
+    stopped = [
+        row | _NO_NOISE for search_accounting, row in rows if search_accounting == RANDOM_STOPPING
+    ]
     return pd.DataFrame([*composed, *stopped], columns=[*KEYS, *OPTIONAL]).drop_duplicates(
         [*GRID], ignore_index=True
     )

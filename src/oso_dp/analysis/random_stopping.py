@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search, infer_stopping_distribution
 from oso_dp.accounting.random_stopping import Values, generating_function
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.grouping import COMPARABLE_ON, CELL
-from oso_dp.analysis.aggregate import select_best_points, grid_points, main_variants
-from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search, infer_stopping_distribution
+from oso_dp.analysis.aggregate import grid_points, main_variants, select_best_points
+from oso_dp.analysis.grouping import CELL, COMPARABLE_ON
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.row_order import sort_as_paper
 from oso_dp.files import parse_json
 from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
@@ -45,7 +45,9 @@ _COMPARED_COLUMNS = ["dataset", "k", "epsilon", "distribution"]
 _ORDER = [*STOPPING_ETA, None]  # of the distributions
 
 
-def selection_probabilities(values: Values, higher_is_better: bool, mean: float, shape: float) -> Values:
+def selection_probabilities(
+    values: Values, higher_is_better: bool, mean: float, shape: float
+) -> Values:
     """For each point the probability that it is the best of K draws, [M].
 
     values: [M], NaN for a point without a value, which is worse than all others. Points of equal
@@ -116,7 +118,9 @@ def primary_distribution(data: pd.DataFrame) -> pd.DataFrame:
     """
     stopped = data[data["search_accounting"] == RANDOM_STOPPING]
     valued = stopped["value"].notna()
-    together = valued.groupby([stopped[name] for name in _COMPARED_COLUMNS], dropna=False).transform("sum")
+    together = valued.groupby(
+        [stopped[name] for name in _COMPARED_COLUMNS], dropna=False
+    ).transform("sum")
     ranked = stopped.assign(valued=valued, together=together)
     ranked = ranked.sort_values(["valued", "together"], ascending=False, kind="stable")
     return stopped.loc[ranked.drop_duplicates(CELL).index.sort_values()]
@@ -135,7 +139,9 @@ def _composition_rows(study: ResultSet, best: dict[str, Any]) -> dict[str, objec
     }
 
 
-def _random_stopping_rows(study: ResultSet, cell: pd.DataFrame, by_point: pd.DataFrame) -> dict[str, Any]:
+def _random_stopping_rows(
+    study: ResultSet, cell: pd.DataFrame, by_point: pd.DataFrame
+) -> dict[str, Any]:
     first = cell.iloc[0]
     size = study.grid_size(first["dataset"], first["method"], first["k"])
     row = {

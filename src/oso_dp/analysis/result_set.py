@@ -9,11 +9,16 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.plan_tables import grid_sizes
+from oso_dp.analysis.aggregate import (
+    cross_select_points,
+    grid_points,
+    main_variants,
+    select_best_points,
+)
 from oso_dp.analysis.checkpoint_selection import checkpoints_by_rule, select_checkpoints
 from oso_dp.analysis.grouping import add_keys
+from oso_dp.analysis.plan_tables import grid_sizes
 from oso_dp.analysis.side_measurements import no_step_times
-from oso_dp.analysis.aggregate import select_best_points, cross_select_points, grid_points, main_variants
 from oso_dp.files import parse_json
 from oso_dp.methods import method_names
 from oso_dp.results.protected import shared_budgets
@@ -85,7 +90,9 @@ class ResultSet:
     @cached_property
     def last_points(self) -> pd.DataFrame:
         """One row per grid point under the rule `last`, as `points`."""
-        return grid_points(_select_composition(select_checkpoints(self.keyed, self.checkpoints, "last")))
+        return grid_points(
+            _select_composition(select_checkpoints(self.keyed, self.checkpoints, "last"))
+        )
 
     @cached_property
     def cross_selected(self) -> pd.DataFrame:

@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.analysis.noise_tables import noise_multipliers
+from oso_dp.analysis.plan_tables import read_paper_plan
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_regular
@@ -51,7 +51,9 @@ RULES = (
     AccountingRule(COMPOSITION, "pld", "", "all N runs, PLD", "all N, PLD"),
     AccountingRule(RANDOM_STOPPING, "rdp", "poisson", "random stopping, Poisson", "Poisson"),
     AccountingRule(RANDOM_STOPPING, "rdp", "geometric", "random stopping, geometric", "geometric"),
-    AccountingRule(RANDOM_STOPPING, "rdp", "logarithmic", "random stopping, logarithmic", "logarithmic"),
+    AccountingRule(
+        RANDOM_STOPPING, "rdp", "logarithmic", "random stopping, logarithmic", "logarithmic"
+    ),
 )
 
 COLUMNS = [
@@ -229,7 +231,9 @@ def _noise_multiplier(search: Search, epsilon: float, delta: float, accountant: 
 
 def select_rule(costs: pd.DataFrame, rule: AccountingRule) -> pd.Series:
     """The noise multipliers of one data set by one rule, indexed by the number of runs."""
-    same = (costs["search_accounting"] == rule.search_accounting) & (costs["accountant"] == rule.accountant)
+    same = (costs["search_accounting"] == rule.search_accounting) & (
+        costs["accountant"] == rule.accountant
+    )
     same &= costs["distribution"].fillna("") == rule.distribution
     return costs[same].set_index("runs")["noise_multiplier"]
 

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up, format_large_delta_warning, format_used_noise_multiplier
+from oso_dp.accounting.formatting import (
+    format_large_delta_warning,
+    format_spent_epsilon_rounded_up,
+    format_used_noise_multiplier,
+)
 from oso_dp.accounting.tuning_cost import Search
-from oso_dp.analysis.grid_account import GridAccount
 from oso_dp.analysis.dataset_accounts import counts_to_total
+from oso_dp.analysis.grid_account import GridAccount
 from oso_dp.files import parse_json
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
 from oso_dp.study.cohort import PlannedCohort
@@ -99,7 +103,9 @@ def _make_planned(cohorts: Sequence[PlannedCohort]) -> StudyStatement:
     )
 
 
-def make_stored_statements(runs: pd.DataFrame, accounts: Iterable[GridAccount]) -> list[StudyStatement]:
+def make_stored_statements(
+    runs: pd.DataFrame, accounts: Iterable[GridAccount]
+) -> list[StudyStatement]:
     """Of each data set of the table `runs` that is not public, as its account says."""
     of_set = runs[counts_to_total(runs)]
     return [

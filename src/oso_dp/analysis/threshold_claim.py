@@ -9,7 +9,15 @@ that was looked at is judged alone, and a verdict is what all of them say.
 
 import pandas as pd
 
-from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_RUN, NOT_APPLICABLE, UNDECIDED, ClaimData, ClaimResult
+from oso_dp.analysis.claim_tests import (
+    FAILS,
+    HOLDS,
+    NOT_APPLICABLE,
+    NOT_RUN,
+    UNDECIDED,
+    ClaimData,
+    ClaimResult,
+)
 from oso_dp.analysis.equivalence_tests import Difference, Sample, difference
 
 PROMINENT = 1.1  # times the cosine at an end of the range
@@ -41,7 +49,9 @@ def _select_one_noise(rows: pd.DataFrame) -> tuple[set[str], str]:
         lead, end = min(_optimum_leads(rows, truth), key=lambda pair: pair[0].mean)
         verdict = _verdict(lead)
         alone = [
-            _verdict(one) for _, step in rows.groupby("step") for one, _ in _optimum_leads(step, truth)
+            _verdict(one)
+            for _, step in rows.groupby("step")
+            for one, _ in _optimum_leads(step, truth)
         ]
         verdicts.add(UNDECIDED if verdict == HOLDS and FAILS in alone else verdict)
         texts.append(

@@ -15,21 +15,21 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import SINGLE
+from oso_dp.analysis.aggregate import grid_points, main_variants
 from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
-    NOT_RUN,
     NOT_APPLICABLE,
+    NOT_RUN,
     UNDECIDED,
     ClaimData,
     ClaimResult,
     ClaimTest,
 )
-from oso_dp.analysis.grouping import COMPARABLE_ON, CELL, POINT, are_comparable
-from oso_dp.analysis.aggregate import grid_points, main_variants
-from oso_dp.analysis.row_order import sort_as_paper
-from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.equivalence_tests import Sample, difference
+from oso_dp.analysis.grouping import CELL, COMPARABLE_ON, POINT, are_comparable
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.row_order import sort_as_paper
 from oso_dp.metrics import metric_direction
 
 # What a guess is compared with: the best of its own method's search, and of Online's.
@@ -103,7 +103,9 @@ def _untuned_runs(study: ResultSet) -> pd.DataFrame:
                 for name, value in _compare_with_search(study, row, best, method).items()
             }
         rows.append(row)
-    return sort_as_paper(pd.DataFrame(rows, columns=UNTUNED_COLUMNS).sort_values(["laid", *POINT], kind="stable"))
+    return sort_as_paper(
+        pd.DataFrame(rows, columns=UNTUNED_COLUMNS).sort_values(["laid", *POINT], kind="stable")
+    )
 
 
 def untuned_points(values: pd.DataFrame) -> pd.DataFrame:
@@ -117,7 +119,9 @@ def untuned_points(values: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _compare_with_search(study: ResultSet, row: dict, best: pd.DataFrame, method: str) -> dict[str, float]:
+def _compare_with_search(
+    study: ResultSet, row: dict, best: pd.DataFrame, method: str
+) -> dict[str, float]:
     """What `GUESSES` says of this method's search; nothing where no such runs were searched.
 
     Nor where those differ in precision, length or delta.
@@ -193,7 +197,9 @@ def wins_over_decades(method: str, decades: float) -> ClaimTest:
         rows = rows[(rows["dataset"] == dataset) & (rows["method"] == method)]
         rows = rows[rows["own_mean"].notna() & (rows["laid"] == "")]
         if rows.empty:
-            return ClaimResult(NOT_RUN, f"no guess of {labels.method_label(method)} beside its search")
+            return ClaimResult(
+                NOT_RUN, f"no guess of {labels.method_label(method)} beside its search"
+            )
         surely, possibly = (
             rows[f"own_learning_rate_decades_{how}"] for how in ("surely", "possibly")
         )

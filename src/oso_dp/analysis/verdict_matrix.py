@@ -33,4 +33,6 @@ def verdict_matrix(study: ResultSet) -> pd.DataFrame:
 
 def overall_verdict(cells: pd.DataFrame) -> pd.Series:
     """The one verdict on a cell: on its value, or else on its hyperparameters."""
-    return cells["verdict"].mask(cells["verdict"] == equivalence_tests.NO_VALUE, cells["point_verdict"])
+    return cells["verdict"].mask(
+        cells["verdict"] == equivalence_tests.NO_VALUE, cells["point_verdict"]
+    )

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
 from oso_dp.accounting.tuning_cost import Search
+from oso_dp.api.arguments import as_plain
 from oso_dp.errors import OsoError
 from oso_dp.methods.option_checks import check_number
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.api.arguments import as_plain
 
 ACCOUNTANTS = ("rdp", "pld")
 _LEAST, _MOST, _TOLERANCE = 0.05, 1e4, 1e-4

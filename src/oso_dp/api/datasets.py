@@ -103,7 +103,9 @@ class DatasetExamples:
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         runs, size = indices.shape
         if size == 0:
-            inputs, targets = (part.new_empty(runs, 0, *part.shape[1:]) for part in self.empty_batch)
+            inputs, targets = (
+                part.new_empty(runs, 0, *part.shape[1:]) for part in self.empty_batch
+            )
             return inputs, targets, None
         flat = self._fetch(indices.flatten().tolist())
         inputs, targets, absent = (part.unflatten(0, (runs, size)) for part in flat)

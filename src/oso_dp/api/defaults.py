@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from oso_dp.api.arguments import suggest_name
+from oso_dp.api.options import TrainingOptions
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method, method_names
-from oso_dp.api.options import TrainingOptions
-from oso_dp.api.arguments import suggest_name
 from oso_dp.study.default_points import RECOMMENDED
 
 

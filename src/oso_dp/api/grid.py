@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
+from oso_dp.api.arguments import as_plain, check_named
+from oso_dp.api.options import TrainingOptions
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
-from oso_dp.api.options import TrainingOptions
-from oso_dp.api.arguments import check_named, as_plain
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,12 @@ def make_grid(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any]) -> 
         point = dict(zip(grid, combination, strict=True))
         starts: dict[str, Any] = {name: value for name, value in point.items() if name in of_runs}
         rest = {name: value for name, value in point.items() if name not in starts}
-        made.append(GridPoint(point, TrainingOptions(**common_options, **starts, method_options={**constants, **rest})))
+        made.append(
+            GridPoint(
+                point,
+                TrainingOptions(**common_options, **starts, method_options={**constants, **rest}),
+            )
+        )
     return made
 
 

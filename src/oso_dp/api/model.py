@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from oso_dp.api.privacy_cost import PrivacyCost
+from oso_dp.api.statement import Statement
 from oso_dp.errors import OsoError
 from oso_dp.optional_dependencies import describe_missing
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.api.privacy_cost import PrivacyCost
-from oso_dp.api.statement import Statement
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.training.user_model import UserModel
 
@@ -87,7 +87,9 @@ class PrivateModel:
     """
 
     model: nn.Module  # a copy of the one that was given, with the new weights
-    privacy_cost: PrivacyCost  # all that the statement pays for: this training's ledger, and a search's
+    privacy_cost: (
+        PrivacyCost  # all that the statement pays for: this training's ledger, and a search's
+    )
     statement: Statement  # what is promised, in words and as data
     history: History  # C and rho of every step, and the scores that were asked for
     status: str

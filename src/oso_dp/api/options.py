@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from oso_dp.api.arguments import as_plain, check_named, suggest_name
 from oso_dp.errors import OsoError
 from oso_dp.gradients import PRECISIONS
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.option_checks import check_number, make_options
-from oso_dp.api.arguments import check_named, suggest_name, as_plain
 from oso_dp.study.cohort import Run
 from oso_dp.study.identity import POINT
 from oso_dp.training.schedule_and_averaging import CONSTANT, SCHEDULES
@@ -77,7 +77,10 @@ class TrainingOptions:
     def resumable_options(self) -> dict[str, Any]:
         """What a later training keeps of these, unless it is told otherwise."""
         names = ("method", *POINT, "momentum", "schedule", "averaging")
-        return {**{name: getattr(self, name) for name in names}, "settings": dict(self.method_options)}
+        return {
+            **{name: getattr(self, name) for name in names},
+            "settings": dict(self.method_options),
+        }
 
     def make_method(self) -> Method:
         """The method with its constants."""
@@ -85,9 +88,13 @@ class TrainingOptions:
         if not kind.is_private:
             raise OsoError(f"method {self.method!r}: protects nobody")
         constants = {one.name for one in fields(kind.Options)} - set(kind.search)
-        explicit_constants = {name: value for name, value in self._explicit_start().items() if name in constants}
+        explicit_constants = {
+            name: value for name, value in self._explicit_start().items() if name in constants
+        }
         try:
-            settings = make_options(kind.Options, {**self.method_options, **explicit_constants}, "train_private")
+            settings = make_options(
+                kind.Options, {**self.method_options, **explicit_constants}, "train_private"
+            )
         except OsoError as error:
             names = {one.name for one in fields(kind.Options)}
             wrong = next((name for name in self.method_options if name not in names), None)

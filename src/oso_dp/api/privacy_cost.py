@@ -14,7 +14,9 @@ from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger, SumQuery
 
 _ROUNDING_FACTOR = 1 - 1e-6
-STOPPING_DISTRIBUTIONS = [name for name in STOPPING_ETA if name != "poisson"]  # with that, K may be 0
+STOPPING_DISTRIBUTIONS = [
+    name for name in STOPPING_ETA if name != "poisson"
+]  # with that, K may be 0
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,9 @@ class RandomStopping:
 
     def epsilon(self, one: Ledger, delta: float) -> float:
         """Of all candidates together, each of which costs `one` at most."""
-        return compute_random_stopping_epsilon(one, self.mean_runs, STOPPING_ETA[self.distribution], delta)
+        return compute_random_stopping_epsilon(
+            one, self.mean_runs, STOPPING_ETA[self.distribution], delta
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,10 @@ class PrivacyCost:
         stopping, scores = stored["stopping"], stored["scores"]
         if stopping is not None:
             stopping = RandomStopping(**{**stopping, "one": Ledger.from_json(stopping["one"])})
-            if stopping.distribution not in STOPPING_DISTRIBUTIONS or type(stopping.mean_runs) is not int:
+            if (
+                stopping.distribution not in STOPPING_DISTRIBUTIONS
+                or type(stopping.mean_runs) is not int
+            ):
                 raise OsoError("stopping: not known")
         ledger = Ledger.from_json(stored["ledger"])
         others = tuple(map(Ledger.from_json, stored["others"]))
@@ -104,7 +111,9 @@ class PrivacyCost:
         scores = None if scores is None else Ledger.from_json(scores)
         unused_steps = stored["unused_steps"]
         unused_steps = None if unused_steps is None else Ledger.from_json(unused_steps)
-        if unused_steps is not None and (stopping is not None or unused_steps.sampling != ledger.sampling):
+        if unused_steps is not None and (
+            stopping is not None or unused_steps.sampling != ledger.sampling
+        ):
             raise OsoError("unused_steps: its steps are of no training here")
         if scores is not None and scores.sampling.rate != 1:
             raise OsoError("scores: are on all validation examples, and not on a part of them")

@@ -17,7 +17,10 @@ class ProgressBar:
 
     def __call__(self, step: int) -> None:
         now = time.monotonic()
-        if now - self.reported_at < (_ON_TERMINAL if self.terminal else _IN_LOG) and step < self.steps:
+        if (
+            now - self.reported_at < (_ON_TERMINAL if self.terminal else _IN_LOG)
+            and step < self.steps
+        ):
             return
         self.reported_at = now
         text = f"step {step} of {self.steps}, {now - self.began:.0f} s"

@@ -10,15 +10,15 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from oso_dp.api.arguments import call_for_number
+from oso_dp.api.datasets import widen
+from oso_dp.api.trainer import TrainingResult
 from oso_dp.errors import OsoError
 from oso_dp.gradients import check_forward_is_pure
 from oso_dp.gradients.precision import use_float32
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noisy_mean import NoisyMean
 from oso_dp.privacy.rng_sources import RandomSource
-from oso_dp.api.datasets import widen
-from oso_dp.api.arguments import call_for_number
-from oso_dp.api.trainer import TrainingResult
 from oso_dp.training.task import Examples
 
 PerExampleMetric = Callable[[Tensor, Tensor], float | Tensor]
@@ -75,7 +75,9 @@ class NoisyScorer:
         self.share = NoisyMean(self.examples, noise_multiplier, randomness)
         self.std = self.share.std
         self.ledger: Ledger | None = self.share.ledger
-        self.description = f"the validation examples, with noise of standard deviation {self.std:.2g}"
+        self.description = (
+            f"the validation examples, with noise of standard deviation {self.std:.2g}"
+        )
 
     def __call__(self, ended: TrainingResult) -> float:
         return self.share.release(ended.run_id, lambda: self._values(ended.model))

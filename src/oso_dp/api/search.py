@@ -15,22 +15,27 @@ from uuid import uuid4
 
 from torch import nn
 
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.accounting.random_stopping import draw_number_of_runs
-from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING, GRID_SEARCHES
+from oso_dp.accounting.search_accounting import COMPOSITION, GRID_SEARCHES, RANDOM_STOPPING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.api.arguments import as_plain
+from oso_dp.api.budget import Budget, remaining_noise_multiplier
+from oso_dp.api.datasets import make_examples
+from oso_dp.api.grid import GridPoint, make_grid
+from oso_dp.api.model import History, PrivateModel
+from oso_dp.api.privacy_cost import (
+    STOPPING_DISTRIBUTIONS,
+    PrivacyCost,
+    RandomStopping,
+    make_unused_steps,
+)
+from oso_dp.api.scoring import NoisyScorer, PerExampleMetric, PublicScorer, Scorer, predict_labels
+from oso_dp.api.trainer import Trainer, TrainingResult
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.privacy.rng_sources import RandomSource, get_source
 from oso_dp.privacy.poisson_subset import uniform_below
-from oso_dp.api.budget import Budget, remaining_noise_multiplier
-from oso_dp.api.grid import GridPoint, make_grid
-from oso_dp.api.datasets import make_examples
-from oso_dp.api.arguments import as_plain
-from oso_dp.api.trainer import TrainingResult, Trainer
-from oso_dp.api.privacy_cost import STOPPING_DISTRIBUTIONS, PrivacyCost, RandomStopping, make_unused_steps
-from oso_dp.api.scoring import NoisyScorer, PublicScorer, PerExampleMetric, Scorer, predict_labels
-from oso_dp.api.model import History, PrivateModel
+from oso_dp.privacy.rng_sources import RandomSource, get_source
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training.user_loss import Loss
 from oso_dp.training.user_model import UserModel
 
@@ -110,7 +115,9 @@ def search_private(
         raise OsoError("score, validation: give one of them: public data's score, or private data")
     stopping = None
     if search_accounting == RANDOM_STOPPING:
-        stopping = _make_random_stopping(mean_runs, len(candidates), stopping_distribution, accountant)
+        stopping = _make_random_stopping(
+            mean_runs, len(candidates), stopping_distribution, accountant
+        )
     elif mean_runs is not None:
         raise OsoError("mean_runs: goes with selection='random_stopping'")
     place = choices.torch_device()
@@ -131,7 +138,9 @@ def search_private(
         candidate.options.make_method().split_noise(noise, first.batch_size)
 
     def train(candidate: GridPoint, number: int, shows: bool) -> TrainingResult:
-        return Trainer(user_model, loss, examples, candidate.options, f"{name}/{number}")(noise, shows)
+        return Trainer(user_model, loss, examples, candidate.options, f"{name}/{number}")(
+            noise, shows
+        )
 
     lost: tuple[Ledger, ...] = ()
     whole = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
@@ -239,7 +248,9 @@ def _train_all(
 
 
 def _train_drawn(
-    drawn: Sequence[GridPoint], train: Callable[[GridPoint, int, bool], TrainingResult], scores: Scorer
+    drawn: Sequence[GridPoint],
+    train: Callable[[GridPoint, int, bool], TrainingResult],
+    scores: Scorer,
 ) -> Run:
     """Of equals the first: the draws are independent, so that none is preferred."""
     best: Run | None = None
@@ -282,7 +293,9 @@ def _planned_ledger(ended: TrainingResult) -> int:
     return ended.ledger.step_count + (ended.unused_steps.step_count if ended.unused_steps else 0)
 
 
-def _make_random_stopping(mean: Any, candidates: int, shape: str, accountant: str) -> tuple[int, str]:
+def _make_random_stopping(
+    mean: Any, candidates: int, shape: str, accountant: str
+) -> tuple[int, str]:
     mean = candidates if mean is None else as_plain(mean)
     if shape not in STOPPING_DISTRIBUTIONS:
         raise OsoError(
@@ -306,7 +319,9 @@ def _calibrate(
     """nu of each step of each candidate, which keeps all of them within the budget."""
     if stopping is None:
         steps *= candidates
-        return remaining_noise_multiplier(sampling, steps, budget.epsilon, budget.delta, budget.accountant)
+        return remaining_noise_multiplier(
+            sampling, steps, budget.epsilon, budget.delta, budget.accountant
+        )
     mean, shape = stopping
     search = Search(sampling, steps, mean, RANDOM_STOPPING, STOPPING_ETA[shape])
     return search.noise_multiplier(budget.epsilon, budget.delta)

@@ -5,11 +5,15 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up, format_large_delta_warning, format_used_noise_multiplier
+from oso_dp.accounting.formatting import (
+    format_large_delta_warning,
+    format_spent_epsilon_rounded_up,
+    format_used_noise_multiplier,
+)
+from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
-from oso_dp.api.privacy_cost import PrivacyCost
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,9 @@ class Statement:
         )
 
     def _large_delta(self) -> list[str]:
-        warning = format_large_delta_warning(self.delta, max(self.examples, self.validation_examples))
+        warning = format_large_delta_warning(
+            self.delta, max(self.examples, self.validation_examples)
+        )
         return [warning] if warning else []
 
     def _ended_early(self) -> list[str]:

@@ -11,16 +11,16 @@ from torch import nn
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
+from oso_dp.api.arguments import as_plain
+from oso_dp.api.budget import Budget, remaining_noise_multiplier
+from oso_dp.api.datasets import make_examples
+from oso_dp.api.defaults import resolve_method_options
+from oso_dp.api.model import PrivateModel
+from oso_dp.api.options import TrainingOptions
+from oso_dp.api.privacy_cost import PrivacyCost
+from oso_dp.api.trainer import Trainer
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.api.budget import Budget, remaining_noise_multiplier
-from oso_dp.api.options import TrainingOptions
-from oso_dp.api.datasets import make_examples
-from oso_dp.api.arguments import as_plain
-from oso_dp.api.trainer import Trainer
-from oso_dp.api.privacy_cost import PrivacyCost
-from oso_dp.api.model import PrivateModel
-from oso_dp.api.defaults import resolve_method_options
 from oso_dp.study.cohort import Run
 from oso_dp.training.user_loss import Loss
 from oso_dp.training.user_model import UserModel
@@ -104,7 +104,13 @@ def train_private(
     choices = TrainingOptions(
         epochs=epochs,
         batch_size=batch_size,
-        **resolve_method_options(method, overrides, start, settings, None if resume_from is None else resume_from.trained_with),
+        **resolve_method_options(
+            method,
+            overrides,
+            start,
+            settings,
+            None if resume_from is None else resume_from.trained_with,
+        ),
         randomness=randomness,
         seed=seed,
         device=device,
@@ -121,7 +127,9 @@ def train_private(
     training = Trainer(user_model, loss, examples, choices, run_id, resume_from)
     if resume_from is not None:
         _check_start(resume_from, start, training.run)
-    spent = PrivacyCost(Ledger(training.sampling)) if resume_from is None else resume_from.privacy_cost
+    spent = (
+        PrivacyCost(Ledger(training.sampling)) if resume_from is None else resume_from.privacy_cost
+    )
     noise = remaining_noise_multiplier(
         training.sampling, training.steps, budget.epsilon, budget.delta, accountant, spent.ledgers()
     )
@@ -137,7 +145,10 @@ def train_private(
         validation=0 if earlier is None else earlier.validation_examples,
     )
     if made.status == "interrupted" and progress:
-        statement, so_far = made.statement, compute_epsilon(paid.ledgers(), budget.delta, accountant)
+        statement, so_far = (
+            made.statement,
+            compute_epsilon(paid.ledgers(), budget.delta, accountant),
+        )
         print(
             f"stopped at step {statement.steps} of {statement.planned_steps}: these steps cost "
             f"epsilon {format_spent_epsilon_rounded_up(so_far)} of {budget.epsilon:g}, at delta {budget.delta!r}; "

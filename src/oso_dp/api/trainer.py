@@ -13,29 +13,29 @@ import torch
 from torch import Tensor, nn
 
 import oso_dp
+from oso_dp.api.arguments import call_for_number
+from oso_dp.api.datasets import format_types, widen
+from oso_dp.api.model import History, PrivateModel, to_device
+from oso_dp.api.options import TrainingOptions
+from oso_dp.api.privacy_cost import PrivacyCost, make_unused_steps
+from oso_dp.api.progress_bar import ProgressBar
+from oso_dp.api.statement import Statement, describe_tuning, list_releases
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.gradients.precision import restore_switches
-from oso_dp.signals import SignalRecorder
 from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
-from oso_dp.api.options import TrainingOptions
-from oso_dp.api.datasets import format_types, widen
-from oso_dp.api.arguments import call_for_number
-from oso_dp.api.privacy_cost import PrivacyCost, make_unused_steps
-from oso_dp.api.progress_bar import ProgressBar
-from oso_dp.api.statement import Statement, list_releases, describe_tuning
-from oso_dp.api.model import History, PrivateModel, to_device
+from oso_dp.signals import SignalRecorder
 from oso_dp.training.evaluate import SplitScore
-from oso_dp.training.loop import Training, StepCallback, advance
+from oso_dp.training.loop import StepCallback, Training, advance
+from oso_dp.training.schedule_and_averaging import CONSTANT, rate_factor
+from oso_dp.training.task import Examples, TrainConfig, TrainingProblem
 from oso_dp.training.user_loss import Loss
 from oso_dp.training.user_model import UserModel, check_targets, count_classes
-from oso_dp.training.task import Examples, TrainingProblem, TrainConfig
-from oso_dp.training.schedule_and_averaging import CONSTANT, rate_factor
 
 if TYPE_CHECKING:
-    from oso_dp.privacy.queries import Answers
     from oso_dp.api.budget import Budget
+    from oso_dp.privacy.queries import Answers
 
 _DEFAULT_BATCH_SIZE = 512
 _MAX_STEPS = 1e9  # as searches that are priced may have
@@ -53,7 +53,9 @@ class TrainingResult:
     state: dict[str, Any]
     trained_with: dict[str, Any]  # `Choices.goes_on_with`
     stopped: bool  # whether Ctrl-C came, also in the last step, which it cannot interrupt
-    unused_steps: Ledger | None = None  # the steps that were planned besides, had it not ended early
+    unused_steps: Ledger | None = (
+        None  # the steps that were planned besides, had it not ended early
+    )
 
 
 class Trainer:
@@ -72,7 +74,12 @@ class Trainer:
         resume_from: PrivateModel | None = None,
     ) -> None:
         examples = widen(examples, user_model.losses_by(loss))
-        self.user_model, self.loss, self.examples, self.options = user_model, loss, examples, choices
+        self.user_model, self.loss, self.examples, self.options = (
+            user_model,
+            loss,
+            examples,
+            choices,
+        )
         n, size = len(examples), choices.batch_size
         self.batch_size = min(_DEFAULT_BATCH_SIZE, n) if size is None else size
         if self.batch_size > n:
@@ -140,7 +147,9 @@ class Trainer:
         status, stopped = _run_training(training, history, bar)
         history.add_evaluations(training.outcomes[0].evaluations)
         # Weights that are not finite are nobody's: of a training that diverged, the first ones.
-        weights = (training.state.eval_parameters if training.alive else problem.initial_parameters)[0]
+        weights = (
+            training.state.eval_parameters if training.alive else problem.initial_parameters
+        )[0]
         state = to_device(dict(vars(training.state)), torch.device("cpu"))
         model = self.user_model.with_weights(weights.cpu())
         ledger = training.ledger(0)
@@ -150,7 +159,12 @@ class Trainer:
         return TrainingResult(model, ledger, history, status, name, state, kept, stopped, missing)
 
     def describe(
-        self, ended: TrainingResult, budget: Budget, paid: PrivacyCost, scored: str = "", validation: int = 0
+        self,
+        ended: TrainingResult,
+        budget: Budget,
+        paid: PrivacyCost,
+        scored: str = "",
+        validation: int = 0,
     ) -> PrivateModel:
         """The model with its statement. `paid`: all that stands for, this training first.
 
@@ -195,7 +209,9 @@ class Trainer:
         resume_from = self.resume_from
         if resume_from is None:
             return False
-        stopped = resume_from.status == "interrupted" or resume_from.privacy_cost.unused_steps is not None
+        stopped = (
+            resume_from.status == "interrupted" or resume_from.privacy_cost.unused_steps is not None
+        )
         return stopped or resume_from.statement.resumed
 
 
@@ -253,7 +269,9 @@ def _rate(state: State, recipe: TrainConfig) -> float:
 
 
 def _scores(
-    user_model: UserModel, evaluate: Callable[[nn.Module], float] | None, put_back: Callable[[], None]
+    user_model: UserModel,
+    evaluate: Callable[[nn.Module], float] | None,
+    put_back: Callable[[], None],
 ) -> Callable[[Tensor], Sequence[SplitScore]]:
     def scores(weights: Tensor) -> list[SplitScore]:
         if evaluate is None:
@@ -265,7 +283,9 @@ def _scores(
     return scores
 
 
-def _run_training(training: Training, history: History, bar: ProgressBar | None) -> tuple[str, bool]:
+def _run_training(
+    training: Training, history: History, bar: ProgressBar | None
+) -> tuple[str, bool]:
     """How it ended, and whether Ctrl-C came."""
     interrupts = SignalRecorder(signal.SIGINT)
 

@@ -14,7 +14,14 @@ from typing import Any
 import torch
 
 from oso_dp.audit.bounds import auditing, many_runs_bound, one_run_bounds
-from oso_dp.audit.experiments import DELTA, MANY_RUNS, ONE_RUN, queries_of_method, many_runs, one_run
+from oso_dp.audit.experiments import (
+    DELTA,
+    MANY_RUNS,
+    ONE_RUN,
+    many_runs,
+    one_run,
+    queries_of_method,
+)
 from oso_dp.audit.opacus_backend import OpacusBackend
 from oso_dp.errors import OsoError
 from oso_dp.methods import PAPER_METHODS, find_method

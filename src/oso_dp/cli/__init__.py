@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
 from oso_dp.exit_codes import run_command
+from oso_dp.openmp import spin_briefly
 from oso_dp.optional_dependencies import describe_missing
 from oso_dp.signals import exit_on_signals
-from oso_dp.openmp import spin_briefly
 
 if TYPE_CHECKING:
     from typer.exceptions import TyperException

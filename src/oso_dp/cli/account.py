@@ -32,8 +32,8 @@ def account(
     from oso_dp.analysis.accounts import (
         account_store,
         accounts_table,
-        check_grid_sizes,
         check_budgets,
+        check_grid_sizes,
     )
     from oso_dp.analysis.study_statement import make_stored_statements
     from oso_dp.cli.tables import print_table

@@ -47,9 +47,9 @@ def audit(
     import torch
     from rich.console import Console
 
-    from oso_dp.audit.run_audit import run_audit as findings_of
-    from oso_dp.audit.run_audit import private_methods
     from oso_dp.audit.opacus_backend import check_mode, make_engines
+    from oso_dp.audit.run_audit import private_methods
+    from oso_dp.audit.run_audit import run_audit as findings_of
     from oso_dp.files import atomic_write
     from oso_dp.output_paths import check_output, is_table
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from oso_dp.accounting.formatting import format_noise_multiplier
-from oso_dp.accounting.trial_fractions import FINAL_STAGE
 from oso_dp.accounting.search_accounting import LINEAR_SCALING, RANDOM_STOPPING
+from oso_dp.accounting.trial_fractions import FINAL_STAGE
 from oso_dp.cli import calibration_options as options
 from oso_dp.cli.calibration_options import Accountant
 from oso_dp.errors import OsoError
@@ -58,7 +58,10 @@ def calibrate(
     given = [name for name, value in facts.items() if value is not None]
     if given:
         raise OsoError(f"{', '.join(given)}: --config {config} brings its own; leave it out")
-    rule, distribution = options.stored_search_accounting(search_accounting), options.parse_stopping_distribution(shape)
+    rule, distribution = (
+        options.stored_search_accounting(search_accounting),
+        options.parse_stopping_distribution(shape),
+    )
     shares = options.parse_trial_fractions(trial_fractions)
     entries = _calibrate_study(config, accountant.value, rule, distribution, shares, query_noise)
     print(json_text(entries)) if as_json else _print_study(entries)
@@ -79,7 +82,9 @@ def _calibrate_study(
     study, entries, deltas = load_config(config), [], {}
     search_accounting = search_accounting or study.search_accounting
     if shape is not None and search_accounting != RANDOM_STOPPING:
-        raise OsoError("--shape: needs --search-accounting random-stopping, or a study of that selection")
+        raise OsoError(
+            "--shape: needs --search-accounting random-stopping, or a study of that selection"
+        )
     if trial_fractions is not None and search_accounting != LINEAR_SCALING:
         raise OsoError(
             "--trial-fractions: needs --search-accounting linear-scaling, or a study of that selection"

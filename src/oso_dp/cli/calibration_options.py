@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up, format_large_delta_warning, format_noise_multiplier
-from oso_dp.accounting.trial_fractions import TRIAL_FRACTIONS, find_fraction_error
+from oso_dp.accounting.formatting import (
+    format_large_delta_warning,
+    format_noise_multiplier,
+    format_spent_epsilon_rounded_up,
+)
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
+from oso_dp.accounting.trial_fractions import TRIAL_FRACTIONS, find_fraction_error
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
 from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION
@@ -174,7 +178,9 @@ def make_search(
     if search_accounting is SearchAccounting.LINEAR_SCALING:
         return LinearScalingSearch(*size, TRIAL_FRACTIONS if fractions is None else fractions)
     if fractions is not None:
-        raise OsoError(f"--trial-fractions {trial_fractions}: needs --search-accounting linear-scaling")
+        raise OsoError(
+            f"--trial-fractions {trial_fractions}: needs --search-accounting linear-scaling"
+        )
     return Search(
         *size,
         stored_search_accounting(search_accounting) or COMPOSITION,
@@ -218,13 +224,19 @@ def add_trial_noise(entry: dict[str, Any], search: Search | LinearScalingSearch)
         known = entry["epsilon"], entry["delta"], entry["accountant"]
         entry["trials"] = [
             {"epsilon": fraction * entry["epsilon"], "noise_multiplier": nu}
-            for fraction, nu in zip(search.trial_fractions, search.noise_multipliers(*known), strict=False)
+            for fraction, nu in zip(
+                search.trial_fractions, search.noise_multipliers(*known), strict=False
+            )
         ]
 
 
 def warn_large_delta(delta: float | None, examples: int | None, where: str = "") -> None:
     """On standard error, where a delta of so many examples is worth little."""
-    if delta is not None and examples is not None and (warning := format_large_delta_warning(delta, examples)):
+    if (
+        delta is not None
+        and examples is not None
+        and (warning := format_large_delta_warning(delta, examples))
+    ):
         print(f"oso: {where}{warning}", file=sys.stderr)
 
 

@@ -27,7 +27,7 @@ from oso_dp.cli.signs import signs
 from oso_dp.cli.summary import summary
 from oso_dp.cli.train import train
 from oso_dp.cli.verify import verify
-from oso_dp.option_types import path, real_number, integer
+from oso_dp.option_types import integer, path, real_number
 
 app = typer.Typer(
     add_completion=False,
@@ -48,7 +48,9 @@ def _print_version(wanted: bool) -> None:
 def common(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Say which this is."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Say which this is."
+        ),
     ] = False,
 ) -> None:
     """Private learning with Online Sensitivity Optimization: the study's commands."""

@@ -30,10 +30,10 @@ def cosine(
     import torch
 
     from oso_dp.cli.gpu import reserve_gpu
-    from oso_dp.output_paths import check_output, is_table
-    from oso_dp.diagnostics.cosine import TINY_NOISE, STEPS, measure_similarities
+    from oso_dp.diagnostics.cosine import STEPS, TINY_NOISE, measure_similarities
     from oso_dp.diagnostics.inputs import read_inputs
     from oso_dp.diagnostics.record import write_similarities
+    from oso_dp.output_paths import check_output, is_table
     from oso_dp.results.lock import writing
     from oso_dp.training.job import make_task
 

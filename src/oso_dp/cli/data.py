@@ -33,11 +33,15 @@ def data(
     if data_dir is None and os.environ.get("OSO_DATA_DIR"):
         data_dir = Path(os.environ["OSO_DATA_DIR"])
     with _describe_datasets():
-        if is_user_dataset(dataset, data_version):  # a model that cannot be trained is better known now
+        if is_user_dataset(
+            dataset, data_version
+        ):  # a model that cannot be trained is better known now
             from oso_dp.training.user_task import check_user_model
 
             check_user_model(dataset)
-        made = prepare_dataset(dataset, output, data_dir, words, oov_words, data_version, vocabulary)
+        made = prepare_dataset(
+            dataset, output, data_dir, words, oov_words, data_version, vocabulary
+        )
     for part, fraction in made.get("known_words", {}).items():
         print(f"{dataset}: {fraction:.2%} of the {part} texts' words have a vector")
 

@@ -26,8 +26,8 @@ def report(
     ] = None,
 ) -> None:
     """Make tables, figures and index.html from a results folder alone."""
-    from oso_dp.reporting.report_folder import default_folder
     from oso_dp.reporting.page.build import build_report
+    from oso_dp.reporting.report_folder import default_folder
     from oso_dp.study.plan import load_plans
 
     results = results_folder(folder, results_option)

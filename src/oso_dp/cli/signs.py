@@ -35,10 +35,10 @@ def signs(
     import torch
 
     from oso_dp.cli.gpu import reserve_gpu
-    from oso_dp.output_paths import check_output, is_table
     from oso_dp.diagnostics.inputs import read_inputs
     from oso_dp.diagnostics.record import write_signs
     from oso_dp.diagnostics.signs import measure_signs as follow
+    from oso_dp.output_paths import check_output, is_table
     from oso_dp.results.lock import writing
     from oso_dp.training.job import make_task
 

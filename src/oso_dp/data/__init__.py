@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oso_dp.data.catalogue import DATASETS, OOV_WORDS, DatasetInfo, dataset_info
-from oso_dp.data.plugins import GROUP, USER_MODEL, make_dataset_info, list_plugins, load_plugin
+from oso_dp.data.plugins import GROUP, USER_MODEL, list_plugins, load_plugin, make_dataset_info
 from oso_dp.errors import OsoError
 from oso_dp.output_paths import check_output
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from oso_dp.data.ag_news_csv import parse_news, split_words
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.download import DatasetSource, SourceFile, obtain
-from oso_dp.data.ag_news_csv import parse_news, split_words
 from oso_dp.data.glove import GloveVectors, load_vectors
 
 TEST = SourceFile(
@@ -69,7 +69,9 @@ def build(
     return Arrays(*parts), provenance
 
 
-def embed(texts: list[list[str]], vectors: GloveVectors, words: int, skip_unknown: bool) -> np.ndarray:
+def embed(
+    texts: list[list[str]], vectors: GloveVectors, words: int, skip_unknown: bool
+) -> np.ndarray:
     """The vectors of each text's first words: float32 [n, 50 words]."""
     rows = np.zeros((len(texts), words), np.int32)
     for row, text in zip(rows, texts, strict=True):

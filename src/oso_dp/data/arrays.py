@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, check_regular, parse_json, format_os_error
+from oso_dp.files import atomic_write, check_regular, format_os_error, parse_json
 
 _HINT = "remove it, and prepare the data set again"
 
@@ -121,7 +121,9 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
     except MemoryError as error:  # which says nothing against the file
         raise OsoError(f"{path}: memory does not suffice for what it holds") from error
     except Exception as error:  # a damaged archive fails in too many ways to list
-        raise OsoError(f"{path}: not a sound data file ({format_os_error(error)}); {_HINT}") from error
+        raise OsoError(
+            f"{path}: not a sound data file ({format_os_error(error)}); {_HINT}"
+        ) from error
     if stated is None:
         _log.warning("%s: without a digest, as older versions wrote it; for one, %s", path, _HINT)
     return arrays, provenance
@@ -145,7 +147,9 @@ def read_provenance(path: Path) -> dict:
             provenance.pop(_DIGEST, None)
             return provenance
     except Exception as error:  # as above
-        raise OsoError(f"{path}: not a sound data file ({format_os_error(error)}); {_HINT}") from error
+        raise OsoError(
+            f"{path}: not a sound data file ({format_os_error(error)}); {_HINT}"
+        ) from error
 
 
 def _check_arrays_file(path: Path) -> None:

@@ -124,11 +124,17 @@ def _download(source: DatasetSource, file: SourceFile, cache: Path) -> None:
                 return
         except (requests.RequestException, WrongContentError, ValueError) as error:
             response = getattr(error, "response", None)
-            failed = format_os_error(error) if response is None else f"HTTP status {response.status_code}"
+            failed = (
+                format_os_error(error)
+                if response is None
+                else f"HTTP status {response.status_code}"
+            )
             failures[mirror] = failed[:200]
             _log.info("%s: %s", url, failures[mirror])
         except OSError as error:
-            raise OsoError(f"{cache}: cannot write {file.name} ({format_os_error(error)})") from error
+            raise OsoError(
+                f"{cache}: cannot write {file.name} ({format_os_error(error)})"
+            ) from error
     why = "; ".join(f"{mirror}: {failed}" for mirror, failed in failures.items()) or "no mirror"
     raise OsoError(
         f"{source.dataset}: cannot download {file.name}{source.suffix} ({why}); put "

@@ -34,5 +34,7 @@ def parse_idx(content: bytes, name: str) -> np.ndarray:
     try:
         values = np.frombuffer(content, dtype, offset=start).reshape(shape)
     except ValueError as error:  # more dimensions than numpy has, or huge ones beside a 0
-        raise OsoError(f"{name}: its head says no array's shape ({format_os_error(error)})") from None
+        raise OsoError(
+            f"{name}: its head says no array's shape ({format_os_error(error)})"
+        ) from None
     return values.astype(dtype.newbyteorder("="))

@@ -116,7 +116,9 @@ def find_plugin(name: str) -> UserDataset:
     try:
         made = point.load()
     except Exception as error:  # whatever a user's module may do
-        raise OsoError(f"{_at(name, point)}: cannot be loaded ({_describe_error(error)})") from error
+        raise OsoError(
+            f"{_at(name, point)}: cannot be loaded ({_describe_error(error)})"
+        ) from error
     if not isinstance(made, UserDataset):
         raise OsoError(f"{_at(name, point)}: is a {type(made).__name__}, not an oso_dp.DataSet")
     return made

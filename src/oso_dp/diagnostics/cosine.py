@@ -23,16 +23,16 @@ import torch
 from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
+from oso_dp.diagnostics.angles import cosine_between
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
 from oso_dp.methods import State
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
-from oso_dp.diagnostics.angles import cosine_between
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import study_training
-from oso_dp.training.user_task import make_user_problem
 from oso_dp.training.task import StudyTask
+from oso_dp.training.user_task import make_user_problem
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Runs

@@ -8,13 +8,13 @@ import pandas as pd
 import torch
 
 import oso_dp
-from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write
 from oso_dp.diagnostics.cosine import Similarity
 from oso_dp.diagnostics.signs import StepSigns
+from oso_dp.errors import OsoError
+from oso_dp.files import atomic_write
 from oso_dp.study.cohort import Cohort, Run
-from oso_dp.training.task import StudyTask
 from oso_dp.training.provenance import code_hash, device_name
+from oso_dp.training.task import StudyTask
 
 
 def write_similarities(

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
+from oso_dp.diagnostics.angles import cosine_between
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.methods import State
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
-from oso_dp.diagnostics.angles import cosine_between
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import study_training
 from oso_dp.training.task import StudyTask

@@ -11,9 +11,9 @@ the model, and `precision` says how products are computed.
 from oso_dp.gradients.batch import BatchGradients
 from oso_dp.gradients.engine import GradientEngine
 from oso_dp.gradients.independence_checks import check_independence
-from oso_dp.gradients.precision import PRECISIONS, Precision, find_precision, explain_slow
-from oso_dp.gradients.pure_forward import check_forward_is_pure, check_unchanged
 from oso_dp.gradients.model_checks import check_model
+from oso_dp.gradients.precision import PRECISIONS, Precision, explain_slow, find_precision
+from oso_dp.gradients.pure_forward import check_forward_is_pure, check_unchanged
 
 __all__ = [
     "PRECISIONS",
@@ -23,7 +23,7 @@ __all__ = [
     "check_forward_is_pure",
     "check_independence",
     "check_model",
-    "find_precision",
     "check_unchanged",
     "explain_slow",
+    "find_precision",
 ]

@@ -58,7 +58,9 @@ class LayerOutputs:
             by_run = list(zip(*chunks, strict=True))
         parts = [
             self.form.call(
-                self.layer, {key: values[run] for key, values in factors.items()}, taken.with_tensors(part)
+                self.layer,
+                {key: values[run] for key, values in factors.items()},
+                taken.with_tensors(part),
             )
             for run, part in enumerate(by_run)
         ]

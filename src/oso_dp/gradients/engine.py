@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.batch import BatchGradients
-from oso_dp.gradients.layer_calls import check_options, find_call_convention
 from oso_dp.gradients.batched_layers import LayerOutputs
 from oso_dp.gradients.forward_backward import ForwardBackward, patched_forward
+from oso_dp.gradients.layer_calls import check_options, find_call_convention
 from oso_dp.gradients.microbatches import MSG_MIXES_EXAMPLES, MicrobatchGradients, checked_norms
 from oso_dp.gradients.precision import PRECISIONS, Precision
 from oso_dp.gradients.protocol import LayerGradients, Loss
@@ -56,7 +56,9 @@ class GradientEngine:
             name: dict(layer.named_parameters(recurse=find_call_convention(layer).is_opaque))
             for name, layer in self.layers.items()
         }
-        self.layer_parameters = {name: list(parameters) for name, parameters in direct_parameters.items()}
+        self.layer_parameters = {
+            name: list(parameters) for name, parameters in direct_parameters.items()
+        }
         self.layer_sizes = {
             name: sum(parameter.numel() for parameter in parameters.values())
             for name, parameters in direct_parameters.items()
@@ -66,7 +68,9 @@ class GradientEngine:
         for name, layer in model.named_modules():
             batch_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
             if batch_norm or getattr(layer, "track_running_stats", False):
-                raise OsoError(f"model: layer {name!r} is a {type(layer).__name__}, which {MSG_MIXES_EXAMPLES}")
+                raise OsoError(
+                    f"model: layer {name!r} is a {type(layer).__name__}, which {MSG_MIXES_EXAMPLES}"
+                )
             check_options(name, layer)
         model.requires_grad_(False)  # gradients are taken at the layers' outputs instead
 
@@ -83,7 +87,9 @@ class GradientEngine:
         layers = self.layer_outputs(self.views(flat[None]))
         with (
             self.precision.products(flat.device),
-            patched_forward(self.layers, lambda name, *given, **named: layers[name].call_patched(given, named)),
+            patched_forward(
+                self.layers, lambda name, *given, **named: layers[name].call_patched(given, named)
+            ),
         ):
             outputs = torch.func.functional_call(self.model, views, (inputs,))
         return outputs.to(flat.dtype) if self.precision.low else outputs
@@ -128,7 +134,8 @@ class GradientEngine:
                 rules[name].append(rule)
                 norms[name].append(checked_norms(rule, runs * portion[0].shape[1]))
         return {
-            name: MicrobatchGradients(portions, norms[name], runs, size) for name, portions in rules.items()
+            name: MicrobatchGradients(portions, norms[name], runs, size)
+            for name, portions in rules.items()
         }
 
     def layer_outputs(self, views: Mapping[str, Tensor]) -> dict[str, LayerOutputs]:
@@ -148,7 +155,11 @@ class GradientEngine:
         )
         if self.precision.low:
             return MICROBATCH_SIZE[device.type]
-        return MICROBATCH_SIZE["cpu"] * max(1, _MNIST_PIXELS // inputs.shape[1:].numel()) if small else None
+        return (
+            MICROBATCH_SIZE["cpu"] * max(1, _MNIST_PIXELS // inputs.shape[1:].numel())
+            if small
+            else None
+        )
 
     def _parameters(
         self, name: str, views: Mapping[str, Tensor]

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients.layer_calls import LayerCall
-from oso_dp.gradients.functional import FunctionalGradients
 from oso_dp.gradients.batched_layers import LayerOutputs
-from oso_dp.gradients.registry import find_rule
+from oso_dp.gradients.functional import FunctionalGradients
+from oso_dp.gradients.layer_calls import LayerCall
 from oso_dp.gradients.protocol import LayerGradients, Loss
+from oso_dp.gradients.registry import find_rule
 
 
 @contextmanager

@@ -65,7 +65,9 @@ def _gradients_of_all(
     """Of all examples at once; one after the other where torch cannot (recurrent layers)."""
 
     def pull_back(example: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        return torch.func.vjp(lambda run_parameters: outputs(run_parameters, example), parameters)[1](gradients)[0]
+        return torch.func.vjp(lambda run_parameters: outputs(run_parameters, example), parameters)[
+            1
+        ](gradients)[0]
 
     try:
         with warnings.catch_warnings():
@@ -92,8 +94,13 @@ def _gradients_of_one(
 ) -> dict[str, Tensor]:
     """By ordinary differentiation, which every layer knows."""
     with torch.enable_grad():
-        run_parameters = {name: values.detach().requires_grad_(True) for name, values in parameters.items()}
+        run_parameters = {
+            name: values.detach().requires_grad_(True) for name, values in parameters.items()
+        }
         results = torch.autograd.grad(
-            outputs(run_parameters, example), list(run_parameters.values()), gradients, materialize_grads=True
+            outputs(run_parameters, example),
+            list(run_parameters.values()),
+            gradients,
+            materialize_grads=True,
         )
     return dict(zip(run_parameters, results, strict=True))

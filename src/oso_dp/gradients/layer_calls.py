@@ -40,7 +40,9 @@ class CallConvention:
         """From the call's arguments; OsoError for those whose examples are not known."""
         values = [*given, *named.values()]
         if len(values) != 1 or not isinstance(values[0], Tensor):
-            raise _unsupported(layer, f"is called with {len(values)} arguments; allowed is one tensor")
+            raise _unsupported(
+                layer, f"is called with {len(values)} arguments; allowed is one tensor"
+            )
         return LayerCall(("input",), (values[0],))
 
     def call(self, layer: nn.Module, parameters: Mapping[str, Tensor], taken: LayerCall) -> Any:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from oso_dp.gradients.protocol import Sums, is_async_device, row_norms
 from oso_dp.gradients.rounding_bounds import outer_product_norms
-from oso_dp.gradients.protocol import Sums, row_norms, is_async_device
 
 
 class LinearGradients:

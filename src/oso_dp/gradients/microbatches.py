@@ -9,7 +9,9 @@ from torch import Tensor
 from oso_dp.errors import OsoError
 from oso_dp.gradients.protocol import LayerGradients, Sums
 
-MSG_MIXES_EXAMPLES = "mixes examples; allowed are layers that treat each by itself, such as GroupNorm"
+MSG_MIXES_EXAMPLES = (
+    "mixes examples; allowed are layers that treat each by itself, such as GroupNorm"
+)
 
 
 class MicrobatchGradients:

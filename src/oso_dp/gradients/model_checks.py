@@ -24,7 +24,11 @@ NARROW, DRAWS = Tolerance(2e-5, 1e-4), 3
 
 
 def check_model(
-    code: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor, classes: Sequence[int] = (2,)
+    code: GradientEngine,
+    flat: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
+    classes: Sequence[int] = (2,),
 ) -> None:
     """OsoError if this model and loss mix examples, or cannot be differentiated on made-up ones.
 
@@ -72,7 +76,9 @@ def _check_rounded(
     raise refused
 
 
-def _computes_in_float64(code: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor) -> bool:
+def _computes_in_float64(
+    code: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor
+) -> bool:
     """Whether it does, from parameters to losses; else float64 would hold nothing more exact."""
     zeros = (part.new_zeros(3, *part.shape[1:]) for part in (inputs, targets))
     made = [part.to(flat.dtype) if part.is_floating_point() else part for part in zeros]

@@ -173,7 +173,9 @@ def _draw_made_up(part: Any, size: int, below: int, random: torch.Generator) -> 
 _RegisteredTensors = list[tuple[str, Tensor, int]]
 
 
-def _registered_tensors(module: nn.Module, views: Mapping[str, Tensor] | None = None) -> _RegisteredTensors:
+def _registered_tensors(
+    module: nn.Module, views: Mapping[str, Tensor] | None = None
+) -> _RegisteredTensors:
     """Parameters and buffers: what they are called, values, and how often they were written.
 
     In-place writing counts for parameters, also where it happens to leave the values as they were.

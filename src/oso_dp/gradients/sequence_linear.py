@@ -11,10 +11,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from oso_dp.gradients.rounding_bounds import norm_upper_bound
-from oso_dp.gradients.materialized import MaterializedGradients
 from oso_dp.gradients.linear import LinearGradients
+from oso_dp.gradients.materialized import MaterializedGradients
 from oso_dp.gradients.protocol import Sums, chunks
+from oso_dp.gradients.rounding_bounds import norm_upper_bound
 
 
 def kernels_are_small(layer: nn.Linear, inputs: Tensor) -> bool:

@@ -8,7 +8,15 @@ from functools import cache
 from oso_dp.errors import OsoError
 from oso_dp.methods.base import AXES, Method, MethodOptions, State
 
-__all__ = ["AXES", "PAPER_METHODS", "Method", "MethodOptions", "State", "find_method", "method_names"]
+__all__ = [
+    "AXES",
+    "PAPER_METHODS",
+    "Method",
+    "MethodOptions",
+    "State",
+    "find_method",
+    "method_names",
+]
 
 # What the paper compares, in the order of its tables.
 PAPER_METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")

@@ -129,7 +129,9 @@ def gradient_step(state: State, gradient: Tensor, momentum: float) -> None:
     state.parameters -= state.learning_rate[:, None] * gradient
 
 
-def adam_step(state: State, gradient: Tensor, beta1: float, beta2: float, stabiliser: float) -> None:
+def adam_step(
+    state: State, gradient: Tensor, beta1: float, beta2: float, stabiliser: float
+) -> None:
     """theta <- theta - rho m / (sqrt(v) + stabiliser), as torch.optim.Adam.
 
     m and v are the averages of the gradients and of their squares, each over 1 - beta^t.

@@ -26,8 +26,8 @@ from torch.utils.data import DataLoader, default_collate
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import check_forward_is_pure
-from oso_dp.opacus.per_sample_gradients import PerSampleGradients
 from oso_dp.opacus.model_hooks import WRAPPERS, per_sample_gradient, wrap_model
+from oso_dp.opacus.per_sample_gradients import PerSampleGradients
 
 EXAMPLES, TOLERANCE, LARGEST = 3, 1e-6, 20_000_000
 

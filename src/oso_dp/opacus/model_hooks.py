@@ -30,7 +30,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
 from oso_dp.opacus.gradient_origins import GradientOrigins, find_parameter
-from oso_dp.opacus.per_sample_gradients import PerSampleGradient, ConvFactors, LinearFactors, Dense, EmbeddingFactors
+from oso_dp.opacus.per_sample_gradients import (
+    ConvFactors,
+    Dense,
+    EmbeddingFactors,
+    LinearFactors,
+    PerSampleGradient,
+)
 
 HOOKS, FUNCTORCH, GHOST = "hooks", "functorch", "ghost"
 MODES = (HOOKS, FUNCTORCH, GHOST)

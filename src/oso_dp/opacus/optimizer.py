@@ -24,15 +24,20 @@ from torch.utils.weak import WeakIdKeyDictionary
 from oso_dp.errors import OsoError
 from oso_dp.gradients.precision import use_float32
 from oso_dp.methods import Method
-from oso_dp.opacus.per_sample_gradients import PerSampleGradients
+from oso_dp.opacus.mechanism import Noise, sanitize
 from oso_dp.opacus.method_adapter import MethodAdapter
-from oso_dp.opacus.model_hooks import PerExampleHooks, count_writes, per_sample_gradient, accumulation_dtype
+from oso_dp.opacus.model_hooks import (
+    PerExampleHooks,
+    accumulation_dtype,
+    count_writes,
+    per_sample_gradient,
+)
+from oso_dp.opacus.per_sample_gradients import PerSampleGradients
 from oso_dp.opacus.sampler import TrackedSampler, check_process
 from oso_dp.opacus.validation import check_all_private
-from oso_dp.opacus.mechanism import Noise, sanitize
-from oso_dp.privacy.unnoised_sums import unnoised_sums
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.unnoised_sums import unnoised_sums
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers

@@ -17,15 +17,17 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from oso_dp.accounting.accountants import check_prv, compute_epsilon_of_releases
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
 from oso_dp.accounting.calibration import SMALLEST_NOISE
+from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.option_checks import check_number, make_options
 from oso_dp.opacus.ghost_criterion import GhostCriterion
+from oso_dp.opacus.mechanism import seeded_generator
 from oso_dp.opacus.model_checks import check_independence
 from oso_dp.opacus.model_hooks import wrap_model
+from oso_dp.opacus.optimizer import AdaptiveDPOptimizer
 from oso_dp.opacus.sampler import install_sampler
 from oso_dp.opacus.validation import (
     check_criterion,
@@ -36,8 +38,6 @@ from oso_dp.opacus.validation import (
     check_module,
     check_optimizer,
 )
-from oso_dp.opacus.mechanism import seeded_generator
-from oso_dp.opacus.optimizer import AdaptiveDPOptimizer
 from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -91,7 +91,9 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         `arguments`: those of DEFAULTS, and the method's own settings by name.
         Returns (model, optimizer, loader), in ghost mode (model, optimizer, criterion, loader).
         """
-        explicit_options = {name: value for name, value in arguments.items() if name not in DEFAULTS}
+        explicit_options = {
+            name: value for name, value in arguments.items() if name not in DEFAULTS
+        }
         shared = DEFAULTS | {name: arguments[name] for name in arguments.keys() & DEFAULTS.keys()}
         numbers = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
         check_modes({**shared, **numbers}, self.secure_mode)
@@ -365,7 +367,10 @@ def calibrate_noise_multiplier(
         found = math.inf
     if accountant == "prv":
         rdp = Search(sampling, steps, 1).noise_multiplier(epsilon, delta)
-        if found < rdp and compute_epsilon_of_releases({(sampling, found): steps}, delta, "prv") > epsilon:
+        if (
+            found < rdp
+            and compute_epsilon_of_releases({(sampling, found): steps}, delta, "prv") > epsilon
+        ):
             found = rdp
     return min(found, rdp)
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from oso_dp.privacy import philox
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import BLOCK as NOISE_BLOCK
 from oso_dp.privacy.rng_sources import RandomSource, Seeded, blocks
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.thread_pool import run_in_threads
 
 # Batches are padded to a multiple of this, so that few shapes occur: what is freed by one step then
@@ -94,7 +94,11 @@ class BatchRNG:
         ]
 
     def add_noise(
-        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[NoiseSpec]
+        self,
+        run_ids: Sequence[str],
+        step: int,
+        totals: Sequence[Tensor],
+        noise: Sequence[NoiseSpec],
     ) -> list[Tensor]:
         """Each total, [R, ...], plus fresh noise, in the total's type.
 
@@ -104,7 +108,11 @@ class BatchRNG:
         return add(run_ids, step, totals, noise)
 
     def _on_host_noised(
-        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[NoiseSpec]
+        self,
+        run_ids: Sequence[str],
+        step: int,
+        totals: Sequence[Tensor],
+        noise: Sequence[NoiseSpec],
     ) -> list[Tensor]:
         """A block of one run's total after the other, while the block is in the cache."""
         exact = [total.cpu().reshape(len(run_ids), -1).numpy() for total in totals]
@@ -134,7 +142,11 @@ class BatchRNG:
         ]
 
     def _on_device_noised(
-        self, run_ids: Sequence[str], step: int, totals: Sequence[Tensor], noise: Sequence[NoiseSpec]
+        self,
+        run_ids: Sequence[str],
+        step: int,
+        totals: Sequence[Tensor],
+        noise: Sequence[NoiseSpec],
     ) -> list[Tensor]:
         noised = []
         for total, one in zip(totals, noise, strict=True):

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.unnoised_sums import PerExampleGradients, unnoised_sums
+from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.queries import QUERIES, Query, Runs
-from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import RandomSource, Seeded
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.unnoised_sums import PerExampleGradients, unnoised_sums
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import RandomSource
+from oso_dp.privacy.sampling import PoissonSampling
 
 _SENSITIVITY = 0.5  # of a sum of numbers in [-1/2, 1/2]; of ones in [0, 1] it would be 1
 

@@ -61,7 +61,9 @@ def _origins(data: Any, places: np.ndarray, known: dict[Any, int]) -> np.ndarray
         stacked: Any = data.datasets
         inner = stacked.values() if isinstance(stacked, dict) else stacked
         columns = np.stack([_origins(one, places, known) for one in inner], axis=1)
-        return np.array([_number_rows(tuple(row), known) for row in columns.tolist()], dtype=np.int64)
+        return np.array(
+            [_number_rows(tuple(row), known) for row in columns.tolist()], dtype=np.int64
+        )
     tensors = data.tensors if type(data) is TensorDataset else (data,)
     return _number_rows(tuple(map(id, tensors)), known) * _STRIDE + places
 

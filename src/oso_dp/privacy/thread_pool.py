@@ -9,7 +9,9 @@ from functools import cache
 from typing import Any
 
 
-def run_in_threads(work: Callable[..., None], jobs: Sequence[tuple[Any, ...]], threads: int) -> None:
+def run_in_threads(
+    work: Callable[..., None], jobs: Sequence[tuple[Any, ...]], threads: int
+) -> None:
     """Call `work` with each job's arguments; the caller is one of the threads.
 
     Each takes the next job when it is free, so that one that is held up delays the rest by a job.

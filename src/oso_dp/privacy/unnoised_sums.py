@@ -64,7 +64,9 @@ def _vector_sums(
 ) -> dict[str, Tensor]:
     """By the query's name, [R, P] or [R, P_g] of these layers, in one pass."""
     alike = have_same_components(queries) if len(queries) > 1 else []
-    weights = alike[0].components(norms, runs) if alike else [q.weights(norms, runs) for q in queries]
+    weights = (
+        alike[0].components(norms, runs) if alike else [q.weights(norms, runs) for q in queries]
+    )
     sums = gradients.weighted_sums(torch.stack([*weights], dim=1), layers).unbind(dim=1)
     if alike:
         short, units = sums

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, check_regular, make_folder, parse_json, format_os_error
+from oso_dp.files import atomic_write, check_regular, format_os_error, make_folder, parse_json
 from oso_dp.locks import only_writer
 
 MANIFEST = "manifest.json"

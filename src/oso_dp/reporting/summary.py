@@ -61,7 +61,8 @@ def summary_table(results: Path) -> Table:
                 table.add_row(
                     *where,
                     labels.format_budget(row.epsilon),
-                    labels.variant_method_label(row.method, row.laid) + (_PART if part[row.method] else ""),
+                    labels.variant_method_label(row.method, row.laid)
+                    + (_PART if part[row.method] else ""),
                     _value(row),
                     str(row.seeds),
                     labels.format_number(row.noise_multiplier, ".3f"),

@@ -13,21 +13,21 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.run_counts import count_variants
-from oso_dp.analysis.claim_tests import NOT_RUN, NOT_APPLICABLE
-from oso_dp.analysis.load import read_result_set
 from oso_dp.analysis.budget_strategies import is_reference
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.claim_tests import NOT_APPLICABLE, NOT_RUN
+from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.default_regret import max_regret
+from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.run_counts import count_variants
 from oso_dp.errors import OsoError
 from oso_dp.exit_codes import run_command
 from oso_dp.files import atomic_write, check_regular
 from oso_dp.option_types import path
 from oso_dp.reporting.page import summary_text
 from oso_dp.reporting.table_format import markdown_rows
-from oso_dp.reporting.tables.claims import AT_PAPERS_POINTS, in_short
 from oso_dp.reporting.tables.budget_strategies import one_budget_table
+from oso_dp.reporting.tables.claims import AT_PAPERS_POINTS, in_short
 from oso_dp.study.plan import load_plans
 
 _NETWORK = "with the [printed network](docs/reproduction/fashion_mnist.md)"
@@ -87,7 +87,9 @@ def counts(study: ResultSet) -> str:
     """How many runs there are of each data set, k, search and precision."""
     rows = []
     keys = ["dataset", "k", "search_accounting", "precision"]
-    for (dataset, k, search_accounting, precision), group in count_variants(study).groupby(keys, sort=False):
+    for (dataset, k, search_accounting, precision), group in count_variants(study).groupby(
+        keys, sort=False
+    ):
         budgets = sorted(group["epsilon"].dropna().unique())
         rows.append(
             {

@@ -15,11 +15,11 @@ import torch
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
+from oso_dp.rerun.compare import BEYOND, MOVES, Comparison, best_of, compare_run, explain_doubt
 from oso_dp.results.read import Results
 from oso_dp.study.cohort import Cohort, PlannedCohort, Run
 from oso_dp.study.from_row import make_run
 from oso_dp.training.job import run_job
-from oso_dp.rerun.compare import BEYOND, MOVES, Comparison, best_of, explain_doubt, compare_run
 
 _THREADS = re.compile(r"\((\d+) threads?\)$")  # of a CPU's name in the column `device`
 
@@ -96,7 +96,9 @@ def _rerun(one: StoredRun, evaluations: pd.DataFrame, arrays: Arrays) -> Compari
         if verdict.text != BEYOND:
             return verdict
         moved = [_train_again(one, arrays, evaluations.columns, 1 + move) for move in MOVES]
-        return explain_doubt(verdict, one.row, [(row["status"], best_of(part)) for row, part in moved])
+        return explain_doubt(
+            verdict, one.row, [(row["status"], best_of(part)) for row, part in moved]
+        )
     finally:
         torch.set_num_threads(before)
 

@@ -21,10 +21,10 @@ from oso_dp.results.protected import protected
 from oso_dp.results.read import (
     PENDING,
     Results,
+    check_clear,
     is_store,
     read_files,
     read_results,
-    check_clear,
     run_ids,
 )
 from oso_dp.results.schema import KEYS, SCHEMAS
@@ -156,7 +156,9 @@ def _change(
     names = files.str.rsplit(".", n=2).str[0]  # without the hash, the cohort's
     touched = names.isin(set(names[files.isin(changed)]))
     is_private = protected(merged.runs)  # new rows of theirs may say nothing of themselves
-    of_one_budget = {*merged.runs.loc[touched, "dataset"]} & {*merged.runs.loc[is_private, "dataset"]}
+    of_one_budget = {*merged.runs.loc[touched, "dataset"]} & {
+        *merged.runs.loc[is_private, "dataset"]
+    }
     try:
         check(merged.runs[touched | merged.runs["dataset"].isin(of_one_budget)])
     except OsoError as error:

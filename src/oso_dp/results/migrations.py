@@ -8,9 +8,9 @@ import pandas as pd
 
 from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.methods import find_method, method_names
-from oso_dp.study.grid import default_grid_size
-from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION, make_run_id, format_run_options
 from oso_dp.study.data_options import make_data_options
+from oso_dp.study.grid import default_grid_size
+from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION, format_run_options, make_run_id
 
 # The networks of rows from before `settings`.
 _MODELS = {
@@ -55,6 +55,8 @@ def _settings(row: dict[str, Any]) -> str | None:
         "loss": "mean",
         **make_data_options(model, "zeros"),
         "randomness": "seeded",
-        "stopping_distribution": None if row["search_accounting"] == COMPOSITION else DEFAULT_STOPPING_DISTRIBUTION,
+        "stopping_distribution": None
+        if row["search_accounting"] == COMPOSITION
+        else DEFAULT_STOPPING_DISTRIBUTION,
     }
     return format_run_options(settings) if make_run_id(row, settings) == row["run_id"] else None

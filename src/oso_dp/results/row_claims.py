@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from oso_dp.accounting.tuning_cost import STOPPING_ETA
 from oso_dp.accounting.search_accounting import SEARCH_ACCOUNTINGS
+from oso_dp.accounting.tuning_cost import STOPPING_ETA
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from oso_dp.errors import OsoError
-from oso_dp.results.read import run_ids as whole_runs
 from oso_dp.results.read import read_runs_of
+from oso_dp.results.read import run_ids as whole_runs
 from oso_dp.study.cohort import Cohort
 
 ANOTHER_RESULTS = "other folders under `results` and `report`"

@@ -57,7 +57,9 @@ def _files(folder: Path) -> Iterator[Path]:
     seen = set()
 
     def fail(error: OSError) -> None:
-        raise OsoError(f"{error.filename}: cannot be read ({format_os_error(error)}); nothing was deleted")
+        raise OsoError(
+            f"{error.filename}: cannot be read ({format_os_error(error)}); nothing was deleted"
+        )
 
     for place, folders, names in os.walk(folder, followlinks=True, onerror=fail):
         real = os.path.realpath(place)

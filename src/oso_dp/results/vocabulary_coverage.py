@@ -13,7 +13,7 @@ from typing import Any
 
 from oso_dp.data.arrays import read_provenance
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, check_regular, parse_json, format_os_error
+from oso_dp.files import atomic_write, check_regular, format_os_error, parse_json
 from oso_dp.locks import only_writer
 
 COVERAGE_FILE = "data.json"

@@ -17,18 +17,18 @@ from oso_dp.data.arrays import Arrays
 from oso_dp.data.validation import load_prepared
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.exit_codes import run_command
-from oso_dp.signals import SignalRecorder
 from oso_dp.locks import only_writer
-from oso_dp.option_types import MAX_AT_ONCE, OptionError, path, real_number, integer
+from oso_dp.option_types import MAX_AT_ONCE, OptionError, integer, path, real_number
 from oso_dp.results.other_search import refuse_other_search_among
 from oso_dp.results.read import is_store
 from oso_dp.results.spent import refuse_spent
 from oso_dp.scheduler.priorities import Job, list_jobs, rank_runs, read_priorities
 from oso_dp.scheduler.scheduling import Scheduler
 from oso_dp.scheduler.shard_store import ShardStore, list_stores
-from oso_dp.study.private_datasets import check_one_budget
+from oso_dp.signals import SignalRecorder
 from oso_dp.study.paper_points import paper_best_runs
 from oso_dp.study.plan import read_plan
+from oso_dp.study.private_datasets import check_one_budget
 from oso_dp.training.provenance import device_name
 
 MAX_MINUTES = 1e6  # two years

@@ -18,7 +18,7 @@ import pandas as pd
 
 from oso_dp.data.download import read_up_to
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, make_folder, parse_json, format_os_error
+from oso_dp.files import atomic_write, format_os_error, make_folder, parse_json
 from oso_dp.results.read import is_store, read_columns, run_ids
 from oso_dp.results.write import write_table
 from oso_dp.study.cohort import Cohort, Run
@@ -85,7 +85,9 @@ class ShardStore:
                 yield False
                 return
             except OSError as error:
-                raise OsoError(f"{lock.name}: cannot be locked ({format_os_error(error)})") from error
+                raise OsoError(
+                    f"{lock.name}: cannot be locked ({format_os_error(error)})"
+                ) from error
             self.refresh(f"{cohort}.{DIGEST}")
             yield True
 
@@ -121,7 +123,9 @@ class ShardStore:
         try:
             hidden.rename(shard)
         except OSError as error:
-            raise OsoError(f"{shard}: cannot make this folder ({format_os_error(error)})") from error
+            raise OsoError(
+                f"{shard}: cannot make this folder ({format_os_error(error)})"
+            ) from error
         shutil.rmtree(checkpoints, ignore_errors=True)
         self.refresh(shard.name)
 
@@ -135,7 +139,9 @@ def _read_run_ids(path: Path) -> list[str]:
     try:
         run_ids: list[str] = parse_json(read_up_to(path, MAX_LIST_BYTES).decode())
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({format_os_error(error)}); remove its folder") from None
+        raise OsoError(
+            f"{path}: cannot be read ({format_os_error(error)}); remove its folder"
+        ) from None
     if path.parent.name.rpartition(".")[2] != _digest(run_ids):
         raise ValueError("its folder has another group's name")
     return run_ids

@@ -9,8 +9,8 @@ from typing import Any
 
 from oso_dp.errors import OsoError
 from oso_dp.output_paths import check_folder
-from oso_dp.study.strict_yaml import read_yaml, read_text
 from oso_dp.snakemake_support.study_lock import StudyLock
+from oso_dp.study.strict_yaml import read_text, read_yaml
 
 _TABLES = ("runs.parquet", "evaluations.parquet")  # of a store
 _DRY_RUN = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--dry-?run")

@@ -9,8 +9,8 @@ from functools import cache
 from importlib.util import find_spec
 
 from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.accounting.trial_fractions import FINAL_STAGE
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import PlannedCohort
 from oso_dp.study.linear_scaling import make_linear_scaling_search
@@ -48,8 +48,12 @@ def _search(cohort: PlannedCohort, epsilon: float, delta: float) -> tuple[Search
         if cohort.stage == FINAL_STAGE:
             return whole.final_stage(whole.noise_multipliers(epsilon, delta)[:-1]), epsilon
         return whole.trial_stage, whole.trial_fractions[whole.stages.index(cohort.stage)] * epsilon
-    shape = 1.0 if cohort.stopping_distribution is None else STOPPING_ETA[cohort.stopping_distribution]
-    search = Search(cohort.sampling, cohort.steps, cohort.budgeted_runs, cohort.search_accounting, shape)
+    shape = (
+        1.0 if cohort.stopping_distribution is None else STOPPING_ETA[cohort.stopping_distribution]
+    )
+    search = Search(
+        cohort.sampling, cohort.steps, cohort.budgeted_runs, cohort.search_accounting, shape
+    )
     return search, epsilon
 
 

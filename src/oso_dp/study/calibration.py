@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from oso_dp.accounting.linear_scaling import LinearScalingSearch
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, SINGLE
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.config import StudyConfig, parse_config
@@ -63,7 +63,9 @@ def calibrate_grids(
                 every = search.noise_multipliers(cohort.epsilon, cohort.delta, accountant)
                 nu = every[search.stages.index(cohort.stage)]
             else:
-                search = Search(cohort.sampling, cohort.steps, cohort.budgeted_runs, search_accounting, shape)
+                search = Search(
+                    cohort.sampling, cohort.steps, cohort.budgeted_runs, search_accounting, shape
+                )
                 nu = noise_multiplier(search, cohort.epsilon, cohort.delta)
         except OsoError as error:
             raise OsoError(f"{cohort.name}: {error}") from None
@@ -71,7 +73,9 @@ def calibrate_grids(
     return grids
 
 
-def _accounted(config: StudyConfig, search_accounting: str, trial_fractions: Sequence[float] | None) -> StudyConfig:
+def _accounted(
+    config: StudyConfig, search_accounting: str, trial_fractions: Sequence[float] | None
+) -> StudyConfig:
     """The same study in another way: it has other cohorts then."""
     scaled = search_accounting == LINEAR_SCALING
     other = {

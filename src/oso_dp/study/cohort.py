@@ -15,8 +15,8 @@ from oso_dp.accounting.trial_fractions import find_stage_error
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
-from oso_dp.study.identity import COHORT, POINT, make_cohort_name, make_run_id, format_run_options
 from oso_dp.study.data_options import file_name, make_data_options
+from oso_dp.study.identity import COHORT, POINT, format_run_options, make_cohort_name, make_run_id
 
 # Starting values of a run, in the order of `POINT`.
 Point = tuple[float, float | None, float | None]
@@ -49,7 +49,9 @@ class Cohort:
     k: int
     epsilon: float | None  # None for methods without privacy
     delta: float | None
-    search_accounting: str  # the column of that name: how tuning is accounted for (accounting.tuning)
+    search_accounting: (
+        str  # the column of that name: how tuning is accounted for (accounting.tuning)
+    )
     stopping_distribution: str | None  # distribution of the number of runs under random stopping
     # N: how many runs its budget pays for, or that many on average; by the linear scaling rule, of
     # each trial, whichever part this is.

@@ -25,14 +25,14 @@ from pydantic import (
 
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.data.catalogue import DATASETS, DIMENSIONS, DatasetInfo
-from oso_dp.data.plugins import GROUP, USER_MODEL, make_dataset_info, list_plugins
+from oso_dp.data.plugins import GROUP, USER_MODEL, list_plugins, make_dataset_info
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
-from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION
-from oso_dp.study.private_datasets import check_private_datasets
 from oso_dp.study.data_options import WORDS_OF_MODEL
+from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION
 from oso_dp.study.linear_scaling import check_linear_scaling
-from oso_dp.study.strict_yaml import read_yaml, read_limited, read_text
+from oso_dp.study.private_datasets import check_private_datasets
+from oso_dp.study.strict_yaml import read_limited, read_text, read_yaml
 
 MAX_COUNT = 10**9  # of examples, or of steps
 _SHORT = Repr()  # however large the value is
@@ -166,10 +166,13 @@ class StudyConfig(_Section):
         Literal["composition", "random_stopping", "single", "linear_scaling"],
         BeforeValidator(_with_underscores),
     ] = Field(
-        COMPOSITION, alias="search_accounting", description="How the search of a grid is accounted for."
+        COMPOSITION,
+        alias="search_accounting",
+        description="How the search of a grid is accounted for.",
     )
     stopping_distribution: Literal["logarithmic", "geometric", "poisson"] = Field(
-        DEFAULT_STOPPING_DISTRIBUTION, description="Distribution of the number of runs under random_stopping."
+        DEFAULT_STOPPING_DISTRIBUTION,
+        description="Distribution of the number of runs under random_stopping.",
     )
     trial_fractions: list[Real] | None = Field(
         None, description="Of epsilon, one for each trial under linear_scaling; null: 0.1, 0.2."
@@ -218,9 +221,7 @@ class StudyConfig(_Section):
             if section.loss == "sum" and info.metric != "mse":
                 raise ValueError(f"datasets.{name}.loss sum: only where a model returns images")
             if section.oov_words != "zeros" and not info.words:
-                raise ValueError(
-                    f"datasets.{name}.oov_words {section.oov_words}: only for texts"
-                )
+                raise ValueError(f"datasets.{name}.oov_words {section.oov_words}: only for texts")
             if section.vocabulary is not None and not info.words:
                 raise ValueError(f"datasets.{name}.vocabulary {section.vocabulary}: only for texts")
             if section.precision == "tf32" and self.device != "cuda":
@@ -232,11 +233,16 @@ class StudyConfig(_Section):
         for name in ("values_per_axis", "seeds"):
             _check_unique(name, getattr(self, name))
         _check_unique("grid.quantiles", self.grid.quantiles)
-        if self.search_accounting != RANDOM_STOPPING and self.stopping_distribution != DEFAULT_STOPPING_DISTRIBUTION:
+        if (
+            self.search_accounting != RANDOM_STOPPING
+            and self.stopping_distribution != DEFAULT_STOPPING_DISTRIBUTION
+        ):
             raise ValueError(
                 f"stopping_distribution {self.stopping_distribution}: only where selection is random_stopping"
             )
-        check_linear_scaling(self.search_accounting, self.trial_fractions, self.methods, self.grid_points)
+        check_linear_scaling(
+            self.search_accounting, self.trial_fractions, self.methods, self.grid_points
+        )
         for name in self.methods if self.schedule != "constant" else ():
             if not find_method(name).supports_schedule:
                 raise ValueError(f"methods.{name}: takes no schedule; allowed is constant")

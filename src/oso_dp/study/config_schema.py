@@ -19,7 +19,10 @@ def json_schema() -> dict[str, Any]:
     """With the data sets, the methods and their settings that this version knows."""
     schema = StudyConfig.model_json_schema()
     datasets, methods = schema["properties"]["datasets"], schema["properties"]["methods"]
-    user_datasets = {"pattern": "^[a-z][a-z0-9_]*$", "description": f"With model: {USER_MODEL}, see {GROUP}."}
+    user_datasets = {
+        "pattern": "^[a-z][a-z0-9_]*$",
+        "description": f"With model: {USER_MODEL}, see {GROUP}.",
+    }
     datasets["propertyNames"] = {"anyOf": [{"enum": sorted(DATASETS)}, user_datasets]}
     methods["properties"] = {
         name: method_options_model(name).model_json_schema() for name in method_names()

@@ -14,7 +14,9 @@ class DefaultConfig:
     """A method with what is laid over its steps, and the point that it starts from everywhere."""
 
     method: str
-    variant: Mapping[str, Any]  # schedule, averaging: see oso_dp.training.schedule_and_averaging; as rows say it
+    variant: Mapping[
+        str, Any
+    ]  # schedule, averaging: see oso_dp.training.schedule_and_averaging; as rows say it
     point: Mapping[str, float]  # what is guessed, by axis
     why_chosen: str  # by whom, looking at what
     how_often_seen: tuple[str, ...] = ()  # data sets that it was chosen by
@@ -34,8 +36,12 @@ DEFAULTS: Final = (
     DefaultConfig("auto_s", _FALLING, {"learning_rate": 0.316228}, _TRIALS, _SEEN),
     DefaultConfig("auto_s", _AVERAGED, {"learning_rate": 0.316228}, f"rho: {_TRIALS}", _SEEN),
     DefaultConfig("auto_s", {}, {"learning_rate": 0.316228}, _TRIALS, _SEEN),
-    DefaultConfig("online", {}, {"learning_rate": 1.0}, f"C_0: its paper, rho_0: {_TRIALS}", _PAPERS),
-    DefaultConfig("adam_wosm", {}, {"threshold": 1.0}, "the middle of the paper's range of C", _PAPERS),
+    DefaultConfig(
+        "online", {}, {"learning_rate": 1.0}, f"C_0: its paper, rho_0: {_TRIALS}", _PAPERS
+    ),
+    DefaultConfig(
+        "adam_wosm", {}, {"threshold": 1.0}, "the middle of the paper's range of C", _PAPERS
+    ),
     DefaultConfig("auto_wosm", _FALLING, {"learning_rate": 1e-3}, _OWN, _SEEN),
     DefaultConfig("auto_dog", _AVERAGED, {"learning_rate": 0.1}, _SCALE, _SEEN),
 )

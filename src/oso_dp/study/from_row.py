@@ -8,7 +8,7 @@ from typing import Any
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.study.cohort import PlannedCohort, Run
-from oso_dp.study.identity import POINT, IDENTITY_DEFAULTS
+from oso_dp.study.identity import IDENTITY_DEFAULTS, POINT
 
 _COLUMNS = (
     *("dataset", "method", "momentum", "k", "epsilon", "delta", "search_accounting"),

@@ -94,7 +94,9 @@ def _identity_fields(row: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
     # The model says how many words it reads.
     whole |= {name: value for name, value in settings.items() if name != "words"}
     return {
-        name: value for name, value in whole.items() if name not in IDENTITY_DEFAULTS or value != IDENTITY_DEFAULTS[name]
+        name: value
+        for name, value in whole.items()
+        if name not in IDENTITY_DEFAULTS or value != IDENTITY_DEFAULTS[name]
     }
 
 

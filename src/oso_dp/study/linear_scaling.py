@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from oso_dp.accounting.trial_fractions import TRIAL_FRACTIONS, find_fraction_error, format_fractions
 from oso_dp.accounting.search_accounting import LINEAR_SCALING
+from oso_dp.accounting.trial_fractions import TRIAL_FRACTIONS, find_fraction_error, format_fractions
 from oso_dp.methods import find_method, method_names
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from oso_dp.study.cohort import Cohort
 
 
-def resolve_trial_fractions(search_accounting: str, given: Sequence[float] | None) -> tuple[float, ...] | None:
+def resolve_trial_fractions(
+    search_accounting: str, given: Sequence[float] | None
+) -> tuple[float, ...] | None:
     """The trials' shares of epsilon: those that are given, or the usual; None without trials."""
     if search_accounting != LINEAR_SCALING:
         return None
@@ -30,11 +32,16 @@ def make_linear_scaling_search(cohort: Cohort) -> LinearScalingSearch:
     from oso_dp.accounting.linear_scaling import LinearScalingSearch
 
     assert cohort.trial_fractions is not None
-    return LinearScalingSearch(cohort.sampling, cohort.steps, cohort.grid_runs, cohort.trial_fractions)
+    return LinearScalingSearch(
+        cohort.sampling, cohort.steps, cohort.grid_runs, cohort.trial_fractions
+    )
 
 
 def check_linear_scaling(
-    search_accounting: str, trial_fractions: Sequence[float] | None, methods: Iterable[str], points: str
+    search_accounting: str,
+    trial_fractions: Sequence[float] | None,
+    methods: Iterable[str],
+    points: str,
 ) -> None:
     """ValueError for what a study cannot do under this selection.
 

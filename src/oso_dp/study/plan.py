@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, check_name, check_regular, parse_json, format_os_error
+from oso_dp.files import atomic_write, check_name, check_regular, format_os_error, parse_json
 from oso_dp.study.cohort import Cohort, PlannedCohort
 from oso_dp.study.private_datasets import check_one_budget
 
@@ -81,7 +81,9 @@ def make_plan(config: StudyConfig) -> Plan:
 
     noise = {grid.cohort.name: grid.noise_multiplier for grid in calibrate_grids(config)}
     # Five decimals, rounded up: the same on every machine, and on the safe side.
-    return make_plan_with_noise(config, {name: math.ceil(nu * 1e5) / 1e5 for name, nu in noise.items()})
+    return make_plan_with_noise(
+        config, {name: math.ceil(nu * 1e5) / 1e5 for name, nu in noise.items()}
+    )
 
 
 def make_plan_with_noise(config: StudyConfig, noise: Mapping[str, float]) -> Plan:

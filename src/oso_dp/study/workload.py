@@ -61,7 +61,9 @@ class Workload:
         return "\n".join(lines) if len(lines) > 1 else "every run is stored already"
 
 
-def estimate_workload(config: StudyConfig, every: Iterable[Cohort], stored: Container[str]) -> Workload:
+def estimate_workload(
+    config: StudyConfig, every: Iterable[Cohort], stored: Container[str]
+) -> Workload:
     """Count; `stored` holds the run_ids in the results store."""
     private, plain = RunTotals(), RunTotals()
     parts: dict[tuple[str, str], RunTotals] = defaultdict(RunTotals)

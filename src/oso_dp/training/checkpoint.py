@@ -48,7 +48,9 @@ def quarantine_if_corrupt(path: Path) -> Iterator[None]:
         try:
             os.replace(path, aside)
         except OSError as why:
-            raise OsoError(f"{path}: damaged, and cannot be moved away ({format_os_error(why)})") from why
+            raise OsoError(
+                f"{path}: damaged, and cannot be moved away ({format_os_error(why)})"
+            ) from why
         _log.warning(
             "%s: damaged, or of an older version; now %s, and not used (%s)",
             *(path, aside.name, format_os_error(error)[:200]),

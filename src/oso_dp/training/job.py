@@ -15,16 +15,16 @@ import oso_dp
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.plugins import make_dataset_info
 from oso_dp.errors import OsoError
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import RNG_VERSION
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort, Run
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, quarantine_if_corrupt
-from oso_dp.training.oom_backoff import limit_parallel_runs
+from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
 from oso_dp.training.loop import make_protocol, train
-from oso_dp.training.outcome import RunProtocol, Outcome
-from oso_dp.training.user_task import build_user_network
-from oso_dp.training.task import StudyTask
+from oso_dp.training.oom_backoff import limit_parallel_runs
+from oso_dp.training.outcome import Outcome, RunProtocol
 from oso_dp.training.provenance import code_hash, commit, device_name
+from oso_dp.training.task import StudyTask
+from oso_dp.training.user_task import build_user_network
 
 # Columns of a run's row: what training measured, and what may be another one after a restart.
 _MEASURED = ("status", "diverged_at", "ledger", "wall_seconds")
@@ -117,7 +117,12 @@ def run_job(
 
 
 def _check_rows(
-    rows: ResultRows, task: StudyTask, cohort: PlannedCohort, runs: Sequence[Run], code: str, course: RunProtocol
+    rows: ResultRows,
+    task: StudyTask,
+    cohort: PlannedCohort,
+    runs: Sequence[Run],
+    code: str,
+    course: RunProtocol,
 ) -> None:
     """ValueError unless they can be what the first of these runs came to."""
     evaluations: dict[str, list[dict[str, Any]]] = {row["run_id"]: [] for row in rows.runs}

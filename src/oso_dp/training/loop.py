@@ -22,15 +22,15 @@ from oso_dp.methods import Method, State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.rng_sources import get_source
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Run
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint, quarantine_if_corrupt
-from oso_dp.training.outcome import RunProtocol, Outcome
-from oso_dp.training.user_task import make_user_problem
-from oso_dp.training.task import TrainingProblem, TrainConfig, StudyTask
+from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
 from oso_dp.training.checkpoint_checks import check_state
-from oso_dp.training.schedule_and_averaging import update_average, rate_factor
+from oso_dp.training.outcome import Outcome, RunProtocol
+from oso_dp.training.schedule_and_averaging import rate_factor, update_average
+from oso_dp.training.task import StudyTask, TrainConfig, TrainingProblem
+from oso_dp.training.user_task import make_user_problem
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Key, Runs
@@ -100,7 +100,9 @@ def advance(
         nonlocal kept, took
         charge(training.alive)
         started = time.perf_counter()
-        if checkpoint is not None and (always or took <= CHECKPOINT_TIME_FRACTION * (started - kept)):
+        if checkpoint is not None and (
+            always or took <= CHECKPOINT_TIME_FRACTION * (started - kept)
+        ):
             save_checkpoint(checkpoint, fingerprint, training.content())
             kept = time.perf_counter()
             took = kept - started
@@ -180,7 +182,9 @@ class Training:
         if before is not None:  # a step is proportional to the learning rate
             state.parameters = before.lerp(state.parameters, factor)
         if task.averaging is not None and state.average is not None:
-            state.average = update_average(state.average, state.parameters, task.averaging, state.step)
+            state.average = update_average(
+                state.average, state.parameters, task.averaging, state.step
+            )
         self._drop_diverged(are_finite(state.parameters))
 
     def _group_runs(self) -> list[slice]:

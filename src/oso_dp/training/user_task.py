@@ -9,22 +9,22 @@ from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.catalogue import DatasetInfo
-from oso_dp.data.plugins import USER_MODEL, make_dataset_info, find_plugin
+from oso_dp.data.plugins import USER_MODEL, find_plugin, make_dataset_info
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
 from oso_dp.gradients import GradientEngine, find_precision
 from oso_dp.models.losses import training_loss
 from oso_dp.study.cohort import Cohort, Run
 from oso_dp.training.evaluate import Evaluator
-from oso_dp.training.user_model import UserModel, count_classes
 from oso_dp.training.task import (
-    TrainingProblem,
     StudyTask,
     TensorExamples,
+    TrainingProblem,
     examples_on_device,
     make_model,
     make_study_problem,
 )
+from oso_dp.training.user_model import UserModel, count_classes
 
 _CPU = torch.device("cpu")
 
@@ -57,7 +57,9 @@ def make_user_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> T
     )
     test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
     user_model = UserModel(make_model(task, 0))
-    code = user_model.code(training_loss(task.metric, task.loss), examples, task.product_precision, device)
+    code = user_model.code(
+        training_loss(task.metric, task.loss), examples, task.product_precision, device
+    )
     first = torch.stack([_weights(task, user_model, run.seed) for run in runs]).to(device)
     scores: Any = Evaluator(code, *test, task.metric)
     classes = count_classes(code, first[0], examples)
@@ -77,7 +79,9 @@ def check_user_model(dataset: str) -> None:
     made = _load_user_task(dataset)
     try:
         user_model = UserModel(made)
-        code = user_model.code(training_loss(info.metric), examples, find_precision("float32", _CPU), _CPU)
+        code = user_model.code(
+            training_loss(info.metric), examples, find_precision("float32", _CPU), _CPU
+        )
     except OsoError as error:
         raise OsoError(f"data set {dataset!r}: {error}") from error
     _check_outputs(code, user_model.weights(_CPU), info)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.reporting.figures.figure_spec import FigureSpec, WrittenFigure
 from oso_dp.reporting.figures.parallel import RenderedFigure
-from oso_dp.reporting.figures.figure_spec import WrittenFigure, FigureSpec
 from oso_dp.reporting.report_folder import ReportFolder
 
 

@@ -71,7 +71,10 @@ def draw_adaptation_signs(rows: pd.DataFrame) -> Figure:
         here = rows[rows["dataset"] == dataset]
         _draw_coin_flip(top, bottom, here)
         for value in reversed(NAMES):  # C above rho, and thinner: both are seen where they agree
-            line_style: dict[str, Any] = {"color": styles.STEERED[value], "linewidth": _WIDTHS[value]}
+            line_style: dict[str, Any] = {
+                "color": styles.STEERED[value],
+                "linewidth": _WIDTHS[value],
+            }
             for _, run in here[here["value"] == value].groupby("run_id"):
                 start = [0.0, *run["step"]]
                 top.plot(start, [1.0, *run["factor"]], **line_style)

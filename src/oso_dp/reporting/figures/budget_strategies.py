@@ -10,7 +10,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from oso_dp import labels
-from oso_dp.analysis.budget_strategies import DEFAULT, STRATEGIES, is_reference, strategy_title, budget_strategies
+from oso_dp.analysis.budget_strategies import (
+    DEFAULT,
+    STRATEGIES,
+    budget_strategies,
+    is_reference,
+    strategy_title,
+)
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.metrics import metric_direction
 from oso_dp.reporting.figures import layout, styles
@@ -18,7 +24,9 @@ from oso_dp.reporting.figures.figure_spec import FigureSpec
 from oso_dp.reporting.tables.budget_strategies import strategy_label
 
 PLACE = 104
-_MAX_DISTANCE = 3.0  # what is further below the best than this many times the searches' spread is cut off
+_MAX_DISTANCE = (
+    3.0  # what is further below the best than this many times the searches' spread is cut off
+)
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:
@@ -50,7 +58,9 @@ def draw_strategies(rows: pd.DataFrame, title: str, methods: list[str]) -> Figur
     if rows.empty:
         return None
     rows = rows.assign(label=[_label(row) for row in rows.to_dict("records")])
-    lines = list(dict.fromkeys(rows.sort_values("way", key=_axis_positions, kind="stable")["label"]))
+    lines = list(
+        dict.fromkeys(rows.sort_values("way", key=_axis_positions, kind="stable")["label"])
+    )
     epsilons = sorted(rows["epsilon"].unique())
     figure, (panels,) = layout.make_panel_grid(1, len(epsilons), title, sharex=False)
     figure.set_size_inches(3.4 + 2.4 * len(epsilons), 1.6 + 0.3 * len(lines))

@@ -147,7 +147,12 @@ def _at_one_epsilon(cells: pd.DataFrame, title: str, methods: list[str]) -> Figu
 
 
 def _line(
-    axes: Axes, x: pd.Series, mean: pd.Series, std: pd.Series, line_style: dict[str, Any], paper: bool
+    axes: Axes,
+    x: pd.Series,
+    mean: pd.Series,
+    std: pd.Series,
+    line_style: dict[str, Any],
+    paper: bool,
 ) -> None:
     if mean.notna().sum() == 0:
         return

@@ -9,8 +9,8 @@ from oso_dp.analysis.result_set import ResultSet
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.figures.captions import incomplete_note
-from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.figures.figure_spec import FigureSpec
+from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.tables.cells import variant_note
 
 PLACE = 30

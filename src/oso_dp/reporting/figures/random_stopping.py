@@ -6,15 +6,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from oso_dp import labels
-from oso_dp.accounting.tuning_cost import STOPPING_ETA
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.dot_plot import draw_dots
-from oso_dp.reporting.figures.figures_03_to_11 import DODGE
 from oso_dp.reporting.figures.figure_spec import FigureSpec
+from oso_dp.reporting.figures.figures_03_to_11 import DODGE
 
 PLACE = 110
 

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from oso_dp import labels
-from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, select_rule, search_costs
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, search_costs, select_rule
 from oso_dp.reporting.figures import layout
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.sign_windows import SIGN_PRODUCTS, sign_windows
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.sign_windows import SIGN_PRODUCTS, sign_windows
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
@@ -72,7 +72,9 @@ def draw_signs(rows: pd.DataFrame) -> Figure:
         panels[0][column].set_title(labels.dataset_short(str(run.dataset)))
         of_run = windows[windows["run_id"] == run.run_id]
         for row, value in enumerate(reversed(SIGN_PRODUCTS)):
-            _draw_fractions(panels[row][column], of_run[of_run["value"] == value], styles.STEERED[value])
+            _draw_fractions(
+                panels[row][column], of_run[of_run["value"] == value], styles.STEERED[value]
+            )
         _lanes(panels[2][column], rows[rows["run_id"] == run.run_id].tail(SHOWN))
     for row, value in enumerate(reversed(SIGN_PRODUCTS)):
         panels[row][0].set_ylabel(f"share of +, {_NAMES[value]}'s sign")

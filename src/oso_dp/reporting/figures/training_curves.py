@@ -28,7 +28,9 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
         yield from _step_plans(study, steps, dataset, k)
 
 
-def _step_plans(study: ResultSet, steps: pd.DataFrame, dataset: str, k: int) -> Iterator[FigureSpec]:
+def _step_plans(
+    study: ResultSet, steps: pd.DataFrame, dataset: str, k: int
+) -> Iterator[FigureSpec]:
     best = study.best_runs
     runs = best[(best["dataset"] == dataset) & (best["k"] == k)]
     runs = runs[runs["method"].isin(PAPER_METHODS)]
@@ -136,7 +138,8 @@ def draw_curves(steps: pd.DataFrame, metric: str, title: str, methods: list[str]
         _log_axes(axes)
     without = set(free["method"])
     handles = [
-        layout.legend_handle(m, methods, marker="", linestyle="--" if m in without else "-") for m in order
+        layout.legend_handle(m, methods, marker="", linestyle="--" if m in without else "-")
+        for m in order
     ]
     layout.add_legend(figure, handles + _diverged_handle(rows))
     return figure

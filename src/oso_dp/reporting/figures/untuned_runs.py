@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.untuned_runs import with_alternatives
 from oso_dp.analysis.grouping import POINT
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.untuned_runs import with_alternatives
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
@@ -78,7 +78,14 @@ def draw_untuned(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure |
         [
             Line2D([], [], label="one run without a search", marker="o", **grey),
             *(
-                Line2D([], [], label=f"the same, {variant}", marker="o", **_variant_style(variant), **grey)
+                Line2D(
+                    [],
+                    [],
+                    label=f"the same, {variant}",
+                    marker="o",
+                    **_variant_style(variant),
+                    **grey,
+                )
                 for variant in laid_over
             ),
             Line2D([], [], label="best of the method's own search", linestyle="--", **grey),

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oso_dp.analysis.accounts import account_grids, check_budgets
-from oso_dp.analysis.plan_tables import read_study_plans
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.plan_tables import read_study_plans
 from oso_dp.output_paths import check_folder
+from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.figures import every_plan, write_figures
 from oso_dp.reporting.figures.parallel import draw_in_background
-from oso_dp.reporting.report_folder import ReportFolder, check_place
 from oso_dp.reporting.page.render import render
-from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.report_folder import ReportFolder, check_place
 from oso_dp.reporting.table_format import write_table
 from oso_dp.reporting.tables import every_table
 

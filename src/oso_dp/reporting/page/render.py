@@ -13,11 +13,11 @@ from oso_dp.analysis import claim_tests, equivalence_tests
 from oso_dp.analysis.study_statement import make_stored_statements
 from oso_dp.analysis.verdict_matrix import verdict_matrix
 from oso_dp.paper.tables import DATASETS
-from oso_dp.reporting.figures.figure_spec import WrittenFigure
-from oso_dp.reporting.page import summary_text, matrix
-from oso_dp.reporting.page.provenance import devices, made_on, provenance
-from oso_dp.reporting.page.sections import make_sections, find_missing_tables
 from oso_dp.reporting.context import ReportContext
+from oso_dp.reporting.figures.figure_spec import WrittenFigure
+from oso_dp.reporting.page import matrix, summary_text
+from oso_dp.reporting.page.provenance import devices, made_on, provenance
+from oso_dp.reporting.page.sections import find_missing_tables, make_sections
 from oso_dp.reporting.table_format import Table, headings, text
 from oso_dp.reporting.tables.accounting import statement
 from oso_dp.reporting.tables.cells import RULE_NOTE, SEEDS_NOTE
@@ -44,7 +44,10 @@ _FOLDER = files("oso_dp.reporting.page")
 
 
 def render(
-    sources: ReportContext, tables: Mapping[str, Table], pictures: list[WrittenFigure], title: str | None
+    sources: ReportContext,
+    tables: Mapping[str, Table],
+    pictures: list[WrittenFigure],
+    title: str | None,
 ) -> str:
     """The page of a report; title: instead of its own.
 
@@ -88,7 +91,12 @@ def render(
             beyond=tables.get("beyond"),
             more_tables=[table for name, table in tables.items() if name not in placed],
             said_elsewhere={
-                *(RULE_NOTE, SEEDS_NOTE, equivalence_tests.VALUE_RULE, equivalence_tests.POINT_RULE),
+                *(
+                    RULE_NOTE,
+                    SEEDS_NOTE,
+                    equivalence_tests.VALUE_RULE,
+                    equivalence_tests.POINT_RULE,
+                ),
                 *labels.DATASET_NOTES.values(),
             },
             value_rule=equivalence_tests.VALUE_RULE,

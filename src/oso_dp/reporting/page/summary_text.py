@@ -7,7 +7,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cell_verdicts import is_incomplete_grid, judge_cells, is_comparable_with_paper
+from oso_dp.analysis.cell_verdicts import is_comparable_with_paper, is_incomplete_grid, judge_cells
 from oso_dp.analysis.cells import has_paper_length, list_panels
 from oso_dp.analysis.grouping import COMPARABLE_ON
 from oso_dp.analysis.noise_tables import noise_multipliers
@@ -25,12 +25,19 @@ def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
     """
     if not set(study.datasets) & set(DATASETS):
         return " ".join(
-            filter(None, (best_method_text(judge_cells(study, *pair)) for pair in list_panels(study)))
+            filter(
+                None, (best_method_text(judge_cells(study, *pair)) for pair in list_panels(study))
+            )
         )
     cells = pd.concat([judge_cells(study, t.dataset, t.k) for t in paper_tables()])
     printed = cells[cells["paper_mean"].notna()]
     words = printed["verdict"]
-    decided = (equivalence_tests.CONSISTENT, equivalence_tests.BETTER, equivalence_tests.WORSE, equivalence_tests.DIVERGED)
+    decided = (
+        equivalence_tests.CONSISTENT,
+        equivalence_tests.BETTER,
+        equivalence_tests.WORSE,
+        equivalence_tests.DIVERGED,
+    )
     ran = int((words != equivalence_tests.NOT_RUN).sum())
     if not words.isin(decided).any():
         opening = (
@@ -168,7 +175,12 @@ def agreement_text(study: ResultSet) -> list[str]:
     ran = printed[printed["status"] != "not run"]
     if ran.empty:
         return []
-    words = [equivalence_tests.CONSISTENT, equivalence_tests.BETTER, equivalence_tests.WORSE, equivalence_tests.UNDECIDED]
+    words = [
+        equivalence_tests.CONSISTENT,
+        equivalence_tests.BETTER,
+        equivalence_tests.WORSE,
+        equivalence_tests.UNDECIDED,
+    ]
     words += [equivalence_tests.DIVERGED]
     parts = [f"{counts[word]} {word}" for word in words if word in counts]
     text = (

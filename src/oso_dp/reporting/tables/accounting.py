@@ -8,8 +8,8 @@ from oso_dp import labels
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.analysis.accounts import GridAccount, accounts_table
-from oso_dp.analysis.row_order import sort_as_paper
 from oso_dp.analysis.dataset_accounts import ALL_METHODS
+from oso_dp.analysis.row_order import sort_as_paper
 from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.table_format import Table
 
@@ -76,7 +76,11 @@ def _spent(epsilon: float) -> str:
 def _method(name: str, search_accounting: str) -> str:
     """The method, and how its tuning is accounted for if not by composition."""
     label = labels.method_label(name)
-    return label if search_accounting == COMPOSITION else f"{label}, {search_accounting.replace('_', ' ')}"
+    return (
+        label
+        if search_accounting == COMPOSITION
+        else f"{label}, {search_accounting.replace('_', ' ')}"
+    )
 
 
 def statement(accounts: Sequence[GridAccount]) -> str:
@@ -89,7 +93,9 @@ def statement(accounts: Sequence[GridAccount]) -> str:
 
 
 def _total_sentence(account: GridAccount) -> str:
-    verdict = "within its budget" if account.is_within_budget else "ABOVE its budget: do not rely on it"
+    verdict = (
+        "within its budget" if account.is_within_budget else "ABOVE its budget: do not rely on it"
+    )
     return (
         f"All {account.runs} runs on {account.dataset} together, of every method, grid point and "
         f"seed, cost ε = {format_spent_epsilon(account.spent)} of {account.epsilon:g} by RDP, {verdict}."

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.budget_strategies import is_reference, strategy_title, budget_strategies
+from oso_dp.analysis.budget_strategies import budget_strategies, is_reference, strategy_title
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.table_format import Table

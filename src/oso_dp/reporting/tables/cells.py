@@ -29,7 +29,9 @@ def method_columns(row: pd.Series) -> dict[str, str]:
 
 
 def our_columns(row: pd.Series, heading: str) -> dict[str, str]:
-    text = labels.format_mean_std(row["mean"], row["std"]) if row["status"] == "run" else row["status"]
+    text = (
+        labels.format_mean_std(row["mean"], row["std"]) if row["status"] == "run" else row["status"]
+    )
     if row["status"] == "run" and row["best_diverged"]:
         text += f" ({row['best_diverged']} of its {row['best_runs']} runs diverged)"
     return {

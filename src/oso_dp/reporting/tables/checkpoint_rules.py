@@ -3,8 +3,8 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.selection_bias import GAIN_COLUMNS, comparable_cells, selection_bias
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.selection_bias import GAIN_COLUMNS, comparable_cells, selection_bias
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.table_format import Table
@@ -41,7 +41,9 @@ def rules_table(study: ResultSet) -> Table:
                     "last step": f"{last:.2f}",
                     "cross-selection": f"{cross:.2f}",
                     "adds over last step": labels.format_signed(rows["adds_over_last"].mean()),
-                    "adds over cross-selection": labels.format_signed(rows["adds_over_cross"].mean()),
+                    "adds over cross-selection": labels.format_signed(
+                        rows["adds_over_cross"].mean()
+                    ),
                     "at most": labels.format_signed(rows["adds_over_cross"].max()),
                 }
             )

@@ -3,14 +3,14 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.claims import VERDICTS
 from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
-    NOT_RUN,
     NOT_APPLICABLE,
+    NOT_RUN,
     UNDECIDED,
 )
+from oso_dp.analysis.claims import VERDICTS
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.table_format import Table

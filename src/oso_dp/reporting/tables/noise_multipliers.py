@@ -23,7 +23,9 @@ def noise_table(study: ResultSet) -> Table:
             "ε": data["epsilon"].map(labels.format_budget),
             "method": data["method"].map(labels.method_label),
             "N": data["grid_size"],
-            "noise multiplier ν": [labels.format_number(v, ".3f") for v in data["noise_multiplier"]],
+            "noise multiplier ν": [
+                labels.format_number(v, ".3f") for v in data["noise_multiplier"]
+            ],
             "ν / Online's ν": [labels.format_number(v, ".2f") for v in data["ratio_to_online"]],
         }
     )

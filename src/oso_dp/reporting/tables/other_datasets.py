@@ -15,11 +15,11 @@ from oso_dp.reporting.table_format import Table
 from oso_dp.reporting.tables.cells import (
     RULE_NOTE,
     anchor,
-    tooltip,
     method_columns,
     other_rule_columns,
     our_columns,
     precision_note,
+    tooltip,
 )
 
 
@@ -56,6 +56,7 @@ def cells_table(study: ResultSet, dataset: str, k: int) -> Table:
         tuple(n for n in notes if n),
         anchors={place: anchor(row) for place, row in enumerate(data.to_dict("records"))},
         hovers={
-            (place, column): tooltip(study, row) for place, row in enumerate(data.to_dict("records"))
+            (place, column): tooltip(study, row)
+            for place, row in enumerate(data.to_dict("records"))
         },
     )

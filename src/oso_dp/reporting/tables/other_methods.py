@@ -8,15 +8,15 @@ from oso_dp import labels
 from oso_dp.analysis import equivalence_tests
 from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.cells import has_paper_length, list_panels
-from oso_dp.analysis.grouping import COMPARABLE_ON, CELL, POINT, are_comparable
-from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.equivalence_tests import Comparison, Difference, Sample
+from oso_dp.analysis.grouping import CELL, COMPARABLE_ON, POINT, are_comparable
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.table_format import Table
-from oso_dp.reporting.tables.cells import tooltip, method_columns, our_columns
+from oso_dp.reporting.tables.cells import method_columns, our_columns, tooltip
 
 _BEYOND_NOTES = (
     "Values are in the unit of the other tables, which have the other checkpoint rules, too.",
@@ -110,7 +110,9 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
     shown, and not ranked.
     """
     return [
-        equivalence_tests.make_comparison(row["dataset"], *_compare_with_online(row), is_higher_better(row["metric"]))
+        equivalence_tests.make_comparison(
+            row["dataset"], *_compare_with_online(row), is_higher_better(row["metric"])
+        )
         if row["status"] == "run"
         and row["method"] != "online"
         and not math.isnan(row["mean_online"])

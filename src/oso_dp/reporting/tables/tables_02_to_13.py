@@ -12,9 +12,9 @@ from oso_dp import labels
 from oso_dp.analysis import equivalence_tests
 from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.contributing_runs import cell_key
+from oso_dp.analysis.equivalence_tests import POINT_RULE, VALUE_RULE
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.verdict_matrix import MOMENTUM_CALIBRATION_CELL
-from oso_dp.analysis.equivalence_tests import POINT_RULE, VALUE_RULE
 from oso_dp.paper.tables import (
     DATASETS,
     PaperTable,
@@ -29,11 +29,11 @@ from oso_dp.reporting.tables.cells import (
     SEEDS_NOTE,
     anchor,
     count_columns,
-    tooltip,
-    variant_note,
     method_columns,
     other_rule_columns,
     precision_note,
+    tooltip,
+    variant_note,
     verdict_text,
 )
 
@@ -133,7 +133,9 @@ def _verdict(cell: pd.Series) -> str:
     verdict = cell["verdict"]
     if verdict == equivalence_tests.NO_VALUE:
         verdict = cell["point_verdict"]
-    return verdict_text(cell, verdict) + (MARK if cell_key(cell) == MOMENTUM_CALIBRATION_CELL else "")
+    return verdict_text(cell, verdict) + (
+        MARK if cell_key(cell) == MOMENTUM_CALIBRATION_CELL else ""
+    )
 
 
 def _no_dp_note(row: pd.Series) -> str:
@@ -197,6 +199,8 @@ def _details(row: pd.Series) -> dict[str, str]:
         "verdict": verdict,
         "ours − paper [95 %]": _interval(row),
         **count_columns(row),
-        "ours at the paper's best": labels.format_mean_std(row["at_paper_mean"], row["at_paper_std"]),
+        "ours at the paper's best": labels.format_mean_std(
+            row["at_paper_mean"], row["at_paper_std"]
+        ),
         **other_rule_columns(row),
     }

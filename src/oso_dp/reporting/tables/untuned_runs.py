@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.untuned_runs import VARIANTS, LOGARITHMIC, win_ranges
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.untuned_runs import LOGARITHMIC, VARIANTS, win_ranges
 from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.table_format import Table
 
@@ -77,7 +77,8 @@ def _gap_to_search(row: dict[str, Any], searched: str) -> list[str]:
         if not math.isnan(width):
             widths.append(f"{labels.SYMBOLS[axis]} {width:.1f} ({least:.1f} to {most:.1f})")
     return [
-        labels.format_mean_std(row[f"{searched}_mean"], row[f"{searched}_std"]) + ("*" if part else ""),
+        labels.format_mean_std(row[f"{searched}_mean"], row[f"{searched}_std"])
+        + ("*" if part else ""),
         f"{beat} of {row['guesses']} ({surely} to {possibly})",
         ", ".join(widths) or labels.DASH,
     ]
