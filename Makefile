@@ -122,11 +122,11 @@ diagnose-cosine: $(READY) ## Compare true and sanitized gradients: the data of F
 	cp build/headline/cosine.csv results/.cosine.csv && mv results/.cosine.csv results/cosine.csv
 
 diagnose-signs: $(READY) ## Record the signs that update C and rho, with and without noise (15 minutes)
-	$(STUDY) --configfile config/signs.yaml -- signs
-	cp build/signs/signs.csv results/.signs.csv && mv results/.signs.csv results/signs.csv
+	$(STUDY) --configfile config/ci/adaptation_signs.yaml -- signs
+	cp build/signs/signs.csv results/.signs.csv && mv results/.signs.csv results/adaptation_signs.csv
 
 paper-best: $(READY) ## Train only the grid points that the paper reports as best (days)
-	$(STUDY) --configfile config/spotcheck.yaml
+	$(STUDY) --configfile config/paper/best_points.yaml
 
 paper: $(READY) ## Train the paper's whole grid (months; on a cluster)
 	$(STUDY) --configfile config/paper.yaml

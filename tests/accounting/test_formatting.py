@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oso_dp.accounting.formatting import (
+    format_epsilon_column,
     format_large_delta_warning,
     format_noise_multiplier,
     format_spent_epsilon,
-    format_spent_epsilon_rounded_up,
     format_used_noise_multiplier,
 )
 
 
 @given(epsilon=st.floats(1e-12, 1e12))
 def test_it_is_never_less_and_at_most_a_last_digit_more(epsilon: float) -> None:
-    said = float(format_spent_epsilon_rounded_up(epsilon))
+    said = float(format_spent_epsilon(epsilon))
     assert epsilon * (1 - 2e-9) <= said <= epsilon * (1 + 1.0001e-3)
 
 
@@ -25,9 +25,7 @@ def test_it_is_never_less_and_at_most_a_last_digit_more(epsilon: float) -> None:
 def test_a_round_number_stays_what_it_is(digits: int, exponent: int, off: float) -> None:
     """Where a budget is used up, it is what stands there, whatever the last bits are."""
     epsilon = digits * 10.0**exponent
-    assert float(format_spent_epsilon_rounded_up(epsilon * (1 + off))) == pytest.approx(
-        epsilon, rel=1e-12
-    )
+    assert float(format_spent_epsilon(epsilon * (1 + off))) == pytest.approx(epsilon, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +33,8 @@ def test_a_round_number_stays_what_it_is(digits: int, exponent: int, off: float)
     [(1.23401, "1.235"), (2.99999, "3"), (3.001, "3.001"), (3.00001, "3.001"), (0.0, "0")],
 )
 def test_it_reads_as_numbers_do(epsilon: float, text: str) -> None:
-    assert format_spent_epsilon_rounded_up(epsilon) == text
-    assert format_spent_epsilon_rounded_up(math.inf) == "inf"
+    assert format_spent_epsilon(epsilon) == text
+    assert format_spent_epsilon(math.inf) == "inf"
 
 
 @given(examples=st.integers(1, 10_000_000), share=st.floats(1e-6, 1e6))
@@ -54,7 +52,7 @@ def test_one_in_all_examples_is_too_large() -> None:
 
 @given(spent=st.floats(1e-3, 1e4))
 def test_what_was_spent_is_never_said_to_be_less(spent: float) -> None:
-    said = format_spent_epsilon(spent)
+    said = format_epsilon_column(spent)
     assert spent * (1 - 2e-9) <= float(said) < spent + 1.0001e-4
     assert len(said.partition(".")[2]) == 4
 

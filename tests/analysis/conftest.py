@@ -83,12 +83,12 @@ def rows_of(plan, name) -> pd.DataFrame:
 
 @cache
 def smallest_plan(repo) -> Plan:
-    return make_plan(load_config(repo / "config/smoke.yaml"))
+    return make_plan(load_config(repo / "config/ci/smoke.yaml"))
 
 
 def _nine(repo, **more) -> StudyConfig:
     """A study of nine runs per seed."""
-    smoke = load_config(repo / "config/smoke.yaml").model_dump()
+    smoke = load_config(repo / "config/ci/smoke.yaml").model_dump()
     known = {"datasets": {"glyphs": GLYPHS}, "methods": {"online": {}}, "values_per_axis": [9]}
     return parse_config({**smoke, **known, "seeds": [0, 1], **more}, "x")
 

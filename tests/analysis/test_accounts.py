@@ -117,7 +117,7 @@ def test_nine_that_spend_the_budget_to_its_last_digit_keep_it() -> None:
 def own_grid(repo, **more):
     """Rows of a study whose ranges and quantiles are not the paper's, with their `settings`."""
     study = {
-        **load_config(repo / "config/smoke.yaml").model_dump(),
+        **load_config(repo / "config/ci/smoke.yaml").model_dump(),
         "methods": {"fixed_quantile": {}},
         "grid": {"quantiles": [0.5]},
         **more,
@@ -274,7 +274,7 @@ def test_runs_drawn_at_random_are_charged_as_the_costliest_one_whole() -> None:
 
 
 def test_a_search_is_priced_by_the_shape_of_its_plan(repo) -> None:
-    smoke = load_config(repo / "config/smoke.yaml").model_dump()
+    smoke = load_config(repo / "config/ci/smoke.yaml").model_dump()
     spent = {}
     for shape in ("logarithmic", "geometric"):
         stopping = {"search_accounting": "random_stopping", "stopping_distribution": shape}

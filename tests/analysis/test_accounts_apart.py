@@ -17,9 +17,9 @@ from tests.analysis.conftest import (
     with_second,
 )
 from tests.analysis.test_accounts import STOPPED_NU, stopping_grid
-from tests.analysis.test_scaled_accounts import RATE as SCALED_RATE
-from tests.analysis.test_scaled_accounts import STEPS as SCALED_STEPS
-from tests.analysis.test_scaled_accounts import rows as scaled_rows
+from tests.analysis.test_linear_scaling_accounts import RATE as SCALED_RATE
+from tests.analysis.test_linear_scaling_accounts import STEPS as SCALED_STEPS
+from tests.analysis.test_linear_scaling_accounts import rows as scaled_rows
 
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
 from oso_dp.analysis import accounts, linear_scaling_accounts

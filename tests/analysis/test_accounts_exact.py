@@ -88,7 +88,7 @@ def test_rows_of_every_plan_are_held_against_it(which: int, order: int, repo) ->
 @pytest.mark.parametrize("order", [1, -1])
 def test_every_plan_says_how_large_its_grids_are(order: int, repo, tmp_path) -> None:
     """Accounts and reports alike: a grid of a later plan is not a guess."""
-    smoke = load_config(repo / "config/smoke.yaml").model_dump()
+    smoke = load_config(repo / "config/ci/smoke.yaml").model_dump()
     plans, paths = [], []
     for name, methods in (("one", ["online"]), ("two", ["fixed_quantile"])):
         # Fewer quantiles than the paper's: without the plan, the grid would be taken for larger.
@@ -160,7 +160,7 @@ def test_two_accounts_of_a_run_are_refused(other, order, tmp_path) -> None:
 @pytest.mark.parametrize("runs", [5, 9, 49])
 def test_a_plans_noise_is_rounded_to_the_safe_side(epsilon, runs, repo, monkeypatch) -> None:
     """Five digits of it, never fewer than the price asks for."""
-    config = load_config(repo / "config/smoke.yaml")
+    config = load_config(repo / "config/ci/smoke.yaml")
     exact = Search(PoissonSampling(1.0), 10, runs).noise_multiplier(epsilon, 1e-5)
     monkeypatch.setattr(Search, "noise_multiplier", lambda *_: exact)
     assert calibrate_grids(config)[0].noise_multiplier == exact

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from tests.analysis.conftest import NINE, NU, STEPS, grid, ledger, rows_of, two_plans, with_second
 from tests.analysis.test_accounts import STOPPED_NU, stopping_grid
-from tests.analysis.test_scaled_accounts import PARTS, RATE, STUDY, noise_of
-from tests.analysis.test_scaled_accounts import STEPS as SCALED_STEPS
-from tests.analysis.test_scaled_accounts import rows as scaled_rows
+from tests.analysis.test_linear_scaling_accounts import PARTS, RATE, STUDY, noise_of
+from tests.analysis.test_linear_scaling_accounts import STEPS as SCALED_STEPS
+from tests.analysis.test_linear_scaling_accounts import rows as scaled_rows
 from tests.planned_rows import rows_of as planned_rows
 
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search

@@ -14,7 +14,7 @@ from tests.analysis.conftest import (
     smallest_plan,
     two_plans,
 )
-from tests.analysis.test_scaled_accounts import plan as scaled_plan
+from tests.analysis.test_linear_scaling_accounts import plan as scaled_plan
 from tests.planned_rows import rows_of as planned_rows
 
 from oso_dp.analysis.accounts import account_grids, check_budgets

@@ -5,7 +5,7 @@ import math
 
 import pandas as pd
 import pytest
-from tests.analysis.claimed import papers_point
+from tests.analysis.claim_helpers import papers_point
 
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.analysis import claims

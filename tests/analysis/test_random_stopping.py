@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.accounting.draw_chances import probabilities
+from tests.accounting.draw_probabilities import probabilities
 
 from oso_dp.accounting.tuning_cost import STOPPING_ETA
 from oso_dp.analysis import random_stopping

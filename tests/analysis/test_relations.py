@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from tests.analysis.claimed import both, cells
+from tests.analysis.claim_helpers import both, cells
 
 from oso_dp.analysis.claim_tests import (
     FAILS,

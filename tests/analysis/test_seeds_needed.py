@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 import pytest
-from tests.analysis.claimed import both, cells
+from tests.analysis.claim_helpers import both, cells
 
 from oso_dp.analysis.claim_tests import UNDECIDED, ClaimData, compare_methods
 

@@ -7,7 +7,7 @@ from copy import deepcopy
 import pandas as pd
 import pytest
 from tests.planned_rows import rows_of
-from tests.study.test_own_data import RUNS, STEPS, STUDY
+from tests.study.test_private_datasets import RUNS, STEPS, STUDY
 
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.analysis.accounts import account_grids

@@ -6,7 +6,7 @@ import statistics
 import numpy as np
 import pandas as pd
 import pytest
-from tests.analysis.values import run_values
+from tests.analysis.value_helpers import run_values
 
 from oso_dp.analysis.aggregate import (
     cross_select_points,

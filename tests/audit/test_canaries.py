@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.privacy.given import sums_of_one
+from tests.privacy.helpers import sums_of_one
 
 from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
 from oso_dp.audit.observer import FOOTPRINTS

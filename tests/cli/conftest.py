@@ -10,7 +10,7 @@ import pytest
 from oso_dp.cli import main
 from oso_dp.data.arrays import Arrays, save_arrays
 
-SMOKE = "config/smoke.yaml"
+SMOKE = "config/ci/smoke.yaml"
 
 
 @pytest.fixture

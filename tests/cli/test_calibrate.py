@@ -83,7 +83,7 @@ def test_a_whole_study(oso, repo) -> None:
 
 def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, repo, tmp_path):
     study = tmp_path / "stopping.yaml"
-    smoke = (repo / "config/smoke.yaml").read_text().replace("[2]", "[9]")
+    smoke = (repo / "config/ci/smoke.yaml").read_text().replace("[2]", "[9]")
     study.write_text(smoke + "search_accounting: random_stopping\n")
     (own,) = price(oso, "--config", study)
     assert (own["search_accounting"], own["shape"]) == ("random_stopping", 0)
@@ -151,7 +151,7 @@ def test_a_price_by_rdp_loads_nothing_heavy() -> None:
 
 def test_the_answer_goes_to_a_pipe_whole(repo: Path) -> None:
     oso = Path(sys.executable).parent / "oso"
-    command = [str(oso), "calibrate", "--config", str(repo / "config/smoke.yaml")]
+    command = [str(oso), "calibrate", "--config", str(repo / "config/ci/smoke.yaml")]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "noise multiplier" in output
     assert "online" in output
@@ -187,7 +187,7 @@ def test_the_split_is_printed_as_it_is_in_json(oso, ratio) -> None:
 
 
 def test_a_studys_table_has_the_numbers_of_its_json(oso, repo) -> None:
-    asked = ("--config", repo / "config/smoke.yaml", "--query-noise")
+    asked = ("--config", repo / "config/ci/smoke.yaml", "--query-noise")
     (entry,) = price(oso, *asked)
     head, _, row = oso("calibrate", *asked)[1].strip().splitlines()[:3]
     names = [name.strip() for name in re.split(r"\s{2,}", head.strip())]
@@ -214,7 +214,7 @@ def test_a_run_of_some_epochs_has_its_steps_rounded_up(oso, epochs, steps) -> No
 @pytest.mark.parametrize("shape", ["geometric", "0.5"])
 def test_guesses_have_no_distribution_of_their_number(oso, repo, tmp_path, shape: str) -> None:
     study = tmp_path / "guesses.yaml"
-    study.write_text((repo / "config/smoke.yaml").read_text() + "search_accounting: single\n")
+    study.write_text((repo / "config/ci/smoke.yaml").read_text() + "search_accounting: single\n")
     status, output, error = oso("calibrate", "--config", study, "--shape", shape)
     assert (status, output) == (2, "")
     assert error.startswith(

@@ -12,7 +12,7 @@ from oso_dp.data.arrays import Arrays, save_arrays
 from oso_dp.reporting.report_folder import ReportFolder
 from oso_dp.results.read import read_results
 
-SMOKE = "config/smoke.yaml"
+SMOKE = "config/ci/smoke.yaml"
 
 
 def train(oso, *other: object):

@@ -15,7 +15,7 @@ EVERY = {
         *("calibrate", "--epsilon", 3, *SIZE, "--runs", 9),
         *("--search-accounting", "random-stopping", "--shape", "poisson"),
     ),
-    "calibrate, a study": ("calibrate", "--query-noise", "--config", "config/smoke.yaml"),
+    "calibrate, a study": ("calibrate", "--query-noise", "--config", "config/ci/smoke.yaml"),
     "epsilon": ("epsilon", "--noise-multiplier", 2, *SIZE, "--runs", 9),
 }
 

@@ -47,7 +47,7 @@ def test_somebody_elses_archive_is_no_data_file_and_stays(oso, collected) -> Non
 
 
 def test_randomness_for_protection_is_not_said_to_protect_nothing(oso, study, repo) -> None:
-    text = (repo / "config/smoke.yaml").read_text(encoding="utf-8")
+    text = (repo / "config/ci/smoke.yaml").read_text(encoding="utf-8")
     Path("system.yaml").write_text(f"{text}\nrandomness: system\n")
     assert oso("plan", "--config", "system.yaml", "--output", "system.json")[0] == 0
     cohort = next(one.name for one in read_plan(Path("system.json")).cohorts if one.is_private)
@@ -66,7 +66,7 @@ def test_the_steps_that_are_looked_at_stand_in_the_help(oso) -> None:
 def test_one_is_one(oso, repo, tmp_path) -> None:
     size = ("--examples", 6000, "--batch-size", 6000, "--epochs", 1, "--runs", 1)
     assert "for 1 run of 1 step at" in oso("calibrate", "--epsilon", 3, *size)[1]
-    text = (repo / "config/smoke.yaml").read_text(encoding="utf-8")
+    text = (repo / "config/ci/smoke.yaml").read_text(encoding="utf-8")
     head = text.partition("methods:")[0] + "methods:\n  online: {}\n"
     (tmp_path / "one.yaml").write_text(f"{head}values_per_axis: [1]\nseeds: [0]\n")
     status, output, error = oso("plan", "--config", tmp_path / "one.yaml")

@@ -208,7 +208,7 @@ def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatc
         return []
 
     monkeypatch.setattr("oso_dp.study.calibration.calibrated_grids", grids)
-    config = ("calibrate", "--config", repo / "config/smoke.yaml", "--json")
+    config = ("calibrate", "--config", repo / "config/ci/smoke.yaml", "--json")
     for more, expected in (
         ((), ("rdp", None, None, None)),
         (("--accountant", "pld"), ("pld", None, None, None)),
@@ -228,7 +228,7 @@ def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatc
 
 def test_a_studys_entry_is_its_grids(repo, monkeypatch) -> None:
     """Each with its own noise, epsilon and delta; and of a final run one."""
-    study = load_config(repo / "config/smoke.yaml")
+    study = load_config(repo / "config/ci/smoke.yaml")
     search = Search(PoissonSampling(0.1), 20, 7)
 
     def grid(n: int, part: str | None):
@@ -265,7 +265,7 @@ def test_of_a_studys_data_sets_those_are_named_whose_delta_is_too_large(
 ) -> None:
     examples = DATASETS["glyphs"].examples
     delta = f"delta: {share / examples:.9f}"
-    (tmp_path / "study.yaml").write_text((repo / "config/smoke.yaml").read_text() + delta)
+    (tmp_path / "study.yaml").write_text((repo / "config/ci/smoke.yaml").read_text() + delta)
     status, _, beside = oso("calibrate", "--config", tmp_path / "study.yaml")
     assert status == 0, beside
     assert beside.startswith(f"oso: glyphs: Delta is not below 1 / {examples}:") == (share > 1)

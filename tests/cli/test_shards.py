@@ -60,7 +60,7 @@ def test_a_planned_run_that_is_in_no_part_is_missed(oso, collected) -> None:
 
 
 def test_what_is_ahead_leaves_out_what_is_stored(oso, collected, repo) -> None:
-    text = (repo / "config/smoke.yaml").read_text()
+    text = (repo / "config/ci/smoke.yaml").read_text()
     for folder, stored in (("empty", 0), ("store", 2)):
         Path("study.yaml").write_text(text.replace("build/smoke/results", folder))
         status, said, error = oso("plan", "--config", "study.yaml")

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 from tests.gradients.one_run import OneRun
-from tests.privacy.given import batch_of
+from tests.privacy.helpers import batch_of
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.opacus.made import QUIET, Recorded, loader_of, make, parameters_of, study_method
+from tests.opacus.helpers import QUIET, Recorded, loader_of, make, parameters_of, study_method
 from torch import Tensor
 
 from oso_dp.data.arrays import Arrays

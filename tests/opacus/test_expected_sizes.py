@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.opacus.made import QUIET, OnlinePrivacyEngine, study_method
+from tests.opacus.helpers import QUIET, OnlinePrivacyEngine, study_method
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 from opacus.utils.batch_memory_manager import BatchMemoryManager
-from tests.opacus.made import (
+from tests.opacus.helpers import (
     MODES,
     QUIET,
     Made,

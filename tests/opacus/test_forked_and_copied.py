@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.opacus.made import MODES, QUIET, Made, examples, make
+from tests.opacus.helpers import MODES, QUIET, Made, examples, make
 from torch.utils.data import DataLoader, TensorDataset
 
 from oso_dp.errors import OsoError

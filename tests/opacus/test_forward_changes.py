@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.opacus.made import MODES, QUIET, loader_of, make
+from tests.opacus.helpers import MODES, QUIET, loader_of, make
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 

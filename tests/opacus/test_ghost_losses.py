@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.opacus.made import QUIET, Recorded, examples, loader_of, make, network
+from tests.opacus.helpers import QUIET, Recorded, examples, loader_of, make, network
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError

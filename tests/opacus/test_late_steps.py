@@ -3,7 +3,7 @@
 import pytest
 import torch
 from opacus.data_loader import DPDataLoader
-from tests.opacus.made import QUIET
+from tests.opacus.helpers import QUIET
 from torch.utils.data import DataLoader, TensorDataset
 
 from oso_dp.opacus.mechanism import Noise, sanitize

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from tests.opacus.helpers import MODES, QUIET, Recorded, loader_of, make
 from tests.opacus.layers import CASES, REFUSED, alone
-from tests.opacus.made import MODES, QUIET, Recorded, loader_of, make
 from torch import nn
 
 from oso_dp.errors import OsoError

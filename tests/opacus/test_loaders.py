@@ -7,7 +7,7 @@ import pytest
 import torch
 from opacus.data_loader import DPDataLoader
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
-from tests.opacus.made import QUIET, examples, make
+from tests.opacus.helpers import QUIET, examples, make
 from torch import nn
 from torch.utils.data import (
     BatchSampler,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from opacus.data_loader import DPDataLoader
 from opacus.utils.batch_memory_manager import BatchMemoryManager
-from tests.opacus.made import (
+from tests.opacus.helpers import (
     MODES,
     QUIET,
     Made,

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from tests.opacus.made import QUIET, examples, loader_of, make, network
+from tests.opacus.helpers import QUIET, examples, loader_of, make, network
 
 from oso_dp.accounting.accountants import compute_epsilon_of_releases
 from oso_dp.errors import OsoError

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.opacus.made import MODES, QUIET, examples, make, network
+from tests.opacus.helpers import MODES, QUIET, examples, make, network
 from torch import nn
 
 from oso_dp.errors import OsoError

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from tests.opacus.made import ENGINES, MODES, QUIET, examples, loader_of, network
+from tests.opacus.helpers import ENGINES, MODES, QUIET, examples, loader_of, network
 
 from oso_dp.opacus import mechanism
 from oso_dp.opacus.mechanism import Noise

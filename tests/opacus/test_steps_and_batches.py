@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 import torch
 from opacus.utils.batch_memory_manager import BatchMemoryManager
-from tests.opacus.made import MODES, QUIET, Made, examples, make
+from tests.opacus.helpers import MODES, QUIET, Made, examples, make
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 

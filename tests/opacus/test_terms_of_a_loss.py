@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.opacus.helpers import MODES, QUIET, Made, Recorded, examples, loader_of, make, network
 from tests.opacus.layers import CASES
-from tests.opacus.made import MODES, QUIET, Made, Recorded, examples, loader_of, make, network
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 

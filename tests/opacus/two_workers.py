@@ -28,7 +28,7 @@ CASES = {
 
 def batches(rank: int | None) -> list[tuple[Tensor, Tensor]]:
     """The same batches for all; of each, a worker has its part, once none, and one has all."""
-    from tests.opacus.made import examples
+    from tests.opacus.helpers import examples
 
     inputs, targets = examples(double=True)
     parts = []
@@ -43,7 +43,7 @@ def batches(rank: int | None) -> list[tuple[Tensor, Tensor]]:
 def run(name: str, rank: int | None, noisy: bool) -> dict[str, Any]:
     """Train; `rank` None: alone, without the wrapper."""
     from opacus import distributed as private
-    from tests.opacus.made import Recorded, make, network, parameters_of
+    from tests.opacus.helpers import Recorded, make, network, parameters_of
 
     wrapper, mode, method, pieces = CASES[name]
     model: Any = network(double=True)
@@ -75,7 +75,7 @@ def run(name: str, rank: int | None, noisy: bool) -> dict[str, Any]:
 
 def refusal(name: str) -> str:
     """What is said of pieces of a batch where the workers reduce in the backward pass."""
-    from tests.opacus.made import make, network
+    from tests.opacus.helpers import make, network
 
     made = make(model=DistributedDataParallel(network()))
     try:

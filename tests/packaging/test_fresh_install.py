@@ -22,7 +22,13 @@ def sdist(repo: Path, tmp_path_factory) -> Path:
     source = folder / "source"
     copytree(repo / "src", source / "src", ignore=ignore_patterns("__pycache__", "*.egg-info"))
     copytree(repo / "tests/packaging", source / "tests/packaging")
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "tests/test_exits.py"):
+    for name in (
+        "pyproject.toml",
+        "MANIFEST.in",
+        "README.md",
+        "LICENSE",
+        "tests/test_exit_codes.py",
+    ):
         (source / name).write_bytes((repo / name).read_bytes())
     return unpacked(built("sdist", source, folder / "sdist"), folder / "unpacked")
 
@@ -80,7 +86,7 @@ def test_a_new_user_gets_the_library_and_is_told_of_the_rest(
     priced = environment.run("-m", "oso_dp", "calibrate", *CALIBRATE.split())
     assert priced.stdout.startswith("noise multiplier 1.4936 for 9 runs")
 
-    plan = f"plan --config {repo / 'config/smoke.yaml'}"
+    plan = f"plan --config {repo / 'config/ci/smoke.yaml'}"
     for command in ("report", plan):
         refused = environment.run("-m", "oso_dp", *command.split())
         assert refused.returncode == 2, refused.stderr

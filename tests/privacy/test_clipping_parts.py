@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.privacy.given import Given
+from tests.privacy.helpers import Given
 from torch import Tensor
 
 from oso_dp.privacy.mechanism import unnoised_sums

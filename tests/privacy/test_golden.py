@@ -8,7 +8,7 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from tests.privacy.given import always_empty
+from tests.privacy.helpers import always_empty
 
 from oso_dp.privacy import philox, rng_sources
 from oso_dp.privacy.batch_rng import BatchRNG

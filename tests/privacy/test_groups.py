@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.privacy.given import always_empty, released, sums_of_one
+from tests.privacy.helpers import always_empty, released, sums_of_one
 from torch import nn
 
 from oso_dp.errors import OsoError

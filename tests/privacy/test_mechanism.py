@@ -8,7 +8,7 @@ import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.privacy.given import Given, always_empty, batch_of, released, sums_of_one
+from tests.privacy.helpers import Given, always_empty, batch_of, released, sums_of_one
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.privacy.ledger import SumQuery

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.privacy.given import Given, sums_of_one
+from tests.privacy.helpers import Given, sums_of_one
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy.queries import (

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from tests.reporting.conftest import quick_prices
-from tests.reporting.drawn import LAID, every_kind, hollow, marks
+from tests.reporting.drawing_helpers import LAID, every_kind, hollow, marks
 
 from oso_dp import labels
 from oso_dp.analysis.budget_strategies import budget_strategies

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import LogNorm, to_hex
-from tests.reporting.drawn import marks
+from tests.reporting.drawing_helpers import marks
 
 from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.analysis.adaptation_signs import coin_factor

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 from tests.reporting.conftest import quick_prices
-from tests.reporting.drawn import every_kind, falling, outside
+from tests.reporting.drawing_helpers import every_kind, falling, outside
 
 from oso_dp.reporting import figures as room
 

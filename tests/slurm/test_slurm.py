@@ -49,7 +49,7 @@ def snakemake(repo, tmp_path, slurm):
                 [str(BIN / "snakemake"), *arguments, "--snakefile", str(repo / "Snakefile"),
                  *(["--cores", "2"] if local else cluster_options),
                  "--directory", str(tmp_path / folder),
-                 "--configfile", str(repo / "config/smoke.yaml")],
+                 "--configfile", str(repo / "config/ci/smoke.yaml")],
                 env=os.environ | slurm, stdout=log, stderr=log,
             )  # fmt: skip
 

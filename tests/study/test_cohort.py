@@ -35,7 +35,7 @@ def test_the_papers_study_has_the_papers_size(repo) -> None:
 
 
 def test_the_spot_check_has_every_cell_that_the_paper_prints(repo) -> None:
-    config = load_config(repo / "config/spotcheck.yaml")
+    config = load_config(repo / "config/paper/best_points.yaml")
     cells = {(c.dataset, c.method, c.k, c.epsilon) for c in make_cohorts(config)}
     assert cells == {(p.dataset, p.method, p.k, p.epsilon) for p in best_points()}
 

@@ -44,13 +44,13 @@ def test_the_shipped_configurations_are_valid(repo, name) -> None:
 
 def test_what_the_paper_lacks_is_off_in_its_study_and_on_in_another(repo) -> None:
     paper = load_config(repo / "config/paper.yaml")
-    beyond = load_config(repo / "config/beyond.yaml")
+    beyond = load_config(repo / "config/extensions/other_methods.yaml")
     assert set(paper.methods) == set(PAPER_METHODS)
-    controls = load_config(repo / "config/controls.yaml")
-    alone = load_config(repo / "config/defaults.yaml")
-    falling = load_config(repo / "config/defaults_falling.yaml")
+    controls = load_config(repo / "config/ablations/controls.yaml")
+    alone = load_config(repo / "config/extensions/defaults.yaml")
+    falling = load_config(repo / "config/extensions/defaults_linear_decay.yaml")
     every = {*paper.methods, *beyond.methods, *controls.methods, *alone.methods}
-    averaged = load_config(repo / "config/defaults_averaged.yaml")
+    averaged = load_config(repo / "config/extensions/defaults_averaged.yaml")
     every |= {*falling.methods, *averaged.methods}
     assert every == set(method_names())
     assert set(alone.methods) == {"online", "adam_wosm"}
@@ -266,7 +266,7 @@ def test_what_stands_twice_is_refused(base, key, values) -> None:
 
 
 def test_a_method_whose_rule_knows_its_own_steps_takes_no_schedule(repo) -> None:
-    values = load_config(repo / "config/defaults_averaged.yaml").model_dump()
+    values = load_config(repo / "config/extensions/defaults_averaged.yaml").model_dump()
     assert "auto_dog" in values["methods"]
     parse_config(values, "x")
     with pytest.raises(

@@ -21,7 +21,7 @@ def validator(repo):
 
 @pytest.fixture
 def smoke(repo) -> dict:
-    return read_yaml((repo / "config/smoke.yaml").read_text(encoding="utf-8"), "smoke")
+    return read_yaml((repo / "config/ci/smoke.yaml").read_text(encoding="utf-8"), "smoke")
 
 
 def test_every_shipped_configuration_is_valid_in_an_editor(repo, validator) -> None:

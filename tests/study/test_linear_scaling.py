@@ -1,4 +1,5 @@
-"""`search_accounting: linear_scaling`: a search is trials and one final run, each a cohort of the study."""
+"""`search_accounting: linear_scaling`: a search is trials and one final run, each a cohort of "
+"the study."""
 
 import json
 from dataclasses import replace

@@ -12,7 +12,7 @@ from oso_dp.study.plan import read_plan
 
 def test_the_papers_best_are_those_of_spotcheck(repo) -> None:
     plan = read_plan(repo / "results/plan.json")
-    spotcheck = make_cohorts(load_config(repo / "config/spotcheck.yaml"))
+    spotcheck = make_cohorts(load_config(repo / "config/paper/best_points.yaml"))
     expected = {run.run_id for each in spotcheck for run in each.runs}
     assert {run for cohort in plan.cohorts for run in paper_best_runs(cohort)} == expected
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 from tests.gradients.one_run import OneRun
-from tests.privacy.given import batch_of
+from tests.privacy.helpers import batch_of
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError

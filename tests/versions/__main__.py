@@ -30,7 +30,7 @@ PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 EXTRAS = {"lowest": "report", "highest": "workflow"}
 TESTS = (
     *("tests/private", "tests/privacy", "tests/methods", "tests/accounting/test_accountants.py"),
-    *("tests/opacus/test_opacus_examples.py", "tests/opacus/test_release_through_opacus.py"),
+    *("tests/opacus/test_opacus_examples.py", "tests/opacus/test_release.py"),
 )
 CALIBRATE = "calibrate --epsilon 3 --examples 60000 --batch-size 512 --epochs 10 --runs 9"
 
@@ -123,12 +123,12 @@ class End:
         self.step("the drop-in's import", self.programs / "python", "-c", drop_in)
         self.oso("--version", says=PROJECT["version"])
         self.oso(CALIBRATE, says="noise multiplier 1.4936 ")
-        for line in ("report", f"plan --config {REPO / 'config/smoke.yaml'}"):
+        for line in ("report", f"plan --config {REPO / 'config/ci/smoke.yaml'}"):
             self.oso(line, says='pip install "oso-dp[report]"', status=2)
 
     def study(self) -> None:
         """The smallest one, from its plan to its report."""
-        config = REPO / "config/smoke.yaml"
+        config = REPO / "config/ci/smoke.yaml"
         if self.name == "highest":
             snakemake = [self.programs / "snakemake", "--cores", "2", "--directory", self.work]
             snakemake += ["--snakefile", REPO / "Snakefile", "--configfile", config]

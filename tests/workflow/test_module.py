@@ -25,7 +25,7 @@ rule everything:
 def other(repo, tmp_path):
     """Somebody's workflow of ten lines, with a configuration of the study: its dry run."""
     (tmp_path / "config").mkdir()
-    smoke = (repo / "config/smoke.yaml").read_text()
+    smoke = (repo / "config/ci/smoke.yaml").read_text()
     (tmp_path / "config/config.yaml").write_text(smoke)
 
     def run(snakefile: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,8 @@ def test_the_slurm_profile_is_read(repo, tmp_path, uncommented: bool) -> None:
     (tmp_path / "slurm/config.yaml").write_text(profile)
     done = subprocess.run(
         [str(Path(sys.executable).parent / "snakemake"), "-np", "--profile", "slurm",
-         "--snakefile", str(repo / "Snakefile"), "--configfile", str(repo / "config/smoke.yaml")],
+         "--snakefile", str(repo / "Snakefile"),
+         "--configfile", str(repo / "config/ci/smoke.yaml")],
         cwd=tmp_path, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout

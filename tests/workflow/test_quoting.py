@@ -37,13 +37,13 @@ def test_whatever_a_rule_puts_into_a_shell_is_quoted(repo) -> None:
     ],
 )
 def test_what_is_no_folder_is_refused(repo, key, value, says) -> None:
-    values = load_config(repo / "config/smoke.yaml").model_dump(mode="json")
+    values = load_config(repo / "config/ci/smoke.yaml").model_dump(mode="json")
     with pytest.raises(OsoError, match=rf"^mine: {key}: .*{says}") as error:
         parse_config({**values, key: value}, "mine")
     assert "\n" not in str(error.value)
 
 
 def test_results_and_report_are_two_folders(repo) -> None:
-    values = load_config(repo / "config/smoke.yaml").model_dump(mode="json")
+    values = load_config(repo / "config/ci/smoke.yaml").model_dump(mode="json")
     with pytest.raises(OsoError, match=r"report x: must be another folder than results"):
         parse_config({**values, "report": "./x", "results": "x"}, "mine")

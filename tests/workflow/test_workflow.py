@@ -77,7 +77,7 @@ REPORT = "my $HOME report's"  # in the home folder
 @pytest.fixture
 def prices(repo, tmp_path, monkeypatch) -> Path:
     """What the smallest study's searches cost, made up: computing them takes half a minute."""
-    config = load_config(repo / "config/smoke.yaml")
+    config = load_config(repo / "config/ci/smoke.yaml")
     return made_up_prices(config, tmp_path / "prices", monkeypatch)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
+from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -162,7 +162,7 @@ def check_prv(delta: float, steps: int, rdp: float | None = None, name: str = "d
 
     rdp: epsilon of these steps by that accountant, where it is known. name: the argument's.
     """
-    costs = "" if rdp is None else f", its epsilon is {format_spent_epsilon_rounded_up(rdp)}"
+    costs = "" if rdp is None else f", its epsilon is {format_spent_epsilon(rdp)}"
     least = smallest_delta(steps)
     if delta < least:
         raise OsoError(

@@ -7,7 +7,7 @@ _DIGITS = 4
 _ARITHMETIC = 1e-9  # of a number: what two machines may differ by is no reason for a digit more
 
 
-def format_spent_epsilon_rounded_up(epsilon: float) -> str:
+def format_spent_epsilon(epsilon: float) -> str:
     """Rounded up to four digits: 1.2341 is "1.235", and 3.0000000001 is "3"."""
     if not math.isfinite(epsilon):
         return f"{epsilon:g}"
@@ -31,7 +31,7 @@ def format_used_noise_multiplier(noise_multiplier: float) -> str:
     return str(exact.quantize(Decimal("0.0001"), rounding=ROUND_FLOOR))
 
 
-def format_spent_epsilon(epsilon: float) -> str:
+def format_epsilon_column(epsilon: float) -> str:
     """Rounded up to four decimals, as a column of them is: no less than was spent."""
     return _round_up(epsilon)
 

@@ -1,8 +1,8 @@
 """How often random stopping draws a candidate: the distribution of K.
 
-`shape` as in `oso_dp.accounting.tuning_cost.SHAPES`: that of the truncated negative binomial (Papernot
-and Steinke 2022, Definition 1; 0: logarithmic, 1: geometric; K >= 1), or infinity for Poisson,
-where K = 0 is possible. `mean`: of K, above 1.
+`shape` is eta of the truncated negative binomial (Papernot and Steinke 2022, Definition 1; 0:
+logarithmic, 1: geometric; K >= 1), or infinity for Poisson, where K = 0 is possible
+(`oso_dp.accounting.tuning_cost.STOPPING_ETA`). `mean`: of K, above 1.
 """
 
 import math

@@ -72,7 +72,8 @@ class Search:
                 )
         if self.search_accounting not in SINGLE_NOISE_SEARCHES:
             raise OsoError(
-                f"selection {self.search_accounting!r}: allowed are {', '.join(SINGLE_NOISE_SEARCHES)}"
+                f"selection {self.search_accounting!r}: allowed are "
+                f"{', '.join(SINGLE_NOISE_SEARCHES)}"
             )
         if self.search_accounting == RANDOM_STOPPING and self.prior_releases:
             raise OsoError("before: what came earlier is not accounted for by random stopping")
@@ -132,7 +133,8 @@ class Search:
             if self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon:
                 message = f"noise multiplier {SMALLEST_NOISE:g}, the least looked for, costs less"
             raise OsoError(
-                f"epsilon {epsilon:g}: {message} at delta {delta!r}; {self.runs} x {self.steps} steps"
+                f"epsilon {epsilon:g}: {message} at delta {delta!r}; {self.runs} x {self.steps} "
+                "steps"
             )
         return nu
 

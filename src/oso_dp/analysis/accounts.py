@@ -33,7 +33,7 @@ from typing import Any
 import pandas as pd
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
+from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.search_accounting import LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.accounting.tuning_cost import (
     STOPPING_ETA,
@@ -129,7 +129,7 @@ def check_budgets(accounts: Iterable[GridAccount]) -> None:
     for grid in accounts:
         if grid.budget_status == "exceeded":
             raise OsoError(
-                f"{grid.name}: its ledgers cost epsilon {format_spent_epsilon_rounded_up(grid.spent)} at "
+                f"{grid.name}: its ledgers cost epsilon {format_spent_epsilon(grid.spent)} at "
                 f"delta {grid.delta!r} ({grid.runs} runs); the budget is {grid.epsilon:g}"
             )
 

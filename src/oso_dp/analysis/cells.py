@@ -192,7 +192,8 @@ def _check_budget_not_exceeded(row: dict, our_cell: dict) -> None:
     if size is not None and not pd.isna(row["epsilon"]) and our_cell["points"] > size:
         raise OsoError(
             f"{row['dataset']}, {row['method']}, k = {row['k']}, epsilon = {row['epsilon']:g}: "
-            f"{our_cell['points']} points of a grid of {size}; keep the results of different grids in "
+            f"{our_cell['points']} points of a grid of {size}; keep the results of different "
+            "grids in "
             "different folders"
         )
 

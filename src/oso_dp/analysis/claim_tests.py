@@ -2,7 +2,7 @@
 
 A claim about two methods is a range for A, the mean advantage of one over the other. A is averaged
 over the grids (k and epsilon) of one data set in which both have a value from two seeds or more;
-its 95 % interval is Welch's, over seeds and not over grids (`oso_dp.analysis.equivalence_tests.over_grids`).
+its 95 % interval is Welch's, over seeds and not over grids (`equivalence_tests`).
 Where a part of a grid ran, of either method, both have their values at the paper's own best points:
 the best of more points is larger by their number alone. Runs of another precision, length or delta
 than the other method's, or shorter than the paper's, are left out.

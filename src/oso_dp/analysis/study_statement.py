@@ -12,7 +12,7 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.accounting.formatting import (
     format_large_delta_warning,
-    format_spent_epsilon_rounded_up,
+    format_spent_epsilon,
     format_used_noise_multiplier,
 )
 from oso_dp.accounting.tuning_cost import Search
@@ -46,7 +46,7 @@ class StudyStatement:
         large_delta = format_large_delta_warning(self.delta, self.examples)
         return "\n".join(
             [
-                f"{self.dataset}, version {self.version}: ({format_spent_epsilon_rounded_up(self.epsilon)}, "
+                f"{self.dataset}, version {self.version}: ({format_spent_epsilon(self.epsilon)}, "
                 f"{self.delta!r})-differential privacy of all that the study releases, by rdp "
                 f"accounting; the total budget is epsilon {self.budget:g}.",
                 f"Composed: {self.runs} runs{there}: every method, grid point and seed ({parts}). "

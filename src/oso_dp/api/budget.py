@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
+from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.api.arguments import as_plain
 from oso_dp.errors import OsoError
@@ -57,7 +57,8 @@ def remaining_noise_multiplier(
     so_far = compute_epsilon(spent, delta, accountant)
     if cost(_MOST) > epsilon:
         raise OsoError(
-            f"epsilon {epsilon:g}: {format_spent_epsilon_rounded_up(so_far)} of it is spent, at delta {delta!r}; "
+            f"epsilon {epsilon:g}: {format_spent_epsilon(so_far)} of it is spent, at delta "
+            f"{delta!r}; "
             f"nothing is left for {steps} more steps"
         )
     # From above, where an accountant is quick: with little noise it may take minutes.

@@ -31,7 +31,8 @@ def resolve_method_options(
             if name not in known:
                 arguments = [one.name for one in fields(TrainingOptions)]
                 raise OsoError(
-                    f"train_private: unknown argument {name!r}{suggest_name(name, [*arguments, *known])}"
+                    "train_private: unknown argument "
+                    f"{name!r}{suggest_name(name, [*arguments, *known])}"
                 )
     explicit = {**_explicit(start), **_explicit(overrides)}
     if kept is not None and method in (None, kept["method"]):
@@ -40,7 +41,8 @@ def resolve_method_options(
         return {**explicit, "method": method, "settings": settings}
     for name in (*_explicit(start), *settings):
         raise OsoError(
-            f"{name}: say of which method, as method={_method_that_takes(name)!r}; without one, train_private "
+            f"{name}: say of which method, as method={_method_that_takes(name)!r}; without one, "
+            "train_private "
             f"takes {RECOMMENDED.method} with values of its own"
         )
     kind = find_method(RECOMMENDED.method)

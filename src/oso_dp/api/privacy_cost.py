@@ -43,8 +43,8 @@ class PrivacyCost:
 
     `others`: of the other trainings of its search, which are released, too (composition); those
     that diverged with all steps that were planned.
-    `unused_steps`: steps that were planned and never made, since the training diverged, or it or its
-    search was stopped. They count: when a training ends may tell of what it released, and epsilon
+    `unused_steps`: steps that were planned and never made, since it diverged, or it or its search
+    was stopped. They count: when a training ends may tell of what it released, and epsilon
     of a number of steps that depends on the data is no guarantee.
     `stopping`: where only the best is. `scores`: of the noisy scores of the validation examples;
     under random stopping, those of one candidate.

@@ -299,7 +299,8 @@ def _make_random_stopping(
     mean = candidates if mean is None else as_plain(mean)
     if shape not in STOPPING_DISTRIBUTIONS:
         raise OsoError(
-            f"shape {shape!r}: allowed are {', '.join(STOPPING_DISTRIBUTIONS)}; with any other, a search "
+            f"shape {shape!r}: allowed are {', '.join(STOPPING_DISTRIBUTIONS)}; with any other, "
+            "a search "
             "may train nothing"
         )
     if type(mean) is not int or mean < 2:

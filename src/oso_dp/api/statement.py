@@ -7,7 +7,7 @@ from typing import Any
 
 from oso_dp.accounting.formatting import (
     format_large_delta_warning,
-    format_spent_epsilon_rounded_up,
+    format_spent_epsilon,
     format_used_noise_multiplier,
 )
 from oso_dp.api.privacy_cost import PrivacyCost
@@ -44,7 +44,7 @@ class Statement:
 
     def __str__(self) -> str:
         lines = [
-            f"({format_spent_epsilon_rounded_up(self.epsilon)}, {self.delta!r})-differential privacy, by "
+            f"({format_spent_epsilon(self.epsilon)}, {self.delta!r})-differential privacy, by "
             f"{self.accountant} accounting; the budget was epsilon {self.budget:g}.",
             f"Protected: {self.unit}. Neighbours: {self.neighbouring}.",
             f"Released: {self.steps} of {self.planned_steps} steps of {self.method}, and with them "
@@ -84,7 +84,8 @@ class Statement:
         lines = []
         if self.unused_steps:
             lines.append(
-                f"Epsilon counts {self.unused_steps} steps more, which were planned and not made: when "
+                f"Epsilon counts {self.unused_steps} steps more, which were planned and not "
+                "made: when "
                 "a training ends may tell something."
             )
         if self.resumed:
@@ -99,7 +100,7 @@ class Statement:
             return []
         return [
             f"Protected otherwise: the {self.validation_examples} validation examples, of which "
-            f"noisy scores are used: ({format_spent_epsilon_rounded_up(self.validation_epsilon)}, "
+            f"noisy scores are used: ({format_spent_epsilon(self.validation_epsilon)}, "
             f"{self.delta!r})-differential privacy for one of them. "
             "Whoever is in both sets has both costs."
         ]
@@ -145,7 +146,8 @@ def describe_tuning(paid: PrivacyCost) -> str:
     if paid.stopping is not None:
         return (
             f"included. The best of a random number of trainings, {paid.stopping.mean_runs} on "
-            f"average ({paid.stopping.distribution} distribution); how many there were is not released, "
+            f"average ({paid.stopping.distribution} distribution); how many there were is not "
+            "released, "
             "nor the others. Whoever saw the time that it took knows about how many."
         )
     if paid.other_trainings:

@@ -10,7 +10,7 @@ from uuid import uuid4
 from torch import nn
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
+from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.api.arguments import as_plain
 from oso_dp.api.budget import Budget, remaining_noise_multiplier
 from oso_dp.api.datasets import make_examples
@@ -64,7 +64,7 @@ def train_private(
     epochs, batch_size: ceil(epochs n / batch_size) steps; the batch size is the expected one of
     Poisson sampling (512, or n where there are fewer).
     method: online, or another of the study's. Where none is said: the one that did best without a
-    search (`oso_dp.study.default_points.RECOMMENDED`), with the starting values and schedule that it had.
+    search (`oso_dp.study.default_points.RECOMMENDED`), with its starting values and schedule.
     learning_rate: rho_0 (1 where the method begins with one).
     threshold: C, where the method does not choose its own.
     quantile: gamma, where the method follows one.
@@ -151,8 +151,10 @@ def train_private(
         )
         print(
             f"stopped at step {statement.steps} of {statement.planned_steps}: these steps cost "
-            f"epsilon {format_spent_epsilon_rounded_up(so_far)} of {budget.epsilon:g}, at delta {budget.delta!r}; "
-            f"the statement's {format_spent_epsilon_rounded_up(statement.epsilon)} counts all that were planned, "
+            f"epsilon {format_spent_epsilon(so_far)} of {budget.epsilon:g}, at delta "
+            f"{budget.delta!r}; "
+            f"the statement's {format_spent_epsilon(statement.epsilon)} counts all that were "
+            "planned, "
             "since the moment of a stop may tell something",
             file=sys.stderr,
         )

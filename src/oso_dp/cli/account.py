@@ -28,7 +28,7 @@ def account(
 
     Data that are not public have one budget for all their runs.
     """
-    from oso_dp.accounting.formatting import format_spent_epsilon
+    from oso_dp.accounting.formatting import format_epsilon_column
     from oso_dp.analysis.accounts import (
         account_store,
         accounts_table,
@@ -54,7 +54,7 @@ def account(
     table = accounts_table(grids, cross_check_all)
     printed = table.copy()
     for name in ("rdp", "pld", "prv"):
-        printed[name] = [format_spent_epsilon(one) if one == one else "" for one in table[name]]
+        printed[name] = [format_epsilon_column(one) if one == one else "" for one in table[name]]
     printed["delta"] = [repr(float(delta)) for delta in table["delta"]]
     print_table(printed.columns, printed.itertuples(index=False))
     count = sum(not grid.total for grid in grids)

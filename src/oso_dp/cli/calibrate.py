@@ -87,7 +87,8 @@ def _calibrate_study(
         )
     if trial_fractions is not None and search_accounting != LINEAR_SCALING:
         raise OsoError(
-            "--trial-fractions: needs --search-accounting linear-scaling, or a study of that selection"
+            "--trial-fractions: needs --search-accounting linear-scaling, or a study of that "
+            "selection"
         )
     for grid in calibrate_grids(study, accountant, search_accounting, shape, trial_fractions):
         cohort, nu = grid.cohort, grid.noise_multiplier

@@ -12,7 +12,7 @@ import typer
 from oso_dp.accounting.formatting import (
     format_large_delta_warning,
     format_noise_multiplier,
-    format_spent_epsilon_rounded_up,
+    format_spent_epsilon,
 )
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.accounting.trial_fractions import TRIAL_FRACTIONS, find_fraction_error
@@ -88,7 +88,8 @@ StoppingDistribution = Annotated[
     str | None,
     typer.Option(
         help="Distribution of the random number of runs: geometric, logarithmic, poisson, or the "
-        f"shape of a truncated negative binomial. [{DEFAULT_STOPPING_DISTRIBUTION}, or what --config says]"
+        f"shape of a truncated negative binomial. [{DEFAULT_STOPPING_DISTRIBUTION}, or what "
+        "--config says]"
     ),
 ]
 QueryNoise = Annotated[
@@ -259,15 +260,17 @@ def print_answer(entry: dict[str, Any], ratio: float | None, as_json: bool) -> N
     if "trials" in entry:
         runs = f"one final run, after {len(entry['trials'])} trials of {runs},"
     print(
-        f"noise multiplier {format_noise_multiplier(entry['noise_multiplier'])} for {runs} of {steps} "
+        f"noise multiplier {format_noise_multiplier(entry['noise_multiplier'])} for {runs} of "
+        f"{steps} "
         f"at sampling rate {entry['sampling_rate']:.5g}: "
-        f"epsilon {format_spent_epsilon_rounded_up(entry['epsilon'])}, "
+        f"epsilon {format_spent_epsilon(entry['epsilon'])}, "
         f"delta {entry['delta']!r} ({entry['accountant']})"
     )
     for number, trial in enumerate(entry.get("trials", [])):
         print(
-            f"trial {number + 1}: noise multiplier {format_noise_multiplier(trial['noise_multiplier'])}, "
-            f"epsilon {format_spent_epsilon_rounded_up(trial['epsilon'])}"
+            f"trial {number + 1}: noise multiplier "
+            f"{format_noise_multiplier(trial['noise_multiplier'])}, "
+            f"epsilon {format_spent_epsilon(trial['epsilon'])}"
         )
     if ratio is not None:
         print(

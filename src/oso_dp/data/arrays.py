@@ -158,7 +158,8 @@ def _check_arrays_file(path: Path) -> None:
         path.open("rb").close()
     except OSError as error:
         raise OsoError(
-            f"{path}: cannot read this data file ({format_os_error(error)}); prepare the data set first"
+            f"{path}: cannot read this data file ({format_os_error(error)}); prepare the data "
+            "set first"
         ) from error
     if not is_arrays_file(path):  # somebody else's, perhaps: nothing to remove
         raise OsoError(f"{path}: truncated, or not a data file of oso, which `oso data` writes")

@@ -19,7 +19,7 @@ from oso_dp.gradients.engine import GradientEngine
 from oso_dp.gradients.independence_checks import TOLERANCES, Tolerance, check_independence
 from oso_dp.gradients.protocol import Loss
 
-# Ten layers of 32 units differ by up to 2e-6, one layer by 2e-7 (tests/gradients/test_trial.py).
+# Ten layers of 32 units differ by up to 2e-6, one layer by 2e-7 (test_model_checks.py).
 NARROW, DRAWS = Tolerance(2e-5, 1e-4), 3
 
 

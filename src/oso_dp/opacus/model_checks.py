@@ -1,6 +1,6 @@
 """Whether Opacus's hooks are right about a model: tried on made-up examples, before training.
 
-The counterpart of `oso_dp.gradients.independence_checks`. The clip bounds one example's part in a sum only
+The counterpart of `oso_dp.gradients.independence_checks`. The clip bounds one example in a sum only
 if what the hooks take for its gradient is all of it, and nobody else's. So each example's gradient
 by plain differentiation, alone, is held against what the hooks leave of a batch of three.
 

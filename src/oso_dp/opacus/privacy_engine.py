@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from oso_dp.accounting.accountants import check_prv, compute_epsilon_of_releases
 from oso_dp.accounting.calibration import SMALLEST_NOISE
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
+from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
@@ -155,7 +155,8 @@ class AdaptivePrivacyEngine(PrivacyEngine):
             spent = self.get_epsilon(target_delta)
             raise OsoError(
                 f"target_epsilon {target_epsilon:g}: this engine's {len(self.accountant)} steps "
-                f"have spent {format_spent_epsilon_rounded_up(spent)} already; make an engine for each training"
+                f"have spent {format_spent_epsilon(spent)} already; make an engine for each "
+                "training"
             )
         steps = int(epochs * len(data_loader))
         check_target(target_epsilon, target_delta, len(data_loader), steps, self.accountant)

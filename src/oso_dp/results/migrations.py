@@ -1,16 +1,24 @@
 """Rows of older versions of the format: what they did not say, as far as it can be known."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import pandas as pd
 
 from oso_dp.accounting.search_accounting import COMPOSITION
+from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
 from oso_dp.study.data_options import make_data_options
 from oso_dp.study.grid import default_grid_size
-from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION, format_run_options, make_run_id
+from oso_dp.study.identity import (
+    DEFAULT_STOPPING_DISTRIBUTION,
+    STORED_NAMES,
+    format_run_options,
+    make_run_id,
+)
 
 # The networks of rows from before `settings`.
 _MODELS = {
@@ -22,19 +30,29 @@ _MODELS = {
 }
 
 
-def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
-    """The runs with the columns that came after `version`.
+_KEYS = {stored: name for name, stored in STORED_NAMES.items()}
 
-    Then all products were in float32, and batches and noise were drawn by the first scheme; the
-    commit was not written down (code_hash was). `settings` are the defaults where these give the
+
+def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
+    """The runs with the columns and keys of the current version; the columns' names are current.
+
+    In version 1 all products were in float32, and batches and noise were drawn by the first scheme;
+    the commit was not written down (code_hash was). `settings` are the defaults where these give the
     row's own run_id, else null.
     """
-    if version != "1":  # later versions added columns to the evaluations only
-        return runs
+    if version != "1":
+        return runs.assign(settings=runs["settings"].map(_rename_keys, na_action="ignore"))
     runs = runs.assign(precision="float32", rng_version=1, commit=None)
     rows = [_nulls_as_none(row) for row in runs.to_dict("records")]
     runs["settings"] = pd.Series([_settings(row) for row in rows], index=runs.index, dtype=object)
     return runs
+
+
+@cache
+def _rename_keys(settings: str) -> str:
+    """The JSON text with today's keys for those of versions before 4."""
+    values = parse_json(settings)
+    return json.dumps({_KEYS.get(key, key): values[key] for key in values}, sort_keys=True)
 
 
 def _nulls_as_none(row: Mapping[Any, Any]) -> dict[str, Any]:

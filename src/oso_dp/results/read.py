@@ -27,6 +27,8 @@ from oso_dp.results.schema import (
     SCHEMAS,
     VERSIONS,
     schema_of,
+    stored_name,
+    stored_schema,
 )
 
 # In a store: a change that is decided, perhaps not yet in its place (see oso_dp.results.collect).
@@ -287,13 +289,16 @@ def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> t
         version = (schema.metadata or {}).get(b"oso_schema_version", b"none").decode()
         if version not in VERSIONS:
             raise OsoError(f"{path}: schema version {version}; allowed are {', '.join(VERSIONS)}")
-        expected = schema_of(kind, version)
+        expected = stored_schema(kind, version)
         if not schema.equals(expected, check_metadata=False):
             raise OsoError(f"{path}: not the schema of `{kind}`: {_difference(schema, expected)}")
         if head.num_rows > MOST_ROWS:
             raise OsoError(f"{path}: {head.num_rows} rows; at most {MOST_ROWS} are read")
         repeated = REPEATED[kind] if columns is None else None
-        table = pq.read_table(path, columns=columns, read_dictionary=repeated)
+        current = schema_of(kind, version).names if columns is None else list(columns)
+        stored = [stored_name(name, version) for name in current]
+        table = pq.read_table(path, columns=stored, read_dictionary=repeated)
+        table = table.rename_columns(current)
         table.validate(full=True)  # else a text that is none, or another's place, ends the process
         return table, version
     except OsoError:

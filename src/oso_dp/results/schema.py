@@ -8,7 +8,7 @@ oso_dp.results.column_rules.
 
 import pyarrow as pa
 
-SCHEMA_VERSION = "3"
+SCHEMA_VERSION = "4"
 _METADATA = {"oso_schema_version": SCHEMA_VERSION}
 
 RUNS = pa.schema(
@@ -73,7 +73,10 @@ SCHEMAS = {"runs": RUNS, "evaluations": EVALUATIONS}
 ADDED: dict[str, dict[str, tuple[str, ...]]] = {
     "2": {"runs": ("precision", "settings", "rng_version", "commit")},
     "3": {"evaluations": ("class_accuracy",)},
+    "4": {},
 }
+# The names that columns had before version 4.
+OLD_NAMES = {"search_accounting": "selection", "rng_version": "streams"}
 VERSIONS = ("1", *ADDED)
 
 RUN_KEY = ["run_id"]
@@ -84,7 +87,19 @@ KEYS = {"runs": RUN_KEY, "evaluations": EVALUATION_KEY}
 
 
 def schema_of(kind: str, version: str) -> pa.Schema:
-    """The columns of `kind` in one of `VERSIONS`."""
+    """The columns of `kind` that one of `VERSIONS` has, under their current names."""
     later = VERSIONS[VERSIONS.index(version) + 1 :]
     absent = {name for version in later for name in ADDED[version].get(kind, ())}
     return pa.schema([field for field in SCHEMAS[kind] if field.name not in absent])
+
+
+def stored_schema(kind: str, version: str) -> pa.Schema:
+    """The columns as files of this version name them."""
+    return pa.schema(
+        [field.with_name(stored_name(field.name, version)) for field in schema_of(kind, version)]
+    )
+
+
+def stored_name(column: str, version: str) -> str:
+    """The name of a column in files of this version."""
+    return column if version >= "4" else OLD_NAMES.get(column, column)

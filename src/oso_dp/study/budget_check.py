@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 
-from oso_dp.accounting.formatting import format_spent_epsilon_rounded_up
+from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.trial_fractions import FINAL_STAGE
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.errors import OsoError
@@ -36,7 +36,8 @@ def check_budget(cohorts: Iterable[PlannedCohort]) -> None:
         if spent > budget * _SLACK:
             raise OsoError(
                 f"{cohort.name}: noise_multiplier {cohort.noise_multiplier:g} would cost epsilon "
-                f"{format_spent_epsilon_rounded_up(spent)} (delta {cohort.delta!r}, {cohort.budgeted_runs} runs); "
+                f"{format_spent_epsilon(spent)} (delta {cohort.delta!r}, {cohort.budgeted_runs} "
+                "runs); "
                 f"its budget is {budget:g}: write the plan anew with `oso plan`"
             )
 

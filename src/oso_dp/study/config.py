@@ -238,7 +238,8 @@ class StudyConfig(_Section):
             and self.stopping_distribution != DEFAULT_STOPPING_DISTRIBUTION
         ):
             raise ValueError(
-                f"stopping_distribution {self.stopping_distribution}: only where selection is random_stopping"
+                f"stopping_distribution {self.stopping_distribution}: only where selection is "
+                "random_stopping"
             )
         check_linear_scaling(
             self.search_accounting, self.trial_fractions, self.methods, self.grid_points

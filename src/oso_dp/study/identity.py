@@ -24,6 +24,14 @@ COHORT = (
     *("examples", "batch_size", "epochs"),
 )
 POINT = AXES
+# Fields whose names changed after runs had been stored: a hash rests on the old ones.
+STORED_NAMES = {
+    "search_accounting": "selection",
+    "stopping_distribution": "stopping_shape",
+    "trial_fractions": "trial_shares",
+    "oov_words": "unknown_words",
+    "final_activation": "last_layer_nonlinearity",
+}
 # What became a choice after runs had been stored counts only where it is not this, so that those
 # runs keep their identities.
 IDENTITY_DEFAULTS = {
@@ -75,8 +83,8 @@ def format_run_options(settings: Mapping[str, Any]) -> str:
     settings (the method's), model, grid_runs (N), evaluate_every, final_activation, loss
     (over an image's pixels), words, oov_words and vocabulary (of texts; the
     last where it is not the data set's default), randomness, stopping_distribution (null
-    but under random stopping); schedule and averaging where there are any; part and trial_fractions of
-    a search by the linear scaling rule. Of a user's own data set also data_version, public, and
+    but under random stopping); schedule and averaging where there are any; part and trial_fractions
+    of a search by the linear scaling rule. Of a user's own data set also data_version, public, and
     budget_runs, which is how many runs share its epsilon (null where it is public). OsoError for a
     value that the column would not give back.
     """
@@ -94,7 +102,7 @@ def _identity_fields(row: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
     # The model says how many words it reads.
     whole |= {name: value for name, value in settings.items() if name != "words"}
     return {
-        name: value
+        STORED_NAMES.get(name, name): value
         for name, value in whole.items()
         if name not in IDENTITY_DEFAULTS or value != IDENTITY_DEFAULTS[name]
     }

@@ -50,7 +50,8 @@ def check_linear_scaling(
     if search_accounting != LINEAR_SCALING:
         if trial_fractions is not None:
             raise ValueError(
-                f"trial_fractions {format_fractions(trial_fractions)}: only where selection is {LINEAR_SCALING}"
+                f"trial_fractions {format_fractions(trial_fractions)}: only where selection is "
+                f"{LINEAR_SCALING}"
             )
         return
     if trial_fractions is not None and (wrong := find_fraction_error(trial_fractions)):

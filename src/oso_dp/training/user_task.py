@@ -41,7 +41,8 @@ def build_user_network(cohort: Cohort) -> Callable[[], nn.Module] | None:
     if (info.version, info.examples, info.public) != planned:
         raise OsoError(
             f"{cohort.name}: planned for version {cohort.data_version!r} with {cohort.examples} "
-            f"examples, {_with_system_noise(cohort.is_public)}; installed is version {info.version!r} with "
+            f"examples, {_with_system_noise(cohort.is_public)}; installed is version "
+            f"{info.version!r} with "
             f"{info.examples}, {_with_system_noise(info.public)}: write the plan anew"
         )
     return partial(_load_user_task, cohort.dataset)
@@ -104,7 +105,8 @@ def _load_user_task(dataset: str) -> nn.Module:
         model: nn.Module = find_plugin(dataset).model()
     except Exception as error:  # whatever a user's function may do
         raise OsoError(
-            f"data set {dataset!r}: model() failed ({type(error).__name__}: {format_os_error(error)})"
+            f"data set {dataset!r}: model() failed ({type(error).__name__}: "
+            f"{format_os_error(error)})"
         ) from error
     return model
 

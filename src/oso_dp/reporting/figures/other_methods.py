@@ -36,7 +36,8 @@ def beyond_plan(study: ResultSet, dataset: str, k: int) -> FigureSpec:
         k,
         "beyond",
         f"{where}: methods that the paper does not compare, with Online and FixedThreshold for "
-        f"reference; best on test over the budget of the {study.budgeted_runs(dataset)}. The table has "
+        f"reference; best on test over the budget of the {study.budgeted_runs(dataset)}. The "
+        "table has "
         "each N. "
         + " ".join(
             filter(

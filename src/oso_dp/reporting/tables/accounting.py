@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.formatting import format_spent_epsilon
+from oso_dp.accounting.formatting import format_epsilon_column
 from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.analysis.accounts import GridAccount, accounts_table
 from oso_dp.analysis.dataset_accounts import ALL_METHODS
@@ -70,7 +70,7 @@ def _shown(row: pd.Series, search_accounting: str) -> dict[str, str]:
 
 
 def _spent(epsilon: float) -> str:
-    return labels.DASH if labels.is_missing(epsilon) else format_spent_epsilon(epsilon)
+    return labels.DASH if labels.is_missing(epsilon) else format_epsilon_column(epsilon)
 
 
 def _method(name: str, search_accounting: str) -> str:
@@ -98,7 +98,8 @@ def _total_sentence(account: GridAccount) -> str:
     )
     return (
         f"All {account.runs} runs on {account.dataset} together, of every method, grid point and "
-        f"seed, cost ε = {format_spent_epsilon(account.spent)} of {account.epsilon:g} by RDP, {verdict}."
+        f"seed, cost ε = {format_epsilon_column(account.spent)} of {account.epsilon:g} by RDP, "
+        f"{verdict}."
     )
 
 

@@ -12,7 +12,7 @@ from oso_dp.paper.tables import SEEDS
 RULE_NOTE = (
     "Selection as in the paper: each run's best test value over all evaluations, averaged over "
     "seeds, then the grid's best point. This looks at the test set, so it is neither private nor "
-    "an honest estimate. Beside it stand the last evaluation, and cross-search_accounting: checkpoint and "
+    "an honest estimate. Beside it stand the last evaluation, and cross-selection: checkpoint and "
     "point chosen on one half of the test set, reported on the other, the mean of both ways."
 )
 SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds. One seed is not five."

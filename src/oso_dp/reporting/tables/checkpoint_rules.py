@@ -13,7 +13,7 @@ _NOTES = (
     "A row is the mean over the grids (k and ε) of a data set and method that have a value by all "
     "three rules. “Adds” is how much better the paper's rule looks than the other one.",
     "Best on test: the paper's. Last step: each run's last checkpoint; the grid's point is still "
-    "chosen on the test set. Cross-search_accounting: checkpoint and point are chosen on one half of the "
+    "chosen on the test set. Cross-selection: checkpoint and point are chosen on one half of the "
     "test set and reported on the other, the mean of both ways.",
 )
 

@@ -152,7 +152,8 @@ def _interval(row: pd.Series) -> str:
     mean, half = row["difference"], row["difference_half"]
     if pd.isna(half):
         return labels.format_signed(mean)
-    return f"{labels.format_signed(mean)} [{labels.format_signed(mean - half)}, {labels.format_signed(mean + half)}]"
+    low, high = (labels.format_signed(end) for end in (mean - half, mean + half))
+    return f"{labels.format_signed(mean)} [{low}, {high}]"
 
 
 def _momentum_note(data: pd.DataFrame) -> Iterator[str]:

@@ -1,0 +1,362 @@
+"""What a search costs, against independent check values and the theory of both ways to pay."""
+
+import json
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from oso_dp.accounting import tuning_cost
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
+from oso_dp.accounting.tuning_cost import (
+    STOPPING_ETA,
+    Search,
+    compute_random_stopping_epsilon,
+    infer_stopping_distribution,
+)
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
+
+DELTA = 1e-5
+RUNS = (1, 5, 7, 9, 25, 35, 45, 49, 81)
+# (examples, epsilon) -> noise multiplier for each number of runs, from an independent accountant.
+COMPOSITION = {
+    (60_000, 3): (0.837, 1.210, 1.362, 1.498, 2.308, 2.692, 3.028, 3.151, 4.008),
+    (60_000, 9): (0.580, 0.724, 0.772, 0.815, 1.080, 1.211, 1.327, 1.371, 1.677),
+    (120_000, 3): (0.742, 0.964, 1.063, 1.153, 1.698, 1.961, 2.191, 2.277, 2.871),
+}
+# (epsilon, mean runs) -> composition, geometric, logarithmic, Poisson; on MNIST.
+SELECTION = {
+    (1, 9): (3.634, 2.598, 2.198, 2.625),
+    (1, 81): (10.667, 3.220, 2.574, 7.242),
+    (3, 9): (1.494, 1.125, 1.034, 1.138),
+    (3, 81): (3.994, 1.306, 1.147, 2.761),
+    (9, 9): (0.814, 0.684, 0.659, 0.692),
+    (9, 81): (1.672, 0.754, 0.708, 1.244),
+}
+
+
+def search(runs: int, search_accounting: str = "composition", shape: float = 1.0, n: int = 60_000):
+    return Search(PoissonSampling(512 / n), math.ceil(10 * n / 512), runs, search_accounting, shape)
+
+
+def least(found: Search, epsilon: float, expected: float, rel: float) -> bool:
+    """Whether the least noise that meets the budget is this one: it is between these two."""
+    enough, too_little = (found.epsilon(expected * by, DELTA) for by in (1 + rel, 1 - rel))
+    return enough <= epsilon < too_little
+
+
+@pytest.mark.parametrize("case", COMPOSITION)
+def test_composition_matches_the_check_values(case) -> None:
+    examples, epsilon = case
+    for runs, expected in zip(RUNS, COMPOSITION[case], strict=True):
+        assert least(search(runs, n=examples), epsilon, expected, rel=0.005), runs
+    nu = search(runs, n=examples).noise_multiplier(epsilon, DELTA)
+    assert nu == pytest.approx(expected, rel=0.005)
+
+
+@pytest.mark.parametrize("case", SELECTION)
+def test_both_ways_match_the_check_values(case) -> None:
+    epsilon, runs = case
+    composed, *stopped = SELECTION[case]
+    assert least(search(runs), epsilon, composed, rel=0.001)
+    for name, expected in zip(("geometric", "logarithmic", "poisson"), stopped, strict=True):
+        found = search(runs, "random_stopping", STOPPING_ETA[name])
+        assert least(found, epsilon, expected, rel=0.0015), name
+    assert found.noise_multiplier(epsilon, DELTA) == pytest.approx(expected, rel=0.0015)
+
+
+def test_pld_gives_back_what_rdp_wastes_and_is_asked_about_much_noise_only(monkeypatch) -> None:
+    """Of a large grid, where PLD is quick: far below what is needed it takes hours, gigabytes."""
+    asked, event = [], Search._event
+    monkeypatch.setattr(Search, "_event", lambda self, nu: (asked.append(nu), event(self, nu))[1])
+    rdp = search(81).noise_multiplier(3.0, DELTA)
+    asked.clear()
+    monkeypatch.setattr(Search, "_by_rdp", lambda *_: rdp)
+    pld = search(81).noise_multiplier(3.0, DELTA, "pld")
+    assert 0.9 * rdp < pld < 0.99 * rdp
+    assert 0.8 * rdp <= min(asked) < pld < max(asked) < 1.1 * rdp
+    assert search(81).epsilon(pld, DELTA, "pld") == pytest.approx(3.0, rel=1e-3)
+
+
+# Not shrunk: a smaller failing search would take minutes to find, and say no more.
+@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(
+    epsilon=st.floats(0.2, 50),
+    runs=st.integers(1, 200),
+    rate=st.sampled_from([0.001, 0.01, 0.3, 1.0]),
+    steps=st.integers(1, 3000),
+)
+# Where much noise covers the budget whole, and more than one noise has this epsilon.
+@example(epsilon=0.1, runs=1, rate=0.001, steps=1)
+@example(epsilon=0.1, runs=1, rate=0.01, steps=50)
+# The best Rényi order is above 63, and the least of all.
+@example(epsilon=0.1, runs=9, rate=0.001, steps=1200)
+@example(epsilon=50.0, runs=81, rate=0.3, steps=2350)
+def test_the_noise_meets_its_budget_and_is_the_least_that_does(epsilon, runs, rate, steps) -> None:
+    found = Search(PoissonSampling(rate), steps, runs)
+    nu = found.noise_multiplier(epsilon, DELTA)
+    assert found.epsilon(nu, DELTA) <= epsilon
+    assert found.epsilon(nu * (1 - 1e-5), DELTA) > epsilon
+
+
+@pytest.mark.parametrize(("steps", "runs"), [(1, 2), (1172, 81), (10**6, 10**6)])
+@pytest.mark.parametrize("search_accounting", ["composition", "random_stopping"])
+def test_a_noise_multiplier_is_found_for_searches_of_any_size(
+    steps, runs, search_accounting
+) -> None:
+    """Where there is almost no noise, epsilon may be infinite."""
+    found = Search(PoissonSampling(1e-3), steps, runs, search_accounting)
+    nu = found.noise_multiplier(8.0, DELTA)
+    assert found.epsilon(nu, DELTA) <= 8.0 < found.epsilon(nu * (1 - 1e-6), DELTA)
+
+
+def test_a_run_that_repeats_a_search_costs_like_its_steps() -> None:
+    """N runs of T steps are N x T steps: the composition that the grid's budget rests on."""
+    many = Search(PoissonSampling(0.01), 100, 9).epsilon(1.0, DELTA)
+    long = Search(PoissonSampling(0.01), 900, 1).epsilon(1.0, DELTA)
+    assert many == pytest.approx(long, rel=1e-12)
+
+
+@pytest.mark.parametrize("runs", [1, 40, 10**6])
+def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
+    """As the library prices one step, so many times: Rényi divergences add up."""
+    one = dp_event.PoissonSampledDpEvent(0.001, dp_event.GaussianDpEvent(500.0))
+    many = RdpAccountant().compose(dp_event.SelfComposedDpEvent(one, 10**6 * runs))
+    found = Search(PoissonSampling(0.001), 10**6, runs).epsilon(500.0, DELTA)
+    assert found == pytest.approx(many.get_epsilon(DELTA), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "said"),
+    [
+        (1e-9, "no noise multiplier between 0.05 and 10000 meets it"),
+        (1e9, "noise multiplier 0.05, the least looked for, costs less"),
+    ],
+)
+def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> None:
+    with pytest.raises(OsoError, match=rf"^epsilon [\de+-]+: {said} at delta 1e-05; 9 x 100"):
+        Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
+
+
+@pytest.mark.parametrize("nu", [0.0501, 0.052, 0.06])
+def test_a_budget_that_almost_no_noise_meets_is_met(nu: float) -> None:
+    """The least noise multiplier that is looked at is 0.05."""
+    search = Search(PoissonSampling(0.5), 2, 1)
+    assert search.noise_multiplier(search.epsilon(nu, DELTA), DELTA) == pytest.approx(nu, rel=1e-6)
+
+
+def test_a_stopped_search_of_one_run_on_average_is_refused() -> None:
+    ledger = Ledger(PoissonSampling(0.01), [((SumQuery("g", 1.0),), 10)])
+    with pytest.raises(OsoError, match="runs 1: random stopping needs a mean of more than one"):
+        compute_random_stopping_epsilon(ledger, 1, 1.0, DELTA)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-8])
+def test_plds_noise_is_that_of_this_very_delta(delta: float) -> None:
+    """On everybody's examples, where steps are one sum with less noise, and there is a formula."""
+    nu = Search(PoissonSampling(1.0), 10, 2).noise_multiplier(1.0, delta, "pld")
+    (exact,) = compute_gaussian_epsilon(nu / 20**0.5, np.array([delta]))
+    assert exact == pytest.approx(1.0, rel=2e-3)
+
+
+@pytest.mark.parametrize("accountant", ["gdp", "prv"])
+def test_noise_by_an_accountant_that_gives_none_is_refused(accountant: str) -> None:
+    search = Search(PoissonSampling(0.1), 10, 2)
+    for ask in (search.noise_multiplier, search.epsilon):
+        with pytest.raises(OsoError, match=rf"accountant '{accountant}': not known; allowed are"):
+            ask(1.0, DELTA, accountant)
+
+
+def test_pld_is_refused_where_it_would_take_all_memory() -> None:
+    found = Search(PoissonSampling(0.1), 1000, 81)
+    for ask in (found.epsilon, found.noise_multiplier):
+        with pytest.raises(OsoError, match=r"accountant pld: epsilon .* is above 200"):
+            ask(*((0.3,) if ask == found.epsilon else (1000.0,)), DELTA, "pld")
+
+
+@pytest.mark.parametrize(
+    ("steps", "runs", "before"),
+    [
+        (2_000_001, 1, ()),
+        *((1000, 2001, ()), (3, 700_000, ())),
+        (1, 1, ((1000.0, 2_000_000),)),
+        (1000, 2, ((900.0, 1_000_000), (1000.0, 999_000))),
+    ],
+)
+def test_pld_is_refused_where_all_runs_together_are_too_long(steps, runs, before) -> None:
+    """Those that were released earlier out of the same budget are among them."""
+    found = Search(PoissonSampling(0.01), steps, runs, prior_releases=before)
+    for ask in (found.epsilon, found.noise_multiplier):
+        with pytest.raises(OsoError, match=r"accountant pld: .* are more than 2,000,000"):
+            ask(1000.0 if ask == found.epsilon else 1.0, DELTA, "pld")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"steps": 0}, "steps 0: must be at least 1"),
+        ({"steps": 10**10}, "steps 10000000000: must be at least 1 and at most"),
+        ({"runs": 0}, "runs 0: must be at least 1"),
+        ({"runs": -3}, "runs -3: must be at least 1"),
+        ({"search_accounting": "best"}, "selection 'best': allowed are composition, random_st"),
+        ({"shape": -0.5}, "shape -0.5: must be at least 0"),
+        ({"shape": math.nan}, "shape nan: must be at least 0"),
+        ({"search_accounting": "random_stopping", "runs": 1}, "mean of more than one run"),
+    ],
+)
+def test_an_impossible_search_is_refused(values, message) -> None:
+    base = {"sampling": PoissonSampling(0.01), "steps": 10, "runs": 9}
+    with pytest.raises(OsoError, match=message):
+        Search(**(base | values))
+
+
+@pytest.mark.parametrize("nu", [0.0, -1.0, 1e-300, 1e300, math.inf, math.nan])
+def test_a_noise_multiplier_out_of_range_is_refused(nu: float) -> None:
+    with pytest.raises(OsoError, match=r"noise multiplier .*: must be 0.05 to 10000"):
+        search(9).epsilon(nu, DELTA)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
+def test_an_epsilon_out_of_range_is_refused(epsilon: float) -> None:
+    with pytest.raises(OsoError, match=r"epsilon .*: must be above 0"):
+        search(9).noise_multiplier(epsilon, DELTA)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0])
+def test_a_delta_out_of_range_is_refused(delta: float) -> None:
+    with pytest.raises(OsoError, match="delta"):
+        search(9).noise_multiplier(3.0, delta)
+
+
+@pytest.mark.parametrize(
+    ("steps", "runs", "shape"),
+    [
+        (3, 2, 0.0),
+        (40, 9, 1.0),
+        (1172, 81, 0.5),
+        (10, 405, 1.0),
+        (10, 10**6, 0.0),
+        (20_000, 9, 1.0),
+        (300_000, 4, 0.0),
+    ],
+)
+def test_random_stopping_is_priced_by_its_steps_mean_and_shape(steps, runs, shape) -> None:
+    """As dp_accounting prices these very numbers."""
+    one = dp_event.SelfComposedDpEvent(
+        dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(0.9)), steps
+    )
+    spent = RdpAccountant().compose(dp_event.RepeatAndSelectDpEvent(one, runs, shape))
+    priced = Search(PoissonSampling(0.01), steps, runs, "random_stopping", shape)
+    assert priced.epsilon(0.9, DELTA) == pytest.approx(spent.get_epsilon(DELTA), rel=1e-9)
+
+
+def test_random_stopping_has_no_pld() -> None:
+    with pytest.raises(OsoError, match="random stopping is accounted for by rdp only"):
+        search(9, "random_stopping").noise_multiplier(3.0, DELTA, "pld")
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-8])
+@pytest.mark.parametrize(
+    ("budget", "name"), [(0.5, "logarithmic"), (1.0, "geometric"), (9.0, "poisson")]
+)
+def test_the_shape_that_was_paid_for_is_found_again(budget, name, delta) -> None:
+    """By the noise alone, rounded up as in a plan; with less noise it is that of none."""
+    search = Search(PoissonSampling(512 / 60_000), 200, 25, "random_stopping", STOPPING_ETA[name])
+    nu = math.ceil(search.noise_multiplier(budget, delta) * 1e5) / 1e5
+    assert infer_stopping_distribution(search, nu, budget, delta) == name
+    assert infer_stopping_distribution(search, nu * 0.999, budget, delta) is None
+    assert infer_stopping_distribution(search, nu * 1.004, budget, delta) is None  # nor with more
+
+
+@pytest.mark.parametrize("delta", [1e-2, 0.3])
+def test_a_large_delta_covers_much_noise_whole_and_the_least_is_still_found(
+    delta: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the search begins, epsilon is zero, which has no logarithm."""
+    asked = []
+    event = Search._event
+    monkeypatch.setattr(Search, "_event", lambda self, nu: (asked.append(nu), event(self, nu))[1])
+    search = Search(PoissonSampling(0.01), 10, 2)
+    assert search.epsilon(4.0, delta) == 0
+    nu = search.noise_multiplier(0.5, delta)
+    assert len(asked) < 40
+    assert search.epsilon(nu, delta) <= 0.5 < search.epsilon(nu * (1 - 1e-6), delta)
+
+
+def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
+    """Of every fifth grid: what its rows were trained with is what its budget asks for."""
+    cohorts = json.loads((repo / "results/plan.json").read_text())["cohorts"]
+    private = {
+        (c["sampling_rate"], c["steps"], c["runs"], c["epsilon"]): c
+        for c in cohorts
+        if c["epsilon"] is not None
+    }
+    for cohort in list(private.values())[::5]:
+        sampling = PoissonSampling(cohort["sampling_rate"])
+        found = Search(sampling, cohort["steps"], cohort["runs"], cohort["search_accounting"])
+        nu, budget = cohort["noise_multiplier"], cohort["epsilon"]
+        assert round(nu, 5) == nu
+        less, more = (found.epsilon(at, cohort["delta"]) for at in (nu, nu - 1e-5))
+        assert less <= budget < more, cohort["name"]
+
+
+@pytest.mark.parametrize("runs", [1, 2, 9])
+@pytest.mark.parametrize("nu", [1.5, 2.0])
+def test_what_came_before_is_added_to_all_runs(runs: int, nu: float) -> None:
+    """Also where it had the same noise as these have."""
+    sampling = PoissonSampling(0.02)
+    sums = [(nu, 30 * runs), (2.0, 50), (1.0, 7)]
+    ledgers = [Ledger(sampling, [((SumQuery("g", noise),), count)]) for noise, count in sums]
+    found = Search(sampling, 30, runs, prior_releases=((2.0, 50), (1.0, 7))).epsilon(nu, 1e-5)
+    assert found == pytest.approx(compute_epsilon(ledgers, 1e-5), rel=1e-9)
+
+
+@pytest.mark.parametrize("over", [1e-6, 1e-5, 1e-4, 5e-4])
+@pytest.mark.parametrize("name", STOPPING_ETA)
+def test_noise_that_costs_a_little_more_than_the_budget_bought_no_search(name, over) -> None:
+    """A budget is kept to the last digit; only what is below it by less was rounded."""
+    found = Search(PoissonSampling(1.0), 10, 9, "random_stopping", STOPPING_ETA[name])
+    spent = found.epsilon(20.0, DELTA)
+    assert infer_stopping_distribution(found, 20.0, spent, DELTA) == name
+    assert infer_stopping_distribution(found, 20.0, spent * (1 + over), DELTA) == name
+    assert infer_stopping_distribution(found, 20.0, spent * (1 - over), DELTA) is None
+
+
+@pytest.mark.parametrize("costs", [*permutations((2.9995, 2.9999, 2.9985))])
+def test_of_distributions_that_cost_alike_the_nearest_to_the_budget_was_bought(
+    costs, monkeypatch
+) -> None:
+    by_shape = dict(zip(STOPPING_ETA.values(), costs, strict=True))
+    monkeypatch.setattr(Search, "epsilon", lambda self, *_: by_shape[self.shape])
+    found = infer_stopping_distribution(search(9, "random_stopping"), 1.0, 3.0, DELTA)
+    assert by_shape[STOPPING_ETA[found]] == 2.9999
+
+
+@pytest.mark.parametrize("side", ["below", "above"])
+@pytest.mark.parametrize("away", [1, 2, 4])
+def test_the_noise_is_the_least_where_few_orders_miss_the_best(side, away, monkeypatch) -> None:
+    """Of three orders the one that is nearest to the best, at an end, says no more than that."""
+    found = Search(PoissonSampling(0.01), 50, 9)
+    nu = found.noise_multiplier(2.0, DELTA)
+    one = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(nu))
+    spent = RdpAccountant().compose(dp_event.SelfComposedDpEvent(one, 450))
+    orders = [float(order) for order in spent.orders]
+    place = orders.index(float(spent.get_epsilon_and_optimal_order(DELTA)[1]))
+    end = place - away if side == "below" else place + away
+    few = orders[end - 2 : end + 1] if side == "below" else orders[end : end + 3]
+    monkeypatch.setattr(tuning_cost, "orders_around", lambda best: few)
+    assert found.noise_multiplier(2.0, DELTA) == pytest.approx(nu, rel=1e-7)
+
+
+@pytest.mark.parametrize("nu", [0.05, 1e4])
+def test_the_ends_of_the_range_of_noise_are_in_it(nu: float) -> None:
+    """`noise_multiplier` may give them."""
+    assert Search(PoissonSampling(0.5), 2, 1).epsilon(nu, DELTA) > 0

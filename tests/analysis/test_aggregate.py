@@ -1,0 +1,361 @@
+"""Selection: decided when reading, the same whatever order the rows come in."""
+
+import json
+import math
+import statistics
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.analysis.value_helpers import run_values
+
+from oso_dp.analysis.aggregate import cross_select_points, grid_points, select_best_points
+from oso_dp.analysis.checkpoint_selection import (
+    CHECKPOINT_RULES,
+    checkpoints_by_rule,
+    select_checkpoints,
+)
+from oso_dp.analysis.grouping import POINT, add_keys
+from oso_dp.analysis.run_counts import count_variants
+from oso_dp.analysis.trajectories import average_over_seeds, trajectories
+from oso_dp.errors import OsoError
+
+
+def select_best(runs, evaluations, rule="best"):
+    """The best grid point of every cell, and the runs that make it up."""
+    values = run_values(runs, evaluations, rule)
+    best = select_best_points(grid_points(values))
+    return best, values[values["point"].isin(best["point"])].reset_index(drop=True)
+
+
+def cross_selection(runs, evaluations):
+    keyed = add_keys(runs, evaluations)
+    table = checkpoints_by_rule(keyed, evaluations)
+    return cross_select_points(
+        select_checkpoints(keyed, table, "cross"),
+        grid_points(select_checkpoints(keyed, table, "best")),
+    )
+
+
+def test_best_and_last_take_their_step_from_the_whole_test_set(store):
+    run = store.add(values=(0.5, 0.9, 0.9, 0.7))  # the halves' values are higher everywhere
+    runs, evaluations = store.frames()
+    evaluations = evaluations.iloc[::-1]
+    best = run_values(runs, evaluations, "best").set_index("run_id").loc[run]
+    last = run_values(runs, evaluations, "last").set_index("run_id").loc[run]
+    assert (best["value"], best["selected_step"]) == (0.9, 100)  # the earliest of equals
+    assert (last["value"], last["selected_step"]) == (0.7, 600)
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_stands_for_no_run(broken, store):
+    """Neither as the last one nor, where less is better, as the best."""
+    halves = ((0.05, 0.03), (0.04, 0.06), (broken, broken))
+    store.add(metric="mse", values=(0.05, 0.04, broken), halves=halves)
+    values = {rule: run_values(*store.frames(), rule).iloc[0] for rule in CHECKPOINT_RULES}
+    assert (values["best"]["value"], values["last"]["value"]) == (0.04, 0.04)
+    cross = values["cross"]
+    assert (cross["chosen_even"], cross["value_even"]) == (0.04, 0.06)
+    assert (cross["chosen_odd"], cross["value_odd"]) == (0.03, 0.05)
+
+
+def test_lower_is_better_for_mse(store):
+    store.add(metric="mse", values=(0.05, 0.01, 0.02), learning_rate=1.0)
+    store.add(metric="mse", values=(0.05, 0.03, 0.03), learning_rate=0.1)
+    best, _ = select_best(*store.frames())
+    assert best[["mean", "learning_rate"]].iloc[0].tolist() == [0.01, 1.0]
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    values=st.lists(
+        st.lists(st.floats(0, 1).map(lambda v: round(v, 2)), min_size=1, max_size=4),
+        min_size=1,
+        max_size=6,
+    ),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_order_of_rows_does_not_matter(make_store, values, shuffle):
+    store = make_store()
+    for i, curve in enumerate(values):
+        store.add(seed=i % 2, learning_rate=10.0 ** (i // 2), values=tuple(curve))
+    runs, evaluations = store.frames()
+    mixed = [
+        frame.iloc[shuffle.sample(range(len(frame)), len(frame))] for frame in (runs, evaluations)
+    ]
+    for rule in ("best", "last"):
+        first, used = select_best(runs, evaluations, rule)
+        second, used_again = select_best(*mixed, rule)
+        pd.testing.assert_frame_equal(first, second)
+        pd.testing.assert_frame_equal(used, used_again)  # down to the step among equals
+    by_point = {}
+    for i, curve in enumerate(values):
+        by_point.setdefault(i // 2, []).append(max(curve))
+    expected = max(statistics.mean(v) for v in by_point.values())
+    assert select_best(*mixed)[0]["mean"].item() == pytest.approx(expected)
+
+
+def test_a_grid_point_is_the_mean_over_its_seeds(store):
+    # Point A has the single best run, point B the better mean.
+    for seed, (a, b) in enumerate([(0.99, 0.92), (0.70, 0.94), (0.80, 0.93)]):
+        store.add(learning_rate=1.0, seed=seed, values=(a,))
+        store.add(learning_rate=0.1, seed=seed, values=(b,))
+    best, used = select_best(*store.frames())
+    row = best.iloc[0]
+    assert row["learning_rate"] == 0.1
+    assert row["mean"] == pytest.approx(0.93)
+    assert row["std"] == pytest.approx(0.01)
+    assert (row["seeds"], row["points"], row["cell_runs"]) == (3, 2, 6)
+    assert len(used) == 3
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "mse"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equally_good_points_the_first_of_the_grid_is_the_best(order, metric, store):
+    """Whichever was run first: where every point is right on all examples, for one."""
+    for rate in (0.1, 1.0, 10.0)[::order]:
+        store.add(learning_rate=rate, values=(0.5,), metric=metric)
+    other = {"accuracy": 0.25, "mse": 0.75}[metric]
+    store.add(learning_rate=0.01, values=(other,), metric=metric)
+    best, _ = select_best(*store.frames())
+    assert best["learning_rate"].tolist() == [0.1]
+
+
+def test_one_seed_has_no_deviation(store):
+    store.add()
+    best, _ = select_best(*store.frames())
+    assert math.isnan(best["std"].item())
+    assert best["seeds"].item() == 1
+
+
+def test_runs_alike_in_every_column_are_not_averaged(store):
+    """They differ in a setting that the tables do not hold, such as the last layer's."""
+    store.add(seed=0, values=(0.9,))
+    store.add(seed=0, values=(0.8,))
+    with pytest.raises(OsoError, match="alike in every column"):
+        select_best(*store.frames())
+
+
+def test_diverged_runs_count_with_what_they_reached_and_are_marked(store):
+    store.add(seed=0, values=(0.9, 0.8))
+    store.add(seed=1, values=(0.7, math.nan), diverged_at=80)
+    store.add(seed=2, values=(), diverged_at=3)  # diverged before its first evaluation
+    best, _ = select_best(*store.frames())
+    row = best.iloc[0]
+    assert row["mean"] == pytest.approx(0.8)
+    assert (row["seeds"], row["runs"], row["diverged"], row["cell_diverged"]) == (2, 3, 2, 2)
+    last, _ = select_best(*store.frames(), "last")
+    assert last["mean"].item() == pytest.approx(0.75)  # of 0.8 and 0.7, its last finite value
+
+
+def test_a_cell_where_everything_diverged_stays_visible(store):
+    store.add(method="online", values=(0.9,))
+    store.add(method="fixed_quantile", quantile=0.5, values=(), diverged_at=3)
+    best, _ = select_best(*store.frames())
+    lost = best.set_index("method").loc["fixed_quantile"]
+    assert np.isnan(lost["mean"])
+    assert np.isnan(lost["quantile"])
+    assert lost["cell_diverged"] == 1
+
+
+@pytest.mark.parametrize("laid", [{"schedule": "linear"}, {"averaging": 0.99}])
+def test_what_is_laid_over_the_steps_is_another_setting(store, laid):
+    """However many runs it has, and however well they did: the paper has no such thing."""
+    store.add(values=(0.7,), settings=json.dumps({"grid_runs": 9}))
+    for seed in range(5):
+        store.add(seed=seed, values=(0.99,), settings=json.dumps({"grid_runs": 9} | laid))
+    (best,) = select_best_points(grid_points(run_values(*store.frames()))).to_dict("records")
+    assert (best["mean"], best["seeds"]) == (pytest.approx(0.7), 1)
+
+
+def test_settings_are_never_averaged_and_the_default_is_shown(store):
+    store.add(seed=0, values=(0.5,), momentum=0.9)
+    for seed in range(3):  # more runs and better values do not make it the default
+        store.add(seed=seed, values=(0.99,), momentum=0.0)
+    store.add(seed=1, values=(0.7,), momentum=0.9, noise_multiplier=5.0)
+    store.add(seed=2, values=(0.7,), momentum=0.9, noise_multiplier=5.0)
+    runs, evaluations = store.frames()
+    points = grid_points(run_values(runs, evaluations))
+    assert sorted(points["mean"].round(2)) == [0.5, 0.7, 0.99]
+    best = select_best_points(points)
+    assert (best["momentum"].item(), best["mean"].item()) == (0.9, pytest.approx(0.7))
+
+
+def test_nodp_has_a_cell_of_its_own(store):
+    store.add(method="no_dp", values=(0.99,))
+    store.add(method="online", values=(0.9,))
+    best, _ = select_best(*store.frames())
+    assert set(best["method"]) == {"no_dp", "online"}
+    assert best.set_index("method").loc["no_dp", "mean"] == pytest.approx(0.99)
+
+
+def test_an_unknown_metric_is_refused(store):
+    store.add(metric="f1")
+    with pytest.raises(OsoError, match=r"^evaluations: metric 'f1'.*accuracy, mse$"):
+        run_values(*store.frames())
+
+
+def test_two_metrics_on_one_data_set_are_refused(store):
+    store.add(seed=0, metric="accuracy")
+    store.add(seed=1, metric="mse")
+    with pytest.raises(OsoError, match=r"^evaluations: data set mnist has metrics accuracy, mse"):
+        run_values(*store.frames())
+
+
+def test_an_unknown_rule_is_refused(paper_store):
+    with pytest.raises(OsoError, match=r"^rule 'worst' is unknown; allowed: best, last, cross$"):
+        run_values(*paper_store.frames(), rule="worst")
+
+
+def test_cross_selection_by_hand(store):
+    # On the even half point A's second checkpoint is best (0.9), which the odd half gives 0.6; on
+    # the odd half it is B's first (0.8), which the even half gives 0.7.
+    store.add(learning_rate=1.0, values=(0.5, 0.5), halves=((0.5, 0.5), (0.9, 0.6)))
+    store.add(learning_rate=0.1, values=(0.5, 0.5), halves=((0.7, 0.8), (0.1, 0.1)))
+    row = cross_selection(*store.frames()).iloc[0]
+    assert row["mean"] == pytest.approx((0.6 + 0.7) / 2)
+    assert (row["even_learning_rate"], row["odd_learning_rate"]) == (1.0, 0.1)
+    assert (row["seeds"], row["points"]) == (1, 2)
+    assert math.isnan(row["std"])
+
+
+def test_cross_selection_takes_no_luck_from_the_half_that_chooses(store):
+    """Every checkpoint is worth 0.5; each half is lucky at another one."""
+    for seed in range(3):
+        store.add(seed=seed, values=(0.7, 0.7), halves=((0.9, 0.5), (0.5, 0.9)))
+    assert cross_selection(*store.frames())["mean"].item() == pytest.approx(0.5)
+    assert cross_selection(*store.frames())["std"].item() == pytest.approx(0)
+
+
+def test_cross_selection_of_what_diverged(store):
+    store.add(values=(), diverged_at=3)
+    store.add(method="adam_wosm", threshold=1.0, values=(0.9,), halves=((math.nan, 0.9),))
+    cells = cross_selection(*store.frames()).set_index("method")
+    assert cells["mean"].isna().all()
+    assert cells["seeds"].tolist() == [0, 0]
+
+
+number = st.one_of(st.just(math.nan), st.integers(0, 8).map(lambda v: v / 8))  # exact sums
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    curves=st.lists(
+        st.lists(st.tuples(number, number, number), max_size=3), min_size=1, max_size=6
+    ),
+    metric=st.sampled_from(["accuracy", "mse"]),
+)
+def test_every_rule_is_what_a_slow_reading_of_it_gives(make_store, curves, metric):
+    store = make_store()
+    better = max if metric == "accuracy" else min
+    for i, curve in enumerate(curves):
+        values, halves = tuple(c[0] for c in curve), tuple(c[1:] for c in curve)
+        store.add(
+            seed=i % 2, learning_rate=2.0 ** (i // 2), values=values, halves=halves, metric=metric
+        )
+    frames = store.frames()
+
+    def checkpoint(curve, rule, split):
+        seen = [c for c in curve if math.isfinite(c[split])]
+        if rule == "last" or not seen:
+            return seen[-1] if seen else None
+        return next(c for c in seen if c[split] == better(s[split] for s in seen))
+
+    def grid(rule, by, reported):
+        """Mean over seeds of the best point, chosen by one split and reported on another."""
+        points = {}
+        for i, curve in enumerate(curves):
+            points.setdefault(i // 2, {})[i % 2] = checkpoint(curve, rule, by)
+        means = {
+            point: statistics.mean([c[by] for c in seeds.values() if c])
+            for point, seeds in points.items()
+            if any(seeds.values())
+        }
+        if not means:
+            return {}
+        target = better(means.values())
+        best = min(p for p, mean in means.items() if mean == target)
+        return {s: c[reported] for s, c in points[best].items() if c}
+
+    for rule in ("best", "last"):
+        expected = grid(rule, 0, 0)
+        mean = select_best(*frames, rule)[0]["mean"].item()
+        assert (
+            np.isnan(mean)
+            if not expected
+            else mean == pytest.approx(statistics.mean(expected.values()))
+        )
+    ways = [grid("cross", 1, 2), grid("cross", 2, 1)]
+    both = [(ways[0][s] + ways[1][s]) / 2 for s in set(ways[0]) & set(ways[1])]
+    both = [value for value in both if math.isfinite(value)]
+    mean = cross_selection(*frames)["mean"].item()
+    assert np.isnan(mean) if not both else mean == pytest.approx(statistics.mean(both))
+
+
+def test_a_grid_value_computed_on_another_machine_is_the_same_point(store):
+    store.add(seed=0, learning_rate=10**-2.5, values=(0.9,))
+    store.add(seed=1, learning_rate=np.nextafter(10**-2.5, 1), values=(0.8,))
+    best, _ = select_best(*store.frames())
+    assert (best["points"].item(), best["seeds"].item()) == (1, 2)
+    assert best["mean"].item() == pytest.approx(0.85)
+
+
+def test_no_rule_mixes_the_splits(store):
+    store.add(values=(0.2, 0.3), halves=((0.5, 0.6), (0.4, 0.7)))
+    values = {rule: run_values(*store.frames(), rule).iloc[0] for rule in CHECKPOINT_RULES}
+    assert (values["best"]["value"], values["last"]["value"]) == (0.3, 0.3)
+    cross = values["cross"]
+    assert (cross["chosen_even"], cross["value_even"]) == (0.5, 0.6)
+    assert (cross["chosen_odd"], cross["value_odd"]) == (0.7, 0.4)
+
+
+def test_a_settings_seeds_are_those_of_all_its_points(store, study):
+    store.add(seed=0, learning_rate=0.1)
+    store.add(seed=1, learning_rate=0.1)
+    store.add(seed=2, learning_rate=1.0)
+    assert count_variants(study(store))["seeds"].tolist() == [3]
+
+
+def test_a_curve_is_the_mean_over_all_seeds_whatever_became_of_them(store):
+    store.add(seed=0, values=(0.4, 0.8))
+    store.add(seed=1, values=(0.2, 0.6), diverged_at=70)
+    drawn = average_over_seeds(trajectories(*store.frames()), "value")
+    first = drawn[drawn["step"] == drawn["step"].min()]
+    assert len(first) == 1
+    assert first[["mean", "min", "max"]].iloc[0].tolist() == pytest.approx([0.3, 0.2, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("method", "axis"), [("fixed_threshold", "threshold"), ("fixed_quantile", "quantile")]
+)
+def test_where_no_run_has_a_value_no_point_is_best(method, axis, store) -> None:
+    store.add(method=method, values=(), diverged_at=3, **{axis: 0.5})
+    best = select_best_points(grid_points(run_values(*store.frames())))
+    assert best[POINT].isna().to_numpy().tolist() == [[True] * len(POINT)]
+
+
+@pytest.mark.parametrize("other", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("first", [True, False])
+def test_the_default_momentum_stands_for_a_cell_however_many_runs_another_has(
+    other: float, first: bool, store
+) -> None:
+    """Below it or above it, and however well those did."""
+    rows = [{"values": (0.5,), "momentum": 0.9}]
+    rows += [{"seed": seed, "values": (0.99,), "momentum": other} for seed in range(3)]
+    for row in rows if first else rows[::-1]:
+        store.add(**row)
+    (best,) = select_best_points(grid_points(run_values(*store.frames()))).to_dict("records")
+    assert (best["momentum"], best["mean"]) == (0.9, pytest.approx(0.5))
+
+
+@pytest.mark.parametrize("epochs", [(20, 10), (10, 20), (20, 20)])
+def test_a_methods_own_momentum_counts_as_the_default(epochs: tuple[int, int], store) -> None:
+    """More than a length does, and more than the number of runs."""
+    known = {"method": "adam_wosm", "threshold": 1.0}
+    store.add(**known, values=(0.5,), momentum=None, epochs=epochs[0])
+    for seed in range(3):
+        store.add(**known, seed=seed, values=(0.99,), momentum=0.5, epochs=epochs[1])
+    (best,) = select_best_points(grid_points(run_values(*store.frames()))).to_dict("records")
+    assert (best["epochs"], best["mean"]) == (epochs[0], pytest.approx(0.5))

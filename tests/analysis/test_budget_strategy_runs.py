@@ -1,0 +1,80 @@
+"""What one budget gives: how many runs a way is paid for, and what few seeds say of it."""
+
+import itertools
+
+import pytest
+from tests.analysis.test_budget_strategies import ALONE, RHO, SEARCH, default, of, searched
+from tests.analysis.test_linear_scaling import NOISE
+from tests.analysis.test_linear_scaling import fill as scaled
+
+from oso_dp.analysis.budget_strategies import budget_strategies
+from oso_dp.analysis.linear_scaling import nearest
+
+
+@pytest.mark.parametrize("trials", [2, 3])
+def test_every_trial_is_paid_for(trials, store, study) -> None:
+    """Of four runs each, and one final run."""
+    default(store, [0.90, 0.91, 0.92])
+    noise = {f"trial {place + 1}": 900.0 - 200 * place for place in range(trials)}
+    noise |= {"final": NOISE["final"]}
+    scaled(store, [0.1] * trials, noise=noise)
+    row = of(budget_strategies(study(store)), "linear_scaling", "online")
+    assert row["runs"] == trials * 4 + 1
+
+
+@pytest.mark.parametrize("halves", [(0.70, 0.74), (0.70, 0.74, 0.78)])
+def test_a_deviation_is_over_one_less_than_the_seeds(halves, store, study) -> None:
+    for seed, half in enumerate(halves):
+        known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed, "halves": ((half, half),)}
+        store.add(method="auto_s", k=1, values=(half,), **ALONE, **known)
+    row = of(budget_strategies(study(store)), "default")
+    deviation = 4.0 if len(halves) == 3 else 4.0 / 2**0.5
+    assert (row["std"], row["cross_std"]) == (pytest.approx(deviation), pytest.approx(deviation))
+
+
+@pytest.mark.parametrize("k", [4, 9])
+def test_a_trials_grid_has_as_many_runs_as_its_rows_say(k, store, study) -> None:
+    """Of eight points here, whatever the paper's grid of this k has."""
+    default(store, [0.90, 0.91, 0.92])
+    more = {"axis": [0.3, 3.0], "method": "fixed_threshold", "k": k}
+    scaled(store, [(0.1, 0.3), (0.1, 3.0)], **more)
+    row = of(budget_strategies(study(store)), "linear_scaling", "fixed_threshold")
+    assert row["runs"] == 2 * 8 + 1
+
+
+@pytest.mark.parametrize("turned", [1, -1])
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_of_several_shares_for_the_trials_the_one_with_the_most_seeds_counts(
+    most: int, turned: int, store, study
+) -> None:
+    """Whichever was run first, and however well the others did."""
+    default(store, [0.90, 0.91, 0.92])
+    shares = [[0.05, 0.1], [0.1, 0.2], [0.1, 0.3]]
+    for place in (0, 1, 2)[::turned]:
+        for seed in range(3 if place == most else 1):
+            scaled(store, [0.1, 0.1], seed=seed, laid={"trial_fractions": shares[place]})
+    row = of(budget_strategies(study(store)), "linear_scaling", "online")
+    assert (row["seeds"], row["trial_fractions"]) == (3, ", ".join(map(str, shares[most])))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations((0.1, 1.0, 10.0))))
+def test_a_final_runs_rate_is_the_nearest_in_whatever_order_the_grid_comes(order) -> None:
+    """Beyond an end of it that end."""
+    asked = (-1.0, 0.02, 0.2, 0.9, 5.0, 300.0)
+    assert [nearest(rho, order) for rho in asked] == [0.1, 0.1, 0.1, 1.0, 10.0, 10.0]
+
+
+@pytest.mark.parametrize("epsilon", [3.0, 9.0])
+def test_a_data_set_has_the_ways_of_those_budgets_at_which_its_own_default_was_run(
+    epsilon: float, store, study
+) -> None:
+    """Not of another data set's."""
+    other = 12.0 - epsilon
+    for dataset, at in (("mnist", epsilon), ("glyphs", other)):
+        default(store, [0.90, 0.91, 0.92], dataset=dataset, epsilon=at)
+        for of_search in (3.0, 9.0):
+            searched(store, SEARCH, dataset=dataset, epsilon=of_search)
+    rows = budget_strategies(study(store))
+    pairs = set(zip(rows["dataset"], rows["epsilon"], strict=True))
+    assert pairs == {("mnist", epsilon), ("glyphs", other)}
+    assert len(rows) == 4

@@ -1,0 +1,128 @@
+"""A grid that lacks one point is a part of it, and one point more than was paid for is too many."""
+
+import math
+
+import pandas as pd
+import pytest
+from tests.analysis.claim_helpers import cells
+
+from oso_dp.analysis.cell_verdicts import is_complete_grid, is_incomplete_grid, judge_cells
+from oso_dp.analysis.cells import has_paper_length
+from oso_dp.analysis.claim_tests import (
+    HOLDS,
+    UNDECIDED,
+    ClaimData,
+    always_diverges,
+    compare_methods,
+)
+from oso_dp.errors import OsoError
+from oso_dp.paper.best_points import all_points
+from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS
+
+LACKING = [0, 1, 2]
+
+
+@pytest.mark.parametrize("k", [2, 3, 9])
+@pytest.mark.parametrize("beyond", [-1, 0, 1, 2])
+def test_no_point_more_than_was_paid_for_is_searched(beyond: int, k: int, store, study) -> None:
+    """Online's grid has k points, and its noise is that of k runs."""
+    for place in range(k + beyond):
+        store.add(dataset="glyphs", k=k, learning_rate=0.01 * 2**place, values=(0.9,))
+    if beyond > 0:
+        with pytest.raises(OsoError, match=f"{k + beyond} points of a grid of {k}"):
+            judge_cells(study(store), "glyphs", k)
+    else:
+        assert judge_cells(study(store), "glyphs", k)["grid_points"].tolist() == [k + beyond]
+
+
+@pytest.mark.parametrize("lacking", LACKING)
+def test_hyperparameters_are_judged_where_no_point_lacks(lacking: int, store, study) -> None:
+    """Table 2, epsilon = 9: rho = 1.467, which is the best here, too."""
+    for place in range(lacking, 7):
+        value = 0.9 if place == 4 else 0.5
+        store.add(k=7, learning_rate=10 ** (-2.5 + 4 * place / 6), values=(value,))
+    cell = judge_cells(study(store), "mnist", 7).query("method == 'online' and epsilon == 9")
+    said = "part of the grid" if lacking else "same point"
+    assert cell["point_verdict"].tolist() == [said]
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist"])
+@pytest.mark.parametrize(("apart", "said"), [(1e-5, "another point"), (0.01, "as good")])
+def test_the_papers_point_is_as_good_where_seeds_do_not_tell_them_apart(
+    apart: float, said: str, dataset: str, store, study
+) -> None:
+    """Of accuracies it is the lower one, of errors the higher one."""
+    rates = [10 ** (-2.5 + 4 * place / 6) for place in range(7)]
+    (point,) = (
+        p
+        for p in all_points()
+        if (p.dataset, p.k, p.epsilon, p.method) == (dataset, 7, 3.0, "online")
+    )
+    theirs = min(rates, key=lambda rate: abs(rate / point.learning_rate - 1))
+    metric, sign = {"mnist": ("accuracy", 1), "fashion_mnist": ("mse", -1)}[dataset]
+    known = {"dataset": dataset, "k": 7, "epsilon": 3.0, "metric": metric}
+    for place, rate in enumerate(rates):
+        for seed in range(3):
+            value = {theirs: 0.5, rates[6]: 0.5 + sign * 0.001}.get(rate, 0.5 - sign * 0.3)
+            noise = apart * (seed - 1) * (-1) ** place
+            store.add(**known, seed=seed, learning_rate=rate, values=(value + noise,))
+    cell = judge_cells(study(store), dataset, 7).query("method == 'online' and epsilon == 3")
+    assert cell["point_verdict"].tolist() == [said]
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_claims_about_runs_are_about_those_of_the_setting_that_is_shown(
+    others: int, store, study
+) -> None:
+    """Those of another momentum, too, are of the method and budget that a claim names."""
+    shown = store.add(values=(0.5,))
+    for seed in range(others):
+        store.add(seed=seed, momentum=0.5, values=(0.9,))
+    assert study(store).main_runs["run_id"].tolist() == [shown]
+
+
+@pytest.mark.parametrize("lacking", LACKING)
+@pytest.mark.parametrize("part", ["online", "fixed_threshold"])
+def test_methods_are_compared_by_their_best_where_no_point_lacks(part: str, lacking: int) -> None:
+    """Else at the paper's points, where Online leads by three instead of one."""
+    rows = cells(("online", 9, 91.0, 0.2), ("fixed_threshold", 9, 90.0, 0.2))
+    sizes = pd.Series([9, 81])
+    at_paper = {"at_paper_mean": [88.0, 85.0], "at_paper_std": 0.2, "at_paper_seeds": 5}
+    points = sizes - lacking * (rows["method"] == part)
+    rows = rows.assign(grid_size=sizes, grid_points=points, runs=45, diverged=0, **at_paper)
+    judge = compare_methods("online", "better than", "fixed_threshold")
+    found = judge(ClaimData(rows), "mnist")
+    assert found.numbers["advantage"] == pytest.approx(3.0 if lacking else 1.0)
+    assert ("at the paper's best points" in found.text) == bool(lacking)
+
+
+@pytest.mark.parametrize("lacking", LACKING)
+def test_that_all_runs_diverge_is_known_where_no_point_lacks(lacking: int) -> None:
+    """Of one k of three; the point that did not run may train."""
+    lost = ("fixed_quantile", 1, float("nan"), float("nan"), 0)
+    frames = [cells(lost, dataset="fashion_mnist", k=k) for k in (5, 7, 9)]
+    rows = pd.concat(frames, ignore_index=True).assign(grid_size=[25, 35, 45])
+    rows = rows.assign(runs=rows["grid_size"], diverged=rows["grid_size"])
+    rows = rows.assign(grid_points=rows["grid_size"] - [0, lacking, 0])
+    runs = rows[["dataset", "method", "k", "epsilon"]].assign(status="diverged")
+    for evidence in (ClaimData(rows, runs), ClaimData(rows)):  # ours, and ours by cross-selection
+        found = always_diverges("fixed_quantile", 1.0)(evidence, "fashion_mnist")
+        assert found.verdict == (UNDECIDED if lacking else HOLDS)
+
+
+@pytest.mark.parametrize("dataset", [*DATASETS, "glyphs", "patients"])
+def test_runs_are_ranked_from_the_papers_length_on(dataset: str) -> None:
+    """On the paper's data; the others have no length of their own."""
+    for epochs in range(1, 2 * PAPER_EPOCHS):
+        assert has_paper_length(dataset, epochs) == (dataset not in DATASETS or epochs >= 10)
+
+
+@pytest.mark.parametrize(
+    ("points", "size", "part"), [(1, 2, True), (2, 2, False), (3, 2, False), (2, None, False)]
+)
+@pytest.mark.parametrize("missing", [None, math.nan, pd.NA])
+def test_no_grid_of_unknown_size_is_known_to_lack_a_point(points, size, part, missing) -> None:
+    """Nor to have all."""
+    row = {"grid_points": points, "grid_size": missing if size is None else size}
+    assert is_incomplete_grid(row) == part
+    assert is_complete_grid(row) == (size is not None and not part)

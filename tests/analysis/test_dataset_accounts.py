@@ -1,0 +1,321 @@
+"""Stored runs on data that are not public: one account for all, whoever leaves something out."""
+
+import json
+import math
+from collections import defaultdict
+from copy import deepcopy
+
+import pandas as pd
+import pytest
+from tests.planned_rows import rows_of
+from tests.study.test_private_datasets import RUNS, STUDY, planned
+
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.formatting import (
+    format_spent_epsilon,
+    format_used_noise_multiplier,
+)
+from oso_dp.analysis.accounts import account_grids, check_budgets
+from oso_dp.analysis.study_statement import make_stored_statements
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.results.collect import collect
+from oso_dp.results.row_claims import complaint
+from oso_dp.results.spent import refuse_spent
+from oso_dp.results.write import write_table
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import make_plan_with_noise
+
+
+@pytest.fixture
+def plan(offer):
+    offer()
+    return planned()
+
+
+def table(*plans) -> pd.DataFrame:
+    return pd.DataFrame([row for plan in plans for row in rows_of(plan)["runs"]])
+
+
+def test_all_runs_are_one_account_within_the_budget(plan) -> None:
+    for plans in ([], [plan]):
+        (total,) = account_grids(table(plan), *plans)
+        assert (total.dataset, total.runs, total.stored, total.seeds) == ("patients", 12, 12, 2)
+        assert total.name == "patients.total.eps8"
+        assert 7.99 < total.spent <= 8
+        check_budgets([total])
+
+
+def test_runs_that_are_not_stored_are_charged(plan) -> None:
+    """A store of one method, or of one seed, says no less than the whole would."""
+    runs = table(plan)
+    (whole,) = account_grids(runs)
+    for part in (runs[runs["method"] == "online"], runs[runs["seed"] == 1]):
+        (total,) = account_grids(part)
+        assert total.spent == pytest.approx(whole.spent, rel=1e-9)
+        assert (total.runs, total.stored) == (RUNS, len(part))
+
+
+def test_two_studies_of_one_data_set_add_up(plan) -> None:
+    other = planned(epochs=3)
+    (total,) = account_grids(table(plan, other))
+    assert total.runs == 2 * RUNS
+    with pytest.raises(OsoError, match=r"patients.total.eps8: its ledgers cost epsilon 1\d\.\d+"):
+        check_budgets([total])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"epochs": 3}, {"batch_size": 30}, {"delta": 1e-6}, {"seeds": [0, 1, 2]}],
+    ids=lambda other: next(iter(other)),
+)
+def test_each_study_is_charged_whole_in_whatever_it_differs(plan, other) -> None:
+    """One run of each is stored, of one noise; what others of its study cost is its own price."""
+    noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
+    plans = plan, make_plan_with_noise(parse_config({**deepcopy(STUDY), **other}, "x"), noise)
+    rows = [table(one).iloc[-1:] for one in plans]
+    (total,) = account_grids(pd.concat(rows, ignore_index=True))
+    counts = [sum(len(cohort.runs) for cohort in one.cohorts) for one in plans]
+    assert (total.runs, total.stored) == (sum(counts), 2)
+    ledgers = [
+        Ledger.from_json(stored["ledger"].iloc[0])
+        for stored, count in zip(rows, counts, strict=True)
+        for _ in range(count)
+    ]
+    assert total.spent == pytest.approx(compute_epsilon(ledgers, total.delta), rel=1e-9)
+
+
+def test_a_later_version_of_the_data_is_the_same_peoples(plan, offer) -> None:
+    offer(version="'2'")
+    with pytest.raises(OsoError, match=r"patients\.total"):
+        check_budgets(account_grids(table(plan, planned())))
+
+
+def test_the_smallest_epsilon_and_delta_count(plan) -> None:
+    section = {"model": "own", "epsilons": [20], "seconds_per_step": 0.01}
+    other = planned(datasets={"patients": section}, delta=1e-4)
+    (total,) = account_grids(table(plan, other))
+    assert (total.epsilon, total.delta) == (8, 1e-5)
+
+
+def test_a_run_with_less_noise_than_planned_shows(plan) -> None:
+    runs = table(plan)
+    ledger = Ledger.from_json(runs.loc[0, "ledger"])
+    steps = [((SumQuery("clipped_gradient", 0.5),), ledger.step_count)]
+    runs.loc[0, "ledger"] = Ledger(ledger.sampling, steps).to_json()
+    runs.loc[0, "query_noise_multiplier"] = math.nan
+    with pytest.raises(OsoError, match=r"noise multiplier 0\.5"):
+        account_grids(runs)
+    runs.loc[0, "noise_multiplier"] = 0.5
+    with pytest.raises(OsoError, match=r"patients\.total"):
+        check_budgets(account_grids(runs))
+
+
+def test_rows_that_say_nothing_of_themselves_are_charged_to_the_total(plan) -> None:
+    more = table(planned(epochs=3)).assign(settings=None)
+    (total,) = account_grids(pd.concat([table(plan), more], ignore_index=True))
+    assert total.runs == 2 * RUNS
+    assert not total.is_within_budget
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"public": True}, "not what one trains by"),
+        ({"budget_runs": 0}, "not what one trains by"),
+        ({"budget_runs": "12"}, "not what one trains by"),
+        ({"data_version": None}, "not what one trains by"),
+        ({"public": True, "budget_runs": None}, "its identity is not that of its values"),
+        ({"budget_runs": 2}, "its identity is not that of its values"),
+        ({"data_version": "2"}, "its identity is not that of its values"),
+        ({"randomness": "seeded"}, "randomness seeded, but the data of patients"),
+    ],
+)
+def test_settings_cannot_be_turned(plan, change, message) -> None:
+    runs = table(plan)
+    runs["settings"] = [json.dumps(json.loads(text) | change) for text in runs["settings"]]
+    with pytest.raises(OsoError, match=message):
+        account_grids(runs)
+
+
+@pytest.mark.parametrize("change", [{}, {"budget_runs": 1}, {"public": True, "budget_runs": None}])
+def test_settings_that_no_identity_covers_are_not_believed(plan, change) -> None:
+    """It covers them where the size of the grid is among them."""
+    runs = table(plan)
+    said = [json.loads(text) | change for text in runs["settings"]]
+    runs["settings"] = [json.dumps({k: one[k] for k in one if k != "grid_runs"}) for one in said]
+    with pytest.raises(OsoError, match="not what one trains by"):
+        account_grids(runs)
+
+
+@pytest.mark.parametrize("settings", [None, "{}", '{"evaluate_every": 7}'])
+def test_rows_that_do_not_say_whose_they_are_do_not_leave_the_total(plan, settings) -> None:
+    runs = table(plan, planned(epochs=3))
+    turned = runs["epochs"] == 3
+    runs.loc[turned, "settings"] = settings
+    (total,) = account_grids(runs)
+    assert (total.stored, total.is_within_budget) == (2 * RUNS, False)
+    (statement,) = make_stored_statements(runs, [total])
+    assert (statement.version, statement.stored) == ("1", 2 * RUNS)
+
+
+def test_a_row_without_noise_that_says_nothing_makes_the_total_infinite(plan) -> None:
+    runs = table(plan)
+    row = runs.iloc[0].to_dict()
+    ledger = Ledger.from_json(row["ledger"])
+    plain = Ledger(ledger.sampling, [((SumQuery("gradient", 0.0),), ledger.step_count)])
+    none = dict.fromkeys(("epsilon", "delta", "noise_multiplier", "threshold", "settings"))
+    more = {**row, **none, "run_id": "x", "method": "no_dp", "ledger": plain.to_json()}
+    (total,) = account_grids(pd.concat([runs, pd.DataFrame([more])], ignore_index=True))
+    assert total.spent == math.inf
+    with pytest.raises(OsoError, match=r"patients\.total\.eps8: its ledgers cost epsilon inf"):
+        check_budgets([total])
+
+
+def test_a_row_without_privacy_is_refused(plan) -> None:
+    runs = table(plan)
+    runs.loc[0, ["method", "epsilon", "delta", "noise_multiplier"]] = ["no_dp", None, None, None]
+    assert "method no_dp protects nobody" in str(complaint(runs))
+    runs = table(plan).assign(search_accounting="random_stopping")
+    assert "selection random_stopping, but the data" in str(complaint(runs))
+
+
+def part(folder, plan, *cohorts):
+    for kind, rows in rows_of(plan).items():
+        mine = {run.run_id for one in cohorts or plan.cohorts for run in one.runs}
+        write_table(folder / f"{kind}.parquet", kind, [r for r in rows if r["run_id"] in mine])
+    return folder
+
+
+def test_a_store_with_another_study_is_refused_before_training(plan, tmp_path) -> None:
+    store = tmp_path / "store"
+    refuse_spent({store: "x"}, plan.cohorts)
+    collect([part(tmp_path / "part", plan, plan.cohorts[0])], store)
+    refuse_spent({store: "x"}, plan.cohorts)  # its own runs, of which some are there
+    with pytest.raises(OsoError, match="holds 4 runs on patients that are not of this study"):
+        refuse_spent({store: "x"}, planned(seeds=[0, 1, 2]).cohorts)
+
+
+def test_a_collection_looks_at_all_that_the_store_has_of_the_data_set(plan, tmp_path) -> None:
+    """Also at cohorts of other names than those that are added."""
+
+    def check(runs) -> None:
+        check_budgets(account_grids(runs))
+
+    other = planned(epochs=3)
+    collect([part(tmp_path / "a", plan, plan.cohorts[0])], tmp_path / "store", check=check)
+    with pytest.raises(OsoError, match=r"patients\.total"):
+        collect([part(tmp_path / "b", other, other.cohorts[1])], tmp_path / "store", check=check)
+
+
+def test_a_collection_holds_rows_that_say_nothing_against_the_total(plan, tmp_path) -> None:
+    """Of another cohort, too: as a grid of their own they would keep a budget."""
+    other = planned(epochs=3)
+    collect([part(tmp_path / "a", plan, plan.cohorts[0])], tmp_path / "store")
+    added = part(tmp_path / "b", other, other.cohorts[1])
+    runs = pd.read_parquet(added / "runs.parquet").assign(settings=None, k=3)
+    write_table(added / "runs.parquet", "runs", runs)
+    seen = []
+    collect([added], tmp_path / "store", check=seen.append)
+    assert len(seen[0]) == len(runs) + len(plan.cohorts[0].runs)
+
+
+def test_the_statement_of_stored_runs_is_computed_from_them(plan) -> None:
+    runs = table(plan)
+    accounts = account_grids(runs)
+    (statement,) = make_stored_statements(runs, accounts)
+    assert statement.epsilon == accounts[0].spent
+    assert (statement.runs, statement.stored) == (12, 12)
+    assert statement.methods == {"online": 4, "fixed_threshold": 8}
+    assert "of which 12 are stored" in str(statement)
+
+
+def test_the_statement_says_what_was_spent_and_not_what_was_asked_for(plan) -> None:
+    """Of two studies together: both epsilons, the least noise, the longest runs."""
+    runs = table(plan, planned(epochs=3))
+    accounts = account_grids(runs)
+    (statement,) = make_stored_statements(runs, accounts)
+    noise = runs["noise_multiplier"]
+    assert (statement.noise_multiplier, statement.steps) == (noise.min(), 9)
+    assert noise.min() < noise.max()
+    assert f"({format_spent_epsilon(accounts[0].spent)}, 1e-05)-differential privacy" in str(
+        statement
+    )
+    assert "the total budget is epsilon 8." in str(statement)
+    assert f"noise multiplier {format_used_noise_multiplier(noise.min())}" in str(statement)
+
+
+def test_public_data_of_ones_own_have_an_account_for_each_grid(offer) -> None:
+    offer(public="True")
+    plan = planned(randomness="seeded")
+    accounts = account_grids(table(plan))
+    assert [one.name for one in accounts] == [cohort.name for cohort in plan.cohorts]
+    assert make_stored_statements(table(plan), accounts) == []
+
+
+@pytest.mark.parametrize("noise_factor", [1.0, 1.5], ids=["version", "noise"])
+def test_studies_of_two_versions_or_noises_are_each_charged_whole(plan, offer, noise_factor):
+    """One run of each, at another place of the study, so that nothing else tells them apart."""
+    noise = {cohort.name: cohort.noise_multiplier * noise_factor for cohort in plan.cohorts}
+    if noise_factor == 1:
+        offer(version="'2'")
+    other = make_plan_with_noise(parse_config(deepcopy(STUDY), "x"), noise)
+    rows = [table(one).iloc[[place]] for one, place in ((plan, -1), (other, 0))]
+    (total,) = account_grids(pd.concat(rows, ignore_index=True))
+    assert total.runs == 2 * RUNS
+
+
+@pytest.mark.parametrize("epsilon", [4, 20])
+def test_studies_of_two_budgets_are_each_charged_whole(plan, epsilon) -> None:
+    """Also where they have one noise, as where the second was planned by hand."""
+    noise = {cohort.noise_multiplier for cohort in plan.cohorts}
+    study = deepcopy(STUDY)
+    study["datasets"]["patients"]["epsilons"] = [epsilon]
+    other = make_plan_with_noise(parse_config(study, "x"), defaultdict(noise.pop().__float__))
+    (total,) = account_grids(table(plan, other))
+    assert (total.runs, total.epsilon) == (2 * RUNS, min(8, epsilon))
+    rows = [table(plan).iloc[:1], table(other).iloc[:1]]
+    (total,) = account_grids(pd.concat(rows, ignore_index=True))
+    assert (total.runs, total.stored) == (2 * RUNS, 2)
+
+
+def test_studies_of_two_numbers_of_examples_are_each_charged_whole(plan, offer) -> None:
+    """At the same noise, as where examples were added and the plan was not made anew."""
+    noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
+    offer(examples="50", load="lambda: arrays(50)", test_examples="30")
+    other = make_plan_with_noise(parse_config(deepcopy(STUDY), "x"), noise)
+    rows = [table(plan).iloc[-1:], table(other).iloc[-1:]]
+    (total,) = account_grids(pd.concat(rows, ignore_index=True))
+    assert (total.runs, total.stored) == (2 * RUNS, 2)
+
+
+@pytest.mark.parametrize("batch_size", [10, 30])
+def test_a_statement_of_two_studies_has_the_larger_rate(plan, batch_size) -> None:
+    runs = table(plan, planned(batch_size=batch_size))
+    (statement,) = make_stored_statements(runs, account_grids(runs))
+    assert statement.sampling_rate == max(20, batch_size) / 60
+    assert f"sampling rate {max(20, batch_size) / 60:.6g} of 60 examples" in str(statement)
+
+
+@pytest.mark.parametrize("at", [1, 5])
+@pytest.mark.parametrize("places", [(0, 7), range(RUNS)], ids=["two", "all"])
+def test_a_run_that_diverged_is_charged_whole(plan, at, places) -> None:
+    """Its end may tell of what it released: the account is that of a run that did not."""
+    runs = table(plan)
+    whole = account_grids(runs)[0].spent
+    for place in places:
+        short = json.loads(runs.loc[place, "ledger"])
+        short["steps"][0]["count"] = at
+        runs.loc[place, ["status", "diverged_at", "ledger"]] = ["diverged", at, json.dumps(short)]
+    (total,) = account_grids(runs)
+    assert [ledger.step_count for ledger in total.ledgers] == [6] * RUNS
+    assert total.spent == pytest.approx(whole, rel=1e-9)
+
+
+def test_each_run_of_a_large_study_that_is_not_stored_is_charged(offer) -> None:
+    """Of 2,100 one is stored."""
+    offer()
+    large = planned(values_per_axis=[20], seeds=[0, 1, 2, 3, 4])
+    (total,) = account_grids(table(large).iloc[:1])
+    assert (total.runs, total.stored) == (5 * (20 + 20 * 20), 1)
+    assert 7.99 < total.spent <= 8

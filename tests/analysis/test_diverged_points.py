@@ -1,0 +1,40 @@
+"""What is said of the paper's own point where its runs, or all but one, diverged."""
+
+import pytest
+from tests.analysis.test_equivalence_tests import verdicts
+
+THERE = 10 ** (-2.5 + 4 * 4 / 6)  # Table 2, epsilon = 9: rho = 1.467
+
+
+def searched(store, at_papers, elsewhere):
+    """Online's whole grid of k = 7: values of seeds at the paper's point, and at the best one."""
+    for place in range(7):
+        rate = 10 ** (-2.5 + 4 * place / 6)
+        for seed, value in enumerate({4: at_papers, 6: elsewhere}.get(place, [0.5])):
+            ended = {"values": (), "diverged_at": 3} if value is None else {"values": (value,)}
+            store.add(k=7, seed=seed, learning_rate=rate, **ended)
+    return store
+
+
+@pytest.mark.parametrize("seeds", [2])
+def test_where_the_papers_point_has_no_value_the_best_one_is_another(seeds, store, study) -> None:
+    """It is better than runs of which nothing came, whatever chance does."""
+    made = searched(store, [None] * seeds, [0.9 + 0.001 * seed for seed in range(seeds)])
+    said = verdicts(study, made, "mnist", 7, 9.0)["online"]
+    assert said == ("no value printed", "another point")
+
+
+@pytest.mark.parametrize("lead", [0.3])
+def test_of_one_seed_at_either_point_nothing_is_known(lead: float, store, study) -> None:
+    said = verdicts(study, searched(store, [0.6], [0.6 + lead]), "mnist", 7, 9.0)["online"]
+    assert said == ("no value printed", "undecided")
+
+
+@pytest.mark.parametrize(("seeds", "said"), [([0.6, None, None], "as good"),
+                                             ([0.6, 0.601, None], "another point")])  # fmt: skip
+def test_seeds_that_diverged_at_the_papers_point_do_not_make_it_surer(
+    seeds, said, store, study
+) -> None:
+    """One that is left is taken to vary as those of the best point do."""
+    best = [0.55, 0.65, 0.75] if said == "as good" else [0.75, 0.751, 0.752]
+    assert verdicts(study, searched(store, seeds, best), "mnist", 7, 9.0)["online"][1] == said

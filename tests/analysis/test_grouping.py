@@ -1,0 +1,85 @@
+"""Which runs share a mean: those that answer one question, and no others."""
+
+import itertools
+
+import pytest
+from tests.analysis.value_helpers import run_values
+
+from oso_dp.analysis.aggregate import grid_points, main_variants
+from oso_dp.analysis.grouping import VARIANT
+
+# Two values of each column that makes another question of a run.
+DIFFERENT = {
+    "delta": (1e-5, 1e-6),
+    "search_accounting": ("composition", "random_stopping"),
+    "momentum": (0.9, 0.5),
+    "sampling": ("poisson", "another"),
+    "examples": (60_000, 59_999),
+    "batch_size": (512, 256),
+    "epochs": (10, 20),
+    "noise_multiplier": (50.0, 60.0),
+    "query_noise_multiplier": (400.0, 500.0),
+    "precision": ("float32", "bfloat16"),
+    "settings": ('{"model": "a"}', '{"model": "b"}'),
+}
+
+
+def means(store) -> list[float]:
+    points = grid_points(run_values(*store.frames()))
+    assert points["seeds"].tolist() == [1] * len(points)
+    return sorted(points["mean"].round(6))
+
+
+@pytest.mark.parametrize("column", DIFFERENT)
+def test_runs_of_two_questions_share_no_mean(column: str, store) -> None:
+    """Whatever seeds they have, and whichever came first."""
+    for seed, value in enumerate(DIFFERENT[column]):
+        known = {"batch_size": 512, "noise_multiplier": 50.0, "query_noise_multiplier": 400.0}
+        store.add(seed=seed, values=(0.5 + 0.4 * seed,), **known | {column: value})
+    assert means(store) == [0.5, 0.9]
+    points = grid_points(run_values(*store.frames()))
+    assert points["variant"].nunique() == 2
+    assert len(main_variants(points)) == 1  # one cell shows one of them
+
+
+def test_every_column_of_a_question_is_tried() -> None:
+    assert DIFFERENT.keys() == {*VARIANT}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("learning_rate", 0.316228), ("threshold", 21.5443), ("quantile", 0.5)]
+)
+@pytest.mark.parametrize("apart", [1e-5, -1e-5, 3e-6])
+def test_neighbours_on_a_fine_grid_are_two_points(column, value, apart, store) -> None:
+    """A grid's values have six digits; what two machines make of one differs in its last bit."""
+    for seed, at in enumerate((value, value * (1 + apart))):
+        store.add(seed=seed, values=(0.5 + 0.4 * seed,), **{column: at})
+    assert means(store) == [0.5, 0.9]
+
+
+@pytest.mark.parametrize("noise", [0.83724, 12.34567])
+def test_noises_of_two_plans_are_two_settings(noise: float, store) -> None:
+    """A plan's noise has five decimals."""
+    for seed, more in enumerate((0.0, 1e-5)):
+        store.add(seed=seed, values=(0.5 + 0.4 * seed,), noise_multiplier=noise + more)
+    assert means(store) == [0.5, 0.9]
+
+
+def setting(plain: bool, usual: bool, long: bool) -> dict:
+    return {
+        "settings": "{}" if plain else '{"schedule": "linear"}',
+        "momentum": 0.9 if usual else 0.5,
+        "epochs": 10 if long else 20,
+    }
+
+
+def test_what_is_named_first_counts_more(store) -> None:
+    """Nothing over the steps, then the momentum, then the length: however many runs others have."""
+    pairs = [*itertools.combinations(itertools.product((True, False), repeat=3), 2)]
+    for k, (shown, other) in enumerate(pairs, start=1):
+        known = {"k": k, "noise_multiplier": 50.0}
+        store.add(**known, values=(0.5,), **setting(*shown))
+        for seed in range(3):
+            store.add(**known, seed=seed, values=(0.9,), **setting(*other))
+    main = main_variants(grid_points(run_values(*store.frames())))
+    assert main.set_index("k")["mean"].to_dict() == {k: 0.5 for k in range(1, len(pairs) + 1)}

@@ -1,0 +1,316 @@
+"""Guess or search: what guesses give, which of them beat a search, over how many decades."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_RUN, UNDECIDED
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.untuned_runs import untuned_runs, win_ranges, with_alternatives
+from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.figures import untuned_runs as untuned_runs_figure
+from oso_dp.reporting.tables.untuned_runs import no_search_table
+
+RHO = [10.0**exponent for exponent in (-2, -1, 0, 1)]
+
+
+def fill(store, alone, searched, method="online", **more):
+    """values[point][seed] of guesses and of the search's runs, over rho."""
+    for search_accounting, values in (("single", alone), ("composition", searched)):
+        noise = 500.0 if search_accounting == "single" else 900.0
+        for rho, seeds in zip(RHO, values, strict=False):
+            for seed, value in enumerate(seeds):
+                known = {
+                    "search_accounting": search_accounting,
+                    "noise_multiplier": noise,
+                    "k": 4,
+                } | more
+                store.add(method=method, learning_rate=rho, seed=seed, values=(value,), **known)
+    return store
+
+
+CLEAR = [[0.80, 0.81, 0.79], [0.90, 0.91, 0.89], [0.95, 0.94, 0.96], [0.60, 0.60, 0.61]]
+SEARCH = [[0.70, 0.71, 0.69], [0.84, 0.85, 0.86], [0.80, 0.81, 0.80], [0.30, 0.31, 0.30]]
+
+
+def test_a_guess_is_compared_with_the_best_of_the_search(store, study):
+    found = untuned_runs(study(fill(store, CLEAR, SEARCH)))
+    assert found["learning_rate"].tolist() == RHO
+    assert found["mean"].tolist() == pytest.approx([80, 90, 95, 60.33333])
+    assert found["own_mean"].tolist() == pytest.approx([85] * 4)
+    assert found["own_gain"].tolist() == pytest.approx([-5, 5, 10, -24.66667])
+    assert (found["noise_multiplier"] == 500).all()
+    assert (found["own_noise_multiplier"] == 900).all()
+    one, other = 100 * np.array(CLEAR[1]), 100 * np.array(SEARCH[1])
+    interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
+    assert found["own_gain_half"][1] == pytest.approx((interval.high - interval.low) / 2)
+
+
+def test_the_range_of_good_guesses_is_counted_in_steps_of_the_grid(store, study):
+    noisy = [*CLEAR[:3], [0.84, 0.99, 0.60]]
+    (row,) = win_ranges(study(fill(store, noisy, SEARCH))).to_dict("records")
+    assert (row["guesses"], row["own_points"], row["own_grid_size"]) == (4, 4, 4)
+    assert (row["own_beat"], row["own_surely"], row["own_possibly"]) == (2, 2, 3)
+    assert row["own_learning_rate_decades_beat"] == pytest.approx(2)
+    assert row["own_learning_rate_decades_possibly"] == pytest.approx(3)
+    assert (row["best_mean"], row["best_learning_rate"]) == (pytest.approx(95), 1.0)
+
+
+@pytest.mark.parametrize("ahead", [0.01, 0.1, 0.5])
+def test_one_seed_on_either_side_is_never_sure(store, study, ahead):
+    """However far it is ahead: nothing is known of how much chance moves."""
+    fill(store, [[0.4 + ahead], [0.1]], [[0.4], [0.2]], k=2)
+    (row,) = win_ranges(study(store)).to_dict("records")
+    assert (row["own_beat"], row["own_surely"], row["own_possibly"]) == (1, 0, 2)
+
+
+def test_where_lower_is_better_the_lower_wins(store, study):
+    fill(store, CLEAR, SEARCH, dataset="fashion_mnist", metric="mse")
+    (row,) = win_ranges(study(store)).to_dict("records")
+    assert row["own_beat"] == 0  # the search has a run at 0.30
+    assert row["best_mean"] == pytest.approx(100 * np.mean(CLEAR[3]))
+
+
+def test_every_method_stands_beside_onlines_search_too(store, study):
+    fill(store, CLEAR, SEARCH)
+    fill(store, [[0.86]] * 4, [[0.99]] * 4, method="adam_wosm")
+    rows = win_ranges(study(store)).set_index("method")
+    assert rows.loc["adam_wosm", "own_beat"] == 0
+    assert rows.loc["adam_wosm", "online_beat"] == 4
+    assert rows.loc["adam_wosm", "online_surely"] == 0  # by one point, of one seed
+    assert rows.loc["adam_wosm", "online_possibly"] == 4
+    assert rows.loc["online", "online_beat"] == rows.loc["online", "own_beat"] == 2
+
+
+def test_two_guessed_hyperparameters_count_at_the_others_best(store, study):
+    won = {(0.1, 0.1), (0.1, 1.0), (1.0, 1.0), (10.0, 1.0), (10.0, 10.0)}
+    for rho in RHO[1:]:
+        for threshold in (0.1, 1.0, 10.0):
+            value = 0.9 if (rho, threshold) in won else 0.5
+            known = {"k": 3, "learning_rate": rho, "threshold": threshold}
+            store.add(
+                method="fixed_threshold", search_accounting="single", values=(value,), **known
+            )
+            store.add(method="fixed_threshold", values=(0.7,), noise_multiplier=900.0, **known)
+    (row,) = win_ranges(study(store)).to_dict("records")
+    assert (row["guesses"], row["own_beat"]) == (9, 5)
+    assert row["own_learning_rate_decades_beat"] == pytest.approx(3)  # at C = 1
+    assert row["own_threshold_decades_beat"] == pytest.approx(2)  # at rho = 0.1 or 10
+
+
+def test_a_guess_that_diverged_beats_nothing(store, study):
+    fill(store, CLEAR[:3], SEARCH[:3])
+    known = {"k": 4, "search_accounting": "single", "noise_multiplier": 500.0}
+    store.add(learning_rate=10.0, values=(), diverged_at=3, **known)
+    (row,) = win_ranges(study(store)).to_dict("records")
+    assert (row["guesses"], row["own_beat"], row["own_possibly"]) == (4, 2, 2)
+
+
+def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, study):
+    fill(store, CLEAR, SEARCH)
+    settings = json.dumps({"schedule": "linear", "averaging": 0.99})
+    fill(store, [[0.99, 0.98, 0.99]] * 4, [], settings=settings)
+    one = study(store)
+    rows = win_ranges(one).set_index("laid")
+    assert rows.index.tolist() == ["", "rate falling, averaged, 0.99"]
+    assert rows["own_beat"].tolist() == [2, 4]
+    assert rows["own_mean"].tolist() == pytest.approx([85, 85])
+    names = no_search_table(one).printed.iloc[:, 3].tolist()
+    assert names == ["Online", "Online, rate falling, averaged, 0.99"]
+    verdicts = judge_claims(one).set_index(["claim", "dataset"])
+    assert verdicts.loc[("Q5", "mnist"), "evidence"].count("decades") == 1  # the plain one's
+    drawn = {plan.name: plan for plan in every_plan(one)}["no_search_mnist_k4"].draw()
+    (panel,) = drawn.axes  # one for the method, plain and laid over
+    assert panel.get_title() == "Online"
+    lines = {
+        tuple(np.round(np.asarray(line.get_ydata(), dtype=float), 6)): line for line in panel.lines
+    }
+    plain = lines[tuple(rows_of(one, ""))]
+    falling = lines[tuple(rows_of(one, "rate falling, averaged, 0.99"))]
+    assert plain.get_linestyle() == "-"
+    assert plain.get_markerfacecolor() != "white"
+    assert falling.get_linestyle() != "-"
+    assert falling.get_markerfacecolor() == "white"
+    said = [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert said[1] == "the same, rate falling, averaged, 0.99"
+
+
+def rows_of(study, laid):
+    """The means of these guesses, over rho."""
+    every = untuned_runs(study)
+    every = every[every["laid"] == laid].sort_values("learning_rate")
+    return np.round(every["mean"].astype(float), 6)
+
+
+def test_without_a_search_nothing_is_said(store, study):
+    fill(store, CLEAR, [])
+    (row,) = win_ranges(study(store)).to_dict("records")
+    assert math.isnan(row["own_mean"])
+    assert math.isnan(row["own_beat"])
+    shown = no_search_table(study(store)).printed.to_numpy()[0].tolist()
+    assert shown[4:7] == ["500.000", "95.00 ± 1.00", "ρ 1"]
+    assert set(shown[7:]) == {"–"}
+    assert win_ranges(study(type(store)())).empty
+
+
+def test_the_table_says_how_many_and_how_wide(store, study):
+    fill(store, CLEAR, SEARCH[:3])
+    shown = no_search_table(study(store)).printed.to_numpy()[0].tolist()
+    assert shown[:4] == ["MNIST", "4", "9", "Online"]
+    assert shown[7:11] == ["900.000", "85.00 ± 1.00*", "2 of 4 (2 to 2)", "ρ 2.0 (2.0 to 2.0)"]
+
+
+def test_a_search_is_never_made_of_guesses(store, study):
+    """Nor a guess of a search: their best would be that of less noise."""
+    one = study(fill(store, CLEAR, SEARCH))
+    assert one.best["mean"].tolist() == pytest.approx([0.85])
+    assert one.last["mean"].max() == pytest.approx(0.85)
+    assert (one.main_runs["search_accounting"] == "composition").all()
+    drawn = {plan.name: plan for plan in every_plan(one)}
+    over_noise = drawn["metric_over_noise_mnist"].data
+    assert over_noise["mean"].max() < 86
+    assert drawn["no_search_mnist_k4"].draw() is not None
+
+
+VERDICTS = {
+    "wide": ([[0.95, 0.96, 0.95]] * 4, HOLDS),
+    "none": ([[0.50, 0.51, 0.50]] * 4, FAILS),
+    "perhaps": ([[0.80, 0.99, 0.90]] * 4, UNDECIDED),
+}
+
+
+@pytest.mark.parametrize("case", VERDICTS)
+def test_the_question_is_answered_by_the_width(store, study, case):
+    alone, verdict = VERDICTS[case]
+    rows = judge_claims(study(fill(store, alone, SEARCH, k=4))).set_index(["claim", "dataset"])
+    assert rows.loc[("Q5", "mnist"), "verdict_best"] == verdict
+    assert rows.loc[("Q5", "fashion_mnist"), "verdict_best"] == NOT_RUN
+
+
+def test_a_budget_that_is_undecided_leaves_the_question_open(store, study):
+    fill(store, VERDICTS["wide"][0], SEARCH)
+    fill(store, VERDICTS["perhaps"][0], SEARCH, epsilon=3.0)
+    rows = judge_claims(study(store)).set_index(["claim", "dataset"])
+    assert rows.loc[("Q5", "mnist"), "verdict_best"] == UNDECIDED
+
+
+def test_one_budget_at_which_guessing_fails_is_enough(store, study):
+    fill(store, VERDICTS["wide"][0], SEARCH)
+    fill(store, VERDICTS["none"][0], SEARCH, epsilon=3.0)
+    rows = judge_claims(study(store)).set_index(["claim", "dataset"])
+    assert rows.loc[("Q5", "mnist"), "verdict_best"] == FAILS
+    assert "k = 4, ε = 3: 0.0 decades [0.0, 0.0]" in rows.loc[("Q5", "mnist"), "evidence"]
+
+
+@pytest.mark.parametrize("case", ["wide", "none"])
+@pytest.mark.parametrize("ran", [2, 3])
+def test_a_part_of_the_guesses_decides_nothing(case, ran, store, study):
+    """Those that were not run might win, too; and two far apart are no range."""
+    fill(store, VERDICTS[case][0][:ran], SEARCH)
+    rows = judge_claims(study(store)).set_index(["claim", "dataset"])
+    assert rows.loc[("Q5", "mnist"), "verdict_best"] == UNDECIDED
+    assert rows.loc[("Q5", "mnist"), "evidence"].endswith(f", of {ran} guesses only")
+    fill(store, VERDICTS["none"][0], SEARCH, epsilon=3.0)  # a whole grid beside it does
+    rows = judge_claims(study(store)).set_index(["claim", "dataset"])
+    assert rows.loc[("Q5", "mnist"), "verdict_best"] == FAILS
+
+
+def test_a_single_guess_has_no_range_and_no_figure(store, study):
+    """A default, or a method that has nothing to guess."""
+    fill(store, CLEAR, SEARCH)
+    for method, rho in (("auto_dog", 0.1), ("auto_s", 0.3)):
+        known = {"k": 1, "search_accounting": "single", "noise_multiplier": 500.0}
+        store.add(method=method, learning_rate=rho, values=(0.9,), **known)
+    one = study(store)
+    assert len(untuned_runs(one)) == 6
+    assert win_ranges(one)["method"].tolist() == ["online"]
+    drawn = [plan.name for plan in every_plan(one) if plan.kind == "no_search"]
+    assert drawn == ["no_search_mnist_k4"]
+
+
+def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, study):
+    """Dashed the best of the method's own grid, with its deviation; dotted that of Online's."""
+    fill(store, CLEAR, SEARCH)
+    means = [np.mean(seeds) for seeds in SEARCH]  # five points lower, and three times as far apart
+    lower = [
+        [mean - 0.05 + 3 * (value - mean) for value in seeds]
+        for mean, seeds in zip(means, SEARCH, strict=True)
+    ]
+    fill(store, CLEAR[::-1], lower, method="auto_s")
+    one = study(store)
+    (plan,) = untuned_runs_figure.plans(one)
+    figure = plan.draw()
+    panels = {panel.get_title(): panel for panel in figure.axes}
+    every = untuned_runs(one)
+    for method, title in (("online", "Online"), ("auto_s", "AUTO-S")):
+        panel, mine = panels[title], every[every["method"] == method]
+        drawn = [
+            tuple(segment[:, 1].round(6))
+            for container in panel.containers
+            for bar in container.lines[2]
+            for segment in bar.get_segments()
+        ]
+        pairs = zip(mine["mean"], mine["std"], strict=True)
+        assert sorted(drawn) == sorted((round(m - s, 6), round(m + s, 6)) for m, s in pairs)
+        level = {line.get_linestyle(): line.get_ydata()[0] for line in panel.lines
+                 if len(set(line.get_ydata())) == 1 and len(line.get_ydata()) == 2}  # fmt: skip
+        own = {"online": 85, "auto_s": 80}[method]
+        expected = {"--": own} if method == "online" else {"--": own, ":": 85}
+        assert level == {style: pytest.approx(value) for style, value in expected.items()}
+        (band,) = panel.patches
+        heights = band.get_patch_transform().transform(band.get_path().vertices)[:, 1]
+        half = {"online": 1, "auto_s": 3}[method]
+        assert (heights.min(), heights.max()) == pytest.approx((own - half, own + half))
+
+
+def test_the_best_guess_is_seen_however_far_behind_the_search_it_is(store, study):
+    """As long as only the low end of a grid was guessed, for one."""
+    fill(store, [[0.30, 0.31], [0.40, 0.41]], SEARCH)
+    one = study(store)
+    (plan,) = [plan for plan in every_plan(one) if plan.kind == "no_search"]
+    for axes in plan.draw().axes:
+        low, high = axes.get_ylim()
+        assert low <= 40.5 <= high
+
+
+@pytest.mark.parametrize("momentum", [0.5, 0.99])
+def test_guesses_of_another_momentum_are_no_further_guesses(momentum, store, study):
+    fill(store, CLEAR, SEARCH)
+    fill(store, CLEAR, [], momentum=momentum)
+    (row,) = win_ranges(study(store)).to_dict("records")
+    assert (row["guesses"], row["own_learning_rate_decades_beat"]) == (4, pytest.approx(2))
+
+
+@pytest.mark.parametrize("seeds", [(2, 5), (3, 2), (5, 3)])
+def test_an_interval_is_by_the_seeds_of_each_side(seeds: tuple[int, int], store, study) -> None:
+    """A guess and the search beside it need not have the same number."""
+    shift = [0.0, 0.02, -0.01, 0.005, -0.015]
+    alone, searched = ([mean + s for s in shift[:n]] for mean, n in zip((0.9, 0.8), seeds,
+                                                                       strict=True))  # fmt: skip
+    fill(store, [alone, [0.5]], [searched, [0.4]], k=2)
+    row = untuned_runs(study(store)).set_index("learning_rate").loc[RHO[0]]
+    one, other = 100 * np.array(alone), 100 * np.array(searched)
+    interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
+    assert row["own_gain_half"] == pytest.approx((interval.high - interval.low) / 2)
+    assert (row["seeds"], row["own_seeds"]) == seeds
+
+
+@pytest.mark.parametrize("plain", [1, 2, 3])
+@pytest.mark.parametrize("laid", [0, 1, 2])
+def test_guesses_are_several_if_more_than_one_is_alike(plain: int, laid: int, store, study) -> None:
+    """One with something laid over its steps is no second guess beside a plain one."""
+    known = {"search_accounting": "single", "noise_multiplier": 500.0, "k": 4, "values": (0.9,)}
+    for place in range(max(plain, laid)):
+        if place < plain:
+            store.add(learning_rate=RHO[place], **known)
+        if place < laid:
+            over = {"settings": json.dumps({"schedule": "linear"})}
+            store.add(learning_rate=RHO[place], **known, **over)
+    expected = {"": plain} if plain > 1 else {}
+    expected |= {"rate falling": laid} if laid > 1 else {}
+    made = study(store)
+    assert with_alternatives(made)["laid"].value_counts().to_dict() == expected
+    assert win_ranges(made).set_index("laid")["guesses"].to_dict() == expected

@@ -1,0 +1,446 @@
+"""A user's model on a user's data: what it learns, what it costs, and that both agree."""
+
+import math
+import signal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from oso_dp import OsoError
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.formatting import (
+    format_spent_epsilon,
+    format_used_noise_multiplier,
+)
+from oso_dp.accounting.tuning_cost import Search
+from oso_dp.gradients import GradientEngine
+from oso_dp.methods import find_method
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.cohort import Run
+from oso_dp.training.task import TensorExamples, TrainConfig, TrainingProblem
+
+SEEDED = {"randomness": "seeded", "seed": 1}
+
+
+def flat(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def accuracy(model: nn.Module, data) -> float:
+    inputs, targets = data
+    return float((model(inputs).argmax(dim=1) == targets).float().mean())
+
+
+def test_it_learns_within_its_budget_and_leaves_the_users_model_alone(train, model, data) -> None:
+    before = flat(model).clone()
+    made = train(epsilon=8.0, epochs=10)
+    assert torch.equal(flat(model), before)
+    assert all(p.requires_grad for p in (*model.parameters(), *made.model.parameters()))
+    assert accuracy(made.model, data) > 0.85 > accuracy(model, data) + 0.1
+    assert made.status == "finished"
+    assert made.ledger.step_count == 80 == len(made.history.step)
+    assert 7.99 < made.epsilon <= 8.0
+    assert made.epsilon == compute_epsilon([made.ledger], 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "accountant"),
+    [("online", "rdp"), ("auto_s", "rdp"), ("fixed_quantile", "rdp"), ("online", "pld")],
+)
+def test_the_noise_is_what_the_budget_asks_for(train, method, accountant) -> None:
+    extra = {"quantile": 0.5} if method == "fixed_quantile" else {}
+    whole = {"epsilon": 1.0, "epochs": 4, "batch_size": 400}  # all examples, priced in no time
+    made = train(method=method, accountant=accountant, **whole, **extra)
+    by_rdp, nu = (
+        Search(PoissonSampling(1.0), 4, 1).noise_multiplier(1.0, 1e-5, name)
+        for name in ("rdp", accountant)
+    )
+    (together, steps), *others = made.ledger.releases()
+    assert (steps, others) == (4, [])
+    assert together == pytest.approx(nu, rel=1e-6)
+    assert (nu < 0.95 * by_rdp) == (accountant == "pld")
+    assert made.epsilon == pytest.approx(1.0, rel=2e-3)
+    assert made.epsilon <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "begins"),
+    [
+        ("fixed_threshold_preset", {"threshold": 0.7}, {"threshold": 0.7, "learning_rate": 1.0}),
+        ("adam_wosm", {"threshold": 0.7, "learning_rate": 0.2}, {"learning_rate": 0.2}),
+        ("online", {"learning_rate": 0.3, "initial_threshold": 0.6}, {"threshold": 0.6}),
+    ],
+)
+def test_a_training_begins_where_it_was_told(train, method, given, begins) -> None:
+    """Also where a method holds the value among its constants."""
+    made = train(method=method, batch_size=400, **given)
+    for name, value in begins.items():
+        assert getattr(made.history, name)[0] == pytest.approx(value, rel=1e-2)
+
+
+def test_nothing_repeats_unless_a_seed_is_given(train) -> None:
+    assert not torch.equal(flat(train().model), flat(train().model))
+    assert torch.equal(flat(train(**SEEDED).model), flat(train(**SEEDED).model))
+    other = train(randomness="seeded", seed=2)
+    assert not torch.equal(flat(train(**SEEDED).model), flat(other.model))
+
+
+def test_steps_are_those_of_the_method_by_hand(train, model, data) -> None:
+    """FixedThreshold's steps: the clipped gradients of each batch, noised, with momentum."""
+    made = train(method="fixed_threshold", threshold=0.7, learning_rate=0.3, **SEEDED)
+    nu = made.ledger.releases()[0][0]
+    mechanism = Mechanism(["private 1"], 400, 50)
+    theta, velocity = flat(model).clone(), 0.0
+    copy = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+    for step in range(1, made.ledger.step_count + 1):
+        indices, present = mechanism.random_numbers.batches(["private 1"], step)
+        total = torch.zeros_like(theta, dtype=torch.float64)
+        nn.utils.vector_to_parameters(theta, copy.parameters())
+        for place in indices[0][present[0]].tolist():
+            copy.zero_grad()
+            nn.functional.cross_entropy(copy(data[0][place][None]), data[1][place][None]).backward()
+            gradient = torch.cat([p.grad.flatten() for p in copy.parameters()])
+            total += gradient * min(1.0, 0.7 / float(gradient.norm()))
+        purpose = f"noise/clipped_gradient/{nu:.7g}"
+        noise = Seeded().normals(["private 1"], purpose, step, theta.shape)[0]
+        velocity = 0.9 * velocity + (total + 0.7 * nu * torch.from_numpy(noise)) / 50
+        theta = (theta - 0.3 * velocity).float()
+    torch.testing.assert_close(flat(made.model), theta, rtol=1e-4, atol=1e-5)
+
+
+class Pairs(Dataset):
+    """As users write them: a tensor and a number."""
+
+    def __init__(self, data) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data[0])
+
+    def __getitem__(self, index: int):
+        return self.data[0][index], int(self.data[1][index])
+
+
+def test_data_of_any_form_are_the_same_data(train, data) -> None:
+    forms = [data, [*data], TensorDataset(*data), Pairs(data)]
+    forms += [tuple(part.numpy() for part in data), (data[0].double(), data[1].to(torch.int32))]
+    first, *others = (flat(train(data=form, **SEEDED).model) for form in forms)
+    for other in others:
+        torch.testing.assert_close(other, first, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0]), reduction="none"),
+        lambda outputs, y: nn.functional.cross_entropy(
+            outputs, y, weight=torch.tensor([1.0, 2.0]), reduction="none"
+        ),
+    ],
+)
+def test_weights_of_classes_are_float32_and_train(train, loss) -> None:
+    made = train(loss=loss, batch_size=400)
+    assert (made.status, made.ledger.step_count) == ("finished", 2)
+
+
+def test_pieces_change_memory_only(train) -> None:
+    torch.testing.assert_close(
+        flat(train(microbatch_size=7, **SEEDED).model),
+        flat(train(**SEEDED).model),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("microbatch_size", [7, 40])
+def test_no_more_than_a_piece_goes_through_the_model_at_once(
+    train, monkeypatch, microbatch_size
+) -> None:
+    """Else memory would grow with the batch."""
+    longest, call = [], GradientEngine.__call__
+
+    def spy(self, flat, inputs, *others):
+        longest.append(inputs.shape[1])
+        return call(self, flat, inputs, *others)
+
+    monkeypatch.setattr(GradientEngine, "__call__", spy)
+    train(microbatch_size=microbatch_size, **SEEDED)
+    assert 0 < max(longest) <= microbatch_size
+
+
+def test_frozen_layers_stay_and_cost_no_noise(train, model, data) -> None:
+    model[0].requires_grad_(False)
+    made = train(epsilon=20.0, **SEEDED)
+    assert torch.equal(made.model[0].weight, model[0].weight)
+    assert not torch.equal(made.model[2].weight, model[2].weight)
+    assert [p.requires_grad for p in made.model.parameters()] == [False, False, True, True]
+
+
+def test_the_history_is_what_online_did(train) -> None:
+    made = train(epochs=5, threshold_rate=0.1, evaluate=lambda m: 0.25, evaluate_every=15)
+    history = made.history.arrays()
+    assert history["step"].tolist() == list(range(1, 41))
+    for name, rate in (("threshold", 0.1), ("learning_rate", 2.5e-3)):
+        moves = np.abs(np.diff(np.log(history[name])))
+        assert moves[0] == pytest.approx(0, abs=1e-6)  # from the second step on
+        assert moves[1:] == pytest.approx(rate, rel=1e-3)
+    assert history["score_step"].tolist() == [15, 30, 40]
+    table = made.history.to_pandas()
+    assert table["score"].count() == 3
+    assert len(table) == 40
+
+
+def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> None:
+    def interrupt(model: nn.Module) -> float:
+        signal.raise_signal(signal.SIGINT)
+        return 0.0
+
+    before = signal.getsignal(signal.SIGINT)
+    whole = train(**SEEDED)
+    begun = train(evaluate=interrupt, evaluate_every=5, progress=True, **SEEDED)
+    assert begun.status == "interrupted"
+    assert begun.ledger.step_count == 5
+    so_far = compute_epsilon([begun.ledger], 1e-5)
+    assert so_far < 2.5
+    said = capsys.readouterr().err
+    cost = f"these steps cost epsilon {format_spent_epsilon(so_far)} of 3, at"
+    assert f"stopped at step 5 of 16: {cost}" in said
+    assert (
+        f"the statement's {format_spent_epsilon(begun.epsilon)} counts all that were planned"
+        in said
+    )
+    assert signal.getsignal(signal.SIGINT) is before
+    # The rest, at the same noise but for the last digits, is what it would have been.
+    rest = train(after=begun, epochs=11 / 8, **SEEDED)
+    assert rest.status == "finished"
+    assert rest.ledger.step_count == 16
+    assert rest.epsilon == compute_epsilon([rest.ledger], 1e-5)
+    assert 2.99 < rest.epsilon <= 3
+    assert "It went on after somebody had stopped it" in str(rest.statement)
+    assert rest.history.step == list(range(1, 17))
+    nu = [nu for nu, _ in rest.ledger.releases()]
+    assert nu == pytest.approx([nu[0]] * len(nu), rel=1e-3)
+    assert rest.history.learning_rate[:6] == whole.history.learning_rate[:6]
+
+
+def test_what_is_left_of_a_budget_is_spent_and_no_more(train) -> None:
+    first = train(epsilon=1.0)
+    state = first.state["parameters"].clone()
+    more = train(after=first, epsilon=2.0, epochs=3)
+    assert more.ledger.step_count == 16 + 24
+    assert 1.99 < more.epsilon <= 2.0
+    assert more.ledger.steps[0][0] == first.ledger.steps[0][0]
+    assert torch.equal(first.state["parameters"], state)  # nor does it change the first
+    assert first.ledger.step_count == 16
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_what_is_left_is_spent_by_the_accountant_that_was_named(train, accountant) -> None:
+    """By another one there would be more noise than the budget asks for, or less."""
+    whole = {"batch_size": 400, "accountant": accountant}  # all examples, priced in no time
+    more = train(after=train(epsilon=1.0, epochs=2, **whole), epsilon=2.0, epochs=3, **whole)
+    assert more.ledger.step_count == 5
+    assert 1.99 < compute_epsilon([more.ledger], 1e-5, accountant) <= 2.0
+
+
+def test_going_on_takes_the_starting_values_that_were(train) -> None:
+    """A script says the same again; other ones would do nothing."""
+    begins = {"method": "fixed_quantile", "quantile": 0.6, "learning_rate": 0.2}
+    first = train(batch_size=400, **begins)
+    more = train(after=first, batch_size=400, epsilon=4.0, **begins)
+    assert more.history.learning_rate == pytest.approx([0.2] * 4)
+    for name in ("quantile", "learning_rate"):
+        with pytest.raises(OsoError, match=f"after: its {name} goes on; {name} 0.3 would do"):
+            train(after=first, batch_size=400, epsilon=4.0, **{**begins, name: 0.3})
+
+
+def test_going_on_without_a_method_keeps_what_was_said_first(train) -> None:
+    """The default's own starting values are nobody's wish."""
+    first = train(batch_size=400, learning_rate=0.3)
+    more = train(after=first, batch_size=400, epsilon=4.0, method=None)
+    assert more.history.learning_rate[:2] == first.history.learning_rate
+
+
+def test_no_two_trainings_that_go_on_from_one_share_their_noise(train) -> None:
+    first = train(**SEEDED)
+    branches = [
+        train(after=first, epsilon=9.0, randomness="seeded", seed=seed) for seed in (1, 2, 1)
+    ]
+    one, other, again = (flat(branch.model) for branch in branches)
+    assert not torch.equal(one, other)
+    assert torch.equal(one, again)
+    assert len({branch.run_id for branch in branches} | {first.run_id}) == 3
+
+
+def test_an_error_of_the_users_says_what_was_released(train) -> None:
+    def evaluate(model: nn.Module) -> float:
+        raise KeyError("mistake")
+
+    with pytest.raises(KeyError) as error:
+        train(evaluate=evaluate, evaluate_every=7)
+    assert error.value.__notes__[0].startswith("7 steps were released before;")
+
+
+@pytest.mark.parametrize("gave", [None, "half", [0.5], torch.zeros(2)])
+def test_an_evaluation_that_is_no_number_says_so_and_what_was_released(train, gave) -> None:
+    with pytest.raises(OsoError, match=r"evaluate: gave .*, not a number") as error:
+        train(evaluate=lambda model: gave, evaluate_every=1, batch_size=400)
+    assert error.value.__notes__[0].startswith("1 steps were released before;")
+
+
+@pytest.mark.parametrize("gave", [math.nan, math.inf])
+def test_an_evaluation_that_is_not_finite_ends_nothing(train, gave: float) -> None:
+    """It is the user's own number: a training diverges by its weights alone."""
+    made = train(evaluate=lambda model: gave, evaluate_every=1, batch_size=400)
+    assert made.status == "finished"
+    assert made.history.score == pytest.approx([gave, gave], nan_ok=True)
+
+
+def test_what_a_loss_ignores_is_no_class_that_is_refused(train, data) -> None:
+    targets = data[1].clone()
+    targets[:5] = -100
+    assert train(data=(data[0], targets), batch_size=400).status == "finished"
+
+
+def test_a_training_that_diverges_says_so_and_gives_no_broken_weights(train, model) -> None:
+    made = train(learning_rate=1e38, initial_threshold=1e6)
+    assert made.status == "diverged"
+    assert torch.equal(flat(made.model), flat(model))
+    assert made.ledger.step_count < made.paid.unused_step_count
+    assert 2.99 < made.epsilon <= 3
+
+
+def test_the_loop_is_the_studys(monkeypatch, train) -> None:
+    """No second one: what is trained goes through its Training."""
+    seen = []
+    from oso_dp.training.loop import Training
+
+    real = Training.take_step
+
+    def take_step(self) -> None:
+        seen.append(self)
+        real(self)
+
+    monkeypatch.setattr(Training, "take_step", take_step)
+    made = train()
+    assert len(seen) == made.ledger.step_count
+    (training,) = set(seen)
+    assert isinstance(training.problem, TrainingProblem)
+    assert isinstance(training.problem.examples, TensorExamples)
+    assert type(training.task) is TrainConfig
+    assert training.task.randomness == "system"
+
+
+def test_without_a_number_of_steps_it_is_evaluated_at_its_end_alone(train) -> None:
+    """Also where it goes on: its steps are counted from before."""
+    usual = {"batch_size": 400, "epsilon": 3.0, "evaluate": lambda model: 0.5}
+    first = train(epochs=3, **usual)
+    assert first.history.score_step == [3]
+    usual["epsilon"] = 8.0
+    assert train(after=first, epochs=2, **usual).history.score_step == [3, 5]
+
+
+class ToldError(Exception):
+    """Stands where a training would begin, with what it was told."""
+
+
+def test_every_choice_reaches_the_training(train, search, monkeypatch) -> None:
+    """Also in a search: whatever is left out on the way has a default that trains all the same."""
+
+    def tell(*told) -> None:
+        raise ToldError(*told)
+
+    monkeypatch.setattr("oso_dp.api.trainer.Training", tell)
+    said = {"schedule": "linear", "averaging": 0.5, "precision": "bfloat16", "microbatch_size": 7}
+    said |= {"randomness": "seeded", "evaluate_every": 3}
+    given = {**said, "method": "fixed_threshold", "threshold": 0.7, "momentum": 0.4, "seed": 5}
+    given |= {"epochs": 4, "batch_size": 400, "epsilon": 3.0}
+    told = []
+    for call, more in (
+        (train, {"learning_rate": 0.3}),
+        (search, {"grid": {"learning_rate": [0.3]}}),
+    ):
+        with pytest.raises(ToldError) as caught:
+            call(**given, **more)
+        told.append(caught.value.args[:3])
+    for recipe, (run,), problem in told:
+        assert {name: getattr(recipe, name) for name in said} == said
+        assert (recipe.steps, recipe.batch_size, recipe.device) == (4, 400, "cpu")
+        assert (recipe.method.name, recipe.method.momentum) == ("fixed_threshold", 0.4)
+        assert (run.learning_rate, run.threshold, run.seed) == (0.3, 0.7, 5)
+        assert problem.code.precision.name == "bfloat16"
+        assert recipe.noise_multiplier == told[0][0].noise_multiplier
+
+
+def test_numbers_of_the_statement(train) -> None:
+    made = train(epochs=1.01)
+    statement = made.statement
+    assert statement.steps == statement.planned_steps == math.ceil(1.01 * 400 / 50)
+    assert (statement.examples, statement.sampling_rate) == (400, 0.125)
+    sums = dict(statement.releases)
+    assert sums["clipped_direction"] / made.ledger.releases()[0][0] == pytest.approx(7.124)
+    text = str(statement)
+    for part in ("one example", "added or removed", "1e-05", "rdp", "not included", "online"):
+        assert part in text
+    assert f"{made.epsilon:.4g}" in text
+    assert "cryptographic" in text
+    assert "whoever knows the seed" in str(train(**SEEDED).statement)
+
+
+def test_a_run_of_the_method_needs_what_it_searches() -> None:
+    assert find_method("online").search == ("learning_rate",)
+    assert Run("a", 0, 1.0, None, None).threshold is None
+
+
+def test_whole_numbers_are_starting_values_like_others_and_may_be_gone_on_from(
+    train, search
+) -> None:
+    """As in a grid's `[0.1, 1]`."""
+    best = search(grid={"learning_rate": [1, 2]}, method="online").best
+    more = train(after=best, batch_size=400, epsilon=6.0, epochs=1)
+    assert more.history.learning_rate[0] == 1.0
+    whole = train(method="fixed_threshold", learning_rate=1, threshold=2, epochs=1)
+    more = train(after=whole, method="fixed_threshold", epsilon=4.0, epochs=1)
+    assert (more.history.learning_rate[0], more.statement.method) == (1.0, "fixed_threshold")
+
+
+def test_statement_of_two_trainings_names_both_noises(train) -> None:
+    first = train(method="online", epsilon=2.0)
+    made = train(after=first, epsilon=6.0, epochs=1)
+    names = [name for name, _ in made.statement.releases]
+    assert names == 2 * ["clipped_gradient", "clipped_direction"]
+    booked = {(q.name, q.noise_multiplier) for queries, _ in made.ledger.steps for q in queries}
+    assert set(made.statement.releases) == booked
+    noise = [format_used_noise_multiplier(nu) for _, nu in made.statement.releases]
+    assert (
+        f"Sums: clipped_gradient with noise multiplier {noise[0]} or {noise[2]}, "
+        f"clipped_direction with noise multiplier {noise[1]} or {noise[3]}."
+    ) in str(made.statement)
+
+
+def test_what_goes_on_from_two_lengths_of_one_training_shares_no_stream(train, monkeypatch) -> None:
+    first = [
+        train(**SEEDED, epsilon=epsilon, epochs=epochs, batch_size=400)
+        for epsilon, epochs in ((1.0, 2), (1.1, 3))
+    ]
+    drawn = []
+    words = Seeded.words
+    monkeypatch.setattr(
+        Seeded, "words", lambda self, *whose: drawn.append(whose) or words(self, *whose)
+    )
+    again = {"randomness": "seeded", "seed": 2, "epsilon": 3.0, "epochs": 3, "batch_size": 400}
+    made = [train(**again, after=one) for one in first]
+    assert len({one.run_id for one in made}) == 2
+    assert len(set(drawn)) == len(drawn) > 0
+
+
+@pytest.mark.parametrize(("examples", "rate"), [(2000, 512 / 2000), (400, 1.0)])
+def test_where_no_size_is_said_a_batch_has_512_examples_or_all(train, examples, rate) -> None:
+    data = torch.zeros(examples, 6), torch.zeros(examples, dtype=torch.long)
+    made = train(data=data, batch_size=None, epochs=0.1)
+    assert made.statement.sampling_rate == rate

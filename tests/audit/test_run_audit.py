@@ -1,0 +1,284 @@
+"""Both directions: right code stays below its claim, and each planted fault rises above it."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from scipy.stats import norm
+from tests.audit.faults import FAULTS
+
+from oso_dp.audit.experiments import (
+    DELTA,
+    EPSILON,
+    MANY_RUNS,
+    ONE_RUN,
+    CanaryScores,
+    many_runs,
+    noise_multiplier,
+    one_run,
+    queries_of_method,
+)
+from oso_dp.audit.run_audit import AuditFinding, private_methods, run_audit, run_one_audit
+from oso_dp.audit.scores import Score, scores
+from oso_dp.audit.transcript import Transcript
+from oso_dp.errors import OsoError
+from oso_dp.gradients import BatchGradients
+from oso_dp.privacy.batch_rng import BatchRNG
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
+from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.privacy.sampling import PoissonSampling
+
+PLACES = (
+    Ledger,
+    Mechanism,
+    ClippedDirection,
+    ClippedGradient,
+    ClippingQuery,
+    Seeded,
+    BatchGradients,
+    BatchRNG,
+    PoissonSampling,
+)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("method", private_methods())
+def test_right_code_stays_below_its_claim(method: str) -> None:
+    finding = run_one_audit(method, None, runs=60)
+    assert finding.one_run_claimed == pytest.approx(EPSILON, rel=1e-3)
+    assert finding.many_runs_claimed == pytest.approx(EPSILON, rel=1e-3)
+    assert finding.verdict == "holds"
+    assert finding.as_expected
+    assert 0.2 < finding.one_run_gaussian_bound < EPSILON  # not vacuous
+    assert finding.many_runs_bound < EPSILON
+
+
+@pytest.mark.usefixtures("library")
+def test_both_experiments_see_missing_noise() -> None:
+    finding = run_one_audit("fixed_threshold", FAULTS["no_gradient_noise"], runs=60)
+    assert finding.one_run_bound > EPSILON
+    assert finding.many_runs_bound > EPSILON
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_each_fault_is_seen(fault) -> None:
+    method = next(
+        name for name in ("online", "fixed_quantile") if fault.query in queries_of_method(name)
+    )
+    # A number cannot tell thousands of canaries apart, so it takes runs with one.
+    finding = run_one_audit(method, fault, runs=60 if fault.query == "unclipped_count" else 5)
+    assert finding.verdict == "seen"
+    assert finding.as_expected
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_fault_is_gone_after_its_context_even_if_that_fails(fault) -> None:
+    before = [dict(vars(place)) for place in PLACES]
+    during = []
+
+    def fail() -> None:
+        with fault.plant():
+            during.extend(dict(vars(place)) for place in PLACES)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert during != before
+    assert [dict(vars(place)) for place in PLACES] == before
+
+
+def test_every_fault_concerns_some_private_method() -> None:
+    asked = set.union(*(queries_of_method(method) for method in private_methods()))
+    assert {fault.query for fault in FAULTS.values()} == asked
+
+
+@pytest.mark.usefixtures("library")
+def test_the_audit_goes_through_methods_and_the_faults_that_concern_them(monkeypatch) -> None:
+    monkeypatch.setattr(run_audit, "find", lambda *asked: asked)
+    gradient, count = FAULTS["no_gradient_noise"], FAULTS["no_count_noise"]
+    methods = ["online", "fixed_quantile"]
+    assert list(run_audit(methods, [gradient, count], runs=5, faulty_runs=4, seed=3)) == [
+        ("online", None, 5, 3, ""),
+        ("online", gradient, 4, 3, ""),
+        ("fixed_quantile", None, 5, 3, ""),
+        ("fixed_quantile", gradient, 4, 3, ""),
+        ("fixed_quantile", count, 4, 3, ""),
+    ]
+
+
+class Pool(ThreadPoolExecutor):
+    """Processes as threads; what goes to one must survive the way there."""
+
+    def __init__(self, workers, context, **options) -> None:
+        assert workers == 2
+        assert context.get_start_method() == "spawn"
+        super().__init__(1)
+
+    def map(self, function, *arguments):
+        function, *arguments = pickle.loads(pickle.dumps((function, *arguments)))
+        return super().map(function, *arguments)
+
+
+@pytest.mark.usefixtures("library")
+def test_two_workers_find_the_same_in_the_same_order(monkeypatch) -> None:
+    def numbers(workers: int) -> list[AuditFinding]:
+        found = run_audit(
+            ["adam_wosm"], [FAULTS["no_clip"]], runs=5, faulty_runs=4, workers=workers
+        )
+        return [replace(finding, seconds=0) for finding in found]
+
+    alone = numbers(1)
+    monkeypatch.setattr(run_audit, "ProcessPoolExecutor", Pool)
+    assert numbers(2) == alone
+
+
+@pytest.mark.usefixtures("library")
+def test_what_cannot_be_audited_is_refused() -> None:
+    with pytest.raises(OsoError, match="no_dp claims no privacy"):
+        next(run_audit(["online", "no_dp"]))
+    with pytest.raises(OsoError, match="method 'nothing'"):
+        next(run_audit(["nothing"]))
+
+
+@pytest.mark.parametrize(
+    ("fault", "one_run", "gaussian", "many_runs", "verdict"),
+    [
+        (None, 0.5, 0.9, 0.9, "holds"),
+        (None, 1.1, 1.2, 0.0, "REFUTED"),
+        (None, 0.5, 1.1, 0.0, "REFUTED"),
+        (None, 0.5, 0.5, 3.1, "REFUTED"),
+        ("no_clip", 0.5, 0.9, 2.9, "NOT SEEN"),
+        ("no_clip", 0.0, 0.0, 3.1, "seen"),
+        ("no_clip", 1.1, 1.1, 0.0, "seen"),
+    ],
+)
+def test_each_bound_is_held_against_the_claim_of_its_own_experiment(
+    fault, one_run, gaussian, many_runs, verdict
+) -> None:
+    finding = AuditFinding(
+        "online", fault, DELTA, 1.0, one_run, gaussian, 3.0, many_runs, 1, 1, 1, 1, 1
+    )
+    assert finding.verdict == verdict
+    assert finding.as_expected == (verdict in ("holds", "seen"))
+
+
+@pytest.mark.parametrize("scene", [ONE_RUN, MANY_RUNS])
+def test_the_claimed_mechanism_is_more_private_than_the_gaussian_it_is_held_against(scene) -> None:
+    """What the Gaussian bound needs: at every epsilon, not only at the claimed one."""
+    event = dp_accounting.PoissonSampledDpEvent(
+        scene.sampling.rate, dp_accounting.GaussianDpEvent(noise_multiplier(scene))
+    )
+    claimed = PLDAccountant().compose(event, scene.steps)
+    shift = 1 / dp_accounting.get_sigma_gaussian(EPSILON, DELTA)
+    for epsilon in np.arange(0, 3.01, 0.25):
+        gaussian = norm.cdf(shift / 2 - epsilon / shift) - np.exp(epsilon) * norm.cdf(
+            -shift / 2 - epsilon / shift
+        )
+        assert claimed.get_delta(epsilon) < gaussian
+
+
+def test_another_seed_is_another_audit_in_both_experiments(monkeypatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    class EnoughError(Exception):
+        pass
+
+    def many_runs(method: str, runs: int, seed: int, train: None) -> None:
+        asked.append(("many runs", seed))
+        raise EnoughError
+
+    monkeypatch.setattr(run_audit, "one_run", lambda _, seed, __: asked.append(("one run", seed)))
+    monkeypatch.setattr(run_audit, "many_runs", many_runs)
+    with pytest.raises(EnoughError):
+        run_one_audit("online", None, runs=5, seed=7)
+    assert asked == [("one run", 7), ("many runs", 7)]
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (1, 90)])
+def test_each_number_of_a_finding_is_that_of_its_own_experiment(shape, monkeypatch) -> None:
+    """With and without the canaries, of one run and of many; no two of them are alike."""
+    inside, outside = ([Score("made up", np.zeros(size), (0.5,))] for size in shape)
+    asked = []
+
+    def of(name: str, *bounds: float):
+        def bound(within, without, delta):
+            asked.append((name, within, without, delta))
+            return bounds if len(bounds) > 1 else bounds[0]
+
+        return bound
+
+    monkeypatch.setattr(run_audit, "one_run", lambda *_: CanaryScores(1.5, inside, outside))
+    monkeypatch.setattr(run_audit, "many_runs", lambda *_: CanaryScores(2.5, outside, inside))
+    monkeypatch.setattr(run_audit, "one_run_bounds", of("one run", 0.25, 0.5))
+    monkeypatch.setattr(run_audit, "many_runs_bound", of("many runs", 0.75))
+    found = run_one_audit("online", None, runs=33, mode="ghost")
+    assert (found.one_run_claimed, found.many_runs_claimed) == (1.5, 2.5)
+    assert (found.one_run_bound, found.one_run_gaussian_bound) == (0.25, 0.5)
+    assert (found.many_runs_bound, found.canaries, found.runs) == (0.75, sum(shape), 33)
+    assert (found.one_run_steps, found.many_runs_steps) == (ONE_RUN.steps, MANY_RUNS.steps)
+    assert (found.delta, found.mode, found.fault) == (DELTA, "ghost", None)
+    assert asked == [("one run", inside, outside, DELTA), ("many runs", outside, inside, DELTA)]
+
+
+def test_no_two_runs_of_an_audit_have_one_name() -> None:
+    """With the canary and without, of one seed and another: equal names have equal noise."""
+    names: list[str] = []
+
+    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Transcript:
+        names.extend(run_ids)
+        answers = {"clipped_gradient": np.zeros((steps, len(run_ids)))}
+        ledger = Ledger(MANY_RUNS.sampling, [((SumQuery("clipped_gradient", nu),), steps)])
+        return Transcript(answers, {"clipped_gradient": nu}, np.zeros(len(run_ids)), ledger)
+
+    for seed in (0, 1, 10):
+        many_runs("online", 600, seed, train)
+    assert len(set(names)) == len(names) == 3 * 2 * 600
+
+
+@pytest.mark.parametrize("experiment", ["one run", "many runs"])
+def test_a_canarys_likelihood_is_that_of_its_own_experiments_sampling(experiment) -> None:
+    """At another rate it would be no likelihood, and a fault could hide behind a weaker score."""
+    rng, scene = np.random.default_rng(0), ONE_RUN if experiment == "one run" else MANY_RUNS
+    given: list[np.ndarray] = []
+
+    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Transcript:
+        assert (batch_size, steps) == (scene.batch_size, scene.steps)
+        seen = len(canaries.present) if experiment == "one run" else len(run_ids)
+        given.append(rng.normal(0.5, nu, (steps, seen)))
+        ledger = Ledger(scene.sampling, [((SumQuery("clipped_gradient", nu),), steps)])
+        noise = {"clipped_gradient": nu}
+        return Transcript({"clipped_gradient": given[-1]}, noise, np.zeros(len(run_ids)), ledger)
+
+    observed = one_run("online", 0, train) if scene is ONE_RUN else many_runs("online", 9, 0, train)
+    noise = {"clipped_gradient": noise_multiplier(scene)}
+    right = [
+        scores({"clipped_gradient": answers}, noise, scene.sampling.rate)[0].values
+        for answers in given
+    ]
+    found = [observed.inside[0].values, observed.outside[0].values]
+    np.testing.assert_allclose(np.sort(np.concatenate(found)), np.sort(np.concatenate(right)))
+    assert observed.claimed == pytest.approx(EPSILON, rel=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("spoilt", [0, 700])
+def test_one_answer_that_is_no_number_ends_an_audit(spoilt: int) -> None:
+    """It would be below every cut, and a run that gives itself away would pass."""
+
+    def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Transcript:
+        answers = np.zeros((steps, len(run_ids)))
+        names = [int(name.rsplit("/", 1)[1]) for name in run_ids]
+        answers[1, [name == spoilt for name in names]] = np.nan
+        ledger = Ledger(MANY_RUNS.sampling, [((SumQuery("clipped_gradient", nu),), steps)])
+        noise, moves = {"clipped_gradient": nu}, np.zeros(len(run_ids))
+        return Transcript({"clipped_gradient": answers}, noise, moves, ledger)
+
+    with pytest.raises(OsoError, match="is not finite; nothing can be concluded"):
+        many_runs("online", 800, 0, train)

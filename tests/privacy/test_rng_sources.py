@@ -1,0 +1,311 @@
+"""Streams: no two of them alike, none dependent on order or on threads."""
+
+import os
+import random
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from tests.privacy.helpers import always_empty
+
+from oso_dp.errors import OsoError
+from oso_dp.privacy import batch_rng, rng_sources
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+from oso_dp.privacy.rng_sources import BLOCK, Seeded, SystemEntropy, get_source, init_generator
+from oso_dp.privacy.sampling import PoissonSampling
+
+CPU = torch.device("cpu")
+MILLION = 1_000_003  # not a whole number of blocks
+
+
+def normals(run_id: str, purpose: str, step: int, count: int, threads: int = 1) -> np.ndarray:
+    return Seeded().normals([run_id], purpose, step, (count,), threads)[0]
+
+
+@pytest.mark.parametrize("count", [1, 5000, BLOCK, BLOCK + 1, 2**16 + 3, MILLION])
+def test_any_number_of_threads_gives_the_same_numbers(count: int) -> None:
+    runs = ["a", "b", "c"]
+    alone = Seeded().normals(runs, "noise", 7, (count,))
+    for threads in (2, 3, 16):
+        assert np.array_equal(alone, Seeded().normals(runs, "noise", 7, (count,), threads))
+    assert np.array_equal(alone[1], normals("b", "noise", 7, count, 2))
+
+
+def test_words_go_on_where_they_stopped() -> None:
+    first, again = (Seeded().words("run", "sampling", 7) for _ in range(2))
+    assert np.array_equal(np.concatenate([first(3), first(4)]), again(7))
+
+
+def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000 steps of two runs and two queries, three blocks each, by one thread and by two."""
+    monkeypatch.setattr(rng_sources, "BLOCK", 8)
+    drawn: list[np.ndarray] = []
+    fill = Seeded.fill
+
+    def kept(self: Seeded, out: np.ndarray, *arguments: Any) -> None:
+        fill(self, out, *arguments)
+        drawn.append(out.copy())
+
+    class Nothing:
+        def norms(self) -> torch.Tensor:
+            return torch.zeros(2, 0)
+
+        def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
+            return torch.zeros(2, 2, 20)
+
+    monkeypatch.setattr(Seeded, "fill", kept)
+    monkeypatch.setattr(batch_rng, "NOISE_BLOCK", 8)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1 + len(drawn) % 2)
+    mechanism = always_empty(Mechanism(["a", "b"], examples=10**6, batch_size=1))
+    queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
+    for step in range(1, 3001):
+        mechanism.release(slice(0, 2), step, queries, lambda *_: Nothing())
+    numbers = np.concatenate([each.ravel() for each in drawn])
+    assert len(numbers) == 3000 * 2 * 2 * 20
+    assert len(np.unique(numbers)) == len(numbers)
+
+
+def test_however_long_a_training_and_large_a_model_no_key_comes_again() -> None:
+    """Equal noise of two steps, or of two parts of one vector, cancels in a difference."""
+    whose = "run", "noise/clipped_gradient/1"
+    steps = {rng_sources.StreamKey(*whose, step, 0).digest for step in range(1, 200_001)}
+    blocks = {rng_sources.StreamKey(*whose, 1, block).digest for block in range(50_000)}
+    assert (len(steps), len(blocks)) == (200_000, 50_000)
+    assert len(steps & blocks) == 1  # the first of both
+
+
+def test_no_two_blocks_have_one_key() -> None:
+    purposes = ("sampling", "noise/clipped_gradient/1", "noise/clipped_direction/7")
+    parts = list(product(("a", "b", "a1"), purposes, (*range(1, 3001), 11, 111), range(4)))
+    keys = {
+        rng_sources.StreamKey(*part).generate_state(3, np.uint64).tobytes() for part in set(parts)
+    }
+    assert len(keys) == len(set(parts)) > 100_000
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("run", "1noise", 1, 0), ("run1", "noise", 1, 0)),
+        (("run", "noise1", 1, 0), ("run", "noise", 11, 0)),
+        (("run", "noise", 1, 11), ("run", "noise", 11, 1)),
+        (("run", "noise", 1, 0), ("run", "noise", 10, 0)),
+    ],
+)
+def test_the_parts_of_a_name_do_not_run_into_each_other(one: tuple, other: tuple) -> None:
+    assert (
+        rng_sources.StreamKey(*one).bits().random_raw()
+        != rng_sources.StreamKey(*other).bits().random_raw()
+    )
+
+
+def test_names_that_differ_in_one_character_have_other_keys() -> None:
+    """Wherever it stands: a run that goes on from another is named after that."""
+    name = "0123456789abcdef" * 8
+    others = [f"{name[:place]}_{name[place + 1 :]}" for place in range(len(name))]
+    names = [name, *others, f"{name}/1", f"{name}/11", name.upper(), f" {name}"]
+    for parts in ([(each, "noise") for each in names], [("run", each) for each in names]):
+        keys = {
+            rng_sources.StreamKey(*part, 1, 0).generate_state(3, np.uint64).tobytes()
+            for part in parts
+        }
+        assert len(keys) == len(names)
+
+
+def test_every_stream_counts_from_one_place() -> None:
+    """Equal counts at equal places: two streams could meet only if they were one from the start."""
+    for step in range(1, 100):
+        bits = rng_sources.StreamKey("run", "noise", step, 0).bits()
+        assert bits.state["state"]["state"][3] == 13  # from 1, and twelve words thrown away
+
+
+def test_the_key_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 192 bits of the hash counts: 64 would let some of a study's streams meet."""
+
+    class Digest:
+        def __init__(self, name: bytes) -> None:
+            self.value = 1 << int(name.rpartition(b"\0")[2])
+
+        def digest(self) -> bytes:
+            return self.value.to_bytes(32, "little")
+
+    monkeypatch.setattr(rng_sources.hashlib, "sha256", Digest)
+    first = {
+        rng_sources.StreamKey("run", "noise", 1, bit).bits().random_raw() for bit in range(192)
+    }
+    assert len(first) == 192
+
+
+class TestTheNoisesLaw:
+    """A million numbers: 62 blocks, each of a generator of its own."""
+
+    drawn = normals("run", "noise", 1, MILLION, 2)
+
+    def test_distribution_and_moments(self) -> None:
+        assert scipy.stats.kstest(self.drawn, "norm").pvalue > 1e-5
+        assert abs(self.drawn.mean()) < 5 / MILLION**0.5
+        assert abs(self.drawn.var() - 1) < 5 * (2 / MILLION) ** 0.5
+        assert abs((self.drawn**4).mean() - 3) < 5 * (96 / MILLION) ** 0.5
+
+    @pytest.mark.parametrize("far", [2.0, 3.0, 4.0, 4.5])
+    def test_tails(self, far: float) -> None:
+        expected = MILLION * scipy.stats.norm.sf(far)
+        for side in (self.drawn > far, self.drawn < -far):
+            assert abs(side.sum() - expected) < 5 * expected**0.5
+
+    def test_blocks_are_independent(self) -> None:
+        blocks = self.drawn[: 61 * BLOCK].reshape(61, BLOCK)
+        for values in (blocks, blocks**2):
+            correlation = np.corrcoef(values) - np.eye(61)
+            assert np.abs(correlation).max() < 6 / BLOCK**0.5
+        across = np.corrcoef(blocks[:-1, -1], blocks[1:, 0])[
+            0, 1
+        ]  # a block's end, the next's start
+        assert abs(across) < 5 / 60**0.5
+
+    def test_neighbours_are_independent(self) -> None:
+        for lag in (1, 2, BLOCK, 2 * BLOCK):
+            for values in (self.drawn, self.drawn**2):
+                found = np.corrcoef(values[:-lag], values[lag:])[0, 1]
+                assert abs(found) < 5 / (MILLION - lag) ** 0.5
+
+    def test_runs_purposes_and_steps_are_independent(self) -> None:
+        others = [
+            normals(run, purpose, step, 2 * BLOCK)
+            for run in "ab"
+            for purpose in ("x", "y")
+            for step in (1, 2, 3)
+        ]
+        assert np.abs(np.corrcoef(others) - np.eye(12)).max() < 6 / (2 * BLOCK) ** 0.5
+
+    def test_all_digits_are_used(self) -> None:
+        """float64 to its last binary digit, not a float32 number made longer."""
+        part = np.abs(self.drawn)
+        whole = (part[(part >= 1) & (part < 2)] * 2.0**52).astype(np.uint64)
+        for place in range(48):  # the highest ones follow the density
+            share = (whole >> np.uint64(place) & np.uint64(1)).mean()
+            assert abs(share - 0.5) < 5 * 0.5 / len(whole) ** 0.5 + 2.0 ** (place - 52)
+        assert len(np.unique(self.drawn)) == MILLION
+
+
+def test_starting_weights_have_a_stream_of_their_seeds_own() -> None:
+    first = [init_generator(f"seed {seed}", "weights", 0).random() for seed in (1, 1, 2)]
+    assert first[0] == first[1] != first[2]
+
+
+class TestSystemEntropy:
+    """Fresh at every call, and of the stated distributions."""
+
+    def test_words(self) -> None:
+        words = SystemEntropy().words("run", "sampling", 1)(50_000)
+        assert words.dtype == np.uint64
+        ones = [(words >> np.uint64(place) & np.uint64(1)).mean() for place in range(64)]
+        assert np.abs(np.array(ones) - 0.5).max() < 6 * 0.5 / 50_000**0.5
+
+    def test_normals(self) -> None:
+        draws = SystemEntropy().normals(["a", "b"], "noise", 1, (50_000, 2))
+        assert draws.shape == (2, 50_000, 2)
+        assert scipy.stats.kstest(draws.ravel(), "norm").pvalue > 1e-6
+        four = draws.transpose(0, 2, 1).reshape(4, -1)
+        assert np.abs(np.corrcoef(four) - np.eye(4)).max() < 0.03
+
+    def test_the_same_question_gets_another_answer(self) -> None:
+        system = SystemEntropy()
+        asked = [
+            lambda: system.words("a", "b", 1)(100),
+            lambda: system.normals(["a"], "b", 1, (100,))[0],
+        ]
+        for ask in asked:
+            assert not set(ask()) & set(ask())
+
+    def test_no_seed_reaches_it(self) -> None:
+        draws = []
+        for _ in range(2):
+            random.seed(1)
+            np.random.seed(1)
+            torch.manual_seed(1)
+            draws.append(SystemEntropy().normals(["run"], "noise", 1, (4,))[0])
+        assert not set(draws[0]) & set(draws[1])
+
+    def test_the_tails_have_no_gaps(self, monkeypatch) -> None:
+        """Far out, one word leaves values so far apart that a sum shows which was possible."""
+        words = np.concatenate(
+            [np.full(1000, 1 << 12, "<u8"), np.arange(1000, dtype="<u8") << np.uint64(52)]
+        )
+        halves = [words[:1000].tobytes(), words[1000:].tobytes()]
+        monkeypatch.setattr(os, "urandom", lambda count: halves.pop(0))
+        draws = rng_sources._by_inversion(1000)
+        assert (draws < -7.9).all()
+        assert len(np.unique(draws.astype(np.float32))) > 100
+
+    def test_two_words_are_one_fine_number(self, monkeypatch) -> None:
+        """A tail of 104 binary digits: where the first 52 go up by one, the other 52 begin anew."""
+        last = 2**52 - 1
+        digits = [(0, 0), (0, last), (1, 0), (1, last), (2, 0), (last, last)]
+        words = [np.array(each, dtype="<u8") << np.uint64(12) for each in zip(*digits, strict=True)]
+        halves = [word.tobytes() for word in words]
+        monkeypatch.setattr(os, "urandom", lambda count: halves.pop(0))
+        found = rng_sources._by_inversion(len(digits))
+        tails = [Fraction(2 * (high * 2**52 + low) + 1, 2**106) for high, low in digits]
+        assert found == pytest.approx([scipy.stats.norm.ppf(float(tail)) for tail in tails])
+        assert list(found) == sorted(found)
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_each_number_is_four_added_and_halved(self, monkeypatch, threads) -> None:
+        """Also beyond a block, by any number of threads, and each of the four is fresh."""
+        drawn: list[np.ndarray] = []
+        real = rng_sources._by_inversion
+
+        def by_inversion(count: int) -> np.ndarray:
+            drawn.append(real(count))
+            return drawn[-1]
+
+        monkeypatch.setattr(rng_sources, "_by_inversion", by_inversion)
+        size = 2 * rng_sources.BLOCK + 5
+        numbers = SystemEntropy().normals(["a", "b"], "noise", 1, (size,), threads)
+        assert sum(map(len, drawn)) == 4 * numbers.size
+        every = np.concatenate(drawn)
+        assert len(np.unique(every)) == every.size
+        assert numbers.sum() == pytest.approx(every.sum() / 2)
+        assert (numbers != 0).all()
+        assert numbers.var() == pytest.approx(1, abs=6 * (2 / numbers.size) ** 0.5)
+
+    def test_a_scalar_has_one_number(self) -> None:
+        assert SystemEntropy().normals(["run"], "noise", 1, ()).shape == (1,)
+
+    def test_the_extremes_are_finite(self, monkeypatch) -> None:
+        for byte in (b"\x00", b"\xff"):
+            monkeypatch.setattr(os, "urandom", lambda count, byte=byte: byte * count)
+            assert np.isfinite(SystemEntropy().normals(["run"], "noise", 1, (3,))).all()
+
+
+@pytest.mark.parametrize("far", [-38.0, -6.0, 6.0, 9.0, 38.0])
+def test_noise_far_out_stays_as_far_as_it_was_drawn(far: float, monkeypatch) -> None:
+    """Where noise ends, a sum that lies beyond tells of the data: that is what delta is for."""
+
+    class Far:
+        def __init__(self, bits: np.random.SFC64) -> None:
+            pass
+
+        def standard_normal(self, out: np.ndarray) -> None:
+            out[:] = far
+
+    monkeypatch.setattr(rng_sources, "_by_inversion", lambda count: np.full(count, far / 2))
+    monkeypatch.setattr(np.random, "Generator", Far)
+    for randomness in (Seeded(), SystemEntropy()):
+        numbers = batch_rng.BatchRNG(randomness, PoissonSampling(0.1), 9, CPU)
+        noise = batch_rng.NoiseSpec("noise", torch.tensor([0.5]))
+        (noised,) = numbers.add_noise(["a"], 1, [torch.full((1, 7), 2.0)], [noise])
+        assert noised[0].tolist() == pytest.approx([2 + far / 2] * 7)
+
+
+def test_an_unknown_source_is_refused() -> None:
+    assert isinstance(get_source("seeded"), Seeded)
+    assert isinstance(get_source("system"), SystemEntropy)
+    with pytest.raises(OsoError, match="randomness 'dice': not known; allowed are seeded, system"):
+        get_source("dice")

@@ -1,0 +1,186 @@
+"""Figures of what moves Online's C and rho: from stored rows, and from signs that were followed."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from scipy.special import ndtr
+from tests.analysis.test_adaptation_signs import followed
+
+from oso_dp.analysis.adaptation_signs import coin_factor, coin_flip_fraction
+from oso_dp.analysis.load import read_result_set
+from oso_dp.reporting.figures import adaptation_signs, sign_windows, styles
+from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
+from oso_dp.reporting.figures.layout import to_png
+from oso_dp.reporting.figures.sign_windows import draw_signs
+
+SETTINGS = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
+
+
+def plan_of(figure, study):
+    return next(figure.plans(study), None)
+
+
+def lines(axes, value):
+    colour = styles.STEERED[value].lower()
+    return [line for line in axes.lines if to_hex(line.get_color()) == colour]
+
+
+def test_a_line_is_a_seed_of_the_best_point(store, study) -> None:
+    for seed in (0, 1):
+        store.add(seed=seed, settings=SETTINGS, values=(0.9, 0.9, 0.9))
+        store.add(seed=seed, settings=SETTINGS, learning_rate=0.1, values=(0.8, 0.8, 0.8))
+    of = study(store)
+    above, below = plan_of(adaptation_signs, of).draw().axes
+    for value in ("threshold", "learning_rate"):
+        assert len(lines(above, value)) == 2
+        first = lines(above, value)[0]
+        assert (first.get_xdata()[0], first.get_ydata()[0]) == (0, 1)
+        expected = np.exp(2.5e-3 * 600 * np.cos(600 / 400))  # as the store's rows walk
+        assert first.get_ydata()[-1] == pytest.approx(expected)
+    assert above.get_yscale() == "log"
+    assert above.get_ylim()[1] > expected
+    assert below.get_ylim() == (-0.04, 1.04)
+
+
+def test_of_each_data_set_the_largest_cell_is_drawn(store, study) -> None:
+    for dataset in ("fashion_mnist", "mnist"):
+        for k, epsilon, steps in ((5, 9.0, 600), (9, 3.0, 600), (9, 9.0, 600), (9, 12.0, 60)):
+            more = {"steps": steps, "settings": SETTINGS}
+            store.add(dataset=dataset, k=k, epsilon=epsilon, **more)
+    of = study(store)
+    rows = select_runs(of)
+    assert set(rows[["k", "epsilon"]].itertuples(index=False, name=None)) == {(9, 9.0)}
+    titles = [axes.get_title() for axes in draw_adaptation_signs(rows).axes]
+    assert titles == ["MNIST", "Fashion-MNIST", "", ""]
+    assert (
+        "MNIST (k = 9, ε = 9), Fashion-MNIST (k = 9, ε = 9)"
+        in plan_of(adaptation_signs, of).caption
+    )
+
+
+def test_the_coin_is_that_of_the_runs_rate(store, study) -> None:
+    store.add(settings=SETTINGS, values=(0.9,) * 4)
+    above = plan_of(adaptation_signs, study(store)).draw().axes[0]
+    (band,) = above.collections
+    reach = coin_factor(np.array([600]), 2.5e-3)[0]
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert (heights.max(), heights.min()) == pytest.approx((reach, 1 / reach))
+
+
+def test_without_a_run_of_online_there_is_no_such_figure(store, study, paper_store) -> None:
+    store.add(method="fixed_threshold", settings=SETTINGS)
+    assert plan_of(adaptation_signs, study(store)) is None
+    assert plan_of(adaptation_signs, study(paper_store)) is None  # its rates are not stored
+    assert plan_of(sign_windows, study(store)) is None
+
+
+def probed(dataset, run_id, gradient, **more) -> pd.DataFrame:
+    rows = followed(gradient, [abs(x) for x in gradient])
+    known = {"method": "online", "k": 9, "epsilon": 9.0, "threshold": 0.1, "learning_rate": 1.0}
+    return rows.assign(
+        **known, dataset=dataset, run_id=run_id, true_two_apart=0.5, clipped=1.0, **more
+    )
+
+
+def test_signs_with_and_without_noise_are_told_apart() -> None:
+    rows = pd.concat([probed("mnist", "a", [0.5, -0.5] * 60), probed("glyphs", "b", [-0.5] * 50)])
+    axes = draw_signs(rows).axes
+    assert [panel.get_title() for panel in axes[:2]] == ["MNIST", "Glyphs"]
+    for panel, value, up in (
+        (axes[0], "learning_rate", 0.5),
+        (axes[2], "threshold", 0.5),
+        (axes[1], "learning_rate", 0.0),
+    ):
+        seen, true, _ = panel.patches
+        assert to_hex(seen.get_edgecolor()) == styles.STEERED[value].lower()
+        shares = seen.get_data().values
+        assert shares == pytest.approx([up] * len(shares), abs=0.05)
+        assert true.get_linestyle() == "--"
+        assert set(true.get_data().values) == {1.0}
+    fields = [mesh.get_array().ravel().tolist() for mesh in axes[4].collections]
+    assert fields == [[1, 0] * 20, [1] * 40, [1, 0] * 20, [1] * 40]
+    names = [label.get_text() for label in axes[4].get_yticklabels()]
+    assert names == ["ρ", "ρ, no noise", "C", "C, no noise"]
+
+
+def test_the_signs_of_a_results_folder_are_drawn(store, tmp_path) -> None:
+    store.add(dataset="glyphs")
+    results = store.write(tmp_path / "results")
+    probed("glyphs", "b", [-0.5] * 50).to_csv(results / "signs.csv", index=False)
+    plan = plan_of(sign_windows, read_result_set(results))
+    assert plan.caption.startswith("One run of Online each: Glyphs (k = 9, ε = 9, ρ₀ = 1)")
+    assert len(to_png(plan.draw())) > 5000
+
+
+def test_each_data_sets_coin_is_as_long_as_its_own_runs(store, study) -> None:
+    for dataset, steps in (("mnist", 600), ("glyphs", 200)):
+        more = {"steps": steps, "settings": SETTINGS, "every": 50, "values": (0.9,) * 3}
+        store.add(dataset=dataset, **more)
+    figure = draw_adaptation_signs(select_runs(study(store)))
+    for panel, steps in zip(figure.axes[:2], (600, 200), strict=True):
+        (band,) = panel.collections
+        assert band.get_paths()[0].vertices[:, 0].max() == steps
+        reach = coin_factor(np.array([steps]), 2.5e-3)[0]
+        assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(reach)
+
+
+def test_the_share_of_each_value_is_drawn_as_it_was_told(store, study) -> None:
+    store.add(settings=SETTINGS, values=(0.9,) * 6)
+    rows = select_runs(study(store))
+    below = draw_adaptation_signs(rows).axes[1]
+    for value in ("threshold", "learning_rate"):
+        (drawn,) = (
+            patch
+            for patch in below.patches
+            if to_hex(patch.get_edgecolor()) == styles.STEERED[value].lower()
+        )
+        told = rows[rows["value"] == value]["up"]
+        assert drawn.get_data().values == pytest.approx(told.to_numpy())
+        assert not np.allclose(told, 0.5)
+
+
+def test_each_line_of_shares_is_its_own_and_stands_in_its_own_row() -> None:
+    """Drawn one, without noise dashed, to be expected dotted; rho above C."""
+    rows = probed("mnist", "a", [0.5, 0.5, -0.5] * 20)
+    rows["direction"] = -rows["gradient"]
+    rows = rows.assign(gradient_z=2.0, direction_z=-1.0, true_direction=[-0.5, 0.5] * 30)
+    axes = draw_signs(rows).axes
+    for panel, name, product in ((axes[0], "ρ", "gradient"), (axes[1], "C", "direction")):
+        assert panel.get_ylabel() == f"share of +, {name}'s sign"
+        seen, true, expected = panel.patches
+        assert (true.get_linestyle(), expected.get_linestyle()) == ("--", ":")
+        shares = {
+            "seen": (rows[product] > 0).mean(),
+            "true": (rows[f"true_{product}"] > 0).mean(),
+            "expected": ndtr(rows[f"{product}_z"].iloc[0]),
+        }
+        for drawn, share in zip((seen, true, expected), shares.values(), strict=True):
+            values = drawn.get_data().values
+            assert values == pytest.approx([share] * len(values), abs=0.05)
+
+
+def test_the_signs_one_by_one_are_the_last_ones() -> None:
+    rows = probed("mnist", "a", [0.5] * 60 + [-0.5] * 25 + [0.5] * 15)
+    panel = draw_signs(rows).axes[2]
+    fields = [mesh.get_array().ravel().tolist() for mesh in panel.collections]
+    assert fields == [[0] * 25 + [1] * 15, [1] * 40] * 2
+    for mesh in panel.collections:
+        edges = mesh.get_coordinates()[0, :, 0]
+        assert (edges[0], edges[-1]) == (rows["step"].max() - 39.5, rows["step"].max() + 0.5)
+
+
+def test_a_coins_share_is_drawn_as_wide_as_chance_makes_it(store, study) -> None:
+    """Wider where fewer signs lie between two evaluations."""
+    store.add(settings=SETTINGS, values=(0.9,) * 4, every=30)
+    rows = select_runs(study(store))
+    below = draw_adaptation_signs(rows).axes[1]
+    (coin,) = (patch for patch in below.patches if patch.get_fill())
+    values, edges, baseline = coin.get_data()
+    moves = [29, 30, 30, 510]
+    expected = [coin_flip_fraction(count) for count in moves]
+    assert values - 0.5 == pytest.approx(expected)
+    assert 0.5 - baseline == pytest.approx(expected)
+    assert list(edges) == [0, 30, 60, 90, 600]

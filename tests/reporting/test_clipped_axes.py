@@ -1,0 +1,46 @@
+"""What is drawn later is within the axes, too: longer runs; bars of what the other half says."""
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.reporting.drawing_helpers import outside
+from tests.reporting.test_scales import GUESS, WAY
+
+from oso_dp.analysis.trajectories import trajectories
+from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
+from oso_dp.reporting.figures.budget_strategies import draw_strategies
+from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
+
+SETTINGS = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
+
+
+@pytest.mark.parametrize("steps", list(itertools.permutations((600, 1200, 2400))))
+def test_longer_runs_of_a_later_panel_are_shown_to_their_end(steps, store, study) -> None:
+    """Panels share the axis of the steps: once the first one's length was all that was shown."""
+    datasets = ("mnist", "fashion_mnist", "glyphs")
+    for dataset, length, epsilon in zip(datasets, steps, (3.0, 5.0, 9.0), strict=True):
+        known = {"steps": length, "settings": SETTINGS, "values": (0.7, 0.8, 0.9)}
+        store.add(dataset=dataset, **known)
+        store.add(dataset="ag_news_partial", epsilon=epsilon, **known)
+    made = study(store)
+    best = made.best_runs[made.best_runs["dataset"] == "ag_news_partial"]
+    over = trajectories(best, made.evaluations)
+    for figure in (
+        draw_adaptation_signs(select_runs(made)),
+        draw_curves(over, "accuracy", "", made.methods),
+        draw_adapted(over, "threshold", "", made.methods),
+    ):
+        for axes in figure.axes:
+            assert axes.get_xlim()[0] == 0
+            assert axes.get_xlim()[1] >= 2400
+
+
+@pytest.mark.parametrize("spread", [np.nan, 0.5, 3.0, 8.0])
+def test_bars_of_the_other_half_are_shown_to_their_end(spread: float) -> None:
+    rows = [{**WAY, "mean": 50.0}]
+    rows += [{**WAY, **GUESS, "mean": 51.0, "cross_mean": 49.0, "cross_std": spread}]
+    (axes,) = draw_strategies(pd.DataFrame(rows).assign(metric="accuracy"), "", ["online"]).axes
+    assert outside(axes) == []

@@ -1,0 +1,62 @@
+"""Who is called best, by how much, and against whom: leads, and runs of one length."""
+
+import pytest
+from tests.analysis.claim_helpers import cells
+
+from oso_dp.reporting.page.summary_text import best_method_text
+from oso_dp.reporting.tables.other_methods import beyond_table
+
+ALL = {"epochs": 10, "precision": "float32", "delta": 1e-5, "laid": ""}
+
+
+@pytest.mark.parametrize("lead", [0.5, 1.0, 1.35, 1.45, 2.0, 3.0])
+@pytest.mark.parametrize(("one", "other"), [(0.8, 0.6), (1.0, 1.0), (0.3, 1.4), (1.4, 0.3)])
+def test_a_lead_is_held_against_the_deviation_of_a_difference(one, other, lead):
+    """Variances add up, deviations do not."""
+    rows = cells(("online", 9, 90 + lead, one, 3), ("adam_wosm", 9, 90.0, other, 3))
+    text = best_method_text(rows.assign(unit="%", grid_points=9, grid_size=9, **ALL))
+    assert f"{lead:.2f} ahead of AdamWOSM" in text
+    assert text.endswith("(within the seeds' spread).") == (lead < (one**2 + other**2) ** 0.5)
+
+
+@pytest.mark.parametrize(("online", "other"), [(1, 10), (10, 1), (10, 10)])
+def test_runs_of_the_papers_length_are_ranked_against_none_but_such(online, other, store, study):
+    """Shorter ones are shown, whichever of the two they are."""
+    for seed in range(3):
+        more = {"k": 1, "seed": seed}
+        store.add(**more, epochs=online, values=(0.8 + 0.001 * seed,))
+        store.add(**more, method="auto_s", epochs=other, values=(0.9 + 0.001 * seed,))
+    (table,) = beyond_table(study(store))
+    row = table.printed.set_index("method").loc["AUTO-S"]
+    assert row[""] == ("better" if online == other == 10 else "–")
+    assert row["ours"] == "90.10 ± 0.10"
+
+
+@pytest.mark.parametrize(("lead", "verdict"), [(0.05, "better"), (-0.05, "worse")])
+@pytest.mark.parametrize("online", [2, 1])
+@pytest.mark.parametrize("other", [2, 1])
+def test_what_was_not_run_of_a_grid_may_undo_a_verdict(online, other, lead, verdict, store, study):
+    """A part that is worse may have a better point, and one that is beaten, too; of two each."""
+    for seed in range(3):
+        for method, points, value in (("online", online, 0.8), ("auto_s", other, 0.8 + lead)):
+            for rho in (0.1, 1.0)[:points]:
+                more = {"learning_rate": rho, "values": (value + 0.001 * seed,)}
+                store.add(method=method, k=2, seed=seed, **more)
+    (table,) = beyond_table(study(store))
+    row = table.printed.set_index("method").loc["AUTO-S"]
+    whole = (other if verdict == "worse" else online) == 2
+    assert row[""] == (verdict if whole else "–")
+    assert row["against Online"].startswith("+5.00" if lead > 0 else "−5.00")
+
+
+@pytest.mark.parametrize("online", ["float32", "bfloat16"])
+@pytest.mark.parametrize("other", ["float32", "bfloat16"])
+def test_runs_of_another_precision_are_not_ranked(online, other, store, study):
+    """It moves what an autoencoder ends with by as much as methods differ."""
+    for seed in range(3):
+        more = {"dataset": "fashion_mnist", "metric": "mse", "k": 1, "seed": seed}
+        store.add(**more, precision=online, values=(0.02 + 0.001 * seed,))
+        store.add(**more, method="auto_s", precision=other, values=(0.002 + 0.0001 * seed,))
+    (table,) = beyond_table(study(store))
+    row = table.printed.set_index("method").loc["AUTO-S"]
+    assert row[""] == ("better" if online == other else "–")

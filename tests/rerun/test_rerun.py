@@ -1,0 +1,93 @@
+"""Which stored rows can be trained again at all, how many of them, and on how many threads."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import torch
+from tests.planned_rows import rows_of
+from tests.study.test_private_datasets import planned as own_study
+
+from oso_dp.errors import OsoError
+from oso_dp.rerun import rerun
+from oso_dp.rerun.rerun import select_datasets, select_repeatable
+from oso_dp.study.config import load_config, parse_config
+from oso_dp.study.plan import Plan, make_plan
+
+
+def planned(repo: Path, randomness: str) -> Plan:
+    smoke = load_config(repo / "config/ci/smoke.yaml").model_dump()
+    return make_plan(parse_config({**smoke, "randomness": randomness}, "x"))
+
+
+@pytest.mark.parametrize("randomness", ["seeded", "system"])
+def test_noise_that_was_never_seeded_comes_no_second_time(randomness: str, repo: Path) -> None:
+    """Its run would be called beyond the tolerance, or a change of the code."""
+    plan = planned(repo, randomness)
+    found = select_repeatable(pd.DataFrame(rows_of(plan)["runs"]))
+    expected = plan.run_ids() if randomness == "seeded" else []
+    assert [one.run.run_id for one in found] == expected
+
+
+def test_data_of_ones_own_are_not_here_to_train_on(offer) -> None:
+    """Public ones neither: whoever verifies has no package that offers them."""
+    offer(public="True")
+    plan = own_study(randomness="seeded")
+    assert all(cohort.is_public for cohort in plan.cohorts)
+    assert select_repeatable(pd.DataFrame(rows_of(plan)["runs"])) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "threads"),
+    [("a CPU (1 thread)", 1), ("a CPU (3 threads)", 3), ("a CPU (12 threads)", 12), ("a GPU", 1)],
+)
+def test_a_run_has_its_threads_of_the_first_time(device, threads, monkeypatch) -> None:
+    """With others its sums are added in another order: bits that should be equal are not."""
+    seen = []
+
+    def train(one, arrays, columns, times=1.0):
+        seen.append(torch.get_num_threads())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rerun, "_trained", train)
+    now = [1]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
+    one = SimpleNamespace(row={"device": device})
+    with pytest.raises(KeyboardInterrupt):
+        rerun._rerun(one, pd.DataFrame(), None)
+    assert (seen, now) == ([threads], [1])
+
+
+@pytest.mark.parametrize("faster", [1.0, 2.0, 0.5])
+def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, monkeypatch) -> None:
+    """By the stored seconds, and by how fast this machine was on those so far."""
+    took = [40.0, 100.0, 10.0, 900.0, 30.0, 5.0, 60.0]
+    order = [
+        SimpleNamespace(run=SimpleNamespace(run_id=str(place)), seconds=seconds, cohort=None)
+        for place, seconds in enumerate(took)
+    ]
+    now = [1000.0]
+
+    def train(one, *rest):
+        now[0] += one.seconds / faster
+
+    monkeypatch.setattr(rerun, "_again", train)
+    results = SimpleNamespace(evaluations=pd.DataFrame({"run_id": ["0"]}))
+    limit = 160.0 / faster
+    found = rerun.verify(results, order, lambda cohort: None, limit, lambda: now[0])
+    assert [one.seconds for one, _ in found] == [40.0, 100.0, 10.0, 5.0]
+    now[0] = 0.0
+    alone = rerun.verify(results, order[3:], lambda cohort: None, 0.0, lambda: now[0])
+    assert [one.seconds for one, _ in alone] == [900.0]
+
+
+@pytest.mark.parametrize("names", [[], ["a"], ["b"], ["a", "b"], ["c", "a"], ["b", "b"]])
+def test_rows_of_every_data_set_that_is_named_are_taken(names: list[str]) -> None:
+    """Without a name, of all; in the order in which they were given."""
+    stored = [SimpleNamespace(cohort=SimpleNamespace(dataset=name)) for name in "abcab"]
+    found = select_datasets(stored, names)
+    assert found == [one for one in stored if one.cohort.dataset in (names or "abc")]
+    with pytest.raises(OsoError, match=r"--dataset d: no stored run of it .* allowed are a, b, c"):
+        select_datasets(stored, [*names, "d"])
