@@ -8,7 +8,7 @@ DATA_DIR ?=
 MINUTES ?= 60
 PROCESSES ?= $(CORES)
 NICE ?= 19
-PLANS ?= spotcheck controls defaults defaults_falling defaults_averaged linear_scaling no_search no_search_falling ag_news_partial ag_news_partial_beyond ag_news_partial_controls ag_news_partial_stopping ag_news_partial_stopping_geometric ag_news_partial_stopping_poisson mnist_stopping_poisson linear_scaling_mnist paper
+PLANS ?= paper/best_points ablations/controls extensions/defaults extensions/defaults_linear_decay extensions/defaults_averaged extensions/linear_scaling extensions/untuned extensions/untuned_linear_decay paper/ag_news_subset extensions/ag_news_subset_other_methods ablations/ag_news_subset_controls extensions/ag_news_subset_random_stopping extensions/ag_news_subset_random_stopping_geometric extensions/ag_news_subset_random_stopping_poisson extensions/mnist_random_stopping_poisson extensions/linear_scaling_mnist paper
 ONLY ?=
 # Where its runs are collected; another choice of the paper's open points has a store of its own.
 STORE ?= results
@@ -123,7 +123,7 @@ diagnose-cosine: $(READY) ## Compare true and sanitized gradients: the data of F
 
 diagnose-signs: $(READY) ## Record the signs that update C and rho, with and without noise (15 minutes)
 	$(STUDY) --configfile config/ci/adaptation_signs.yaml -- signs
-	cp build/signs/signs.csv results/.signs.csv && mv results/.signs.csv results/adaptation_signs.csv
+	cp build/adaptation_signs/adaptation_signs.csv results/.signs.csv && mv results/.signs.csv results/adaptation_signs.csv
 
 paper-best: $(READY) ## Train only the grid points that the paper reports as best (days)
 	$(STUDY) --configfile config/paper/best_points.yaml
@@ -145,7 +145,7 @@ collect: $(READY) ## Add the campaign's complete runs to results/, also while it
 	@STORE='$(call quoted,$(STORE))' scripts/campaign.sh collect
 
 clean: ## Remove build/, and nothing else; not the only record of runs on data that are not public
-	@STORE='$(call quoted,$(STORE))' scripts/clean
+	@STORE='$(call quoted,$(STORE))' scripts/clean.sh
 
 $(READY): requirements.in requirements.lock pyproject.toml $(if $(INTACT),,FORCE)
 ifeq ($(ALONE),)
@@ -160,7 +160,7 @@ ifeq ($(FOREIGN),yes)
 		|| { echo '$(VENV) was not made by make, and does not work in this folder: move it away, then make setup makes another' >&2; exit 1; }
 endif
 endif
-	@$(PYTHON) scripts/alone .setup.lock $(MAKE) --silent --no-print-directory ALONE=yes $(READY)
+	@$(PYTHON) scripts/with_lock.py .setup.lock $(MAKE) --silent --no-print-directory ALONE=yes $(READY)
 else
 ifneq ($(INTACT),yes)
 ifeq ($(FOREIGN),yes)

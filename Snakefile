@@ -19,12 +19,12 @@ container: "build/oso.sif"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
-include: "workflow/rules/budget.smk"
+include: "workflow/rules/plan.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/results.smk"
 include: "workflow/rules/report.smk"
-include: "workflow/rules/cosine.smk"
-include: "workflow/rules/signs.smk"
+include: "workflow/rules/gradient_cosine.smk"
+include: "workflow/rules/adaptation_signs.smk"
 
 
 rule all:

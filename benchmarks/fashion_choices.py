@@ -129,7 +129,10 @@ def planned(
 
 
 def _planned(method: str, epsilons: list[float], seeds: int) -> list[tuple[PlannedCohort, Run]]:
-    config, printed = load_config(REPO / "config" / "spotcheck.yaml"), POINTS_OF.get(method, method)
+    config, printed = (
+        load_config(REPO / "config/paper/best_points.yaml"),
+        POINTS_OF.get(method, method),
+    )
     section = config.datasets[DATASET]
     section = section.model_copy(update={"epsilons": epsilons, "precision": "bfloat16"})
     change = {

@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def make_store(store: Path, fewer: int) -> None:
-    """runs.parquet, evaluations.parquet, each grid's noise as plan.json, and prices.csv."""
+    """runs.parquet, evaluations.parquet, each grid's noise as plan.json, and search_noise.csv."""
     draw = np.random.default_rng(SEED)
     grids, prices, runs, evaluations = [], {}, [], []
     for cohort in cohorts():

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-PLANS = ("spotcheck", "paper", "controls", "ag_news_partial_controls")
+PLANS = ("paper/best_points", "paper", "ablations/controls", "ablations/ag_news_subset_controls")
 # In the order of their value: what exceeds the limit is left out from the end.
 DATASETS = ("mnist", "fashion_mnist", "ag_news_partial", "glyphs")
 MIB = 2**20
@@ -40,11 +40,12 @@ def pack(options: argparse.Namespace) -> None:
     (options.folder / "commit").write_text(_git("rev-parse", "HEAD"))
     for name in options.plans:
         config, plan = ROOT / "config" / f"{name}.yaml", options.folder / "plans" / f"{name}.json"
+        plan.parent.mkdir(parents=True, exist_ok=True)
         call = [sys.executable, "-m", "oso_dp", "plan", "--config", config, "--output", plan]
         subprocess.run(call, cwd=ROOT, env=_environment(), check=True)
     tracked = _git("ls-files", "-z").split("\0")
     size = sum((ROOT / name).lstat().st_size for name in tracked if (ROOT / name).exists())
-    size += sum(path.stat().st_size for path in (options.folder / "plans").iterdir())
+    size += sum(path.stat().st_size for path in (options.folder / "plans").rglob("*.json"))
     for dataset in _datasets(options.folder, options.plans):
         files = _compressed(dataset, options.data_dir)
         size += sum(map(len, files.values()))
@@ -68,7 +69,9 @@ def rows(options: argparse.Namespace) -> None:
     if left <= 0:
         sys.exit(f"error: --minutes {options.minutes}: preparing the data took as long")
     priorities = ROOT / "config" / "priorities.toml"
-    named = any(f'"{name}"' in priorities.read_text(encoding="utf-8") for name in options.plans)
+    named = any(
+        f'"{Path(name).name}"' in priorities.read_text(encoding="utf-8") for name in options.plans
+    )
     threads = max(1, (os.cpu_count() or 1) // options.processes)
     call = [
         *(sys.executable, "-m", "oso_dp.scheduler", "--minutes", f"{left:.2f}"),

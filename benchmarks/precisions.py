@@ -59,8 +59,8 @@ class Choice:
 CHOICES = (
     Choice("ag_news_partial", "ag_news_partial", 5, 3),
     Choice("ag_news_partial_beyond", "ag_news_partial", 5, 3),
-    Choice("spotcheck", "mnist", 9, 3, MOST_NOISE),
-    Choice("spotcheck", "fashion_mnist", 9, 1, MOST_NOISE),
+    Choice("paper/best_points", "mnist", 9, 3, MOST_NOISE),
+    Choice("paper/best_points", "fashion_mnist", 9, 1, MOST_NOISE),
 )
 
 

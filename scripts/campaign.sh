@@ -15,7 +15,7 @@ exec 8>> "$shards/.progress/at-work"  # locked while a campaign plans or trains
 
 start() {
     local name commit checkout plans pid code status=0 missing=() pids=() options=()
-    [[ $PROCESSES =~ ^[1-9][0-9]?$ ]] || fail "PROCESSES=$PROCESSES: must be a whole number from 1 to 99"
+    [[ $PROCESSES =~ ^[1-9][0-9]?$ ]] || fail "PROCESSES=$PROCESSES: must be an integer from 1 to 99"
     flock --nonblock 8 || fail "STORE=$store: a campaign for it is at work; make campaign-stop ends it"
     rm -f "$shards/.progress/stop"
     commit=$(git rev-parse --short=12 HEAD)
@@ -28,8 +28,9 @@ start() {
     for name in $PLANS; do
         [[ -e $checkout/config/$name.yaml ]] || fail "PLANS: $name: there is no config/$name.yaml in commit $commit"
         [[ -e $plans/$name.json ]] || missing+=("$name")
+        mkdir -p "$(dirname "$plans/$name")"
         # The file is refused where it names none of the plans.
-        if grep -q "\"$name\"" "$checkout/config/priorities.toml"; then
+        if grep -q "\"${name##*/}\"" "$checkout/config/priorities.toml"; then
             options=(--priorities "$checkout/config/priorities.toml")
         fi
     done

@@ -335,7 +335,7 @@ def test_the_table_has_three_accountants_for_the_costliest_grid() -> None:
     assert math.isnan(table.loc[0, "pld"])
     assert table.loc[1, "pld"] == pytest.approx(table.loc[1, "prv"], rel=0.02)
     assert 0.8 * EPSILON < table.loc[1, "pld"] < table.loc[1, "rdp"]
-    assert accounts_table(found, cross_check_all=True)["prv"].notna().all()
+    assert accounts_table(found, all_accountants=True)["prv"].notna().all()
     assert table["verdict"].tolist() == ["within", "within"]
 
 

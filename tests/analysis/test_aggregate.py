@@ -160,7 +160,7 @@ def test_a_cell_where_everything_diverged_stays_visible(store):
     assert lost["cell_diverged"] == 1
 
 
-@pytest.mark.parametrize("laid", [{"schedule": "linear"}, {"averaging": 0.99}])
+@pytest.mark.parametrize("variant", [{"schedule": "linear"}, {"averaging": 0.99}])
 def test_what_is_laid_over_the_steps_is_another_setting(store, laid):
     """However many runs it has, and however well they did: the paper has no such thing."""
     store.add(values=(0.7,), settings=json.dumps({"grid_runs": 9}))

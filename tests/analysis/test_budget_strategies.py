@@ -41,11 +41,11 @@ def default(store, values, method="auto_s", rho=RHO, k=1, **more):
 SEARCH = [[0.70, 0.71, 0.69], [0.84, 0.85, 0.86], [0.80, 0.81, 0.80], [0.30, 0.31, 0.30]]
 
 
-def of(rows, way, method="auto_s", laid=""):
+def of(rows, way, method="auto_s", variant=""):
     (row,) = (
         row
         for row in rows.to_dict("records")
-        if (row["way"], row["method"], row["laid"]) == (way, method, laid)
+        if (row["way"], row["method"], row["variant"]) == (way, method, laid)
     )
     return row
 
@@ -54,7 +54,7 @@ def test_a_default_stands_beside_onlines_search(store, study):
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92], settings=FALLING)
     rows = budget_strategies(study(store))
-    ours = of(rows, "default", laid="rate falling")
+    ours = of(rows, "default", variant="rate falling")
     theirs = of(rows, "composition", "online")
     assert (ours["runs"], theirs["runs"]) == (1, 4)
     assert (ours["noise_multiplier"], theirs["noise_multiplier"]) == (500, 900)
@@ -240,7 +240,7 @@ def test_of_other_searches_over_several_grids_the_smallest_counts(store, study):
     whole_grid(store, [[0.5], [0.6], [0.6]], k=3, shape="geometric")
     scaled(store, [0.1, 0.1])
     for seed in range(2):
-        scaled(store, [0.01, 0.01], seed=seed, laid={"trial_fractions": [0.1, 0.3]})
+        scaled(store, [0.01, 0.01], seed=seed, variant={"trial_fractions": [0.1, 0.3]})
     rows = budget_strategies(study(store))
     assert of(rows, "random_stopping", "online")["k"] == 2
     row = of(rows, "linear_scaling", "online")
@@ -381,7 +381,7 @@ def test_a_scaled_search_under_a_schedule_is_a_way_of_its_own(store, study):
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92])
     scaled(store, [0.1, 0.1])
-    scaled(store, [1.0, 1.0], laid={"schedule": "linear"})
+    scaled(store, [1.0, 1.0], variant={"schedule": "linear"})
     rows = budget_strategies(study(store))
     means = {laid: of(rows, "linear_scaling", "online", laid)["mean"] for laid in ("", FALLING_IN)}
     assert means == {"": pytest.approx(20), FALLING_IN: pytest.approx(30)}

@@ -83,7 +83,7 @@ def test_what_is_laid_over_the_steps_makes_another_default(filled, study):
         default(filled, "auto_s", 0.5, dataset=dataset, epsilon=epsilon)
         default(filled, "auto_s", 0.95, dataset=dataset, epsilon=epsilon, settings=settings)
     rows = max_regret(study(filled))
-    named = list(zip(rows["method"], rows["laid"], strict=True))
+    named = list(zip(rows["method"], rows["variant"], strict=True))
     assert named[0] == ("auto_s", "rate falling")
     assert named[-1] == ("auto_s", "")
 

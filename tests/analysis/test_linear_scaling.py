@@ -38,7 +38,7 @@ def fill(store, best, seed=0, noise=NOISE, leave_out=(), axis=None, **more):
                     continue
                 size = len(RHO) * len(axis or [None])
                 said = {"part": part, "trial_fractions": shares, "grid_runs": size}
-                said |= more.get("laid", {})
+                said |= more.get("variant", {})
                 known = {
                     "search_accounting": "linear_scaling",
                     "k": 4,
@@ -48,7 +48,7 @@ def fill(store, best, seed=0, noise=NOISE, leave_out=(), axis=None, **more):
                     "settings": json.dumps(said),
                     "values": (value,),
                     **({} if other is None else {"threshold": other}),
-                    **{name: more[name] for name in more if name != "laid"},
+                    **{name: more[name] for name in more if name != "variant"},
                 }
                 store.add(**known)
     return store
@@ -250,8 +250,8 @@ def test_no_other_cell_is_made_of_its_runs(store, study):
 
 def test_what_is_laid_over_the_steps_stands_apart(store, study):
     fill(store, [0.1, 0.1])
-    fill(store, [1.0, 1.0], laid={"schedule": "linear"})
-    rows = outcomes(study(store)).set_index("laid")
+    fill(store, [1.0, 1.0], variant={"schedule": "linear"})
+    rows = outcomes(study(store)).set_index("variant")
     assert rows["learning_rates"].to_dict() == {"": "0.1 (1)", "rate falling": "1 (1)"}
 
 

@@ -253,7 +253,7 @@ def test_each_claim_is_about_the_grids_that_it_names(claim, dataset: str) -> Non
 
 
 ALIKE_ALL = {"precision": "float32", "epochs": 10, "distribution": "geometric"}
-ALIKE_ALL |= {"delta": 1e-5, "laid": ""}
+ALIKE_ALL |= {"delta": 1e-5, "variant": ""}
 
 
 @pytest.mark.parametrize(
@@ -261,8 +261,8 @@ ALIKE_ALL |= {"delta": 1e-5, "laid": ""}
     [
         ({"precision": "tf32"}, {"precision": "float32"}),
         ({"delta": 1e-5}, {"delta": 1e-6}),
-        ({"laid": ""}, {"laid": "rate falling"}),
-        ({"laid": "rate falling"}, {"laid": "rate falling"}),
+        ({"variant": ""}, {"variant": "rate falling"}),
+        ({"variant": "rate falling"}, {"variant": "rate falling"}),
         ({"epochs": 10}, {"epochs": 20}),
         ({"epochs": 2}, {"epochs": 2}),
         ({"distribution": "geometric"}, {"distribution": "poisson"}),

@@ -154,8 +154,8 @@ def planned(tmp_path):
     plan = tmp_path / "plan.json"
     grids = [{"method": "online", "runs": 9}, {"method": "fixed_threshold", "runs": 81}]
     plan.write_text(json.dumps([entry | grid for grid in grids]))
-    write_costs(plan, tmp_path / "prices.csv")
-    return plan, tmp_path / "prices.csv"
+    write_costs(plan, tmp_path / "search_noise.csv")
+    return plan, tmp_path / "search_noise.csv"
 
 
 def test_prices_that_were_written_down_are_not_computed_again(planned, store, monkeypatch):
@@ -244,18 +244,20 @@ def test_a_price_of_something_else_is_not_used(planned, store, change, monkeypat
 
 
 def test_a_file_of_prices_that_is_none_is_named(tmp_path):
-    path = tmp_path / "prices.csv"
+    path = tmp_path / "search_noise.csv"
     assert read_costs(path) == {}
     for content in ("", "a,b\n1,2\n", "sampling_rate,steps\n0.1,many\n"):
         path.write_text(content)
-        with pytest.raises(OsoError, match=r"prices\.csv: not a table of search costs") as error:
+        with pytest.raises(
+            OsoError, match=r"search_noise\.csv: not a table of search costs"
+        ) as error:
             read_costs(path)
         assert "\n" not in str(error.value)
 
 
 def test_the_stored_prices_are_those_of_the_stored_plan(repo):
     """What results/ holds, computed once more where that is quick."""
-    stored = read_costs(repo / "results" / "prices.csv")
+    stored = read_costs(repo / "results" / "search_noise.csv")
     assert stored
     for (
         rate,

@@ -114,7 +114,7 @@ def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, st
     settings = json.dumps({"schedule": "linear", "averaging": 0.99})
     fill(store, [[0.99, 0.98, 0.99]] * 4, [], settings=settings)
     one = study(store)
-    rows = win_ranges(one).set_index("laid")
+    rows = win_ranges(one).set_index("variant")
     assert rows.index.tolist() == ["", "rate falling, averaged, 0.99"]
     assert rows["own_beat"].tolist() == [2, 4]
     assert rows["own_mean"].tolist() == pytest.approx([85, 85])
@@ -141,7 +141,7 @@ def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, st
 def rows_of(study, laid):
     """The means of these guesses, over rho."""
     every = untuned_runs(study)
-    every = every[every["laid"] == laid].sort_values("learning_rate")
+    every = every[every["variant"] == laid].sort_values("learning_rate")
     return np.round(every["mean"].astype(float), 6)
 
 
@@ -299,7 +299,7 @@ def test_an_interval_is_by_the_seeds_of_each_side(seeds: tuple[int, int], store,
 
 
 @pytest.mark.parametrize("plain", [1, 2, 3])
-@pytest.mark.parametrize("laid", [0, 1, 2])
+@pytest.mark.parametrize("variant", [0, 1, 2])
 def test_guesses_are_several_if_more_than_one_is_alike(plain: int, laid: int, store, study) -> None:
     """One with something laid over its steps is no second guess beside a plain one."""
     known = {"search_accounting": "single", "noise_multiplier": 500.0, "k": 4, "values": (0.9,)}
@@ -312,5 +312,5 @@ def test_guesses_are_several_if_more_than_one_is_alike(plain: int, laid: int, st
     expected = {"": plain} if plain > 1 else {}
     expected |= {"rate falling": laid} if laid > 1 else {}
     made = study(store)
-    assert with_alternatives(made)["laid"].value_counts().to_dict() == expected
-    assert win_ranges(made).set_index("laid")["guesses"].to_dict() == expected
+    assert with_alternatives(made)["variant"].value_counts().to_dict() == expected
+    assert win_ranges(made).set_index("variant")["guesses"].to_dict() == expected

@@ -53,7 +53,7 @@ def test_an_average_is_named_by_the_whole_of_its_decay(decay: float) -> None:
 
 def widths(*cells):
     """Guesses of Online's whole grids: (surely, possibly) decades of each budget."""
-    known = {"dataset": "mnist", "method": "online", "k": 9, "laid": "", "own_mean": 90.0}
+    known = {"dataset": "mnist", "method": "online", "k": 9, "variant": "", "own_mean": 90.0}
     known |= {"guesses": 9, "own_points": 9, "own_grid_size": 9}
     name = "own_learning_rate_decades_"
     rows = [

@@ -22,14 +22,14 @@ def flat(model: nn.Module) -> torch.Tensor:
     return parameters_to_vector(model.parameters()).detach()
 
 
-@pytest.mark.parametrize("default", DEFAULTS, ids=lambda one: f"{one.method} {dict(one.laid)}")
+@pytest.mark.parametrize("default", DEFAULTS, ids=lambda one: f"{one.method} {dict(one.variant)}")
 def test_without_a_method_it_is_the_recommended_default_in_whole(train, monkeypatch, default):
     """Whichever that is: its method, its starting values and its schedule."""
     monkeypatch.setattr("oso_dp.api.defaults.RECOMMENDED", default)
     made = train(method=None, **SEEDED)
     # AUTO-DoG begins with a rate of its own, which nobody could say.
     point = {} if default.method == "auto_dog" else default.point
-    said = train(method=default.method, **default.laid, **point, **SEEDED)
+    said = train(method=default.method, **default.variant, **point, **SEEDED)
     assert made.statement.method == default.method
     assert torch.equal(flat(made.model), flat(said.model))
     assert made.history == said.history
@@ -43,7 +43,7 @@ def test_a_search_trains_as_one_training_does_where_nothing_is_said() -> None:
     """Two places hold what is usual; a search reads one of them, a single training the other."""
     said = inspect.signature(train_private).parameters
     usual = {one.name: one.default for one in fields(TrainingOptions) if one.name in said}
-    left_open = {"method", "momentum", "schedule", "averaging", "settings"}  # `way` decides
+    left_open = {"method", "momentum", "schedule", "averaging", "method_options"}  # `way` decides
     assert usual.keys() >= left_open | {"epochs", "randomness", "precision"}
     for name in usual.keys() - left_open:
         assert usual[name] == said[name].default, name

@@ -58,14 +58,14 @@ def test_epsilon_of_a_noise_is_the_way_back(oso) -> None:
     [("geometric", 1.306), ("logarithmic", 1.147), ("poisson", 2.761), ("1", 1.306), ("0", 1.147)],
 )
 def test_random_stopping(oso, shape, expected) -> None:
-    rule = ("--search-accounting", "random-stopping", "--shape", shape)
+    rule = ("--search-accounting", "random-stopping", "--stopping-distribution", shape)
     found = price(oso, "--epsilon", 3, *MNIST, "--runs", 81, *rule)
     assert found["noise_multiplier"] == pytest.approx(expected, abs=0.001)
     assert found["search_accounting"] == "random_stopping"
 
 
 def test_the_split_of_proposition_1(oso) -> None:
-    found = price(oso, "--epsilon", 3, *MNIST, "--runs", 9, "--query-noise")
+    found = price(oso, "--epsilon", 3, *MNIST, "--runs", 9, "--show-noise-split")
     nu = found["noise_multiplier"]
     assert found["query_noise_multiplier"] == pytest.approx(7.124 * nu)
     assert found["gradient_noise_multiplier"] == pytest.approx(1.01 * nu, rel=1e-4)
@@ -73,7 +73,7 @@ def test_the_split_of_proposition_1(oso) -> None:
 
 def test_a_whole_study(oso, repo) -> None:
     demo = repo / "config/demo.yaml"
-    found = price(oso, "--config", demo, "--query-noise")
+    found = price(oso, "--config", demo, "--show-noise-split")
     noise = {(e["method"], e["epsilon"]): e["noise_multiplier"] for e in found}
     assert noise["fixed_threshold", 3] > noise["fixed_quantile", 3] > noise["online", 3]
     split = {e["method"]: e["query_noise_multiplier"] for e in found}
@@ -90,7 +90,7 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
     (given,) = price(oso, "--config", study, "--search-accounting", "composition")
     assert given["search_accounting"] == "composition"
     assert given["noise_multiplier"] > own["noise_multiplier"]
-    (wider,) = price(oso, "--config", study, "--shape", "geometric")
+    (wider,) = price(oso, "--config", study, "--stopping-distribution", "geometric")
     assert wider["shape"] == 1
     assert wider["noise_multiplier"] > own["noise_multiplier"]
 
@@ -111,9 +111,12 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
         (("--epsilon", 3, "--examples", 600, "--delta", 1), "delta 1: must be above 0 and below 1"),
         (("--noise-multiplier", 0, *MNIST), "noise multiplier 0: must be 0.05 to 10000"),
         (("--epsilon", 3, *MNIST, "--accountant", "gdp"), "'gdp' is not one of 'rdp', 'pld'"),
-        (("--epsilon", 3, *MNIST, "--shape", "flat"), "--shape flat: allowed are geometric"),
         (
-            ("--epsilon", 3, *MNIST, "--query-noise", "--query-noise-ratio", 1),
+            ("--epsilon", 3, *MNIST, "--stopping-distribution", "flat"),
+            "--stopping-distribution flat: allowed are geometric",
+        ),
+        (
+            ("--epsilon", 3, *MNIST, "--show-noise-split", "--query-noise-ratio", 1),
             "query noise multiplier 0.837237: must be greater than",
         ),
         (
@@ -177,7 +180,16 @@ def test_each_name_asks_for_its_own(oso, arguments, complaint) -> None:
 
 @pytest.mark.parametrize("ratio", [2, 7.124])
 def test_the_split_is_printed_as_it_is_in_json(oso, ratio) -> None:
-    asked = ("--epsilon", 3, *MNIST, "--runs", 9, "--query-noise", "--query-noise-ratio", ratio)
+    asked = (
+        "--epsilon",
+        3,
+        *MNIST,
+        "--runs",
+        9,
+        "--show-noise-split",
+        "--query-noise-ratio",
+        ratio,
+    )
     found = price(oso, *asked)
     assert oso("calibrate", *asked)[1].splitlines()[-1] == (
         f"split between two queries (Proposition 1): gradient "
@@ -187,7 +199,7 @@ def test_the_split_is_printed_as_it_is_in_json(oso, ratio) -> None:
 
 
 def test_a_studys_table_has_the_numbers_of_its_json(oso, repo) -> None:
-    asked = ("--config", repo / "config/ci/smoke.yaml", "--query-noise")
+    asked = ("--config", repo / "config/ci/smoke.yaml", "--show-noise-split")
     (entry,) = price(oso, *asked)
     head, _, row = oso("calibrate", *asked)[1].strip().splitlines()[:3]
     names = [name.strip() for name in re.split(r"\s{2,}", head.strip())]
@@ -215,10 +227,10 @@ def test_a_run_of_some_epochs_has_its_steps_rounded_up(oso, epochs, steps) -> No
 def test_guesses_have_no_distribution_of_their_number(oso, repo, tmp_path, shape: str) -> None:
     study = tmp_path / "guesses.yaml"
     study.write_text((repo / "config/ci/smoke.yaml").read_text() + "search_accounting: single\n")
-    status, output, error = oso("calibrate", "--config", study, "--shape", shape)
+    status, output, error = oso("calibrate", "--config", study, "--stopping-distribution", shape)
     assert (status, output) == (2, "")
     assert error.startswith(
-        "oso: error: --shape: needs --search-accounting random-stopping, or a study"
+        "oso: error: --stopping-distribution: needs --search-accounting random-stopping, or a study"
     )
     (alone,) = price(oso, "--config", study)
     (searched,) = price(oso, "--config", study, "--search-accounting", "composition")

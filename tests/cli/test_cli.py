@@ -77,12 +77,13 @@ def test_a_store_that_is_not_there_is_a_typing_error_unless_it_is_said_to_be_new
     for name in ("stroe", "empty"):
         refused(train(oso, "--store", name), f"--store {name}: there is no results store", "--new")
     refused(
-        train(oso, "--store", "plan.json", "--new-store"), "--store plan.json: there is no results"
+        train(oso, "--store", "plan.json", "--allow-missing-store"),
+        "--store plan.json: there is no results",
     )
     assert len(read_results(collected / "part").runs) == 2
-    assert train(oso, "--store", "store", "--new-store")[0] == 0
+    assert train(oso, "--store", "store", "--allow-missing-store")[0] == 0
     assert len(read_results(collected / "part").runs) == 0
-    assert train(oso, "--store", "to_come", "--new-store")[0] == 0
+    assert train(oso, "--store", "to_come", "--allow-missing-store")[0] == 0
     assert len(read_results(collected / "part").runs) == 2
 
 

@@ -13,9 +13,9 @@ EVERY = {
     "calibrate": ("calibrate", "--epsilon", 3, *SIZE, "--runs", 9),
     "calibrate, stopped by Poisson": (
         *("calibrate", "--epsilon", 3, *SIZE, "--runs", 9),
-        *("--search-accounting", "random-stopping", "--shape", "poisson"),
+        *("--search-accounting", "random-stopping", "--stopping-distribution", "poisson"),
     ),
-    "calibrate, a study": ("calibrate", "--query-noise", "--config", "config/ci/smoke.yaml"),
+    "calibrate, a study": ("calibrate", "--show-noise-split", "--config", "config/ci/smoke.yaml"),
     "epsilon": ("epsilon", "--noise-multiplier", 2, *SIZE, "--runs", 9),
 }
 

@@ -41,7 +41,7 @@ def test_from_a_plan_to_a_report(place, oso) -> None:
     status, output, error = oso("plan", "--config", "study.yaml", "--output", "plan.json")
     assert status == 0, error
     assert "6 private runs in 3 cohorts" in output
-    store = ("--store", "store", "--new-store")
+    store = ("--store", "store", "--allow-missing-store")
     for part in ("trial_1", "trial_2", "final"):
         cohort = ("--cohort", f"{NAME}.{part}", "--data", "glyphs.npz")
         done = oso("train", "--plan", "plan.json", *cohort, "--output", part, *store)
@@ -152,8 +152,8 @@ def test_a_study_is_priced_part_by_part(place, oso) -> None:
         ),
         ((*MNIST, *SCALED, "--trial-fractions", "0.5,0.6"), "their sum must be below 1"),
         (
-            (*MNIST, *SCALED, "--shape", "poisson"),
-            "--shape poisson: needs --search-accounting random",
+            (*MNIST, *SCALED, "--stopping-distribution", "poisson"),
+            "--stopping-distribution poisson: needs --search-accounting random",
         ),
         (
             (*MNIST, "--search-accounting", "linear"),
@@ -175,9 +175,11 @@ def test_shares_are_of_a_study_of_that_selection_only(place, oso) -> None:
     status, _, error = oso("calibrate", "--config", "study.yaml", *other, *shares)
     assert status == 2
     assert "--trial-fractions: needs --search-accounting linear-scaling, or a study" in error
-    status, _, error = oso("calibrate", "--config", "study.yaml", "--shape", "poisson")
+    status, _, error = oso(
+        "calibrate", "--config", "study.yaml", "--stopping-distribution", "poisson"
+    )
     assert status == 2
-    assert "--shape: needs --search-accounting random-stopping" in error
+    assert "--stopping-distribution: needs --search-accounting random-stopping" in error
 
 
 @pytest.mark.parametrize(("delta", "accountant"), [(1e-8, "rdp"), (1e-3, "rdp"), (1e-5, "pld")])

@@ -10,7 +10,7 @@ from oso_dp.errors import OsoError
 from .conftest import SMOKE
 
 PLAN = ("plan", "--config", "m.yaml", "--output")
-PRICES = (*PLAN, "new.json", "--prices")
+PRICES = (*PLAN, "new.json", "--search-noise-csv")
 ACCOUNT = ("account", "store", "--plan", "plan.json", "--output")
 AUDIT = ("audit", "--method", "online", "--output")
 COSINE = ("cosine", "--plan", "plan.json", "--cohort", "glyphs.online.k2.eps3", "--data",
@@ -90,7 +90,7 @@ def test_neither_is_the_plan_that_is_read(oso, folder, command) -> None:
 
 
 def test_prices_are_not_written_over_their_plan(oso, folder) -> None:
-    assert "another file" in oso(*PLAN, "new.json", "--prices", "new.json")[2]
+    assert "another file" in oso(*PLAN, "new.json", "--search-noise-csv", "new.json")[2]
     assert not (folder / "new.json").exists()
 
 

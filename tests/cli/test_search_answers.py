@@ -76,7 +76,7 @@ def test_the_search_that_is_named_is_asked_about(oso, asked, command, other) -> 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("ratio", [2.0, 30.0])
 def test_the_ratio_of_a_split_is_the_one_that_is_asked_for(oso, asked, command, ratio) -> None:
-    call = (command, COMMANDS[command], *options(USUAL), "--query-noise", "--json")
+    call = (command, COMMANDS[command], *options(USUAL), "--show-noise-split", "--json")
     found = json.loads(oso(*call, "--query-noise-ratio", ratio)[1])
     assert found["query_noise_multiplier"] == pytest.approx(ratio * found["noise_multiplier"])
     usual = json.loads(oso(*call)[1])
@@ -214,7 +214,7 @@ def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatc
         (("--accountant", "pld"), ("pld", None, None, None)),
         (("--search-accounting", "composition"), ("rdp", "composition", None, None)),
         (
-            ("--search-accounting", "random-stopping", "--shape", "geometric"),
+            ("--search-accounting", "random-stopping", "--stopping-distribution", "geometric"),
             ("rdp", "random_stopping", 1.0, None),
         ),
         (

@@ -80,7 +80,7 @@ def test_every_grid_is_checked_thrice_where_that_is_asked_for(oso, collected, mo
     monkeypatch.setattr("oso_dp.analysis.accounts.account", lambda *_: [])
     monkeypatch.setattr("oso_dp.analysis.accounts.accounts_table", table)
     assert oso("account", "store")[0] == 0
-    assert oso("account", "store", "--cross-check-all")[0] == 0
+    assert oso("account", "store", "--all-accountants")[0] == 0
     assert asked == [False, True]
 
 

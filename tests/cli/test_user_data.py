@@ -47,7 +47,15 @@ def prepare(oso):
 
 
 def train(oso, cohort):
-    where = ["--data", "data.npz", "--output", f"parts/{cohort}", "--store", "store", "--new-store"]
+    where = [
+        "--data",
+        "data.npz",
+        "--output",
+        f"parts/{cohort}",
+        "--store",
+        "store",
+        "--allow-missing-store",
+    ]
     return oso("train", "--plan", "plan.json", "--cohort", cohort, *where)
 
 

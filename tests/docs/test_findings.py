@@ -139,7 +139,7 @@ def test_leads_on_mnist(rule: str, findings, table) -> None:
 
 
 def mnist(points: pd.DataFrame, **known: object) -> float:
-    return 100 * of(points, dataset="mnist", laid="", **known)["mean"]
+    return 100 * of(points, dataset="mnist", variant="", **known)["mean"]
 
 
 def test_noise_explains_a_part_of_the_leads(findings, stored) -> None:
@@ -184,7 +184,7 @@ def test_leads_from_a_wrong_start(findings, stored) -> None:
     for rho, rule, control, *cells in rows_below(findings, head):
         frozen = FROZEN + {"C": "threshold", "rho": "learning_rate"}[control.split()[0]]
         for epsilon, said in zip(EPSILONS, cells, strict=True):
-            known = {"dataset": "ag_news_partial", "k": 5, "laid": "", "epsilon": epsilon}
+            known = {"dataset": "ag_news_partial", "k": 5, "variant": "", "epsilon": epsilon}
             known["learning_rate"] = float(rho)
             one, other = (of(rules[rule], method=m, **known) for m in ("online", frozen))
             same(said, gap(sample(one, scale=100), sample(other, scale=100)))
@@ -204,7 +204,7 @@ def test_the_lead_to_explain_on_the_subset(findings, stored) -> None:
     sides = [
         average_over_grids([sample(row, scale=100) for _, row in rows.iterrows()])
         for rows in (
-            cells[(cells["method"] == method) & (cells["laid"] == "")]
+            cells[(cells["method"] == method) & (cells["variant"] == "")]
             for method in ("online", "fixed_threshold")
         )
     ]
@@ -275,11 +275,11 @@ def test_untuned_runs_on_mnist(extensions, table, stored) -> None:
     """Bold is ahead of Online's search, as far as it has run."""
     (head,) = re.findall(r"^\| epsilon \| method \| rho = .*$", extensions, re.M)
     rates = [float(rate) for rate in re.findall(r"\d+(?:\.\d+)?", head)]
-    guesses = table("figures/no_search_mnist_k9").fillna({"laid": ""})
+    guesses = table("figures/no_search_mnist_k9").fillna({"variant": ""})
     for epsilon, title, *values in rows_below(extensions, head):
         method, laid = UNTUNED[title]
         for rate, said in zip(rates, values, strict=True):
-            known = {"epsilon": float(epsilon), "method": method, "laid": laid}
+            known = {"epsilon": float(epsilon), "method": method, "variant": laid}
             own = of(guesses, learning_rate=rate, **known)
             assert said.startswith("**") == (own["mean"] > own["online_mean"]), (title, rate)
             assert float(said.strip("*")) == pytest.approx(own["mean"], abs=0.051), (title, rate)

@@ -37,8 +37,8 @@ def configuration(text: str) -> None:
 
 def of_file(read):
     def from_text(text: str, folder: Path) -> None:
-        (folder / "data.json").write_text(text)
-        read(folder / "data.json")
+        (folder / "vocabulary_coverage.json").write_text(text)
+        read(folder / "vocabulary_coverage.json")
 
     return from_text
 

@@ -256,9 +256,9 @@ FACTS = {"ag_news": {"known_words": {"test": 0.97}, "vectors": {"words": 3}}}
 @inputs(short=100, long=4_000)
 @given(value=st.one_of(spoiled_values(FACTS), JSON), content=spoiled(json.dumps(FACTS).encode()))
 def test_facts_of_texts(value, content, place):
-    (place / "data.json").write_bytes(content)
+    (place / "vocabulary_coverage.json").write_bytes(content)
     read_or_refused(read_vocabulary_coverage, place)
-    (place / "data.json").write_text(json.dumps(value))
+    (place / "vocabulary_coverage.json").write_text(json.dumps(value))
     read_or_refused(read_vocabulary_coverage, place)
 
 

@@ -12,7 +12,7 @@ PACKAGING = [
     "environment.yml",
     "environment.post-deploy.sh",
     "pyproject.toml",
-    "scripts/lock",
+    "scripts/update_lockfile.sh",
     ".ci/run",
     "CITATION.cff",
     "MANIFEST.in",

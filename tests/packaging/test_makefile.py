@@ -27,7 +27,7 @@ DOCUMENTED = {
 STAND_IN = (
     f"""#!/bin/sh
 if [ "$1" = -c ]; then exit 0; fi
-if [ "$1" = scripts/alone ]; then exec '{sys.executable}' "$@"; fi
+if [ "$1" = scripts/with_lock.py ]; then exec '{sys.executable}' "$@"; fi
 """
     + """
 echo "$*${PYTHONDONTWRITEBYTECODE:+, compiling each time}" >> "$LOG"
@@ -277,6 +277,6 @@ def test_clean_removes_build_only(checkout: Checkout) -> None:
     assert {path.name for path in checkout.folder.iterdir()} == before - {"build"}
 
 
-@pytest.mark.parametrize("script", [".ci/run", "scripts/clean", "scripts/lock"])
+@pytest.mark.parametrize("script", [".ci/run", "scripts/clean.sh", "scripts/update_lockfile.sh"])
 def test_scripts_are_executable(repo: Path, script: str) -> None:
     assert (repo / script).stat().st_mode & stat.S_IXUSR

@@ -109,7 +109,7 @@ def test_signs_with_and_without_noise_are_told_apart() -> None:
 def test_the_signs_of_a_results_folder_are_drawn(store, tmp_path) -> None:
     store.add(dataset="glyphs")
     results = store.write(tmp_path / "results")
-    probed("glyphs", "b", [-0.5] * 50).to_csv(results / "signs.csv", index=False)
+    probed("glyphs", "b", [-0.5] * 50).to_csv(results / "adaptation_signs.csv", index=False)
     plan = plan_of(sign_windows, read_result_set(results))
     assert plan.caption.startswith("One run of Online each: Glyphs (k = 9, ε = 9, ρ₀ = 1)")
     assert len(to_png(plan.draw())) > 5000

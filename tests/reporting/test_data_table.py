@@ -53,7 +53,7 @@ def test_of_several_batch_sizes_the_most_frequent_is_shown(sizes, store, study):
 
 def test_a_part_of_ag_news_has_a_column_of_its_own(store, study, tmp_path):
     store.add(dataset="ag_news_partial")
-    (tmp_path / "data.json").write_text(
+    (tmp_path / "vocabulary_coverage.json").write_text(
         json.dumps({"ag_news_partial": {"known_words": {"train": 0.901, "test": 0.8998}}})
     )
     table = data_table(replace(study(store), known_words=read_vocabulary_coverage(tmp_path)))
@@ -81,9 +81,9 @@ def test_without_a_file_there_are_no_facts(tmp_path):
     ],
 )
 def test_other_facts_are_refused_in_one_line(tmp_path, content, culprit):
-    (tmp_path / "data.json").write_text(content)
+    (tmp_path / "vocabulary_coverage.json").write_text(content)
     with pytest.raises(OsoError) as error:
         read_vocabulary_coverage(tmp_path)
-    assert str(tmp_path / "data.json") in str(error.value)
+    assert str(tmp_path / "vocabulary_coverage.json") in str(error.value)
     assert culprit in str(error.value)
     assert "\n" not in str(error.value)

@@ -127,7 +127,7 @@ def test_guesses_are_hollow_and_joined_as_the_legend_says(made) -> None:
     names = {"": "one run without a search"} | {laid: f"the same, {laid}" for laid in LAID}
     for axes, epsilon in zip(figure.axes, sorted(rows["epsilon"].unique()), strict=True):
         for laid, name in names.items():
-            mine = rows[(rows["epsilon"] == epsilon) & (rows["laid"] == laid)]
+            mine = rows[(rows["epsilon"] == epsilon) & (rows["variant"] == laid)]
             for row in mine.itertuples():
                 (line,) = at(axes, x=row.learning_rate, y=row.mean)
                 assert look(line) == look(entries[name])

@@ -6,7 +6,7 @@ from tests.analysis.claim_helpers import cells
 from oso_dp.reporting.page.summary_text import best_method_text
 from oso_dp.reporting.tables.other_methods import beyond_table
 
-ALL = {"epochs": 10, "precision": "float32", "delta": 1e-5, "laid": ""}
+ALL = {"epochs": 10, "precision": "float32", "delta": 1e-5, "variant": ""}
 
 
 @pytest.mark.parametrize("lead", [0.5, 1.0, 1.35, 1.45, 2.0, 3.0])

@@ -140,7 +140,7 @@ def test_every_price_is_within_the_axis_and_every_grid_at_its_own_size(
             assert float(text.get_text()) == place
 
 
-WAY = {"dataset": "glyphs", "method": "online", "k": 4, "epsilon": 3.0, "laid": "", "seen": False}
+WAY = {"dataset": "glyphs", "method": "online", "k": 4, "epsilon": 3.0, "variant": "", "seen": False}
 WAY |= {"way": COMPOSITION, "chosen": "the search", "distribution": None, "trial_fractions": None}
 WAY |= {"std": 0.5, "cross_mean": np.nan, "cross_std": np.nan, "whole": True, "seeds": 3}
 GUESS = {"way": "default", "method": "auto_s"}
@@ -176,7 +176,7 @@ def test_a_value_of_the_other_half_is_seen_however_far_from_the_whole_ones(below
 
 @pytest.mark.parametrize("spread", [0.1, 5.0, 20.0])
 def test_the_best_guess_is_shown_with_the_whole_of_its_bar(spread: float) -> None:
-    known = {"dataset": "glyphs", "k": 4, "epsilon": 3.0, "method": "online", "laid": ""}
+    known = {"dataset": "glyphs", "k": 4, "epsilon": 3.0, "method": "online", "variant": ""}
     known |= {"metric": "accuracy", "threshold": 0.1, "quantile": np.nan, "own_std": 0.1}
     known |= {"own_mean": 72.0, "online_mean": 72.0}
     rows = pd.DataFrame(

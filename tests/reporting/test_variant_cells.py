@@ -25,7 +25,7 @@ LAID = {
 }
 
 
-def fill(store, laid=None, **more):
+def fill(store, variant=None, **more):
     """Online's nine points of MNIST, three seeds; laid: what the settings say of its steps."""
     said = {"settings": json.dumps(laid)} if laid else {}
     for place in range(9):
@@ -61,11 +61,11 @@ def test_it_is_named_wherever_a_cell_is(words, store, study, tmp_path) -> None:
 
 def test_where_nothing_is_laid_over_no_sentence_says_so(store, study) -> None:
     made = study(fill(store))
-    assert not [line for line in paper_table(made, find_table("mnist", 9)).notes if "laid" in line]
+    assert not [line for line in paper_table(made, find_table("mnist", 9)).notes if "variant" in line]
     assert not [plan for plan in every_plan(made) if "laid over the steps: " in plan.caption]
 
 
-@pytest.mark.parametrize("laid", [None, *LAID.values()])
+@pytest.mark.parametrize("variant", [None, *LAID.values()])
 def test_only_the_plain_one_is_held_against_the_paper(laid, store, study) -> None:
     made = study(fill(store, laid))
     cell = judge_cells(made, "mnist", 9).query("method == 'online' and epsilon == 9").iloc[0]
@@ -80,7 +80,7 @@ def test_only_the_plain_one_is_held_against_the_paper(laid, store, study) -> Non
 def test_it_is_evidence_for_no_claim(side: int, make_store, study) -> None:
     """Of one of the two methods, all else alike."""
     judged_of = {}
-    for name, laid in (("plain", None), ("laid", LAID["rate falling"])):
+    for name, laid in (("plain", None), ("variant", LAID["rate falling"])):
         store = make_store()
         said = {"settings": json.dumps(laid)} if laid else {}
         for k in (5, 7, 9):
@@ -96,11 +96,11 @@ def test_it_is_evidence_for_no_claim(side: int, make_store, study) -> None:
         rows = judge_claims(study(store)).set_index(["claim", "dataset"])
         judged_of[name] = rows.loc[("C3", "mnist")]
     assert judged_of["plain"]["verdict_best"] != UNDECIDED
-    assert judged_of["laid"]["verdict_best"] == UNDECIDED
-    assert "12 whose runs differ" in judged_of["laid"]["evidence"]
+    assert judged_of["variant"]["verdict_best"] == UNDECIDED
+    assert "12 whose runs differ" in judged_of["variant"]["evidence"]
 
 
-@pytest.mark.parametrize("laid", [None, *LAID.values()])
+@pytest.mark.parametrize("variant", [None, *LAID.values()])
 def test_no_guess_is_held_against_it(laid, store, study) -> None:
     """Its plain runs were not searched."""
     fill(store, laid)
@@ -109,7 +109,7 @@ def test_no_guess_is_held_against_it(laid, store, study) -> None:
     assert (row["own_mean"] == row["own_mean"]) == (laid is None)
 
 
-@pytest.mark.parametrize("laid", [None, *LAID.values()])
+@pytest.mark.parametrize("variant", [None, *LAID.values()])
 def test_no_method_is_ranked_against_onlines_under_a_schedule(laid, store, study) -> None:
     fill(store, laid, dataset="glyphs")
     fill(store, dataset="glyphs", method="auto_s")

@@ -128,13 +128,13 @@ def test_unsaved_unreadable_runs_are_refused(spoil, tmp_path) -> None:
 def checkout(repo, tmp_path) -> Path:
     """The script, in a folder of its own without an environment."""
     (tmp_path / "scripts").mkdir()
-    shutil.copy(repo / "scripts/clean", tmp_path / "scripts")
+    shutil.copy(repo / "scripts/clean.sh", tmp_path / "scripts")
     return tmp_path
 
 
 def clean(checkout: Path, **variables: str) -> tuple[int, str]:
     done = subprocess.run(
-        [checkout / "scripts/clean"],
+        [checkout / "scripts/clean.sh"],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,

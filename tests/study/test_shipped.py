@@ -14,7 +14,7 @@ SHORT = {"one_epoch"}
 
 @pytest.fixture(scope="module")
 def shipped(repo) -> dict[str, StudyConfig]:
-    found = (path for path in (repo / "config").glob("*.yaml") if not path.is_symlink())
+    found = (path for path in (repo / "config").rglob("*.yaml") if not path.is_symlink())
     return {path.stem: load_config(path) for path in found}
 
 

@@ -138,7 +138,7 @@ CALLS: dict[str, tuple[list[str], dict[str, str]]] = {
     "signs": (["--cohort", COHORT], {**PLANNED, "--output": "x.csv"}),
     "train": (["--cohort", COHORT], {**PLANNED, "--output": "out", "--store": "store"}),
     "data": (["glyphs"], {"--output": "x.npz", "--data-dir": "."}),
-    "plan": ([], {"--config": "study.yaml", "--output": "p.json", "--prices": "p.csv"}),
+    "plan": ([], {"--config": "study.yaml", "--output": "p.json", "--search-noise-csv": "p.csv"}),
     "publish": ([], {"": "report", "--output": "other"}),
     "report": ([], {"": "store", "--results": "store", "--output": "o", "--plan": "plan.json"}),
     "summary": ([], {"": "store", "--results": "store"}),
@@ -199,7 +199,7 @@ def test_path_options_special_files_are_refused(command, option, special, place,
     ("name", "special"),
     [
         (name, kind)
-        for name in ("runs.parquet", "evaluations.parquet", "plan.json", "prices.csv")
+        for name in ("runs.parquet", "evaluations.parquet", "plan.json", "search_noise.csv")
         for kind in SPECIAL
         if kind != "folder" or not name.endswith("parquet")  # a table may be a folder
     ],
@@ -211,12 +211,12 @@ def test_stores_special_files_are_refused(name, special, place, oso) -> None:
     if target.is_dir():
         shutil.rmtree(target)
     target.unlink(missing_ok=True)
-    if name == "prices.csv":
+    if name == "search_noise.csv":
         shutil.copy("plan.json", "store/plan.json")
     if special == "device":
         target.symlink_to("/dev/zero")
     else:
         Path("special").rename(target)
     refused(oso("report", "store", "--output", "o"), name)
-    if name != "prices.csv":
+    if name != "search_noise.csv":
         refused(oso("account", "store"), name)

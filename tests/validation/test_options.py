@@ -10,29 +10,32 @@ EPSILON = ["epsilon", "--noise-multiplier", 1, *SEARCH]
 TRAIN = ["train", "--plan", "plan.json", "--data", "none.npz", "--output", "new"]
 CASES = [
     # Not looked at.
-    ([*CALIBRATE, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --query-noise"),
-    ([*EPSILON, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --query-noise"),
+    ([*CALIBRATE, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --show-noise-split"),
+    ([*EPSILON, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --show-noise-split"),
     (["calibrate", "--config", "study.yaml", "--query-noise-ratio", 3], "--query-noise-ratio:"),
     (
-        [*CALIBRATE, "--shape", "geometric"],
-        "--shape geometric: needs --search-accounting random-stopping",
+        [*CALIBRATE, "--stopping-distribution", "geometric"],
+        "--stopping-distribution geometric: needs --search-accounting random-stopping",
     ),
     (
-        [*EPSILON, "--shape", "poisson"],
-        "--shape poisson: needs --search-accounting random-stopping",
+        [*EPSILON, "--stopping-distribution", "poisson"],
+        "--stopping-distribution poisson: needs --search-accounting random-stopping",
     ),
     (
-        [*CALIBRATE, "--search-accounting", "composition", "--shape", 1],
-        "--shape 1: needs --search-accounting",
+        [*CALIBRATE, "--search-accounting", "composition", "--stopping-distribution", 1],
+        "--stopping-distribution 1: needs --search-accounting",
     ),
     (
-        ["calibrate", "--config", "study.yaml", "--shape", "poisson"],
-        "--shape: needs --search-accounting",
+        ["calibrate", "--config", "study.yaml", "--stopping-distribution", "poisson"],
+        "--stopping-distribution: needs --search-accounting",
     ),
     (["calibrate", "--config", "study.yaml", "--epsilon", 3], "--epsilon: --config study.yaml"),
     (["calibrate", "--config", "study.yaml", "--runs", 3], "--runs: --config study.yaml"),
     (["calibrate", "--config", "study.yaml", "--delta", 0.1], "--delta: --config study.yaml"),
-    (["plan", "--config", "study.yaml", "--prices", "p.csv"], "--prices: needs --output"),
+    (
+        ["plan", "--config", "study.yaml", "--search-noise-csv", "p.csv"],
+        "--search-noise-csv: needs --output",
+    ),
     (["data", "ag_news", "--words", 0, "--output", "x.npz"], "words 0: allowed for ag_news"),
     (["data", "ag_news", "--words", -1, "--output", "x.npz"], "words -1: allowed for ag_news"),
     (["data", "ag_news", "--oov-words", "", "--output", "x.npz"], "oov_words '': allowed"),
@@ -74,15 +77,34 @@ CASES = [
     ([*EPSILON, "--noise-multiplier", 0], "noise multiplier 0: must be 0.05"),
     ([*EPSILON, "--noise-multiplier", "nan"], "noise multiplier nan: must be 0.05"),
     ([*EPSILON, "--accountant", "magic"], "'magic' is not one of"),
-    ([*EPSILON, "--query-noise", "--query-noise-ratio", "inf"], "--query-noise-ratio inf: must"),
-    ([*EPSILON, "--query-noise", "--query-noise-ratio", 0.5], "must be"),
+    (
+        [*EPSILON, "--show-noise-split", "--query-noise-ratio", "inf"],
+        "--query-noise-ratio inf: must",
+    ),
+    ([*EPSILON, "--show-noise-split", "--query-noise-ratio", 0.5], "must be"),
     ([*CALIBRATE, "--search-accounting", "random-stopping"], "runs 1: random stopping needs"),
     (
-        [*CALIBRATE, "--search-accounting", "random-stopping", "--runs", 9, "--shape", "round"],
-        "--shape round: allowed are",
+        [
+            *CALIBRATE,
+            "--search-accounting",
+            "random-stopping",
+            "--runs",
+            9,
+            "--stopping-distribution",
+            "round",
+        ],
+        "--stopping-distribution round: allowed are",
     ),
     (
-        [*CALIBRATE, "--search-accounting", "random-stopping", "--runs", 9, "--shape", -1],
+        [
+            *CALIBRATE,
+            "--search-accounting",
+            "random-stopping",
+            "--runs",
+            9,
+            "--stopping-distribution",
+            -1,
+        ],
         "shape -1: must be at least 0",
     ),
     (

@@ -118,7 +118,7 @@ def all_parts(study, planned) -> list[str]:
 
 
 def test_jobs_every_rule_is_looked_at(jobs) -> None:
-    rules = {"budget", "data", "train", "collect", "account", "report_page", "publish"}
+    rules = {"plan", "data", "train", "collect", "account", "report_page", "publish"}
     assert jobs.keys() == {*rules, "cosine", "signs", "all"}
 
 
@@ -143,7 +143,7 @@ def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
                 ],
                 f"oso train --plan {PLAN} --cohort {name} --shard {shard} "
                 f"--data build/data/{cohort.data_file} --output {PARTS}/{name}/shard{shard} "
-                "--store kept --new-store --threads 3",
+                "--store kept --allow-missing-store --threads 3",
             )
     assert max(int(shard) for _, shard in expected) > 10
     found = {}
@@ -165,7 +165,7 @@ def test_data_jobs_get_their_preparation(jobs, planned) -> None:
 
 
 def test_budget_job_gets_the_whole_configuration(jobs, study) -> None:
-    job = only(jobs, "budget")
+    job = only(jobs, "plan")
     given = json.loads(job["params"]["config"])
     assert parse_config(given, "the job's") == study
     assert asks(job) == [(1500, 30, None), (3000, 60, None)]

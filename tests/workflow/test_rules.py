@@ -14,7 +14,7 @@ from oso_dp.study.expand import make_cohorts
 
 # Of each command of a rule, where the value of each option comes from.
 GIVEN = {
-    "budget": [{"--config": "-", "--output": "output"}],
+    "plan": [{"--config": "-", "--output": "output"}],
     "data": [{"--output": "output"}],
     "train": [
         {
@@ -62,7 +62,7 @@ ALONE = {
     "publish": {"params.source"},
 }
 NEEDS = {
-    "budget": [],
+    "plan": [],
     "data": [],
     "train": ["plan.json", "data_file"],
     "collect": ['part / "runs.parquet"', 'part / "evaluations.parquet"', "plan.json", "words"],
@@ -111,7 +111,7 @@ def test_each_option_of_a_rules_command_has_its_own_value(rules, tmp_path, name:
         given = {}
         while values:
             word = values.pop(0)
-            if word == "--new-store":
+            if word == "--allow-missing-store":
                 continue
             if word.startswith("--"):
                 given[word] = values.pop(0)
@@ -150,7 +150,7 @@ def common(repo):
     study = parse_config({**BASE, "values_per_axis": [5, 9], "runs_per_job": 7}, "x")
     every = {cohort.name: cohort for cohort in make_cohorts(study)}
     text = (repo / "workflow/rules/common.smk").read_text()
-    names = {"Path": Path, "STUDY": study, "COHORTS": every, "STORED": set()}
+    names = {"Path": Path, "STUDY": study, "COHORTS": every, "STORED_RUNS": set()}
     names |= {"BUILD": Path("build/test"), "LOGS": Path("build/test/logs"), "STORE": Path("kept")}
     for function in re.findall(r"^def .*?(?=^\S|\Z)", text, flags=re.M | re.S):
         exec(function, names)
@@ -167,7 +167,7 @@ def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None
     common.names["minutes"] = minutes
     name, cohort = next(iter(common.COHORTS.items()))
     ids = [run.run_id for run in cohort.shards(7)[1]]
-    common.names["STORED"].add(ids[0])
+    common.names["STORED_RUNS"].add(ids[0])
     assert common.names["job_minutes"](SimpleNamespace(cohort=name, shard="1")) == 5
     assert asked == [(common.STUDY, name, ids[1:])]
 

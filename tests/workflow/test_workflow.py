@@ -66,8 +66,8 @@ def made_up_prices(config: StudyConfig, folder: Path, monkeypatch) -> Path:
     """A file of what each search of a study costs, for its store: 42.5."""
     write_plan(make_plan_with_noise(config, defaultdict(lambda: 1.5)), folder / "plan.json")
     monkeypatch.setattr(search_costs, "_noise_multiplier", lambda *_: 42.5)
-    search_costs.write_costs(folder / "plan.json", folder / "prices.csv")
-    return folder / "prices.csv"
+    search_costs.write_costs(folder / "plan.json", folder / "search_noise.csv")
+    return folder / "search_noise.csv"
 
 
 RESULTS = "a  b $(touch ran) `touch ran` ; touch ran & 'x' \"y\" --plan *"

@@ -18,13 +18,19 @@ from oso_dp.results.collect import finished_runs
 from oso_dp.results.other_search import refuse_other_search
 from oso_dp.results.spent import refuse_spent, study_places
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import cohorts
-from oso_dp.study.resources import gpus, memory_mb, minutes
-from oso_dp.study.plan import plans_of
-from oso_dp.study.workload import seconds, workload
-from oso_dp.snakemake_support.preflight import begin, check_folders, check_handed_over, dry_run, looks_only
-from oso_dp.snakemake_support.study_lock import LEADER
-from oso_dp.snakemake_support.progress import Job, Watch, version
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.resources import count_gpus, estimate_memory_mb, estimate_minutes
+from oso_dp.study.plan import load_plans
+from oso_dp.study.workload import estimate_seconds, estimate_workload
+from oso_dp.snakemake_support.preflight import (
+    check_before_start,
+    check_folders,
+    check_handed_over,
+    is_dry_run,
+    is_read_only,
+)
+from oso_dp.snakemake_support.study_lock import LOCK_FILE
+from oso_dp.snakemake_support.progress import Job, ProgressReporter, version
 from oso_dp.snakemake_support.slurm import Request, check_requests
 
 try:
@@ -32,13 +38,13 @@ try:
     check_handed_over(config, files, workflow.config_settings.config)
     overridden = dict.fromkeys(workflow.config_settings.config, "--config")
     STUDY = parse_config(dict(config), ", ".join(map(str, files)) or "--config", overridden)
-    COHORTS = {cohort.name: cohort for cohort in cohorts(STUDY)}
-    STORED = finished_runs(Path(STUDY.results))
+    COHORTS = {cohort.name: cohort for cohort in make_cohorts(STUDY)}
+    STORED_RUNS = finished_runs(Path(STUDY.results))
 except OsoError as error:
     sys.exit(error_line(error))
 
-PREPARED = {cohort.data_file: cohort for cohort in COHORTS.values()}
-LOGGED = set()  # versions of the logs that an earlier study left
+DATA_FILES = {cohort.data_file: cohort for cohort in COHORTS.values()}
+OLD_LOGS = set()  # versions of the logs that an earlier study left
 BUILD = Path("build") / STUDY.name
 LOGS = BUILD / "logs"
 STORE = Path(STUDY.results)
@@ -55,10 +61,10 @@ shell.prefix(
     + (f"export OSO_DATA_DIR={shlex.quote(STUDY.data_dir)}; " if STUDY.data_dir else "")
 )
 
-LEADS = None  # this process, while its jobs are to run
+STUDY_LOCK = None  # this process, while its jobs are to run
 if workflow.is_main_process:
     try:
-        if dry_run(sys.argv) or not looks_only(sys.argv):
+        if is_dry_run(sys.argv) or not is_read_only(sys.argv):
             # Before any job, and in a dry run: all that would refuse the study later.
             check_folders(BUILD, STORE, PUBLISHED)
             refuse_other_search(STORE, COHORTS.values())
@@ -67,16 +73,16 @@ if workflow.is_main_process:
             refuse_spent(study_places(STORE, BUILD), COHORTS.values())
             check_place(PUBLISHED, STORE)
         page = PUBLISHED / "index.html"
-        LEADS = begin(BUILD, STORE, Path(".snakemake/locks"), sys.argv, page)
-        if LEADS is not None:
+        STUDY_LOCK = check_before_start(BUILD, STORE, Path(".snakemake/locks"), sys.argv, page)
+        if STUDY_LOCK is not None:
             make_folder(STORE)
             make_folder(PUBLISHED)
     except OsoError as error:
         sys.exit(error_line(error))
-    AHEAD = workload(STUDY, COHORTS.values(), STORED)
-    logger.info(str(AHEAD))
-    if dry_run(sys.argv):
-        logger.info(AHEAD.table())
+    PENDING = estimate_workload(STUDY, COHORTS.values(), STORED_RUNS)
+    logger.info(str(PENDING))
+    if is_dry_run(sys.argv):
+        logger.info(PENDING.table())
         # The table stands for hundreds of jobs, each of which would take ten lines; -np shows them.
         if not any(re.fullmatch("-[a-zA-Z]*p[a-zA-Z]*|--printshellcmds", a) for a in sys.argv):
             logger.addFilter(lambda record: getattr(record, "event", None) != LogEvent.JOB_INFO)
@@ -84,30 +90,30 @@ if workflow.is_main_process:
 
 wildcard_constraints:
     cohort="|".join(COHORTS) or "none",
-    prepared="|".join(Path(name).stem for name in PREPARED) or "none",
+    prepared="|".join(Path(name).stem for name in DATA_FILES) or "none",
     shard=r"\d+",
 
 
 onerror:
     # The line that says what to mend, once more at the end, where people look.
     for path in all_logs():
-        if version(path) not in LOGGED:
+        if version(path) not in OLD_LOGS:
             for line in path.read_text().splitlines():
                 if line.startswith(error_line("")):
                     print(line, file=sys.stderr)
 
 
 onstart:
-    LOGGED.update(map(version, all_logs()))
+    OLD_LOGS.update(map(version, all_logs()))
     if workflow.executor_plugin.name == "slurm":
         try:
             check_requests(slurm_requests())
         except OsoError as error:
             sys.exit(error_line(error))
     if workflow.executor_plugin.name == "local":  # its jobs end as soon as their study does
-        os.environ[LEADER] = str(LEADS.path)
-        LEADS.let_go_on(signal.SIGINT, signal.SIGTERM)
-    Watch(STUDY.name, training_jobs(), logger.info).start()
+        os.environ[LOCK_FILE] = str(STUDY_LOCK.path)
+        STUDY_LOCK.release_on_signal(signal.SIGINT, signal.SIGTERM)
+    ProgressReporter(STUDY.name, training_jobs(), logger.info).start()
 
 
 def shard_runs(wildcards):
@@ -117,8 +123,8 @@ def shard_runs(wildcards):
 
 def job_minutes(wildcards):
     """Of a job: its runs that are not stored."""
-    runs = [run for run in shard_runs(wildcards) if run.run_id not in STORED]
-    return minutes(STUDY, COHORTS[wildcards.cohort], runs)
+    runs = [run for run in shard_runs(wildcards) if run.run_id not in STORED_RUNS]
+    return estimate_minutes(STUDY, COHORTS[wildcards.cohort], runs)
 
 
 def slurm_requests():
@@ -149,16 +155,16 @@ def training_jobs():
     }
     for name, cohort in COHORTS.items():
         for shard, runs in enumerate(cohort.shards(STUDY.runs_per_job)):
-            left = [run for run in runs if run.run_id not in STORED]
-            hours = seconds(STUDY, cohort, left) / 3600
+            left = [run for run in runs if run.run_id not in STORED_RUNS]
+            hours = estimate_seconds(STUDY, cohort, left) / 3600
             part = BUILD / "parts" / name / f"shard{shard}"
-            made = Job.ahead if str(part / "runs.parquet") in ahead else Job
+            made = Job.pending if str(part / "runs.parquet") in ahead else Job
             yield made(hours, part, LOGS / f"train/{name}.shard{shard}.log")
 
 
 def plans(wildcards, input):
     """Options that name the store's own plan, if it has one, and that of this study."""
-    return [f"--plan={path}" for path in (*plans_of(STORE), input.plan)]
+    return [f"--plan={path}" for path in (*load_plans(STORE), input.plan)]
 
 
 def all_parts():
@@ -170,9 +176,9 @@ def all_parts():
     ]
 
 
-def online_on(dataset):
+def largest_online_cohort(dataset):
     """Name of Online's cohort of the largest grid and budget on a data set."""
-    every = [c for c in COHORTS.values() if (c.dataset, c.method) == (dataset, "online")]
-    if not every:
+    candidates = [c for c in COHORTS.values() if (c.dataset, c.method) == (dataset, "online")]
+    if not candidates:
         raise OsoError(f"study {STUDY.name}: has no runs of online on {dataset} to look at")
-    return max(every, key=lambda cohort: (cohort.k, cohort.epsilon)).name
+    return max(candidates, key=lambda cohort: (cohort.k, cohort.epsilon)).name

@@ -13,7 +13,7 @@ rule data:
     resources:
         mem_mb=4000,
     params:
-        dataset=lambda wildcards: PREPARED[f"{wildcards.prepared}.npz"].dataset,
-        options=lambda wildcards: PREPARED[f"{wildcards.prepared}.npz"].data_options,
+        dataset=lambda wildcards: DATA_FILES[f"{wildcards.prepared}.npz"].dataset,
+        options=lambda wildcards: DATA_FILES[f"{wildcards.prepared}.npz"].data_options,
     shell:
         "oso data {params.dataset:q} {params.options:q} --output {output:q} > {log:q} 2> >(tee -a {log:q} >&2)"

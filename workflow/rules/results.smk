@@ -5,7 +5,11 @@ rule collect:
         evaluations=[part / "evaluations.parquet" for part in all_parts()],
         plan=BUILD / "plan.json",
         texts=ancient(
-            [f"build/data/{name}" for name in PREPARED if "words" in PREPARED[name].preparation]
+            [
+                f"build/data/{name}"
+                for name in DATA_FILES
+                if "words" in DATA_FILES[name].preparation
+            ]
         ),
     output:
         BUILD / "collected.txt",

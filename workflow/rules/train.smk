@@ -15,14 +15,16 @@ rule train:
         "../../environment.yml"
     threads: STUDY.threads_per_job
     resources:
-        mem_mb=lambda wildcards, attempt: memory_mb(STUDY, COHORTS[wildcards.cohort], attempt),
+        mem_mb=lambda wildcards, attempt: estimate_memory_mb(
+            STUDY, COHORTS[wildcards.cohort], attempt
+        ),
         runtime=job_minutes,
-        gpu=gpus(STUDY),
+        gpu=count_gpus(STUDY),
     params:
         runs=lambda wildcards: [run.run_id for run in shard_runs(wildcards)],
         folder=lambda wildcards, output: Path(output.runs).parent,
         store=STORE,
     shell:
         "oso train --plan {input.plan:q} --cohort {wildcards.cohort:q} --shard {wildcards.shard:q}"
-        " --data {input.data:q} --output {params.folder:q} --store {params.store:q} --new-store"
+        " --data {input.data:q} --output {params.folder:q} --store {params.store:q} --allow-missing-store"
         " --threads {threads:q} 2> >(tee -i {log:q} >&2)"

@@ -159,16 +159,16 @@ def most_expensive(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
     return by_dataset
 
 
-def accounts_table(accounts: Sequence[GridAccount], cross_check_all: bool = False) -> pd.DataFrame:
+def accounts_table(accounts: Sequence[GridAccount], all_accountants: bool = False) -> pd.DataFrame:
     """One row per grid: grid, budget, delta, runs, stored, seeds, rdp, pld, prv, verdict.
 
-    pld and prv are NaN but for the costliest grid of each data set, unless `cross_check_all`: they
+    pld and prv are NaN but for the costliest grid of each data set, unless `all_accountants`: they
     take about a second a grid. And NaN above the budget, where little noise would make it hours.
     """
     checked = most_expensive(accounts).values()
     rows = []
     for grid in accounts:
-        check = grid.is_within_budget and (cross_check_all or grid in checked)
+        check = grid.is_within_budget and (all_accountants or grid in checked)
         rows.append(
             {
                 "grid": grid.name,

@@ -25,7 +25,7 @@ def grid_points(values: pd.DataFrame) -> pd.DataFrame:
     points["runs"] = groups.size()
     points["diverged"] = (values["status"] == "diverged").groupby(values["point"]).sum()
     words = {text: variant_label(text) for text in points["settings"].dropna().unique()}
-    points["laid"] = [words.get(text, "") for text in points["settings"]]
+    points["variant"] = [words.get(text, "") for text in points["settings"]]
     return points.reset_index()
 
 
@@ -36,7 +36,7 @@ def main_variants(points: pd.DataFrame) -> pd.DataFrame:
     the method has its own) and the paper's ten epochs; what is named first counts more. Which
     settings are shown must not depend on how well they did.
     """
-    plain = points["laid"] == ""
+    plain = points["variant"] == ""
     default = points["momentum"].isna() | np.isclose(points["momentum"], DEFAULT_MOMENTUM)
     ranked = points.assign(default=4 * plain + 2 * default + (points["epochs"] == PAPER_EPOCHS))
     ranked["variant_runs"] = ranked.groupby("variant")["runs"].transform("sum")

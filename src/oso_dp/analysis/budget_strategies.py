@@ -39,7 +39,7 @@ STRATEGIES = {
 
 COLUMNS = [
     *CELL,
-    *("way", "laid", "chosen", "seen"),  # seen: the default was chosen by this very data set
+    *("way", "variant", "chosen", "seen"),  # seen: the default was chosen by this very data set
     "distribution",  # of the number of runs, under random stopping
     "trial_fractions",  # of epsilon, under linear scaling; numbers with commas
     *("metric", "mean", "std", "seeds", "cross_mean", "cross_std"),  # printed unit
@@ -67,7 +67,7 @@ def budget_strategies(study: ResultSet) -> pd.DataFrame:
 
 def is_reference(row: dict[str, Any]) -> bool:
     """Whether a row is Online's searched grid, with which the others are compared."""
-    return (row["way"], row["method"], row["laid"]) == (COMPOSITION, "online", "")
+    return (row["way"], row["method"], row["variant"]) == (COMPOSITION, "online", "")
 
 
 def _budget_strategies(study: ResultSet) -> pd.DataFrame:
@@ -103,7 +103,7 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
             factor = labels.display_factor(row["metric"])
             judged = cross.loc[cross["point"] == row["point"], "cross"] * factor
             yield {
-                **{name: row[name] for name in (*CELL, "laid", "metric", "seeds", *COMPARABLE_ON)},
+                **{name: row[name] for name in (*CELL, "variant", "metric", "seeds", *COMPARABLE_ON)},
                 **{name: row[name] * factor for name in ("mean", "std")},
                 "cross_mean": judged.mean(),
                 "cross_std": judged.std(ddof=1),
@@ -118,7 +118,7 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
 
 def _matches_default(default: DefaultConfig, rows: pd.DataFrame) -> pd.Series:
     """Which rows start from the default, under what is laid over its steps."""
-    matching = (rows["method"] == default.method) & (rows["laid"] == variant_label(default.variant))
+    matching = (rows["method"] == default.method) & (rows["variant"] == variant_label(default.variant))
     for axis, value in default.point.items():
         matching &= np.isclose(rows[axis].astype(float), value, rtol=1e-4, atol=0)
     return matching
@@ -148,10 +148,10 @@ def _grid_search_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
     best["few"] = best["part"] & (best["seeds"] < SEEDS_NEEDED)
     best = best[(best["size"] > 1) & _has_enough_steps(best)]
     best = best.sort_values(["part", "lacks", "few", "k"])
-    for row in best.drop_duplicates(["dataset", "epsilon", "method", "laid"]).to_dict("records"):
+    for row in best.drop_duplicates(["dataset", "epsilon", "method", "variant"]).to_dict("records"):
         factor = labels.display_factor(row["metric"])
         yield {
-            **{name: row[name] for name in (*CELL, "laid", "metric", "seeds", *COMPARABLE_ON)},
+            **{name: row[name] for name in (*CELL, "variant", "metric", "seeds", *COMPARABLE_ON)},
             "noise_multiplier": row["noise_multiplier"],
             **{name: row[name] * factor for name in ("mean", "std")},
             **{f"cross_{name}": cross.at[row["cell"], name] * factor for name in ("mean", "std")},
@@ -168,7 +168,7 @@ _DEDUP_KEY = [
     "epsilon",
     "way",
     "method",
-    "laid",
+    "variant",
     "distribution",
 ]  # two alike read as one
 
@@ -193,7 +193,7 @@ def _random_stopping_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
         yield {
             **{
                 name: row[name]
-                for name in (*CELL, "laid", "metric", "std", "seeds", *COMPARABLE_ON)
+                for name in (*CELL, "variant", "metric", "std", "seeds", *COMPARABLE_ON)
             },
             "noise_multiplier": row["noise_multiplier"],
             "mean": row["value"],
@@ -213,7 +213,7 @@ def _linear_scaling_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
         of_trial = row["grid_runs"]
         trials = len(row["trial_fractions"].split(","))
         yield {
-            **{name: row[name] for name in (*CELL, "laid", "metric", "mean", "std", "seeds")},
+            **{name: row[name] for name in (*CELL, "variant", "metric", "mean", "std", "seeds")},
             **{name: row[name] for name in (*COMPARABLE_ON, "trial_fractions", "noise_multiplier")},
             "way": LINEAR_SCALING,
             "chosen": "the search",

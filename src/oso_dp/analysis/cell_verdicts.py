@@ -42,7 +42,7 @@ def _judge_frame(frame: pd.DataFrame) -> pd.DataFrame:
         for place, (value, row) in enumerate(zip(values, rows, strict=True))
         if value == equivalence_tests.UNDECIDED and has_paper_length(row["dataset"], row["epochs"])
     ]
-    places = [place for place in places if not rows[place]["laid"]]
+    places = [place for place in places if not rows[place]["variant"]]
     together = equivalence_tests.judge([_comparison(rows[place]) for place in places])
     for place, verdict in zip(places, together, strict=True):
         row = rows[place]
@@ -61,7 +61,7 @@ def is_comparable_with_paper(row: Mapping) -> bool:
 
     What was not run of a part could be as good as the paper's: its own point above all.
     """
-    return not row["laid"] and (is_complete_grid(row) or bool(pd.notna(row["at_paper_seeds"])))
+    return not row["variant"] and (is_complete_grid(row) or bool(pd.notna(row["at_paper_seeds"])))
 
 
 def _compare_with_paper(row: Mapping) -> tuple[Sample, Sample]:
@@ -77,7 +77,7 @@ def _verdicts(row: Mapping) -> tuple[str, str]:
     """On the value, and on the hyperparameters."""
     if row["status"] == "not run":
         return equivalence_tests.NOT_RUN, equivalence_tests.NOT_RUN
-    if row["laid"]:  # another method than the paper's
+    if row["variant"]:  # another method than the paper's
         return equivalence_tests.UNDECIDED, equivalence_tests.UNDECIDED
     if row["paper_diverged"]:
         lost = equivalence_tests.CONSISTENT if is_complete_grid(row) else equivalence_tests.PART

@@ -43,7 +43,7 @@ COLUMNS = [
     "grid_size",
     "noise_multiplier",
     *COMPARABLE_ON,  # of the setting that stands for the cell; precision: of products
-    "laid",  # over the method's steps, in words
+    "variant",  # over the method's steps, in words
     "difference",  # mean - paper_mean,
     "difference_half",  # and half of its 95 % interval, from `cell_verdicts`; null until then
     "verdict",  # on the value, and
@@ -163,7 +163,7 @@ def _join_paper_values(study: ResultSet, sources: _CellInputs, dataset: str, k: 
             "in_paper": printed is not None,
             "paper_diverged": False,
             "status": "not run",
-            "laid": "",
+            "variant": "",
         }
         if printed is not None:
             row |= {f"paper_{n}": printed[n] for n in (*POINT, "mean", "std", "diverged", "note")}
@@ -213,7 +213,7 @@ def _index_by_cell(frame: pd.DataFrame) -> _ValuesByCell:
 def _our_columns(best: dict, metric: str) -> dict:
     factor = labels.display_factor(metric)
     row = {
-        name: best[name] for name in (*POINT, "seeds", "noise_multiplier", *COMPARABLE_ON, "laid")
+        name: best[name] for name in (*POINT, "seeds", "noise_multiplier", *COMPARABLE_ON, "variant")
     }
     return row | {
         "status": "diverged" if pd.isna(best["mean"]) else "run",

@@ -54,7 +54,7 @@ UNTUNED_RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
 }
 
 CELLS = ["dataset", "k", "epsilon", "method", "metric", "status", "mean", "std", "seeds"]
-RUNS = ["runs", "diverged", "grid_points", "grid_size", *COMPARABLE_ON, "laid"]  # of ours, too
+RUNS = ["runs", "diverged", "grid_points", "grid_size", *COMPARABLE_ON, "variant"]  # of ours, too
 _CELL_KIND = [*COMPARABLE_ON, "distribution"]  # ours: what has to be alike to be compared
 PAPER_POINT_COLUMNS = [
     "at_paper_mean",
@@ -278,7 +278,7 @@ def _drop_incomparable(both: pd.DataFrame) -> pd.Series:
     known = [name for name in _CELL_KIND if name in both]
 
     def is_alike(row: dict) -> bool:
-        plain = not (row.get("laid") or row.get("laid_baseline"))
+        plain = not (row.get("variant") or row.get("variant_baseline"))
         same = all(row[name] == row[f"{name}_baseline"] for name in known)
         return (
             plain

@@ -17,7 +17,7 @@ from oso_dp.analysis.grouping import COMPARABLE_ON
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.metrics import metric_direction
 
-_DEFAULT = ["method", "laid"]
+_DEFAULT = ["method", "variant"]
 _CELL_KEY = ["dataset", "epsilon"]
 COLUMNS = [
     *_DEFAULT,

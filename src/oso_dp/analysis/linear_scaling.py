@@ -37,7 +37,7 @@ from oso_dp.metrics import metric_direction
 from oso_dp.privacy.sampling import PoissonSampling
 
 PER_SEED = [
-    *(*CELL, "laid", "seed", "metric", *COMPARABLE_ON),
+    *(*CELL, "variant", "seed", "metric", *COMPARABLE_ON),
     "grid_runs",  # of each trial
     "trial_fractions",  # of epsilon, that the trials had; numbers with commas
     "trial_epsilons",  # that one run of each has to itself; these two as numbers with commas
@@ -53,7 +53,7 @@ PER_SEED = [
 OUTCOMES = [
     *(
         *CELL,
-        "laid",
+        "variant",
         *COMPARABLE_ON,
         "grid_runs",
         "trial_fractions",
@@ -111,11 +111,11 @@ def outcomes(study: ResultSet) -> pd.DataFrame:
     mean, std: over the seeds whose final run has a value. Beside them stand the method's search and
     its best guess where these have the same precision, length and delta.
     """
-    guessed = win_ranges(study).set_index([*CELL, "laid"]).sort_index()
+    guessed = win_ranges(study).set_index([*CELL, "variant"]).sort_index()
     best = study.plain_best.set_index(CELL).sort_index()
     rows = []
-    for cell, seeds in list_searches(study).groupby([*CELL, "laid"], sort=False, dropna=False):
-        row = dict(zip([*CELL, "laid"], cell, strict=True))
+    for cell, seeds in list_searches(study).groupby([*CELL, "variant"], sort=False, dropna=False):
+        row = dict(zip([*CELL, "variant"], cell, strict=True))
         taken = seeds[seeds["lacks"] == ""]
         counts = taken["learning_rate"].value_counts().sort_index()
         row |= {
@@ -160,14 +160,14 @@ def _list_searches(study: ResultSet) -> pd.DataFrame:
         part=[one["part"] for one in options],
         trial_fractions=[tuple(one["trial_fractions"]) for one in options],
         size=[one["grid_runs"] for one in options],
-        laid=[variant_label(text) for text in values["settings"]],
+        variant=[variant_label(text) for text in values["settings"]],
         choices=[format_options(one) for one in options],
     )
     groups = values.groupby(["cell", *_FULL_RUN, "choices"], dropna=False)
     values["variant"] = groups.ngroup()
     kept = {
         variant
-        for _, alike in values.groupby("laid")
+        for _, alike in values.groupby("variant")
         for variant in main_variants(grid_points(alike))["variant"]
     }
     values = values[values["variant"].isin(kept)]
@@ -178,7 +178,7 @@ def _list_searches(study: ResultSet) -> pd.DataFrame:
 def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     """What one search of one seed came to."""
     first = rows.iloc[0]
-    row = {name: first[name] for name in (*CELL, "laid", "seed", "metric", *COMPARABLE_ON)}
+    row = {name: first[name] for name in (*CELL, "variant", "seed", "metric", *COMPARABLE_ON)}
     trial_fractions = ", ".join(map(str, first["shares"]))
     row |= {
         "trial_fractions": trial_fractions,

@@ -30,7 +30,7 @@ from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 
 COLUMNS = [
-    *(*CELL, "laid"),  # laid: over the method's steps, in words
+    *(*CELL, "variant"),  # laid: over the method's steps, in words
     "search_accounting",
     "metric",
     "value",  # of the grid's best, or expected over K, the draws and seeds; printed unit
@@ -93,7 +93,7 @@ def _outcomes(study: ResultSet) -> pd.DataFrame:
     rows.sort(key=lambda row: _ORDER.index(row.get("distribution")))
     composed = values[(values["search_accounting"] == COMPOSITION) & values["epsilon"].notna()]
     if len(composed):
-        beside = pd.DataFrame(rows)[[*CELL, "laid", *COMPARABLE_ON]].drop_duplicates()
+        beside = pd.DataFrame(rows)[[*CELL, "variant", *COMPARABLE_ON]].drop_duplicates()
         best = select_best_points(grid_points(composed)).merge(beside)
         rows += [_composition_rows(study, row) for row in best.to_dict("records")]
     return sort_as_paper(pd.DataFrame(rows, columns=COLUMNS))
@@ -130,7 +130,7 @@ def _composition_rows(study: ResultSet, best: dict[str, Any]) -> dict[str, objec
     size = study.grid_size(best["dataset"], best["method"], best["k"])
     factor = labels.display_factor(best["metric"]) if size == best["points"] else math.nan
     return {
-        **{name: best[name] for name in (*CELL, "laid", "metric", "seeds", "points")},
+        **{name: best[name] for name in (*CELL, "variant", "metric", "seeds", "points")},
         **{name: best[name] for name in (*COMPARABLE_ON, "noise_multiplier")},
         "search_accounting": COMPOSITION,
         "value": best["mean"] * factor,
@@ -145,7 +145,7 @@ def _random_stopping_rows(
     first = cell.iloc[0]
     size = study.grid_size(first["dataset"], first["method"], first["k"])
     row = {
-        **{name: first[name] for name in (*CELL, "laid", "metric", *COMPARABLE_ON)},
+        **{name: first[name] for name in (*CELL, "variant", "metric", *COMPARABLE_ON)},
         "noise_multiplier": first["noise_multiplier"],
         "search_accounting": RANDOM_STOPPING,
         "seeds": int(cell["seeds"].max()),

@@ -80,7 +80,7 @@ class ResultSet:
     @cached_property
     def plain_best(self) -> pd.DataFrame:
         """Of `best` what has nothing laid over its steps: the methods as they are."""
-        return self.best[self.best["laid"] == ""]
+        return self.best[self.best["variant"] == ""]
 
     @cached_property
     def last(self) -> pd.DataFrame:

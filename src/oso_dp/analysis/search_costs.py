@@ -1,7 +1,7 @@
 """What the study's searches cost in noise, by the paper's accounting and by tighter ones.
 
-Some of these take seconds each, a minute for a study. `oso plan --prices FILE` writes them
-down; a report that finds them in its results folder computes only what is not there.
+Some of these take seconds each, a minute for a study. `oso plan --search-noise-csv FILE` stores
+them; a report that finds them in its results folder computes only what is missing.
 """
 
 import csv
@@ -27,7 +27,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.lock import writing
 from oso_dp.results.schema import EVALUATIONS, RUNS
 
-COSTS_FILE = "prices.csv"  # in a results folder
+COSTS_FILE = "search_noise.csv"  # in a results folder
 EPSILON = 3.0  # the paper's smallest budget on two of its data sets
 
 
@@ -207,11 +207,12 @@ def read_costs(path: Path) -> dict[tuple[object, ...], float]:
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise OsoError(
             f"{path}: not a table of search costs ({' '.join(repr(error).split())}); "
-            "`oso plan --prices` writes one"
+            "`oso plan --search-noise-csv` writes one"
         ) from None
     if not noise:
         raise OsoError(
-            f"{path}: not a table of search costs (no rows); `oso plan --prices` writes one"
+            f"{path}: not a table of search costs (no rows); "
+            "`oso plan --search-noise-csv` writes one"
         )
     return noise
 

@@ -10,7 +10,7 @@ from oso_dp.results.vocabulary_coverage import COVERAGE_FILE
 
 
 def read_vocabulary_coverage(results: Path) -> dict[str, dict[str, float]]:
-    """Data set -> part -> share of words with a vector, from `data.json` in a results folder.
+    """Data set -> split -> fraction of words with a vector, from `vocabulary_coverage.json`.
 
     The file maps a data set to facts, of which `known_words` (part to share) is read; empty without
     a file. Raises OsoError for a file of another form.
@@ -50,13 +50,13 @@ def read_cosine(path: Path) -> pd.DataFrame:
     Raises OsoError for a file that is none of ours.
     """
     known = [name for name in COSINE_COLUMNS[2:] if name != "run_threshold"]
-    table = _read(path, COSINE_COLUMNS, known, known, "cosines", "`oso cosine`")
+    table = _read(path, COSINE_COLUMNS, known, known, "cosines", "`oso diagnose cosine`")
     if len(table[["dataset", "method", "k", "epsilon", "learning_rate"]].drop_duplicates()) > 1:
         raise OsoError(f"{path}: holds more than one run; keep each in a file of its own")
     return table
 
 
-SIGNS = "signs.csv"  # in a results folder
+SIGNS = "adaptation_signs.csv"  # in a results folder
 SIGN_COLUMNS = [
     *("dataset", "method", "k", "epsilon", "run_id", "step", "threshold", "learning_rate"),
     *("direction", "gradient", "true_direction", "true_gradient", "direction_z", "gradient_z"),
@@ -72,10 +72,12 @@ def read_signs(path: Path) -> pd.DataFrame:
     """
     numbers = [name for name in SIGN_COLUMNS[2:] if name != "run_id"]
     needed = SIGN_COLUMNS[: SIGN_COLUMNS.index("direction")]
-    table = _read(path, SIGN_COLUMNS, needed, numbers, "signs", "`oso signs`")
+    table = _read(path, SIGN_COLUMNS, needed, numbers, "signs", "`oso diagnose signs`")
     table = table.sort_values(["run_id", "step"], ignore_index=True)
     if not (table.groupby("run_id")["step"].diff().dropna() == 1).all():
-        raise OsoError(f"{path}: steps are missing or there twice; `oso signs` writes a whole run")
+        raise OsoError(
+            f"{path}: steps are missing or there twice; `oso diagnose signs` writes a whole run"
+        )
     return table
 
 

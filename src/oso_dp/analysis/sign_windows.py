@@ -1,4 +1,4 @@
-"""Online's signs with and without noise, as `oso signs` followed them, over stretches of steps."""
+"""Online's signs with and without noise over windows of steps, from `oso diagnose signs`."""
 
 import numpy as np
 import pandas as pd

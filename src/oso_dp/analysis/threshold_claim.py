@@ -1,4 +1,4 @@
-"""Whether C has a fairly prominent optimum: the paper's Figure 1, from what `oso cosine` measured.
+"""Whether C has a prominent optimum: the paper's Figure 1, from `oso diagnose cosine`.
 
 Prominent is read so: the best C of those tried leaves a cosine that is at least a tenth above those
 at both ends of the range, in the mean over the steps that were looked at, and no step says

@@ -40,7 +40,7 @@ _SEARCH = ("mean", "std", "seeds", "points", "grid_size", "noise_multiplier")
 
 UNTUNED_COLUMNS = [
     *CELL,
-    "laid",  # over the method's steps: words, empty where nothing is
+    "variant",  # over the method's steps: words, empty where nothing is
     *("metric", *COMPARABLE_ON, *POINT),
     *("mean", "std", "seeds", "diverged", "noise_multiplier"),  # printed unit
     *(
@@ -52,7 +52,7 @@ UNTUNED_COLUMNS = [
     ),
 ]
 RANGE_COLUMNS = [
-    *(*CELL, "laid"),
+    *(*CELL, "variant"),
     *("metric", *COMPARABLE_ON),
     *("guesses", "noise_multiplier", "best_mean", "best_std", "best_seeds"),
     *(f"best_{name}" for name in POINT),
@@ -76,14 +76,14 @@ def untuned_runs(study: ResultSet) -> pd.DataFrame:
 
 def win_ranges(study: ResultSet) -> pd.DataFrame:
     """One row per cell of `guesses`, columns `RANGES`; one guess alone has no range."""
-    cells = with_alternatives(study).groupby([*CELL, "laid"], sort=False)
+    cells = with_alternatives(study).groupby([*CELL, "variant"], sort=False)
     return sort_as_paper(pd.DataFrame([_range(cell) for _, cell in cells], columns=RANGE_COLUMNS))
 
 
 def with_alternatives(study: ResultSet) -> pd.DataFrame:
     """`guesses`, of cells that have more than one."""
     all_rows = untuned_runs(study)
-    sizes = all_rows.groupby([*CELL, "laid"])["metric"].transform("size")
+    sizes = all_rows.groupby([*CELL, "variant"])["metric"].transform("size")
     return all_rows[sizes > 1]
 
 
@@ -104,7 +104,7 @@ def _untuned_runs(study: ResultSet) -> pd.DataFrame:
             }
         rows.append(row)
     return sort_as_paper(
-        pd.DataFrame(rows, columns=UNTUNED_COLUMNS).sort_values(["laid", *POINT], kind="stable")
+        pd.DataFrame(rows, columns=UNTUNED_COLUMNS).sort_values(["variant", *POINT], kind="stable")
     )
 
 
@@ -115,7 +115,7 @@ def untuned_points(values: pd.DataFrame) -> pd.DataFrame:
     """
     points = grid_points(values)
     return pd.concat(
-        [main_variants(alike) for _, alike in points.groupby("laid")], ignore_index=True
+        [main_variants(alike) for _, alike in points.groupby("variant")], ignore_index=True
     )
 
 
@@ -147,7 +147,7 @@ def _compare_with_search(
 def _range(cell: pd.DataFrame) -> dict:
     first = cell.iloc[0]
     direction = metric_direction(first["metric"])
-    alike = (*CELL, "laid", "metric", *COMPARABLE_ON, "noise_multiplier")
+    alike = (*CELL, "variant", "metric", *COMPARABLE_ON, "noise_multiplier")
     row = {name: first[name] for name in alike}
     row |= {"guesses": len(cell)}
     if cell["mean"].notna().any():
@@ -195,7 +195,7 @@ def wins_over_decades(method: str, decades: float) -> ClaimTest:
             return ClaimResult(NOT_APPLICABLE)
         rows = evidence.untuned
         rows = rows[(rows["dataset"] == dataset) & (rows["method"] == method)]
-        rows = rows[rows["own_mean"].notna() & (rows["laid"] == "")]
+        rows = rows[rows["own_mean"].notna() & (rows["variant"] == "")]
         if rows.empty:
             return ClaimResult(
                 NOT_RUN, f"no guess of {labels.method_label(method)} beside its search"

@@ -7,7 +7,7 @@ from typing import Any
 from oso_dp.errors import OsoError
 
 _ALIASES = {"lr": "learning_rate", "rho": "learning_rate", "gamma": "quantile"}
-_BESIDES = ("model", "loss", "data", "epsilon", "delta", "accountant", "after", "progress")
+_BESIDES = ("model", "loss", "data", "epsilon", "delta", "accountant", "resume_from", "progress")
 
 
 def as_plain(value: Any) -> Any:

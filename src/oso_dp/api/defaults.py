@@ -36,9 +36,9 @@ def resolve_method_options(
                 )
     explicit = {**_explicit(start), **_explicit(overrides)}
     if kept is not None and method in (None, kept["method"]):
-        return {**kept, **explicit, "settings": {**kept["settings"], **settings}}
+        return {**kept, **explicit, "method_options": {**kept["method_options"], **settings}}
     if method is not None:
-        return {**explicit, "method": method, "settings": settings}
+        return {**explicit, "method": method, "method_options": settings}
     for name in (*_explicit(start), *settings):
         raise OsoError(
             f"{name}: say of which method, as method={_method_that_takes(name)!r}; without one, "

@@ -29,7 +29,7 @@ def make_grid(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any]) -> 
 
     OsoError for a grid that is none, and for what `Choices` refuses.
     """
-    own_names = {one.name for one in fields(TrainingOptions)} - {"settings"}
+    own_names = {one.name for one in fields(TrainingOptions)} - {"method_options"}
     common_options = {name: value for name, value in given.items() if name in own_names}
     constants = {name: value for name, value in given.items() if name not in own_names}
     check_named("method", common_options.get("method", TrainingOptions.method))

@@ -48,7 +48,7 @@ class TrainingOptions:
         for one in fields(self):
             object.__setattr__(self, one.name, as_plain(getattr(self, one.name)))
         numbers = {name: as_plain(value) for name, value in self.method_options.items()}
-        object.__setattr__(self, "settings", numbers)
+        object.__setattr__(self, "method_options", numbers)
         check_number("epochs", self.epochs, gt=0)
         check_number("momentum", self.momentum, ge=0, lt=1)
         check_number("averaging", self.averaging, ge=0, lt=1)
@@ -79,7 +79,7 @@ class TrainingOptions:
         names = ("method", *POINT, "momentum", "schedule", "averaging")
         return {
             **{name: getattr(self, name) for name in names},
-            "settings": dict(self.method_options),
+            "method_options": dict(self.method_options),
         }
 
     def make_method(self) -> Method:

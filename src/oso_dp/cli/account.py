@@ -16,10 +16,10 @@ def account(
         typer.Option(help="Plan with grids' sizes; may be repeated [RESULTS/plan.json]."),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the table here (CSV), too.")] = None,
-    cross_check_all: Annotated[
+    all_accountants: Annotated[
         bool,
         typer.Option(
-            "--cross-check-all",
+            "--all-accountants",
             help="PLD and PRV for every grid, not only for the costliest of each data set.",
         ),
     ] = False,
@@ -51,7 +51,7 @@ def account(
     plans = [read_plan(path) for path in paths]
     runs = read_results(results).runs
     grids = account_store(results, runs, *plans)
-    table = accounts_table(grids, cross_check_all)
+    table = accounts_table(grids, all_accountants)
     printed = table.copy()
     for name in ("rdp", "pld", "prv"):
         printed[name] = [format_epsilon_column(one) if one == one else "" for one in table[name]]

@@ -25,9 +25,9 @@ def calibrate(
     runs: options.Runs = None,
     accountant: options.AccountantOption = Accountant.RDP,
     search_accounting: options.SearchAccountingOption = None,
-    shape: options.StoppingDistribution = None,
+    stopping_distribution: options.StoppingDistribution = None,
     trial_fractions: options.TrialFractionsOption = None,
-    query_noise: options.QueryNoise = False,
+    show_noise_split: options.QueryNoise = False,
     query_noise_ratio: options.QueryNoiseRatio = None,
     config: ConfigFile = None,
     as_json: options.AsJson = False,
@@ -36,9 +36,11 @@ def calibrate(
     if config is None:
         if epsilon is None:
             raise OsoError("--epsilon: must be given (or a study's --config)")
-        ratio = options.parse_query_noise_ratio(query_noise, query_noise_ratio)
+        ratio = options.parse_query_noise_ratio(show_noise_split, query_noise_ratio)
         size = examples, batch_size, epochs, runs
-        search = options.make_search(*size, search_accounting, shape, trial_fractions)
+        search = options.make_search(
+            *size, search_accounting, stopping_distribution, trial_fractions
+        )
         delta = options.DELTA if delta is None else delta
         nu = search.noise_multiplier(epsilon, delta, accountant.value)
         entry = options.make_answer(search, nu, epsilon, delta, accountant.value)
@@ -60,10 +62,12 @@ def calibrate(
         raise OsoError(f"{', '.join(given)}: --config {config} brings its own; leave it out")
     rule, distribution = (
         options.stored_search_accounting(search_accounting),
-        options.parse_stopping_distribution(shape),
+        options.parse_stopping_distribution(stopping_distribution),
     )
     shares = options.parse_trial_fractions(trial_fractions)
-    entries = _calibrate_study(config, accountant.value, rule, distribution, shares, query_noise)
+    entries = _calibrate_study(
+        config, accountant.value, rule, distribution, shares, show_noise_split
+    )
     print(json_text(entries)) if as_json else _print_study(entries)
 
 
@@ -71,7 +75,7 @@ def _calibrate_study(
     config: Path,
     accountant: str,
     search_accounting: str | None,
-    shape: float | None,
+    stopping_distribution: float | None,
     trial_fractions: tuple[float, ...] | None,
     split: bool,
 ) -> list[dict[str, Any]]:
@@ -81,16 +85,18 @@ def _calibrate_study(
 
     study, entries, deltas = load_config(config), [], {}
     search_accounting = search_accounting or study.search_accounting
-    if shape is not None and search_accounting != RANDOM_STOPPING:
+    if stopping_distribution is not None and search_accounting != RANDOM_STOPPING:
         raise OsoError(
-            "--shape: needs --search-accounting random-stopping, or a study of that selection"
+            "--stopping-distribution: needs --search-accounting random-stopping, or a study with it"
         )
     if trial_fractions is not None and search_accounting != LINEAR_SCALING:
         raise OsoError(
             "--trial-fractions: needs --search-accounting linear-scaling, or a study of that "
             "selection"
         )
-    for grid in calibrate_grids(study, accountant, search_accounting, shape, trial_fractions):
+    for grid in calibrate_grids(
+        study, accountant, search_accounting, stopping_distribution, trial_fractions
+    ):
         cohort, nu = grid.cohort, grid.noise_multiplier
         entry: dict[str, Any] = {
             "dataset": cohort.dataset,

@@ -93,7 +93,7 @@ StoppingDistribution = Annotated[
     ),
 ]
 QueryNoise = Annotated[
-    bool, typer.Option("--query-noise", help="Show the split of Proposition 1, too.")
+    bool, typer.Option("--show-noise-split", help="Show the split of Proposition 1, too.")
 ]
 QueryNoiseRatio = Annotated[
     float | None,
@@ -130,16 +130,17 @@ def parse_stopping_distribution(text: str | None) -> float | None:
         return STOPPING_ETA[text] if text in STOPPING_ETA else float(text)
     except ValueError:
         raise OsoError(
-            f"--shape {text}: allowed are {', '.join(sorted(STOPPING_ETA))}, or a number from 0"
+            f"--stopping-distribution {text}: allowed are {', '.join(sorted(STOPPING_ETA))}, "
+            "or a number from 0"
         ) from None
 
 
-def parse_query_noise_ratio(query_noise: bool, ratio: float | None) -> float | None:
+def parse_query_noise_ratio(show_noise_split: bool, ratio: float | None) -> float | None:
     """nu_q / nu if the split is wanted; OsoError for a ratio that nobody would look at."""
-    if query_noise:
+    if show_noise_split:
         return RATIO if ratio is None else ratio
     if ratio is not None:
-        raise OsoError(f"--query-noise-ratio {ratio:g}: needs --query-noise")
+        raise OsoError(f"--query-noise-ratio {ratio:g}: needs --show-noise-split")
     return None
 
 
@@ -149,7 +150,7 @@ def make_search(
     epochs: float | None,
     runs: int | None,
     search_accounting: SearchAccounting | None,
-    shape: str | None,
+    stopping_distribution: str | None,
     trial_fractions: str | None = None,
 ) -> Search | LinearScalingSearch:
     """The search that the options describe; OsoError names one out of range."""
@@ -167,9 +168,12 @@ def make_search(
         raise OsoError(f"--batch-size {batch_size}: must be between 1 and the {examples} examples")
     if not 0 < epochs <= 1e6:
         raise OsoError(f"--epochs {epochs:g}: must be above 0 and at most 1e6")
-    given = parse_stopping_distribution(shape)
+    given = parse_stopping_distribution(stopping_distribution)
     if given is not None and search_accounting is not SearchAccounting.RANDOM_STOPPING:
-        raise OsoError(f"--shape {shape}: needs --search-accounting random-stopping")
+        raise OsoError(
+            f"--stopping-distribution {stopping_distribution}: "
+            "needs --search-accounting random-stopping"
+        )
     size = (
         PoissonSampling.of(batch_size, examples),
         count_steps(epochs, examples, batch_size),

@@ -13,17 +13,17 @@ from typer.models import ParameterInfo
 
 from oso_dp import __version__
 from oso_dp.cli.account import account
+from oso_dp.cli.adaptation_signs import signs
 from oso_dp.cli.audit import audit
 from oso_dp.cli.calibrate import calibrate
 from oso_dp.cli.collect import collect
-from oso_dp.cli.cosine import cosine
 from oso_dp.cli.data import data
 from oso_dp.cli.epsilon import epsilon
+from oso_dp.cli.gradient_cosine import cosine
 from oso_dp.cli.plan import plan
 from oso_dp.cli.publish import publish
 from oso_dp.cli.report import report
 from oso_dp.cli.schema import schema
-from oso_dp.cli.signs import signs
 from oso_dp.cli.summary import summary
 from oso_dp.cli.train import train
 from oso_dp.cli.verify import verify
@@ -34,6 +34,13 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+diagnose = typer.Typer(
+    name="diagnose",
+    help="Compare true and sanitized gradients during a run, on public data.",
+    no_args_is_help=True,
     rich_markup_mode=None,
 )
 
@@ -79,8 +86,11 @@ def _parser(kind: Any, info: ParameterInfo) -> Callable[[Any], Any] | None:
 
 
 for command in (
-    *(calibrate, epsilon, account, audit, cosine, signs),
+    *(calibrate, epsilon, account, audit),
     *(data, plan, train, collect, verify, report, summary, schema),
 ):
     app.command()(_with_types(command))
+app.add_typer(diagnose)
+diagnose.command()(_with_types(cosine))
+diagnose.command()(_with_types(signs))
 app.command(hidden=True)(_with_types(publish))  # for the workflow

@@ -14,18 +14,18 @@ def epsilon(
     runs: options.Runs = None,
     accountant: options.AccountantOption = Accountant.RDP,
     search_accounting: options.SearchAccountingOption = None,
-    shape: options.StoppingDistribution = None,
+    stopping_distribution: options.StoppingDistribution = None,
     trial_fractions: options.TrialFractionsOption = None,
-    query_noise: options.QueryNoise = False,
+    show_noise_split: options.QueryNoise = False,
     query_noise_ratio: options.QueryNoiseRatio = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Find the epsilon of a whole search whose runs have this noise multiplier."""
     if noise_multiplier is None:
         raise OsoError("--noise-multiplier: must be given")
-    ratio = options.parse_query_noise_ratio(query_noise, query_noise_ratio)
+    ratio = options.parse_query_noise_ratio(show_noise_split, query_noise_ratio)
     size = examples, batch_size, epochs, runs
-    search = options.make_search(*size, search_accounting, shape, trial_fractions)
+    search = options.make_search(*size, search_accounting, stopping_distribution, trial_fractions)
     delta = options.DELTA if delta is None else delta
     spent = search.epsilon(noise_multiplier, delta, accountant.value)
     entry = options.make_answer(search, noise_multiplier, spent, delta, accountant.value)

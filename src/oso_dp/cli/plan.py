@@ -13,11 +13,11 @@ ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file; 
 def plan(
     config: ConfigFile,
     output: Annotated[Path | None, typer.Option(help="Write the plan here (JSON).")] = None,
-    prices: Annotated[
+    search_noise_csv: Annotated[
         Path | None,
         typer.Option(
             help="Write here what each search costs by every rule (CSV); takes a minute. A report "
-            "of a folder that holds it as prices.csv is faster by that minute."
+            "of a folder that holds it as search_noise.csv is faster by that minute."
         ),
     ] = None,
 ) -> None:
@@ -41,15 +41,15 @@ def plan(
         every = make_cohorts(study)
     except OsoError as error:  # of a grid, which the configuration's checks do not lay out
         raise OsoError(f"{config}: {error}") from None
-    if output is None and prices is not None:
-        raise OsoError("--prices: needs --output, the plan whose searches are meant")
+    if output is None and search_noise_csv is not None:
+        raise OsoError("--search-noise-csv: needs --output, the plan whose searches are meant")
     if output is not None:
         check_output(output, "a plan", is_plan, [config])
-    if output is not None and prices is not None:
+    if output is not None and search_noise_csv is not None:
         from oso_dp.analysis.search_costs import KEY
 
         kind = "a table of search costs"
-        check_output(prices, kind, is_table(KEY), [config, output], "--prices")
+        check_output(search_noise_csv, kind, is_table(KEY), [config, output], "--search-noise-csv")
     if output is not None:
         check_folder(Path(study.results), "results")
         check_folder(Path(study.report), "report")
@@ -60,8 +60,8 @@ def plan(
             write_plan(made, output)
         for statement in make_planned_statements(made.cohorts):
             print(f"{statement}\n")
-    if output is not None and prices is not None:
+    if output is not None and search_noise_csv is not None:
         from oso_dp.analysis.search_costs import write_costs
 
-        write_costs(output, prices)
+        write_costs(output, search_noise_csv)
     print(estimate_workload(study, every, finished_runs(Path(study.results))))

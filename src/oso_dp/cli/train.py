@@ -16,8 +16,8 @@ def train(
     output: Annotated[Path, typer.Option(help="Folder for the part's two Parquet files.")],
     shard: Annotated[int, typer.Option(help="Which portion of the cohort, from 0.")] = 0,
     store: Annotated[Path | None, typer.Option(help="Skip the runs that this store has.")] = None,
-    new_store: Annotated[
-        bool, typer.Option("--new-store", help="The store may not be there yet.")
+    allow_missing_store: Annotated[
+        bool, typer.Option("--allow-missing-store", help="The store may not be there yet.")
     ] = False,
     threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
 ) -> None:
@@ -40,10 +40,10 @@ def train(
         raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
     if store is not None:
         # A typing error would train again what is stored, and data that are not public pay twice.
-        if not is_store(store) and (not new_store or store.is_file()):
+        if not is_store(store) and (not allow_missing_store or store.is_file()):
             raise OsoError(
                 f"--store {store}: there is no results store; allowed is what `oso collect` "
-                "wrote, and with --new-store what it is to write"
+                "wrote, and with --allow-missing-store what it is to write"
             )
         instead = "another folder under `--store`"
         refuse_other_search(store, [chosen], instead)

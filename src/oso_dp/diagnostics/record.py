@@ -55,7 +55,9 @@ def _stored(path: Path, columns: list[str]) -> pd.DataFrame:
     except (OSError, ValueError) as error:
         raise OsoError(f"{path}: not a CSV table ({' '.join(str(error).split())})") from None
     if list(stored) != columns:
-        raise OsoError(f"{path}: holds another table; name a file of `oso signs`, or a new one")
+        raise OsoError(
+            f"{path}: holds another table; name a file of `oso diagnose signs`, or a new one"
+        )
     return stored
 
 

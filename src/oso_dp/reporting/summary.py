@@ -61,7 +61,7 @@ def summary_table(results: Path) -> Table:
                 table.add_row(
                     *where,
                     labels.format_budget(row.epsilon),
-                    labels.variant_method_label(row.method, row.laid)
+                    labels.variant_method_label(row.method, row.variant)
                     + (_PART if part[row.method] else ""),
                     _value(row),
                     str(row.seeds),

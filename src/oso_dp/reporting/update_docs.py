@@ -134,7 +134,7 @@ def _surest(study: ResultSet) -> list[str]:
         return []
     rows = pd.DataFrame(
         {
-            "default": labels.variant_method_label(row["method"], row["laid"]),
+            "default": labels.variant_method_label(row["method"], row["variant"]),
             _LOSS: f"{row['loss']:.1f}",
             "where": f"{labels.dataset_short(row['dataset'])}, ε = {row['epsilon']:g}",
         }

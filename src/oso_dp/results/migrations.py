@@ -37,8 +37,8 @@ def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
     """The runs with the columns and keys of the current version; the columns' names are current.
 
     In version 1 all products were in float32, and batches and noise were drawn by the first scheme;
-    the commit was not written down (code_hash was). `settings` are the defaults where these give the
-    row's own run_id, else null.
+    the commit was not written down (code_hash was). `settings` are the defaults where these give
+    the row's own run_id, else null.
     """
     if version != "1":
         return runs.assign(settings=runs["settings"].map(_rename_keys, na_action="ignore"))

@@ -1,7 +1,7 @@
 """Before a folder is deleted: is it the only record of runs on data that are not public?
 
-`python -m oso_dp.results.unsaved FOLDER STORE...`, which scripts/clean calls. What such runs have
-shown is spent, whatever becomes of the rows; without the rows, the next study spends it again.
+`python -m oso_dp.results.unsaved FOLDER STORE...` (scripts/clean.sh). What such runs have shown
+is spent, whatever becomes of the rows; without the rows, the next study spends it again.
 """
 
 import os

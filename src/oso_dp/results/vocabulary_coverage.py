@@ -1,4 +1,4 @@
-"""`data.json` in a results store: what a report shows of texts' preparation.
+"""`vocabulary_coverage.json` in a results store: what a report shows of texts' preparation.
 
 With a subset of the word vectors fewer words are known, and results are worse; so the share of
 known words stands beside the results. It is that of the test texts, which are public: the training
@@ -16,7 +16,7 @@ from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_regular, format_os_error, parse_json
 from oso_dp.locks import only_writer
 
-COVERAGE_FILE = "data.json"
+COVERAGE_FILE = "vocabulary_coverage.json"
 
 
 def store_coverage(store: Path, data_files: Iterable[Path]) -> None:

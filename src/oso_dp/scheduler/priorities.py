@@ -20,7 +20,7 @@ from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.plan import Plan
 
 KEYS = {
-    **dict.fromkeys(("plan", "dataset", "method", "part"), (str,)),
+    **dict.fromkeys(("plan", "dataset", "method", "stage"), (str,)),
     **dict.fromkeys(("k", "seed"), (int,)),
     **dict.fromkeys(("epsilon", *AXES), (int, float)),
 }

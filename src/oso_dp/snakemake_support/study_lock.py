@@ -16,7 +16,7 @@ from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, make_folder
 from oso_dp.locks import try_lock
 
-LOCK_FILE: Final = "OSO_LEADER"
+LOCK_FILE: Final = "OSO_STUDY_LOCK"
 _LOCK, _HOST = ".leader", ".leader-host"
 _PATIENCE: Final = 1.0  # seconds: a job that looks for its leader holds the lock for a moment
 

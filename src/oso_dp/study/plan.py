@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from oso_dp.study.config import StudyConfig
 
 STORED_PLAN = "plan.json"  # in a results store
-PLAN_VERSION = 3  # 3: cohorts with all that decides their runs, no configuration
+PLAN_VERSION = 4  # 3: cohorts with all that decides their runs, no configuration; 4: new names
 
 _FACTS = tuple(field.name for field in fields(Cohort) if field.name not in ("runs", "grid_runs"))
 # Facts that stand in a plan only where there is such a value.
 _OPTIONAL_FACTS = (
-    *("schedule", "averaging", "vocabulary", "part", "trial_fractions"),
+    *("schedule", "averaging", "vocabulary", "stage", "trial_fractions"),
     *("data_version", "budget_runs"),
 )
 

@@ -14,7 +14,7 @@ def check_state(state: State, fresh: State, runs: int, method: Method) -> None:
         other = getattr(state, name)
         if isinstance(value, Tensor):
             same = _form(other) == _form(_first(value, runs))
-        elif name == "memory":
+        elif name == "buffers":
             known = _expected_buffers(method, fresh).items()
             forms = {key: _form(_first(memory, runs)) for key, memory in known}
             same = {key: _form(memory) for key, memory in other.items()} == forms

@@ -22,7 +22,7 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
 
 
 def cosine_plans(study: ResultSet) -> Iterator[FigureSpec]:
-    """Figure 1, from what `oso cosine` measured: one for each noise, the run's own first."""
+    """Figure 1, from `oso diagnose cosine`: one for each noise, the run's own first."""
     if study.cosine.empty:
         return
     levels = study.cosine.groupby("noise_multiplier")
@@ -60,7 +60,7 @@ _TRUTHS = {
 def draw_cosine(rows: pd.DataFrame, title: str) -> Figure | None:
     """A panel per kind of true gradient, a curve per step; None without rows.
 
-    rows: as `oso cosine` writes them.
+    rows: as `oso diagnose cosine` writes them.
     """
     if rows.empty:
         return None

@@ -72,7 +72,7 @@ def draw_untuned(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure |
                 layout.plain_ticks(axes.xaxis)
         _cut(line[0], here)
     grey: dict[str, Any] = {"color": "#555555"}
-    laid_over = [variant for variant in sorted(rows["laid"].unique()) if variant]
+    laid_over = [variant for variant in sorted(rows["variant"].unique()) if variant]
     layout.add_legend(
         figure,
         [
@@ -113,7 +113,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
     method = first["method"]
     colour, marker = styles.colours(methods)[method], styles.markers(methods)[method]
     axis = _axis(method)
-    others = ["laid", *(name for name in POINT if name != axis)]
+    others = ["variant", *(name for name in POINT if name != axis)]
     for (variant, *_), guess in rows.groupby(others, dropna=False):
         guess = guess.sort_values(axis)
         axes.errorbar(

@@ -164,7 +164,7 @@ def _ranked(rows: pd.DataFrame, alone: str) -> str:
 
 
 def _name(cell: pd.Series) -> str:
-    return labels.variant_method_label(cell["method"], cell["laid"])
+    return labels.variant_method_label(cell["method"], cell["variant"])
 
 
 def agreement_text(study: ResultSet) -> list[str]:

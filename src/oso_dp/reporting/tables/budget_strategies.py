@@ -43,7 +43,7 @@ def one_budget_table(study: ResultSet) -> Table:
 def strategy_label(row: dict[str, Any]) -> str:
     """The method, what is laid over its steps, and how often a search that stops draws."""
     drawn = "" if labels.is_missing(row["distribution"]) else f", K {row['distribution']}"
-    return labels.variant_method_label(row["method"], row["laid"]) + drawn
+    return labels.variant_method_label(row["method"], row["variant"]) + drawn
 
 
 def _printed(row: dict[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ MARK = "*"  # of the cell that chose the momentum
 def method_columns(row: pd.Series) -> dict[str, str]:
     return {
         "ε": labels.format_budget(row["epsilon"]),
-        "method": labels.variant_method_label(row["method"], row["laid"]),
+        "method": labels.variant_method_label(row["method"], row["variant"]),
     }
 
 
@@ -106,6 +106,6 @@ def variant_note(data: pd.DataFrame) -> str:
     names = [
         f"{labels.method_label(row['method'])} at ε = {labels.format_budget(row['epsilon'])} "
         f"({row['laid']})"
-        for row in data[data["laid"] != ""].to_dict("records")
+        for row in data[data["variant"] != ""].to_dict("records")
     ]
     return f"With something laid over the steps: {', '.join(names)}." if names else ""

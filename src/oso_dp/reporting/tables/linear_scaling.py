@@ -52,7 +52,7 @@ def _printed(row: dict[str, Any]) -> list[str]:
         labels.dataset_short(row["dataset"]),
         str(row["k"]),
         labels.format_budget(row["epsilon"]),
-        labels.variant_method_label(row["method"], row["laid"]),
+        labels.variant_method_label(row["method"], row["variant"]),
         labels.format_number(row["noise_multiplier"], ".3f"),
         row["learning_rates"] or labels.DASH,
         f"{row['beyond']} of {row['finals']}" if row["finals"] else labels.DASH,

@@ -91,7 +91,7 @@ def beyond_table(study: ResultSet) -> list[Table]:
     return [Table("beyond", title, data[keep], printed, _BEYOND_NOTES, hovers=hovers)]
 
 
-_ONLINE = ["mean", "std", "seeds", *COMPARABLE_ON, "laid", "grid_points", "grid_size"]
+_ONLINE = ["mean", "std", "seeds", *COMPARABLE_ON, "variant", "grid_points", "grid_size"]
 
 
 def _mark_incomplete(verdict: str, row: dict) -> bool:

@@ -36,7 +36,7 @@ def outcome_table(study: ResultSet) -> Table:
             "data set": labels.dataset_short(stopped["dataset"]),
             "k": str(stopped["k"]),
             "ε": labels.format_budget(stopped["epsilon"]),
-            "method": labels.variant_method_label(stopped["method"], stopped["laid"]),
+            "method": labels.variant_method_label(stopped["method"], stopped["variant"]),
             "N": labels.format_number(stopped["grid_size"], ".0f"),
             "K": stopped["distribution"] or labels.DASH,
         }

@@ -54,14 +54,14 @@ def _printed(row: dict[str, Any]) -> list[str]:
         labels.dataset_short(row["dataset"]),
         str(row["k"]),
         labels.format_budget(row["epsilon"]),
-        labels.variant_method_label(row["method"], row["laid"]),
+        labels.variant_method_label(row["method"], row["variant"]),
         labels.format_number(row["noise_multiplier"], ".3f"),
         labels.format_mean_std(row["best_mean"], row["best_std"]),
         point,
         labels.format_number(row["own_noise_multiplier"], ".3f"),
         *_gap_to_search(row, "own"),
     ]
-    online = (row["method"], row["laid"]) == ("online", "")  # which is its own
+    online = (row["method"], row["variant"]) == ("online", "")  # which is its own
     return cells + ([labels.DASH] * 3 if online else _gap_to_search(row, "online"))
 
 

@@ -15,4 +15,4 @@ cuda_needs_of_torch=(
 "${UV:-uv}" pip compile requirements.in --output-file requirements.lock \
     --generate-hashes --python-version 3.11 --python-platform linux \
     --no-emit-package torch --excludes <(printf '%s\n' "${cuda_needs_of_torch[@]}") \
-    --custom-compile-command scripts/lock --quiet "$@"
+    --custom-compile-command scripts/update_lockfile.sh --quiet "$@"

@@ -11,11 +11,13 @@ rule cosine:
         "../../environment.yml"
     threads: STUDY.threads_per_job
     resources:
-        mem_mb=lambda wildcards, attempt: memory_mb(STUDY, COHORTS[online_on("mnist")], attempt),
+        mem_mb=lambda wildcards, attempt: estimate_memory_mb(
+            STUDY, COHORTS[largest_online_cohort("mnist")], attempt
+        ),
         runtime=lambda wildcards, attempt: 120 * attempt,
-        gpu=gpus(STUDY),
+        gpu=count_gpus(STUDY),
     params:
-        cohort=lambda wildcards: online_on("mnist"),
+        cohort=lambda wildcards: largest_online_cohort("mnist"),
     shell:
-        "oso cosine --plan {input.plan:q} --cohort {params.cohort:q} --data {input.data:q}"
+        "oso diagnose cosine --plan {input.plan:q} --cohort {params.cohort:q} --data {input.data:q}"
         " --output {output:q} --threads {threads:q} 2> >(tee -i {log:q} >&2)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/alone LOCK COMMAND...: run a command while nobody else here runs one with this lock."""
+"""scripts/with_lock.py LOCK COMMAND...: run a command while holding this lock file."""
 
 import fcntl
 import os

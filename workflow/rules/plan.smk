@@ -1,9 +1,9 @@
-rule budget:
+rule plan:
     """The plan: the noise that each cohort's grid has to run with."""
     output:
         BUILD / "plan.json",
     log:
-        LOGS / "budget.log",
+        LOGS / "plan.log",
     conda:
         "../../environment.yml"
     resources:

@@ -1,4 +1,4 @@
-"""`oso cosine`: the true gradient beside the sanitized one, on public data."""
+"""`oso diagnose cosine`: the true gradient beside the sanitized one, on public data."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`oso signs`: the two signs that move C and rho, with and without noise, on public data."""
+"""`oso diagnose signs`: the signs that adapt C and rho, with and without noise, on public data."""
 
 import math
 from pathlib import Path
