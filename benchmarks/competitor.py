@@ -29,7 +29,7 @@ class Setting:
     noise_multiplier: float = 1.0  # nu
     momentum: float = 0.9  # the study's
     precision: str = "float32"  # of ours; a peer's name says its own
-    method_settings: dict[str, Any] = field(default_factory=dict)  # of ours; else the defaults
+    method_options: dict[str, Any] = field(default_factory=dict)  # of ours; else the defaults
 
     @property
     def workload(self) -> Workload:

@@ -143,7 +143,7 @@ def _planned(method: str, epsilons: list[float], seeds: int) -> list[tuple[Plann
     }
     cohorts = make_plan(config.model_copy(update=change)).cohorts
     if printed != method:
-        own = {"method": method, "method_settings": asdict(find_method(method).Options())}
+        own = {"method": method, "method_options": asdict(find_method(method).Options())}
         cohorts = [replace(each, **own).with_runs(each.points, each.seeds) for each in cohorts]
     return [(cohort, run) for cohort in cohorts for run in cohort.runs]
 

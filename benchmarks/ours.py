@@ -27,7 +27,7 @@ class Ours(Competitor):
         super().__init__(setting, data)
         method_type = find_method(setting.competitor)
         method = method_type(
-            method_type.Options(**setting.method_settings), momentum=setting.momentum
+            method_type.Options(**setting.method_options), momentum=setting.momentum
         )
         task = StudyTask(
             method=method,

@@ -65,7 +65,7 @@ def test_the_dear_accountant_is_asked_seldom(monkeypatch) -> None:
         asked.append(name)
         return fresh(name, *how)
 
-    monkeypatch.setattr(search_module, "fresh_accountant", noted)
+    monkeypatch.setattr(search_module, "make_accountant", noted)
     found = Search(PoissonSampling(512 / 60_000), 1172, 9)
     nu = found.noise_multiplier(3.0, 1e-5, "pld")
     assert 1 <= asked.count("pld") <= 8

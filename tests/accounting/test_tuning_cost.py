@@ -352,7 +352,7 @@ def test_the_noise_is_the_least_where_few_orders_miss_the_best(side, away, monke
     place = orders.index(float(spent.get_epsilon_and_optimal_order(DELTA)[1]))
     end = place - away if side == "below" else place + away
     few = orders[end - 2 : end + 1] if side == "below" else orders[end : end + 3]
-    monkeypatch.setattr(tuning_cost, "orders_around", lambda best: few)
+    monkeypatch.setattr(tuning_cost, "nearby_orders", lambda best: few)
     assert found.noise_multiplier(2.0, DELTA) == pytest.approx(nu, rel=1e-7)
 
 

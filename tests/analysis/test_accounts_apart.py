@@ -99,7 +99,7 @@ def test_these_scaled_searches_are_those_of_the_other_tests() -> None:
 
 @pytest.mark.parametrize("points", [1, 4, 9])
 def test_a_plan_of_some_points_says_how_large_their_grid_is(points: int, repo) -> None:
-    """As `select: paper_best` plans: the noise of these is that of all."""
+    """As `grid_points: paper_best` plans: the noise of these is that of all."""
     plan = some_points(two_plans(repo, "seeds")[0], points)
     rows = rows_of(plan, NINE)
     (found,) = account_grids(rows, plan)

@@ -105,7 +105,7 @@ def test_every_plan_says_how_large_its_grids_are(order: int, repo, tmp_path) -> 
     assert [plan.run_ids() for plan in read_study_plans(paths)] == [p.run_ids() for p in plans]
     rows = []
     for plan in plans:
-        (cohort,) = [c for c in plan.cohorts if c.private]
+        (cohort,) = [c for c in plan.cohorts if c.is_private]
         rows.append(rows_of(plan, cohort.name).assign(method=cohort.method))
     found = account_grids(pd.concat(rows, ignore_index=True), *plans)
     assert {grid.method: grid.runs for grid in found} == sizes

@@ -221,7 +221,7 @@ def test_by_cross_selection_a_claim_rests_on_the_seeds_that_have_both_halves(
     assert frame["cross_seeds"].fillna(0).tolist() == [halved] * 2
     seen = []
     monkeypatch.setattr(
-        claims, "Evidence", lambda cells, *_: seen.append(cells) or ClaimData(cells)
+        claims, "ClaimData", lambda cells, *_: seen.append(cells) or ClaimData(cells)
     )
     judge_claims(made)
     ours, last, crossed = (set(cells.query("status == 'run'")["seeds"]) for cells in seen[:3])

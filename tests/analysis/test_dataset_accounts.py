@@ -177,7 +177,7 @@ def test_a_row_without_privacy_is_refused(plan) -> None:
     runs.loc[0, ["method", "epsilon", "delta", "noise_multiplier"]] = ["no_dp", None, None, None]
     assert "method no_dp protects nobody" in str(complaint(runs))
     runs = table(plan).assign(search_accounting="random_stopping")
-    assert "selection random_stopping, but the data" in str(complaint(runs))
+    assert "search_accounting random_stopping, but the data" in str(complaint(runs))
 
 
 def part(folder, plan, *cohorts):

@@ -122,7 +122,9 @@ def test_the_distribution_is_looked_for_in_the_search_that_the_rows_name(
     """At their own delta, and with as many steps as it takes: 2 * 60,000 / 7000 = 17.14."""
     seen = []
     monkeypatch.setattr(
-        random_stopping, "shape_paid_for", lambda search, *paid: seen.append((search, paid))
+        random_stopping,
+        "infer_stopping_distribution",
+        lambda search, *paid: seen.append((search, paid)),
     )
     known = {"epsilon": 5.0, "delta": 1e-6, "batch_size": 7000, "epochs": 2, "steps": 18}
     whole_grid(store, [[0.5], [0.9], [0.7]], noise_multiplier=2.0, **known)

@@ -66,7 +66,7 @@ def test_an_error_in_a_noisy_score_says_how_many_there_were(search, data, place:
 def test_an_error_under_random_stopping_does_not_say_how_many_there_were(
     search, monkeypatch, place
 ) -> None:
-    monkeypatch.setattr(search, "number_of_runs", lambda *asked: 7)
+    monkeypatch.setattr(search, "draw_number_of_runs", lambda *asked: 7)
     with pytest.raises(KeyError) as error:
         search(**RANDOM, evaluate=failing_at(place))
     first, second = error.value.__notes__
@@ -77,7 +77,7 @@ def test_an_error_under_random_stopping_does_not_say_how_many_there_were(
 @pytest.mark.parametrize("how", [{}, RANDOM])
 def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, how) -> None:
     """A step cannot be interrupted; the next training does not begin."""
-    monkeypatch.setattr(search, "number_of_runs", lambda *asked: 3)
+    monkeypatch.setattr(search, "draw_number_of_runs", lambda *asked: 3)
     ends = []
 
     def evaluate(model) -> float:
@@ -184,7 +184,7 @@ def test_the_number_of_trainings_is_drawn_as_it_was_paid_for(
     search, monkeypatch, mean, shape
 ) -> None:
     asked = []
-    monkeypatch.setattr(search, "number_of_runs", lambda *how: asked.append(how) or 1)
+    monkeypatch.setattr(search, "draw_number_of_runs", lambda *how: asked.append(how) or 1)
     stopping = search(**RANDOM, mean_runs=mean, shape=shape).best.paid.stopping
     assert [how[:2] for how in asked] == [(mean, STOPPING_ETA[shape])]
     assert (stopping.mean_runs, stopping.shape) == (mean, shape)
@@ -193,7 +193,7 @@ def test_the_number_of_trainings_is_drawn_as_it_was_paid_for(
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
 def test_each_draw_is_of_any_candidate_whatever_came_before(monkeypatch, source) -> None:
     """Its price is that of independent draws: no turns, nothing left out, nothing put back."""
-    monkeypatch.setattr(search, "number_of_runs", lambda *how: 4500)
+    monkeypatch.setattr(search, "draw_number_of_runs", lambda *how: 4500)
     drawn = search._draw_candidates(["a", "b", "c"], 9, 0.0, source, "a search")
     pairs = Counter(pairwise(drawn))
     assert len(pairs) == 9

@@ -51,7 +51,7 @@ def test_further_steps_begin_with_all_that_was_remembered(made, train, monkeypat
         begun.append((copy.deepcopy(vars(state)), state.noise_multiplier))
         go_on(self, state, ledgers)
 
-    monkeypatch.setattr(Training, "go_on", noting)
+    monkeypatch.setattr(Training, "resume", noting)
     more = train(after=ended, epsilon=9.0, **given)
     ((state, noise),) = begun
     assert flat({**state, "noise_multiplier": 0}) == flat({**ended.state, "noise_multiplier": 0})

@@ -85,7 +85,7 @@ def _no_clip() -> AbstractContextManager[Any]:
     def parts(self: Query, norms: Tensor, runs: slice) -> tuple[Tensor, Tensor]:
         return norms.isfinite().to(norms.dtype), torch.zeros_like(norms)
 
-    return patch.object(ClippingQuery, "parts", parts)
+    return patch.object(ClippingQuery, "components", parts)
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def _no_direction_clip() -> Iterator[None]:
 
     with (
         patch.object(ClippedDirection, "weights", weights),
-        patch.object(unnoised_sums, "made_of_same_parts", lambda queries: []),
+        patch.object(unnoised_sums, "have_same_components", lambda queries: []),
     ):
         yield
 

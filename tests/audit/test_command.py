@@ -34,7 +34,7 @@ def oso(monkeypatch):
             asked.update(runs=runs, seed=seed, workers=workers, mode=mode)
             return (one for one in found)
 
-        monkeypatch.setattr(run_audit, "audit", fake)
+        monkeypatch.setattr(run_audit, "run_audit", fake)
         app = typer.Typer()
         app.command()(audit)
         return CliRunner().invoke(app, arguments), asked

@@ -71,7 +71,7 @@ def updates(
         learning_rate=RATE,
         threshold=threshold,
         noise_multiplier=noise,
-        method_settings=settings.get(name, {}),
+        method_options=settings.get(name, {}),
     )
     competitor = find_competitor(name)(setting, data)
     before = competitor.parameters().copy()

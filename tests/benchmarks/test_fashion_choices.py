@@ -67,7 +67,7 @@ def test_as_chosen_is_the_studys_network_and_every_other_choice_another(choices)
 def test_dp_adam_takes_adam_wosms_points_and_noise_and_draws_its_own(choices) -> None:
     ((theirs, their_run),) = choices.planned(["adam_wosm"], [4.0], 1)
     ((mine, run),) = choices.planned(["dp_adam"], [4.0], 1)
-    assert (mine.method, mine.method_settings["beta2"]) == ("dp_adam", 0.999)
+    assert (mine.method, mine.method_options["beta2"]) == ("dp_adam", 0.999)
     assert mine.noise_multiplier == theirs.noise_multiplier
     assert (run.point, run.seed) == (their_run.point, their_run.seed)
     assert run.run_id != their_run.run_id

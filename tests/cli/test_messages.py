@@ -26,7 +26,7 @@ def test_a_data_set_of_an_installed_package_is_among_the_allowed(oso, study, mon
         oso(*wanted), "data set 'nosuch': not known; allowed are mnist,", "oso_dp.data: nothing"
     )
     offered = [EntryPoint("patients", "a:b", "oso_dp.data").name]
-    monkeypatch.setattr(data_room, "installed_names", lambda: offered)
+    monkeypatch.setattr(data_room, "list_plugins", lambda: offered)
     refused(oso(*wanted), "installed packages offer in oso_dp.data: patients")
 
 
@@ -78,7 +78,7 @@ def test_a_grid_without_the_papers_points_names_its_file(oso, tmp_path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
         "name: mine\ndatasets: {mnist: {model: cnn, epsilons: [9], seconds_per_step: 1}}\n"
-        "methods: {fixed_threshold: {}}\ngranularities: [9]\nseeds: [0]\nselect: paper_best\n"
+        "methods: {fixed_threshold: {}}\nvalues_per_axis: [9]\nseeds: [0]\ngrid_points: paper_best\n"
         "grid: {log10_learning_rate: [-2, 1]}\n"
     )
     refused(oso("plan", "--config", path), f"error: {path}: table ", "not a point of the grid")

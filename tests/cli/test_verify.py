@@ -118,7 +118,7 @@ def test_its_options_say_which_sample_and_how_long(oso, collected, monkeypatch) 
         seen.append(seed)
         return order_by_random_sample(stored, seed)
 
-    monkeypatch.setattr(rerun, "sample", drawn)
+    monkeypatch.setattr(rerun, "order_by_random_sample", drawn)
     monkeypatch.setattr(rerun, "verify", lambda *given: iter(seen.append(given[3]) or ()))
     status, said, _ = oso("verify", "store", "--data", ".", "--minutes", "2.5", "--seed", "7")
     assert (status, seen) == (0, [7, 150.0])
@@ -146,7 +146,7 @@ def test_as_many_rows_as_fit_are_trained(repo, monkeypatch) -> None:
         time[0] += one.seconds / 2
         return one
 
-    monkeypatch.setattr(rerun, "_again", train)
+    monkeypatch.setattr(rerun, "_rerun", train)
     limit = sum(one.seconds for one in order[:40]) / 2
     done = [one for one, _ in verify(results, order, lambda cohort: None, limit, lambda: time[0])]
     assert done[0] == order[0]

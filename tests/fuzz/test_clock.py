@@ -26,7 +26,7 @@ def jumping(monkeypatch) -> None:
 def test_a_job_keeps_its_numbers_its_checkpoints_and_its_seconds(
     arrays, make_task, make_run, tmp_path, jumping, monkeypatch
 ) -> None:
-    monkeypatch.setattr(loop, "KEEPING", float("inf"))
+    monkeypatch.setattr(loop, "CHECKPOINT_TIME_FRACTION", float("inf"))
     job = make_task("online", steps=6, evaluate_every=2), [make_run(), make_run("b", 1)], arrays
     began = time.perf_counter()
     whole = train(*job)

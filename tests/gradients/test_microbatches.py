@@ -16,7 +16,7 @@ SIZE, BATCH = 4, 10  # two portions and a half
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_sums_over_portions_are_those_of_each_example(name, runs, monkeypatch) -> None:
-    monkeypatch.setattr(GradientEngine, "portion", lambda self, inputs: SIZE)
+    monkeypatch.setattr(GradientEngine, "microbatch_size", lambda self, inputs: SIZE)
     given = prepare(name, runs=runs, batch=BATCH)
     mine, right = given.code(*given[1:]), alone(given)
     weights = torch.rand(runs, 2, BATCH, dtype=torch.float64)

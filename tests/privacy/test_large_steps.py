@@ -52,7 +52,7 @@ def test_each_pair_of_a_long_sum_on_an_accelerator_has_a_place_of_its_own(monkey
         counters.append(c0)
         return c0, c0
 
-    monkeypatch.setattr(philox, "whole_numbers", noting)
+    monkeypatch.setattr(philox, "integers", noting)
     first, _ = philox.pairs(["a"], "noise/x", 7, 2**25 + 7, CPU)
     assert torch.equal(counters[0][0], torch.arange(2**24 + 4))
     assert first.shape == (1, 2**24 + 4)

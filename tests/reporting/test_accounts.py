@@ -135,7 +135,7 @@ def test_a_report_knows_every_plan_that_is_named(tmp_path, store, monkeypatch):
         seen.extend(plan.name for plan in plans)
         raise OsoError("enough")
 
-    monkeypatch.setattr(build, "account", enough)
+    monkeypatch.setattr(build, "account_grids", enough)
     with pytest.raises(OsoError, match="enough"):
         build_report(results, tmp_path / "report", paths)
     assert seen == ["study2", "study3"]

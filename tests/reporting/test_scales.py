@@ -140,7 +140,14 @@ def test_every_price_is_within_the_axis_and_every_grid_at_its_own_size(
             assert float(text.get_text()) == place
 
 
-WAY = {"dataset": "glyphs", "method": "online", "k": 4, "epsilon": 3.0, "variant": "", "seen": False}
+WAY = {
+    "dataset": "glyphs",
+    "method": "online",
+    "k": 4,
+    "epsilon": 3.0,
+    "variant": "",
+    "seen": False,
+}
 WAY |= {"way": COMPOSITION, "chosen": "the search", "distribution": None, "trial_fractions": None}
 WAY |= {"std": 0.5, "cross_mean": np.nan, "cross_std": np.nan, "whole": True, "seeds": 3}
 GUESS = {"way": "default", "method": "auto_s"}

@@ -61,7 +61,9 @@ def test_it_is_named_wherever_a_cell_is(words, store, study, tmp_path) -> None:
 
 def test_where_nothing_is_laid_over_no_sentence_says_so(store, study) -> None:
     made = study(fill(store))
-    assert not [line for line in paper_table(made, find_table("mnist", 9)).notes if "variant" in line]
+    assert not [
+        line for line in paper_table(made, find_table("mnist", 9)).notes if "variant" in line
+    ]
     assert not [plan for plan in every_plan(made) if "laid over the steps: " in plan.caption]
 
 

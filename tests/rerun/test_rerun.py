@@ -50,7 +50,7 @@ def test_a_run_has_its_threads_of_the_first_time(device, threads, monkeypatch) -
         seen.append(torch.get_num_threads())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rerun, "_trained", train)
+    monkeypatch.setattr(rerun, "_train_again", train)
     now = [1]
     monkeypatch.setattr(torch, "get_num_threads", lambda: now[0])
     monkeypatch.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
@@ -73,7 +73,7 @@ def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, m
     def train(one, *rest):
         now[0] += one.seconds / faster
 
-    monkeypatch.setattr(rerun, "_again", train)
+    monkeypatch.setattr(rerun, "_rerun", train)
     results = SimpleNamespace(evaluations=pd.DataFrame({"run_id": ["0"]}))
     limit = 160.0 / faster
     found = rerun.verify(results, order, lambda cohort: None, limit, lambda: now[0])

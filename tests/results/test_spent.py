@@ -14,7 +14,7 @@ from .conftest import part
 def planned(dataset: str, *run_ids: str, public: bool = False) -> SimpleNamespace:
     """A cohort, as far as its name and its runs go."""
     runs = [SimpleNamespace(run_id=run_id) for run_id in run_ids]
-    return SimpleNamespace(dataset=dataset, public=public, runs=runs)
+    return SimpleNamespace(dataset=dataset, is_public=public, runs=runs)
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -204,20 +204,21 @@ class TestPaperBest:
     def test_runs_are_those_of_the_full_study(self, base) -> None:
         """Same identity, same noise: a spot check is a piece of the study, not another one."""
         full = set(all_ids(parse_config(base, "x")))
-        best = all_ids(parse_config({**base, "select": "paper_best"}, "x"))
+        best = all_ids(parse_config({**base, "grid_points": "paper_best"}, "x"))
         assert set(best) < full
         assert best
 
     def test_the_whole_grids_budget_is_paid(self, base) -> None:
         by_name = {
-            c.name: c for c in make_cohorts(parse_config({**base, "select": "paper_best"}, "x"))
+            c.name: c
+            for c in make_cohorts(parse_config({**base, "grid_points": "paper_best"}, "x"))
         }
         cohort = by_name["mnist.fixed_threshold.k9.eps9"]
         assert cohort.grid_runs == 81
         assert {(run.learning_rate, run.threshold) for run in cohort.runs} == {(0.00316228, 10.0)}
 
     def test_other_ranges_are_refused(self, base) -> None:
-        base.update(select="paper_best", grid={"log10_learning_rate": [-2, 1]})
+        base.update(grid_points="paper_best", grid={"log10_learning_rate": [-2, 1]})
         with pytest.raises(OsoError, match="not a point of the grid"):
             make_cohorts(parse_config(base, "x"))
 
@@ -231,7 +232,7 @@ class TestPaperBest:
         ],
     )
     def test_what_no_table_has_is_refused(self, base, key, value, named) -> None:
-        base.update({"select": "paper_best", "values_per_axis": [5], key: value})
+        base.update({"grid_points": "paper_best", "values_per_axis": [5], key: value})
         with pytest.raises(OsoError, match=f"^{named}: the paper has no best point for it"):
             make_cohorts(parse_config(base, "x"))
 

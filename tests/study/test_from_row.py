@@ -16,7 +16,7 @@ CONFIGS += ["no_search", "defaults_falling", "defaults_averaged", "linear_scalin
 
 
 def planned(cohort) -> PlannedCohort:
-    noise = 1.5 if cohort.private else 0.0
+    noise = 1.5 if cohort.is_private else 0.0
     return PlannedCohort(**vars(cohort), noise_multiplier=noise)
 
 
@@ -33,7 +33,7 @@ def row_of(cohort, run) -> dict:
     ]
     names += ["batch_size", "epochs", "precision", "settings"]
     point = ["run_id", "seed", "learning_rate", "threshold", "quantile"]
-    noise = {"noise_multiplier": cohort.noise_multiplier if cohort.private else None}
+    noise = {"noise_multiplier": cohort.noise_multiplier if cohort.is_private else None}
     row = {name: getattr(cohort, name) for name in names}
     return row | {name: getattr(run, name) for name in point} | noise
 

@@ -177,7 +177,7 @@ REFUSED = {
         "methods.adam_wosm: does not search the learning rate; .* allowed are .*online",
     ),
     "no privacy": ({"methods": {"no_dp": {}}}, "methods.no_dp: has no privacy; with selection"),
-    "some points": ({"select": "paper_best"}, "select paper_best: .* allowed is grid"),
+    "some points": ({"grid_points": "paper_best"}, "grid_points paper_best: .* allowed is all"),
     "a shape": (
         {"stopping_distribution": "poisson"},
         "stopping_distribution poisson: only where selection is",

@@ -41,7 +41,7 @@ def test_cohorts_are_priced_by_the_size_of_their_grid(plan) -> None:
 def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
     """From the queries that each method really asks, N runs of T steps."""
     for cohort in plan.cohorts:
-        if not cohort.private:
+        if not cohort.is_private:
             continue
         nu = cohort.noise_multiplier
         one = torch.ones(1)
@@ -157,7 +157,7 @@ CHANGES = {
     "momentum": 0.5,
     "randomness": "system",
     "precision": "bfloat16",
-    "method_settings": {"initial_threshold": 0.2},
+    "method_options": {"initial_threshold": 0.2},
     "seeds": [5, 6],
     "points": [[0.1, 0.1, None]],
     "noise_multiplier": 1.0,
@@ -192,7 +192,7 @@ def test_a_plan_of_a_method_that_has_a_constant_more_now_is_refused(
     """Written by a version that did not have it: its default is none that was planned."""
 
     @dataclass(frozen=True)
-    class More(method.Settings):
+    class More(method.Options):
         another: float = option(0.5)
 
     write_plan(plan, tmp_path / "plan.json")
@@ -231,8 +231,8 @@ def edited(plan, path, change) -> None:
         (lambda c: c["cohorts"][0].update(steps=5), "trains it otherwise"),
         (lambda c: c["cohorts"][0].update(sampling_rate=0.1), "trains it otherwise"),
         (lambda c: c["cohorts"][0].update(query_noise_multiplier=9.0), "trains it otherwise"),
-        (lambda c: c["cohorts"][0]["method_settings"].pop("threshold_rate"), "trains it otherwise"),
-        (lambda c: c["cohorts"][0]["method_settings"].update(more=1), "not a plan"),
+        (lambda c: c["cohorts"][0]["method_options"].pop("threshold_rate"), "trains it otherwise"),
+        (lambda c: c["cohorts"][0]["method_options"].update(more=1), "not a plan"),
         (lambda c: c.update(runs_per_job=0), "runs_per_job 0: must be a whole number from 1"),
         (lambda c: c.update(parallel_runs="45"), "parallel_runs '45': must be a whole number"),
         (lambda c: c.update(device="xpu"), "device 'xpu': allowed are cpu, cuda"),

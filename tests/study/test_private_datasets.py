@@ -104,15 +104,15 @@ def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
         ({"randomness": "seeded"}, "randomness seeded: .* allowed is system"),
         (
             {"search_accounting": "random_stopping"},
-            "selection random_stopping: .* allowed is composition",
+            "search_accounting random_stopping: .* allowed is composition",
         ),
         (
             {"search_accounting": "linear_scaling"},
-            "selection linear_scaling: .* allowed is composition",
+            "search_accounting linear_scaling: .* allowed is composition",
         ),
         ({"epsilons": [3, 8]}, r"patients.epsilons \[3.0, 8.0\]: .* allowed is one"),
         ({"final_activation": True}, "final_activation true"),
-        ({"select": "paper_best"}, "patients: the paper has no best point"),
+        ({"grid_points": "paper_best"}, "patients: the paper has no best point"),
         ({"batch_size": 61}, "batch_size 61: must be at most the 60 examples"),
         ({"epsilons": [1e-9]}, r"patients.online.k2.eps1e-09: epsilon 1e-09: no noise multiplier"),
         ({"model": "small_cnn"}, "datasets.patients: not known; .*with model own, .*: patients"),

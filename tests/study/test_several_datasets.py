@@ -67,7 +67,7 @@ def test_a_budget_that_the_paper_has_of_another_data_set_is_refused() -> None:
             one: {**SECTIONS[one], "epsilons": [max(has[one]), strange]},
             other: {**SECTIONS[other], "epsilons": [strange]},
         }
-        config = parse_config(study(sections, values_per_axis=[9], select="paper_best"), "x")
+        config = parse_config(study(sections, values_per_axis=[9], grid_points="paper_best"), "x")
         with pytest.raises(OsoError, match=rf"^datasets\.{one}\.epsilons: {strange:g}: the paper"):
             make_cohorts(config)
 
@@ -81,7 +81,9 @@ def test_protected_data_are_protected_beside_public_ones(offer: Offer, place: in
     parse_config({**asked, "randomness": "system"}, "x")
     with pytest.raises(OsoError, match=r"randomness seeded: datasets\.patients is not declared"):
         parse_config({**asked, "randomness": "seeded"}, "x")
-    with pytest.raises(OsoError, match=r"selection single: datasets\.patients is not declared"):
+    with pytest.raises(
+        OsoError, match=r"search_accounting single: datasets\.patients is not declared"
+    ):
         parse_config({**asked, "randomness": "system", "search_accounting": "single"}, "x")
 
 

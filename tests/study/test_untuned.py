@@ -29,7 +29,7 @@ def plan():
 
 
 def test_each_run_is_priced_as_a_search_of_one(plan) -> None:
-    private = [cohort for cohort in plan.cohorts if cohort.private]
+    private = [cohort for cohort in plan.cohorts if cohort.is_private]
     assert len(private) == 8
     for cohort in private:
         assert cohort.noise_multiplier == pytest.approx(NOISE[cohort.epsilon], rel=0.0015)
@@ -62,7 +62,9 @@ def test_a_search_of_several_is_no_single_run() -> None:
     sampling = PoissonSampling(512 / 60000)
     alone, composed = (Search(sampling, 1172, 1, way) for way in ("single", "composition"))
     assert alone.noise_multiplier(3.0, 1e-5) == composed.noise_multiplier(3.0, 1e-5)
-    with pytest.raises(OsoError, match="runs 2: selection single is one run, without a search"):
+    with pytest.raises(
+        OsoError, match="runs 2: search_accounting single is one run, without a search"
+    ):
         Search(sampling, 1172, 2, "single")
 
 

@@ -74,7 +74,7 @@ def test_checkpoints_take_a_hundredth_of_the_time_at_most(
         if number == 30:
             raise InterruptedByUser
 
-    monkeypatch.setattr(loop, "KEEPING", 0.01)
+    monkeypatch.setattr(loop, "CHECKPOINT_TIME_FRACTION", 0.01)
     monkeypatch.setattr(loop, "save_checkpoint", save)
     monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
     task, kept = make_task("online", steps=40), {"checkpoint": tmp_path / "x", "fingerprint": "f"}

@@ -21,7 +21,7 @@ CGROUPS = (  # where a group of processes gets its limit, in both versions of Li
 def kernel(monkeypatch):
     """A kernel that has killed nothing so far: its identity and its count, to be changed."""
     state = {"kernel": "one", "killed": 0}
-    monkeypatch.setattr(oom_backoff, "_kills", lambda: (state["kernel"], state["killed"]))
+    monkeypatch.setattr(oom_backoff, "_count_oom_kills", lambda: (state["kernel"], state["killed"]))
     return state
 
 

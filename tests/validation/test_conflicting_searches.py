@@ -148,10 +148,10 @@ def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
         query_noise_ratio: float = option(7.124)
         layers: tuple = option((1, 2))
 
-    monkeypatch.setattr(Online, "Settings", Settings_)
+    monkeypatch.setattr(Online, "Options", Settings_)
     from oso_dp.study import config
 
-    monkeypatch.setattr(config, "settings_model", config.method_options_model.__wrapped__)
+    monkeypatch.setattr(config, "method_options_model", config.method_options_model.__wrapped__)
     with pytest.raises(OsoError, match=r"methods\.online: settings: the results would hold others"):
         make_cohorts(study(STUDY))
 
@@ -194,4 +194,4 @@ def test_every_file_of_a_cohorts_name_is_read(place) -> None:
     assert len(list((place / "all/runs.parquet").glob(f"{COHORT}.*"))) == len(searches)
     for others in searches.values():
         with pytest.raises(OsoError, match=f"2 points of another search of {COHORT}"):
-            refuse_other_search(place / "all", [one for one in others if one.private])
+            refuse_other_search(place / "all", [one for one in others if one.is_private])

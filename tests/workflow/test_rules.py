@@ -175,7 +175,7 @@ def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None
 def test_hours_ahead_are_those_of_each_job(common) -> None:
     """Over all jobs, those of the whole study; where half is stored, of the other half."""
     made = []
-    job = SimpleNamespace(ahead=lambda *facts: made.append((*facts, "ahead")))
+    job = SimpleNamespace(pending=lambda *facts: made.append((*facts, "ahead")))
     common.names["Job"] = type("Job", (), {"__new__": lambda cls, *facts: made.append(facts)})
     common.names["Job"].ahead = job.ahead
     common.names["seconds"] = lambda study, cohort, runs: 3600.0 * len(runs)

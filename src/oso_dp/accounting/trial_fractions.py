@@ -36,7 +36,7 @@ def find_stage_error(search_accounting: str, part: Any, shares: Any) -> str | No
     """What is wrong with a cohort's selection, part and shares together; None if nothing is."""
     if search_accounting != LINEAR_SCALING:
         given = "part" if part is not None else "trial_fractions" if shares is not None else None
-        return given and f"{given}: only where selection is {LINEAR_SCALING}"
+        return given and f"{given}: only where search_accounting is {LINEAR_SCALING}"
     if wrong := find_fraction_error(shares):
         return f"trial_fractions {format_fractions(shares)}: {wrong}"
     if part not in make_stages(shares):

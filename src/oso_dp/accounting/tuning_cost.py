@@ -72,7 +72,7 @@ class Search:
                 )
         if self.search_accounting not in SINGLE_NOISE_SEARCHES:
             raise OsoError(
-                f"selection {self.search_accounting!r}: allowed are "
+                f"search_accounting {self.search_accounting!r}: allowed are "
                 f"{', '.join(SINGLE_NOISE_SEARCHES)}"
             )
         if self.search_accounting == RANDOM_STOPPING and self.prior_releases:
@@ -82,7 +82,9 @@ class Search:
         if self.search_accounting == RANDOM_STOPPING and self.runs == 1:
             raise OsoError("runs 1: random stopping needs a mean of more than one run")
         if self.search_accounting == SINGLE and self.runs != 1:
-            raise OsoError(f"runs {self.runs}: selection {SINGLE} is one run, without a search")
+            raise OsoError(
+                f"runs {self.runs}: search_accounting {SINGLE} is one run, without a search"
+            )
 
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
         """Epsilon at delta of the whole search when each step's sums together have nu.

@@ -103,7 +103,10 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
             factor = labels.display_factor(row["metric"])
             judged = cross.loc[cross["point"] == row["point"], "cross"] * factor
             yield {
-                **{name: row[name] for name in (*CELL, "variant", "metric", "seeds", *COMPARABLE_ON)},
+                **{
+                    name: row[name]
+                    for name in (*CELL, "variant", "metric", "seeds", *COMPARABLE_ON)
+                },
                 **{name: row[name] * factor for name in ("mean", "std")},
                 "cross_mean": judged.mean(),
                 "cross_std": judged.std(ddof=1),
@@ -118,7 +121,9 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
 
 def _matches_default(default: DefaultConfig, rows: pd.DataFrame) -> pd.Series:
     """Which rows start from the default, under what is laid over its steps."""
-    matching = (rows["method"] == default.method) & (rows["variant"] == variant_label(default.variant))
+    matching = (rows["method"] == default.method) & (
+        rows["variant"] == variant_label(default.variant)
+    )
     for axis, value in default.point.items():
         matching &= np.isclose(rows[axis].astype(float), value, rtol=1e-4, atol=0)
     return matching

@@ -213,7 +213,8 @@ def _index_by_cell(frame: pd.DataFrame) -> _ValuesByCell:
 def _our_columns(best: dict, metric: str) -> dict:
     factor = labels.display_factor(metric)
     row = {
-        name: best[name] for name in (*POINT, "seeds", "noise_multiplier", *COMPARABLE_ON, "variant")
+        name: best[name]
+        for name in (*POINT, "seeds", "noise_multiplier", *COMPARABLE_ON, "variant")
     }
     return row | {
         "status": "diverged" if pd.isna(best["mean"]) else "run",

@@ -110,7 +110,7 @@ def search_private(
     choices = candidates[0].options
     if search_accounting not in GRID_SEARCHES:
         allowed = ", ".join(GRID_SEARCHES)
-        raise OsoError(f"selection {search_accounting!r}: allowed are {allowed}")
+        raise OsoError(f"search_accounting {search_accounting!r}: allowed are {allowed}")
     if (score is None) == (validation is None):
         raise OsoError("score, validation: give one of them: public data's score, or private data")
     stopping = None

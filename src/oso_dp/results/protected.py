@@ -54,4 +54,4 @@ def complaints(row: Mapping[str, Any]) -> Iterator[str]:
     if said.get("randomness") != "system":
         yield f"randomness {said.get('randomness')}, {where}"
     if row["search_accounting"] != COMPOSITION:
-        yield f"selection {row['search_accounting']}, {where}"
+        yield f"search_accounting {row['search_accounting']}, {where}"

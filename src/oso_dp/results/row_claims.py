@@ -158,7 +158,7 @@ def _budget_complaints(row: Row) -> Iterator[str]:
         if pd.isna(value) or not 0 < value < most:
             yield f"{name} {value}: must be above 0 and below {most:g}"
     if row["search_accounting"] not in SEARCH_ACCOUNTINGS:
-        yield f"selection {row['search_accounting']!r}: allowed are {', '.join(SEARCH_ACCOUNTINGS)}"
+        yield f"search_accounting {row['search_accounting']!r}: allowed are {', '.join(SEARCH_ACCOUNTINGS)}"
 
 
 def _ledger_complaints(row: Row) -> Iterator[str]:

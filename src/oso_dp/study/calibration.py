@@ -83,4 +83,4 @@ def _accounted(
         "stopping_distribution": DEFAULT_STOPPING_DISTRIBUTION,
         "trial_fractions": [*trial_fractions] if scaled and trial_fractions else None,
     }
-    return parse_config(config.model_dump() | other, f"selection {search_accounting}")
+    return parse_config(config.model_dump() | other, f"search_accounting {search_accounting}")

@@ -137,9 +137,7 @@ class GridSection(_Section):
 
 
 class StudyConfig(_Section):
-    """A whole study. An alias is the key in a file, where the code has a clearer name."""
-
-    model_config = ConfigDict(serialize_by_alias=True)
+    """A whole study."""
 
     name: str = Field(
         pattern=r"^[a-z0-9_]+$", max_length=150, description="Names the folder under build/."
@@ -152,9 +150,8 @@ class StudyConfig(_Section):
     values_per_axis: list[Annotated[Integer, Field(ge=1, le=1000)]] = Field(min_length=1)
     # A row has 64 bits for it.
     seeds: list[Annotated[Integer, Field(ge=0, lt=2**63)]] = Field(min_length=1)
-    grid_points: Literal["grid", "paper_best"] = Field(
-        "grid",
-        alias="select",
+    grid_points: Literal["all", "paper_best"] = Field(
+        "all",
         description="All of a grid, or the paper's best ones.",
     )
     grid: GridSection = GridSection()
@@ -167,7 +164,6 @@ class StudyConfig(_Section):
         BeforeValidator(_with_underscores),
     ] = Field(
         COMPOSITION,
-        alias="search_accounting",
         description="How the search of a grid is accounted for.",
     )
     stopping_distribution: Literal["logarithmic", "geometric", "poisson"] = Field(
@@ -238,7 +234,7 @@ class StudyConfig(_Section):
             and self.stopping_distribution != DEFAULT_STOPPING_DISTRIBUTION
         ):
             raise ValueError(
-                f"stopping_distribution {self.stopping_distribution}: only where selection is "
+                f"stopping_distribution {self.stopping_distribution}: only where search_accounting is "
                 "random_stopping"
             )
         check_linear_scaling(

@@ -51,7 +51,7 @@ def _check_covers_paper_points(config: StudyConfig, all_cohorts: Sequence[Cohort
                 named = f"{value:g}" if isinstance(value, float) else value
                 raise OsoError(
                     f"{key}: {named}: the paper has no best point for it; leave it out, or set "
-                    "select: grid"
+                    "grid_points: all"
                 )
 
 

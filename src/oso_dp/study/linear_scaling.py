@@ -45,21 +45,21 @@ def check_linear_scaling(
 ) -> None:
     """ValueError for what a study cannot do under this selection.
 
-    points: of each grid, as the key `select` has it.
+    points: of each grid, as the key `grid_points` has it.
     """
     if search_accounting != LINEAR_SCALING:
         if trial_fractions is not None:
             raise ValueError(
-                f"trial_fractions {format_fractions(trial_fractions)}: only where selection is "
+                f"trial_fractions {format_fractions(trial_fractions)}: only where search_accounting is "
                 f"{LINEAR_SCALING}"
             )
         return
     if trial_fractions is not None and (wrong := find_fraction_error(trial_fractions)):
         raise ValueError(f"trial_fractions {format_fractions(trial_fractions)}: {wrong}")
-    if points != "grid":
+    if points != "all":
         raise ValueError(
-            f"select {points}: selection {LINEAR_SCALING} looks for each trial's best point; "
-            "allowed is grid"
+            f"grid_points {points}: search_accounting {LINEAR_SCALING} looks for each trial's best point; "
+            "allowed is all"
         )
     able = [name for name in method_names() if _takes_linear_scaling(name)]
     for name in methods:
@@ -67,7 +67,7 @@ def check_linear_scaling(
             private = find_method(name).is_private
             why = "does not search the learning rate" if private else "has no privacy"
             raise ValueError(
-                f"methods.{name}: {why}; with selection {LINEAR_SCALING} allowed are "
+                f"methods.{name}: {why}; with search_accounting {LINEAR_SCALING} allowed are "
                 f"{', '.join(able)}"
             )
 

@@ -26,7 +26,7 @@ def nearest_to_papers_best(cohort: Cohort, grid: Sequence[Candidate]) -> list[Ca
         if _distance(nearest, printed) > math.log(1.02):
             raise OsoError(
                 f"table {best.table}, {best.method}, epsilon {best.epsilon}: {printed} is not a "
-                "point of the grid; select: paper_best needs the paper's ranges"
+                "point of the grid; grid_points: paper_best needs the paper's ranges"
             )
         if nearest not in chosen:
             chosen.append(nearest)

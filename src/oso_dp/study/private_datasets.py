@@ -36,7 +36,7 @@ def check_private_datasets(
         )
     if search_accounting != COMPOSITION:
         raise ValueError(
-            f"selection {search_accounting}: {protected}; allowed is {COMPOSITION}, since the "
+            f"search_accounting {search_accounting}: {protected}; allowed is {COMPOSITION}, since the "
             "results hold every run"
         )
     if len(epsilons) != 1:
