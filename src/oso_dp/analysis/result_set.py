@@ -16,7 +16,7 @@ from oso_dp.analysis.side_measurements import no_step_times
 from oso_dp.analysis.aggregate import select_best_points, cross_select_points, grid_points, main_variants
 from oso_dp.files import parse_json
 from oso_dp.methods import method_names
-from oso_dp.results.protected import shared_budgets
+from oso_dp.results.checks import shared_budgets
 from oso_dp.study.grid import default_grid_size
 
 Result = TypeVar("Result")

@@ -39,7 +39,7 @@ def signs(
     from oso_dp.diagnostics.inputs import read_inputs
     from oso_dp.diagnostics.record import write_signs
     from oso_dp.diagnostics.signs import measure_signs as follow
-    from oso_dp.results.lock import writing
+    from oso_dp.results.write import writing
     from oso_dp.training.job import make_task
 
     # Before minutes of work.
