@@ -110,7 +110,7 @@ def _points(store: Path, cohort: Cohort) -> set[tuple[float | None, ...]]:
     """Where the stored runs start that are of this cohort, as far as their rows say."""
     rows = read_runs_of(store, cohort.name).astype(object)
     rows = rows.where(rows.notna(), None)
-    for name in (*COHORT, "precision", "settings"):
-        value = getattr(cohort, name)
+    facts = {name: getattr(cohort, name) for name in (*COHORT, "precision")}
+    for name, value in {**facts, "settings": cohort.run_options}.items():
         rows = rows[rows[name].isna() if value is None else rows[name] == value]
     return set(rows[list(POINT)].itertuples(index=False, name=None))
