@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
 from oso_dp.cli.cosine import cosine
+
 from oso_dp.data.arrays import Arrays, save_arrays
 from oso_dp.diagnostics import cosine as module
 from oso_dp.diagnostics.cosine import Probe, Similarity, measure_similarities

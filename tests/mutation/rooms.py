@@ -11,7 +11,7 @@ GROUPS = {
     "trusted base": ("gradients", "privacy"),
     "accounting": (
         *("accounting", "privacy/noise_composition.py"),
-        *("analysis/accounts.py", "results/row_claims.py"),
+        *("analysis/accounts.py", "results/checks.py"),
     ),
     "results": ("results",),
     "scheduler": ("scheduler",),

@@ -15,8 +15,8 @@ from oso_dp.exit_codes import error_line
 from oso_dp.files import make_folder
 from oso_dp.reporting.report_folder import check_place
 from oso_dp.results.collect import finished_runs
-from oso_dp.results.other_search import refuse_other_search
-from oso_dp.results.spent import refuse_spent, study_places
+from oso_dp.results.conflicts import refuse_other_search
+from oso_dp.results.conflicts import refuse_spent, study_places
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.resources import count_gpus, estimate_memory_mb, estimate_minutes

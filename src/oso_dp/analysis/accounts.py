@@ -53,7 +53,7 @@ from oso_dp.analysis.linear_scaling_accounts import account_linear_scaling
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.row_claims import check_planned, complaint, ledger_of, records, settings_of
+from oso_dp.results.checks import check_planned, ledger_of, records, runs_complaint, settings_of
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan
@@ -90,7 +90,7 @@ def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
         for cohort in plan.cohorts
         for run in cohort.runs
     }
-    if text := complaint(runs):
+    if text := runs_complaint(runs):
         raise OsoError(text)
     for row in records(runs):
         if row["run_id"] in planned:

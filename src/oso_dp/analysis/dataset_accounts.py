@@ -3,8 +3,8 @@
 Runs of one study share their noise, which was computed for `budget_runs` of them: as many are
 charged, also those that are not stored, or more where more are stored. Several studies of a data
 set add up. Rows do not say whose study they are of: two of the same noise, budget and sizes whose
-rows together are no more than one of them plans cannot be told from one. `results.spent` keeps such
-two out of a store; who puts rows together by hand has to add them up.
+rows together are no more than one of them plans cannot be told from one.
+`results.conflicts` keeps such two out of a store; rows put together by hand have to be added up.
 """
 
 from typing import Any
@@ -15,8 +15,7 @@ from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_full_run
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.results.protected import budget_runs, protected
-from oso_dp.results.row_claims import ledger_of, records, settings_of
+from oso_dp.results.checks import budget_runs, ledger_of, protected, records, settings_of
 
 # Runs that differ in any of it were not of one study.
 _STUDY = [

@@ -21,7 +21,7 @@ from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_fu
 from oso_dp.analysis.grouping import POINT
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.row_claims import ledger_of, settings_of
+from oso_dp.results.checks import ledger_of, settings_of
 
 # Runs that are alike in these, and in their settings but for the part, are one search (its points,
 # its parts and its seeds).

@@ -21,7 +21,7 @@ from oso_dp.analysis.plan_tables import grid_sizes
 from oso_dp.analysis.side_measurements import no_step_times
 from oso_dp.files import parse_json
 from oso_dp.methods import method_names
-from oso_dp.results.protected import shared_budgets
+from oso_dp.results.checks import shared_budgets
 from oso_dp.study.grid import default_grid_size
 
 Result = TypeVar("Result")

@@ -24,8 +24,8 @@ from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_regular
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.lock import writing
 from oso_dp.results.schema import EVALUATIONS, RUNS
+from oso_dp.results.write import writing
 
 COSTS_FILE = "search_noise.csv"  # in a results folder
 EPSILON = 3.0  # the paper's smallest budget on two of its data sets

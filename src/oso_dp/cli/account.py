@@ -39,8 +39,8 @@ def account(
     from oso_dp.cli.tables import print_table
     from oso_dp.files import atomic_write
     from oso_dp.output_paths import check_output, is_table
-    from oso_dp.results.lock import writing
     from oso_dp.results.read import read_results
+    from oso_dp.results.write import writing
     from oso_dp.study.plan import load_plans, read_plan
 
     results = results_folder(folder, results_option)

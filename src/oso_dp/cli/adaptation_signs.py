@@ -39,7 +39,7 @@ def signs(
     from oso_dp.diagnostics.record import write_signs
     from oso_dp.diagnostics.signs import measure_signs as follow
     from oso_dp.output_paths import check_output, is_table
-    from oso_dp.results.lock import writing
+    from oso_dp.results.write import writing
     from oso_dp.training.job import make_task
 
     # Before minutes of work.

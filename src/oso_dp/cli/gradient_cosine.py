@@ -34,7 +34,7 @@ def cosine(
     from oso_dp.diagnostics.inputs import read_inputs
     from oso_dp.diagnostics.record import write_similarities
     from oso_dp.output_paths import check_output, is_table
-    from oso_dp.results.lock import writing
+    from oso_dp.results.write import writing
     from oso_dp.training.job import make_task
 
     # Before half an hour of work.

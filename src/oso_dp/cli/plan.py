@@ -28,9 +28,8 @@ def plan(
     from oso_dp.analysis.study_statement import make_planned_statements
     from oso_dp.output_paths import check_folder, check_output, is_table
     from oso_dp.results.collect import finished_runs
-    from oso_dp.results.lock import writing
-    from oso_dp.results.other_search import refuse_other_search
-    from oso_dp.results.spent import refuse_spent, study_places
+    from oso_dp.results.conflicts import refuse_other_search, refuse_spent, study_places
+    from oso_dp.results.write import writing
     from oso_dp.study.config import load_config
     from oso_dp.study.expand import make_cohorts
     from oso_dp.study.plan import is_plan, make_plan, write_plan

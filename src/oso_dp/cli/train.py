@@ -25,9 +25,8 @@ def train(
     from oso_dp.cli.progress import Progress
     from oso_dp.locks import only_one
     from oso_dp.results.collect import finished_runs
-    from oso_dp.results.other_search import refuse_other_search
+    from oso_dp.results.conflicts import refuse_other_search, refuse_spent
     from oso_dp.results.read import is_store
-    from oso_dp.results.spent import refuse_spent
     from oso_dp.results.write import check_no_loss, write_table
     from oso_dp.study.budget_check import check_budget
     from oso_dp.study.plan import read_plan

@@ -19,9 +19,8 @@ from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.exit_codes import run_command
 from oso_dp.locks import only_writer
 from oso_dp.option_types import MAX_AT_ONCE, OptionError, integer, path, real_number
-from oso_dp.results.other_search import refuse_other_search_among
+from oso_dp.results.conflicts import refuse_other_search_among, refuse_spent
 from oso_dp.results.read import is_store
-from oso_dp.results.spent import refuse_spent
 from oso_dp.scheduler.priorities import Job, list_jobs, rank_runs, read_priorities
 from oso_dp.scheduler.scheduling import Scheduler
 from oso_dp.scheduler.shard_store import ShardStore, list_stores

@@ -19,16 +19,12 @@ from oso_dp.privacy.rng_sources import RNG_VERSION
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
-from oso_dp.training.loop import make_protocol, train
+from oso_dp.training.loop import train
 from oso_dp.training.oom_backoff import limit_parallel_runs
-from oso_dp.training.outcome import Outcome, RunProtocol
+from oso_dp.training.outcome import Outcome
 from oso_dp.training.provenance import code_hash, commit, device_name
 from oso_dp.training.task import StudyTask
 from oso_dp.training.user_task import build_user_network
-
-# Columns of a run's row: what training measured, and what may be another one after a restart.
-_MEASURED = ("status", "diverged_at", "ledger", "wall_seconds")
-_WHERE_IT_RAN = {"device", "commit", "torch_version", "package_version"}
 
 
 @dataclass
@@ -92,8 +88,8 @@ def run_job(
     with quarantine_if_corrupt(folder / "rows.pt"):
         if content := load_checkpoint(folder / "rows.pt", fingerprint):
             kept = ResultRows(list(content["runs"]), list(content["evaluations"]))
-            course = make_protocol(task, task.metric, cohort.examples)
-            _check_rows(kept, task, cohort, runs, code, course)
+            if [row["run_id"] for row in kept.runs] != ids[: len(kept.runs)]:
+                raise ValueError("its runs are not the first of this job")
             rows = kept
     with limit_parallel_runs(folder, parallel_runs) as at_once:
         while len(rows.runs) < len(runs):
@@ -114,36 +110,6 @@ def run_job(
             save_checkpoint(folder / "rows.pt", fingerprint, dict(vars(rows)))
             (folder / "state.pt").unlink(missing_ok=True)
     return rows
-
-
-def _check_rows(
-    rows: ResultRows,
-    task: StudyTask,
-    cohort: PlannedCohort,
-    runs: Sequence[Run],
-    code: str,
-    course: RunProtocol,
-) -> None:
-    """ValueError unless they can be what the first of these runs came to."""
-    evaluations: dict[str, list[dict[str, Any]]] = {row["run_id"]: [] for row in rows.runs}
-    for row in rows.evaluations:
-        evaluations[row["run_id"]].append(row)
-    if list(evaluations) != [run.run_id for run in runs[: len(rows.runs)]]:
-        raise ValueError("its runs are not the first of this job")
-    for run, row in zip(runs, rows.runs, strict=False):
-        measured = {name: row[name] for name in _MEASURED}
-        if not cohort.is_public:
-            measured["wall_seconds"] = 0.0
-        outcome = Outcome(run.run_id, **measured)
-        outcome.evaluations = evaluations[run.run_id]
-        course.check([outcome], task.steps)
-        made = make_row(task, cohort, run, outcome, code)
-        for name in made.keys() - _WHERE_IT_RAN:
-            if type(row[name]) is not type(made[name]) or row[name] != made[name]:
-                raise ValueError(f"run {run.run_id}: {name} {row[name]!r}, not {made[name]!r}")
-        named = [row[name] for name in _WHERE_IT_RAN]
-        if row.keys() != made.keys() or not all(isinstance(n, str | None) for n in named):
-            raise ValueError(f"run {run.run_id}: other columns than a run has")
 
 
 def _fingerprint(*parts: str) -> str:

@@ -23,7 +23,7 @@ class RenderedFigure:
 
     png: bytes
     pdf: bytes
-    svg: bytes
+    link: str  # the page's image source
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def _draw(plan: FigureSpec) -> RenderedFigure | None:
         figure = plan.draw()
         if figure is None:
             return None
-        return RenderedFigure(layout.to_png(figure), layout.to_pdf(figure), layout.to_svg(figure))
+        return RenderedFigure(layout.to_png(figure), layout.to_pdf(figure), layout.to_link(figure))
 
 
 def _cores() -> int:
