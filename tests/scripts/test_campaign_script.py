@@ -34,7 +34,7 @@ def write_python(clone, before: str = "") -> None:
 
 
 def start(clone, command, **variables):
-    known = {"MINUTES": "5", "PROCESSES": "1", "NICE": "0", "PLANS": "smoke", "FILTER": ""}
+    known = {"MINUTES": "5", "PROCESSES": "1", "NICE": "0", "PLANS": "ci/smoke", "FILTER": ""}
     outside = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.Popen(
         ["bash", "scripts/campaign.sh", command],
@@ -99,8 +99,8 @@ def test_stores_are_filled_and_collected(clone) -> None:
     [
         ({"PLANS": "nonesuch"}, "PLANS: nonesuch: there is no config/nonesuch.yaml in commit"),
         ({"MINUTES": "an hour"}, "--minutes: an hour: must be a number"),
-        ({"PROCESSES": "0"}, "PROCESSES=0: must be a whole number from 1"),
-        ({"PROCESSES": "many"}, "PROCESSES=many: must be a whole number from 1"),
+        ({"PROCESSES": "0"}, "PROCESSES=0: must be an integer from 1"),
+        ({"PROCESSES": "many"}, "PROCESSES=many: must be an integer from 1"),
     ],
 )
 def test_mistake_is_said_before_planning(clone, variables, said) -> None:
