@@ -12,8 +12,10 @@ PLANS ?= spotcheck controls defaults defaults_falling defaults_averaged linear_s
 ONLY ?=
 # Where its runs are collected; another choice of the paper's open points has a store of its own.
 STORE ?= results
-# For `make mutants` and `make mutation`: which, how many, how long (tests/*/__main__.py).
+# For `make mutants`: options of pytest, such as -k 'private and noise'; the first of each ONE_IN faults.
 MUTANTS ?=
+ONE_IN ?= 1
+# For `make mutation`: which, how many, how long (tests/mutation/sampled/__main__.py).
 MUTATION ?=
 # For `make precisions`: of which data sets (all).
 PAIRS ?=
@@ -77,10 +79,10 @@ lint: $(READY) ## Check style, types, the workflow and the direction of imports
 	$(IN_VENV) snakemake --lint
 
 mutants: $(READY) ## Plant faults in the privacy code one by one, and see the tests catch each
-	$(IN_VENV) python tests/mutants $(MUTANTS)
+	$(IN_VENV) ONE_IN=$(ONE_IN) pytest -m planted_fault tests/mutation/curated $(MUTANTS)
 
 mutation: $(READY) ## Change the code mechanically, ten minutes long, and see the tests catch that
-	$(IN_VENV) python tests/mutation $(MUTATION)
+	$(IN_VENV) python tests/mutation/sampled $(MUTATION)
 
 faults: $(READY) ## Give every reader its long list of spoiled inputs, and stores every fault (long)
 	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_broken_downloads.py tests/results
