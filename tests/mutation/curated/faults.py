@@ -96,8 +96,8 @@ class Match:
         return sum(old != new for (_, old), new in self.names.items())
 
 
-def plant(fault: Fault, tree: ast.Module) -> ast.stmt:
-    """Changes a module's tree, and returns its changed statement; UnfitError if that fails."""
+def plant(fault: Fault, tree: ast.Module) -> ast.Module:
+    """Changes a module's tree, and returns what changed at its top level; or raises UnfitError."""
     scopes: list[list[ast.AST]] = [[tree]]
     for name in fault.scope:
         inner = [node for scope in scopes[-1] for node in _definitions(scope) if node.name == name]
@@ -107,15 +107,12 @@ def plant(fault: Fault, tree: ast.Module) -> ast.stmt:
     fewest = min((match.renamed for match in found), default=0)
     best = [match for match in found if match.renamed == fewest]
     if len(best) != 1:
-        what = "`old` fits" if scopes[-1] else "there is no such name;"
-        raise UnfitError(
-            f"{fault.name}: where: {fault.where}; {what} {len(best)} places, must be 1"
-        )
+        what = f"`old` fits {len(best)} places, must be 1" if scopes[-1] else "no such name"
+        raise UnfitError(f"{fault.name}: where: {fault.where}; {what}")
     _replace(best[0], new)
-    if not fault.scope:
-        return next(node for node in tree.body if best[0].parent in (tree, *ast.walk(node)))
-    tops = [node for node in _definitions(tree) if node.name == fault.scope[0]]
-    return next(top for top in tops if any(node is best[0].parent for node in ast.walk(top)))
+    outside = best[0].parent is tree
+    around = [top for top in tree.body if any(node is best[0].parent for node in ast.walk(top))]
+    return ast.Module(new if outside else around, [])
 
 
 def _definitions(scope: ast.AST) -> Iterator[ast.AST]:
@@ -225,15 +222,14 @@ def known_names(path: Path) -> frozenset[str]:
     return BUILTINS | bound | {"__file__"}
 
 
-def undefined_names(statement: ast.stmt, known: frozenset[str]) -> set[str]:
-    """The names that a statement of a module asks for, and that are not there."""
-    tables = [symtable.symtable(ast.unparse(statement), "", "exec")]
-    found: set[str] = set()
+def undefined_names(statements: ast.Module, known: frozenset[str]) -> set[str]:
+    """The names that statements of a module ask for, and that neither they nor `known` have."""
+    tables = [symtable.symtable(ast.unparse(statements), "", "exec")]
+    known |= {symbol.get_name() for symbol in tables[0].get_symbols() if symbol.is_assigned()}
+    asked: set[str] = set()
     for table in tables:
         tables += table.get_children()
+        outside = table.get_type() == "module"
         symbols = table.get_symbols()
-        found |= {symbol.get_name() for symbol in symbols if symbol.is_global()}
-        if table.get_type() == "module":
-            found |= {symbol.get_name() for symbol in symbols if symbol.is_referenced()}
-            known |= {symbol.get_name() for symbol in symbols if symbol.is_assigned()}
-    return found - known
+        asked |= {symbol.get_name() for symbol in symbols if outside or symbol.is_global()}
+    return asked - known
