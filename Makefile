@@ -79,7 +79,8 @@ lint: $(READY) ## Check style, types, the workflow and the direction of imports
 	$(IN_VENV) snakemake --lint
 
 mutants: $(READY) ## Plant faults in the privacy code one by one, and see the tests catch each
-	$(IN_VENV) ONE_IN=$(ONE_IN) pytest -m planted_fault tests/mutation/curated $(MUTANTS)
+	$(IN_VENV) ONE_IN=$(ONE_IN) pytest --numprocesses $(CORES) --dist worksteal -m planted_fault \
+		tests/mutation/curated $(MUTANTS)
 
 mutation: $(READY) ## Change the code mechanically, ten minutes long, and see the tests catch that
 	$(IN_VENV) python tests/mutation/sampled $(MUTATION)
