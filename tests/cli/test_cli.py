@@ -75,7 +75,7 @@ def test_a_store_that_is_not_there_is_a_typing_error_unless_it_is_said_to_be_new
 ) -> None:
     (collected / "empty").mkdir()
     for name in ("stroe", "empty"):
-        refused(train(oso, "--store", name), f"--store {name}: there is no results store", "--new")
+        refused(train(oso, "--store", name), f"--store {name}: there is no results store", "--allow-missing-store")
     refused(
         train(oso, "--store", "plan.json", "--allow-missing-store"),
         "--store plan.json: there is no results",

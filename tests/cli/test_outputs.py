@@ -13,12 +13,12 @@ PLAN = ("plan", "--config", "m.yaml", "--output")
 PRICES = (*PLAN, "new.json", "--search-noise-csv")
 ACCOUNT = ("account", "store", "--plan", "plan.json", "--output")
 AUDIT = ("audit", "--method", "online", "--output")
-COSINE = ("cosine", "--plan", "plan.json", "--cohort", "glyphs.online.k2.eps3", "--data",
+COSINE = ("diagnose", "cosine", "--plan", "plan.json", "--cohort", "glyphs.online.k2.eps3", "--data",
           "glyphs.npz", "--output")  # fmt: skip
 DATA = ("data", "mnist", "--data-dir", "raw", "--output")
 OURS = {
     PLAN: '{"version": 2, "config": {}, "cohorts": []}',
-    PRICES: "sampling_rate,steps,runs,epsilon,delta,selection,accountant,distribution,"
+    PRICES: "sampling_rate,steps,runs,epsilon,delta,search_accounting,accountant,distribution,"
     "dp_accounting,noise_multiplier\n",
     ACCOUNT: "grid,budget,delta,runs\n",
     AUDIT: "method,fault,delta\n",

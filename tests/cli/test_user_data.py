@@ -191,7 +191,7 @@ def test_probes_look_at_public_data_only(oso, place) -> None:
     for command in ("cosine", "signs"):
         where = ["--cohort", NAMES[0], "--data", "data.npz", "--output", "out.csv"]
         refused(
-            oso(command, "--plan", "plan.json", *where), "patients is not public, and this looks"
+            oso("diagnose", command, "--plan", "plan.json", *where), "patients is not public, and this looks"
         )
 
 

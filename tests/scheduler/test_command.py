@@ -309,5 +309,5 @@ def test_page_names_every_option(repo, capsys) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     options = {*re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)}
-    page = (repo / "docs/campaign.md").read_text()
+    page = (repo / "docs/internals/running_at_scale.md").read_text()
     assert {*re.findall(r"^\| `(--[a-z-]+)`", page, re.MULTILINE)} == options

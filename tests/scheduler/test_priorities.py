@@ -100,7 +100,7 @@ def test_part_selects_a_searchs_part(mnist, read) -> None:
         online, search_accounting="linear_scaling", trial_fractions=(0.1, 0.2), stage="final"
     )
     plan = replace(mnist, cohorts=(replace(scaled, stage="trial 1"), scaled, online))
-    (level, *_) = rank_runs(list_jobs([plan]), read('[[first]]\npart = "final"\n', plan))
+    (level, *_) = rank_runs(list_jobs([plan]), read('[[first]]\nstage = "final"\n', plan))
     assert [job.cohort.stage for job, runs in level if runs] == ["final"]
 
 
@@ -117,8 +117,8 @@ def test_part_selects_a_searchs_part(mnist, read) -> None:
         (f"[[first]]\nk = [9, -{'9' * 400}]", r"entry 1: k = \[9, -9+: must be a number up to 1e"),
         ("[[first]]\nk = true", "entry 1: k = True: must be a number"),
         ("[[first]]\nk = []", r"entry 1: k = \[\]: must be a number"),
-        ("[[first]]\npart = 1", "entry 1: part = 1: must be text"),
-        ('[[first]]\npart = "final"', r"entry 1 \(part = final\): matches no run of mnist"),
+        ("[[first]]\nstage = 1", "entry 1: stage = 1: must be text"),
+        ('[[first]]\nstage = "final"', r"entry 1 \(stage = final\): matches no run of mnist"),
         ("[[first]]\nmethod = 3", "entry 1: method = 3: must be text"),
         ("[[first]]\nk = 9\nepsilon = 4", r"entry 1 \(k = 9; epsilon = 4\): matches no run"),
         ('[[first]]\nplan = "another"', "all entries are for other plans than mnist"),
@@ -150,8 +150,8 @@ def test_own_file_matches_own_plans(repo) -> None:
     path = repo / "config/priorities.toml"
     asked = [entry.get("plan", []) for entry in tomllib.loads(path.read_text())["first"]]
     named = {name for plan in asked for name in ([plan] if isinstance(plan, str) else plan)}
-    configs = [
-        load_config(repo / f"config/{name}.yaml") for name in {*line.split("=")[1].split(), *named}
-    ]
+    files = {load_config(path).name: path for path in (repo / "config").rglob("*.yaml")}
+    paths = {repo / f"config/{name}.yaml" for name in line.split("=")[1].split()}
+    configs = [load_config(path) for path in sorted(paths | {files[name] for name in named})]
     jobs = list_jobs([make_plan_with_noise(config, defaultdict(lambda: 1.0)) for config in configs])
     assert len(read_priorities(path, jobs)) == path.read_text().count("[[first]]")

@@ -60,7 +60,7 @@ CASES = {
     # Values that are not looked at, or are none.
     "a shape under composition": (
         STUDY + "stopping_distribution: geometric\n",
-        "stopping_distribution geometric: only where selection is random_stopping",
+        "stopping_distribution geometric: only where search_accounting is random_stopping",
     ),
     "words of images": (
         changed("model: small_cnn", "model: small_cnn\n    oov_words: skipped"),

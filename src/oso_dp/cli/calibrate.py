@@ -60,13 +60,13 @@ def calibrate(
     given = [name for name, value in facts.items() if value is not None]
     if given:
         raise OsoError(f"{', '.join(given)}: --config {config} brings its own; leave it out")
-    rule, distribution = (
+    entries = _calibrate_study(
+        config,
+        accountant.value,
         options.stored_search_accounting(search_accounting),
         options.parse_stopping_distribution(stopping_distribution),
-    )
-    shares = options.parse_trial_fractions(trial_fractions)
-    entries = _calibrate_study(
-        config, accountant.value, rule, distribution, shares, show_noise_split
+        options.parse_trial_fractions(trial_fractions),
+        show_noise_split,
     )
     print(json_text(entries)) if as_json else _print_study(entries)
 
@@ -75,7 +75,7 @@ def _calibrate_study(
     config: Path,
     accountant: str,
     search_accounting: str | None,
-    stopping_distribution: float | None,
+    stopping_eta: float | None,
     trial_fractions: tuple[float, ...] | None,
     split: bool,
 ) -> list[dict[str, Any]]:
@@ -84,18 +84,17 @@ def _calibrate_study(
     from oso_dp.study.config import load_config
 
     study, entries, deltas = load_config(config), [], {}
-    search_accounting = search_accounting or study.search_accounting
-    if stopping_distribution is not None and search_accounting != RANDOM_STOPPING:
+    accounting = search_accounting or study.search_accounting
+    if stopping_eta is not None and accounting != RANDOM_STOPPING:
         raise OsoError(
             "--stopping-distribution: needs --search-accounting random-stopping, or a study with it"
         )
-    if trial_fractions is not None and search_accounting != LINEAR_SCALING:
+    if trial_fractions is not None and accounting != LINEAR_SCALING:
         raise OsoError(
-            "--trial-fractions: needs --search-accounting linear-scaling, or a study of that "
-            "selection"
+            "--trial-fractions: needs --search-accounting linear-scaling, or a study with it"
         )
     for grid in calibrate_grids(
-        study, accountant, search_accounting, stopping_distribution, trial_fractions
+        study, accountant, search_accounting, stopping_eta, trial_fractions
     ):
         cohort, nu = grid.cohort, grid.noise_multiplier
         entry: dict[str, Any] = {

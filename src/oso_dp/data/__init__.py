@@ -18,6 +18,8 @@ from oso_dp.output_paths import check_output
 if TYPE_CHECKING:
     from oso_dp.data.arrays import Arrays
 
+MODULES = {"glyphs": "synthetic_digits"}  # of data sets whose module has another name
+
 __all__ = ["DATASETS", "DatasetInfo", "dataset_info", "is_user_dataset", "prepare_dataset"]
 
 
@@ -76,7 +78,7 @@ def prepare_dataset(
         arrays = load_plugin(dataset)
         provenance: dict[str, Any] = {}
     else:
-        build: Builder = import_module(f"{__name__}.{dataset}").build
+        build: Builder = import_module(f"{__name__}.{MODULES.get(dataset, dataset)}").build
         cache = output.parent / "downloads" / dataset
         folder = None if data_dir is None else Path(data_dir)
         arrays, provenance = build(folder, cache, **preparation)

@@ -28,7 +28,7 @@ def calibrate_grids(
     config: StudyConfig,
     accountant: str = "rdp",
     search_accounting: str | None = None,
-    shape: float | None = None,
+    stopping_eta: float | None = None,
     trial_fractions: Sequence[float] | None = None,
 ) -> list[CalibratedGrid]:
     """All private cohorts, in the study's order; grids that cost the same are computed once.
@@ -37,11 +37,11 @@ def calibrate_grids(
     data that are not public is that of all runs on them. OsoError names a cohort that has no noise
     so, or what the study cannot do in that way.
     """
-    search_accounting = search_accounting or config.search_accounting
-    if {LINEAR_SCALING, SINGLE} & {search_accounting, config.search_accounting}:
-        config = _accounted(config, search_accounting, trial_fractions or config.trial_fractions)
-    if shape is None:
-        shape = STOPPING_ETA[config.stopping_distribution]
+    accounting = search_accounting or config.search_accounting
+    if {LINEAR_SCALING, SINGLE} & {accounting, config.search_accounting}:
+        config = _with_accounting(config, accounting, trial_fractions or config.trial_fractions)
+    if stopping_eta is None:
+        stopping_eta = STOPPING_ETA[config.stopping_distribution]
 
     @cache
     def noise_multiplier(search: Search, epsilon: float, delta: float) -> float:
@@ -51,8 +51,7 @@ def calibrate_grids(
     for cohort in make_cohorts(config):
         if cohort.epsilon is None or cohort.delta is None:
             continue
-        search_accounting = search_accounting or cohort.search_accounting
-        if search_accounting != COMPOSITION and not cohort.is_public:
+        if accounting != COMPOSITION and not cohort.is_public:
             raise OsoError(
                 f"{cohort.name}: {cohort.dataset} is not declared public; allowed is {COMPOSITION}"
             )
@@ -64,7 +63,7 @@ def calibrate_grids(
                 nu = every[search.stages.index(cohort.stage)]
             else:
                 search = Search(
-                    cohort.sampling, cohort.steps, cohort.budgeted_runs, search_accounting, shape
+                    cohort.sampling, cohort.steps, cohort.budgeted_runs, accounting, stopping_eta
                 )
                 nu = noise_multiplier(search, cohort.epsilon, cohort.delta)
         except OsoError as error:
@@ -73,7 +72,7 @@ def calibrate_grids(
     return grids
 
 
-def _accounted(
+def _with_accounting(
     config: StudyConfig, search_accounting: str, trial_fractions: Sequence[float] | None
 ) -> StudyConfig:
     """The same study in another way: it has other cohorts then."""
