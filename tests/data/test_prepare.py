@@ -18,7 +18,7 @@ from .conftest import kept, served
 def test_every_data_set_can_be_both_planned_and_made():
     for name, info in DATASETS.items():
         assert info.name == name
-        assert callable(import_module(f"oso_dp.data.{name}").build)
+        assert callable(import_module(f"oso_dp.data.{data.MODULES.get(name, name)}").build)
 
 
 def test_glyphs_says_that_it_is_not_mnist():

@@ -47,7 +47,7 @@ class Recorded:
             return like[0].new_zeros(size)
         return deviation * self.normals(name, size).to(like[0])
 
-    def renew(self, device: torch.device) -> None:
+    def reseed(self, device: torch.device) -> None:
         pass
 
 

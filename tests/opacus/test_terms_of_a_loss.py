@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus.gradient_origins import GradientOrigins, find_parameter
+from oso_dp.opacus.gradient_origins import GradientOrigins, depend_on_parameters
 
 NOT_TRIED = "ignore:module. nobody could try"
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
@@ -178,8 +178,8 @@ FORMS: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_parameter_behind_inputs_found(form) -> None:
     inputs, scale = torch.ones(2, 4, 3), nn.Parameter(torch.ones(3))
-    assert find_parameter([torch.ones(2), form(inputs * scale)])
-    assert not find_parameter([None, form(inputs), form(inputs.clone().requires_grad_() * 2)])
+    assert depend_on_parameters([torch.ones(2), form(inputs * scale)])
+    assert not depend_on_parameters([None, form(inputs), form(inputs.clone().requires_grad_() * 2)])
 
 
 @pytest.mark.parametrize("mode", MODES)
