@@ -158,7 +158,7 @@ def test_each_number_is_of_the_steps_that_it_names() -> None:
 
 
 def test_a_method_without_these_sums_is_refused(arrays) -> None:
-    with pytest.raises(OsoError, match="fixed_threshold: takes no signs"):
+    with pytest.raises(OsoError, match="method: fixed_threshold; must be online"):
         next(measure_signs(task(name="fixed_threshold"), start(), arrays, 2))
 
 

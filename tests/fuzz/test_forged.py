@@ -149,7 +149,7 @@ def test_a_forged_state_is_set_aside_and_its_runs_begin_anew(name, begun, tmp_pa
         train(*job, checkpoint=tmp_path / "state.pt", fingerprint="f", on_progress=look)
     assert steps == [1]
     (line,) = [m for m in caplog.messages if "damaged" in m]
-    assert line.startswith(f"{tmp_path / 'state.pt'}: damaged, or of an older version; now ")
+    assert line.startswith(f"{tmp_path / 'state.pt'}: damaged, or of an older version; renamed to ")
     assert "\n" not in line
     assert (tmp_path / "state.pt.damaged").exists()
 

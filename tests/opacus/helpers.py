@@ -22,7 +22,7 @@ with warnings.catch_warnings():
 QUIET = (
     "ignore:Secure RNG turned off",
     "ignore:Full backward hook is firing",
-    "ignore:optimizer.step. nobody has looped over the loader",
+    "ignore:optimizer.step. the loader that make_private returned",
 )
 MODES = ["hooks", "functorch", "ghost"]
 ENGINES: dict[str, type[AdaptivePrivacyEngine]] = {

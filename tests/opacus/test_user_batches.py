@@ -5,7 +5,7 @@ import warnings
 import pytest
 from tests.opacus.helpers import MODES, QUIET, examples, loader_of, make
 
-OTHER = "optimizer.step: nobody has looped over the loader that make_private returned"
+OTHER = "optimizer.step: the loader that make_private returned has not been iterated over"
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET[:2]]
 
 
