@@ -41,6 +41,7 @@ def run_row(cohort: PlannedCohort, run: Run) -> Row:
         "settings": cohort.run_options,
         "noise_multiplier": nu or None,
         "sampling": "poisson",
+        "settings": cohort.run_options,
         "rng_version": 2,
         "status": "finished",
         "device": "cpu",
