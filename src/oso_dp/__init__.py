@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-_ELSEWHERE = {"Arrays": "oso_dp.data.arrays", "DataSet": "oso_dp.data.plugins"}
+_ELSEWHERE = {"Arrays": "oso_dp.data.arrays", "UserDataset": "oso_dp.data.plugins"}
 
 
 def __getattr__(name: str) -> Any:

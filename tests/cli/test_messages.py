@@ -53,14 +53,14 @@ def test_randomness_for_protection_is_not_said_to_protect_nothing(oso, study, re
     cohort = next(one.name for one in read_plan(Path("system.json")).cohorts if one.is_private)
     given = ("--cohort", cohort, "--data", "glyphs.npz", "--output", "x.csv")
     error = refused(
-        oso("cosine", "--plan", "system.json", *given), "system.json: randomness system"
+        oso("diagnose", "cosine", "--plan", "system.json", *given), "system.json: randomness system"
     )
     assert "these do not" not in error
     assert "with randomness seeded" in error
 
 
 def test_the_steps_that_are_looked_at_stand_in_the_help(oso) -> None:
-    assert "100, 250, 500, 750, 950" in " ".join(oso("cosine", "--help")[1].split())
+    assert "100, 250, 500, 750, 950" in " ".join(oso("diagnose", "cosine", "--help")[1].split())
 
 
 def test_one_is_one(oso, repo, tmp_path) -> None:

@@ -36,8 +36,8 @@ def nothing_long(monkeypatch) -> None:
     import oso_dp.diagnostics.cosine
 
     for module, name in (
-        (oso_dp.audit.run_audit, "audit"),
-        (oso_dp.diagnostics.cosine, "similarities"),
+        (oso_dp.audit.run_audit, "run_audit"),
+        (oso_dp.diagnostics.cosine, "measure_similarities"),
         (oso_dp.analysis.search_costs, "write_costs"),
     ):
         monkeypatch.setattr(module, name, begun)

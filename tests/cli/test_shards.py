@@ -77,7 +77,7 @@ def test_every_grid_is_checked_thrice_where_that_is_asked_for(oso, collected, mo
             {"grid": ["a"], "delta": [1e-5], "rdp": [1.0], "pld": [1.0], "prv": [1.0]}
         )
 
-    monkeypatch.setattr("oso_dp.analysis.accounts.account", lambda *_: [])
+    monkeypatch.setattr("oso_dp.analysis.accounts.account_grids", lambda *_: [])
     monkeypatch.setattr("oso_dp.analysis.accounts.accounts_table", table)
     assert oso("account", "store")[0] == 0
     assert oso("account", "store", "--all-accountants")[0] == 0

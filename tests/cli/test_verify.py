@@ -92,7 +92,7 @@ def test_a_data_set_that_cannot_be_had_is_left_out_and_said(
             raise OsoError("data_dir raw: no file of it here")
         path.touch()
 
-    monkeypatch.setattr("oso_dp.data.prepare", make)
+    monkeypatch.setattr("oso_dp.data.prepare_dataset", make)
     monkeypatch.setattr(rerun, "verify", lambda results, order, *_: iter(seen.extend(order) or ()))
     where = [repo / "results", "--data", tmp_path, "--data-dir", tmp_path]
     status, said, error = oso("verify", *where)

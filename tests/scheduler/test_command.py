@@ -216,7 +216,7 @@ def test_missing_data_are_prepared(prepared, folder, tmp_path, call, machine, mo
             raise OsoError("no mirror")
         file.write_bytes((folder / "data/glyphs.npz").read_bytes())
 
-    monkeypatch.setattr("oso_dp.scheduler.__main__.prepare", prepare)
+    monkeypatch.setattr("oso_dp.scheduler.__main__.prepare_dataset", prepare)
     asked = ["--results", tmp_path / "out", "--data", tmp_path / "data", "--prepare"]
     status, lines, _ = call(*asked, "--data-dir", tmp_path / "raw")
     assert (status, len(machine.trained)) == ((0, 16) if prepared else (2, 0))

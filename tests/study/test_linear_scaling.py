@@ -67,7 +67,7 @@ def test_a_plan_keeps_it(plan, tmp_path) -> None:
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == plan
     content = (tmp_path / "plan.json").read_text()
-    assert content.count('"part": "final"') == 4
+    assert content.count('"stage": "final"') == 4
 
 
 def test_no_other_study_knows_of_parts(tmp_path) -> None:
@@ -98,11 +98,11 @@ def test_a_row_leads_back_to_its_run(plan) -> None:
             back, same = make_run(row)
             assert same == run
             assert (back.stage, back.trial_fractions, back.name) == (
-                cohort.part,
+                cohort.stage,
                 cohort.trial_fractions,
                 cohort.name,
             )
-            assert stage_of(row["settings"]) == cohort.part
+            assert stage_of(row["settings"]) == cohort.stage
 
 
 def test_before_training_each_part_is_held_against_its_price(plan) -> None:
@@ -170,17 +170,17 @@ REFUSED = {
     "no list": ({"trial_fractions": 0.1}, "trial_fractions: input should be a valid list"),
     "of another selection": (
         {"search_accounting": "composition", "trial_fractions": [0.1, 0.2]},
-        r"trial_fractions 0\.1, 0\.2: only where selection is linear_scaling",
+        r"trial_fractions 0\.1, 0\.2: only where search_accounting is linear_scaling",
     ),
     "no learning rate": (
         {"methods": {"online": {}, "adam_wosm": {}}},
         "methods.adam_wosm: does not search the learning rate; .* allowed are .*online",
     ),
-    "no privacy": ({"methods": {"no_dp": {}}}, "methods.no_dp: has no privacy; with selection"),
+    "no privacy": ({"methods": {"no_dp": {}}}, "methods.no_dp: has no privacy; with search_accounting"),
     "some points": ({"grid_points": "paper_best"}, "grid_points paper_best: .* allowed is all"),
     "a shape": (
         {"stopping_distribution": "poisson"},
-        "stopping_distribution poisson: only where selection is",
+        "stopping_distribution poisson: only where search_accounting is",
     ),
 }
 
@@ -197,8 +197,8 @@ def test_a_cohort_is_no_part_of_another_kind_of_search(plan) -> None:
     cohort = plan.cohorts[0]
     for change in (
         {"search_accounting": "composition"},
-        {"part": None},
-        {"part": "trial 3"},
+        {"stage": None},
+        {"stage": "trial 3"},
         {"trial_fractions": None},
         {"trial_fractions": (0.2, 0.1)},
     ):

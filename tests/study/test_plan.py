@@ -46,7 +46,7 @@ def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
         nu = cohort.noise_multiplier
         one = torch.ones(1)
         state = State(torch.zeros(1, 1), one, one, one, nu, cohort.batch_size)
-        asked = cohort.trained_by().queries(state)
+        asked = cohort.make_method().queries(state)
         step = tuple(SumQuery(query.name, query.noise_multiplier) for query in asked)
         sampling = PoissonSampling(cohort.batch_size / cohort.examples)
         ledger = Ledger(sampling, [(step, cohort.steps)])
@@ -60,7 +60,7 @@ def test_a_plan_is_read_as_it_was_written(plan, tmp_path) -> None:
     assert read_plan(tmp_path / "plan.json") == plan
 
 
-@pytest.mark.parametrize("spoil", ["", "{", "{}", "[]", '{"version": 3}', "cohorts", "device"])
+@pytest.mark.parametrize("spoil", ["", "{", "{}", "[]", '{"version": 4}', "cohorts", "device"])
 def test_a_broken_plan_is_refused_by_name(plan, tmp_path, spoil) -> None:
     path = tmp_path / "plan.json"
     write_plan(plan, path)
@@ -71,7 +71,7 @@ def test_a_broken_plan_is_refused_by_name(plan, tmp_path, spoil) -> None:
         read_plan(path)
 
 
-@pytest.mark.parametrize(("version", "found"), [(None, 1), (1, 1), (2, 2), (4, 4)])
+@pytest.mark.parametrize(("version", "found"), [(None, 1), (1, 1), (2, 2), (3, 3)])
 def test_another_version_is_refused(plan, tmp_path, version, found) -> None:
     path = tmp_path / "plan.json"
     write_plan(plan, path)
@@ -80,7 +80,7 @@ def test_another_version_is_refused(plan, tmp_path, version, found) -> None:
     if version is None:
         del content["version"]
     path.write_text(json.dumps(content))
-    with pytest.raises(OsoError, match=rf"plan\.json: a plan of version {found}; .* reads 3"):
+    with pytest.raises(OsoError, match=rf"plan\.json: a plan of version {found}; .* reads 4"):
         read_plan(path)
 
 
@@ -93,10 +93,10 @@ sys.modules.update(dict.fromkeys(["pydantic", "yaml", "dp_accounting", "scipy"])
 from pathlib import Path
 from oso_dp.study.plan import read_plan
 plan = read_plan(Path({str(tmp_path / "plan.json")!r}))
-print(len(plan.run_ids()), plan.cohorts[0].trained_by().settings)
+print(len(plan.run_ids()), plan.cohorts[0].make_method().options)
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    settings = plan.cohorts[0].trained_by().settings
+    settings = plan.cohorts[0].make_method().options
     assert found.stdout.strip() == f"{len(plan.run_ids())} {settings}"
 
 
@@ -180,7 +180,7 @@ def test_a_plan_that_was_changed_is_refused(plan, tmp_path, key) -> None:
 def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, monkeypatch):
     """Written by a version of this package that told runs apart in another way."""
     write_plan(plan, tmp_path / "plan.json")
-    monkeypatch.setattr("oso_dp.study.cohort.run_id", lambda row, settings: f"{row['seed']}")
+    monkeypatch.setattr("oso_dp.study.cohort.make_run_id", lambda row, settings: f"{row['seed']}")
     with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned by a version"):
         read_plan(tmp_path / "plan.json")
 
@@ -196,7 +196,7 @@ def test_a_plan_of_a_method_that_has_a_constant_more_now_is_refused(
         another: float = option(0.5)
 
     write_plan(plan, tmp_path / "plan.json")
-    monkeypatch.setattr(method, "Settings", More)
+    monkeypatch.setattr(method, "Options", More)
     said = rf"mnist\.{method.name}\..* was planned by a version .* that trains it otherwise"
     with pytest.raises(OsoError, match=said):
         read_plan(tmp_path / "plan.json")

@@ -45,7 +45,7 @@ def test_a_choice_reaches_the_training_and_the_identity(name, plain, tmp_path) -
 def test_the_defaults_leave_every_identity_and_row_as_it_was(plain) -> None:
     assert plan_of(schedule="constant", averaging=0) == plain
     for cohort in plain.cohorts:
-        assert not {"schedule", "averaging"} & json.loads(cohort.settings).keys()
+        assert not {"schedule", "averaging"} & json.loads(cohort.run_options).keys()
         task = make_task(cohort)
         assert (task.schedule, task.averaging) == (None, None)
 

@@ -173,26 +173,26 @@ def install_sampler(
     secure_mode: whether its generator is cryptographic, and so another one in each worker.
     """
     past: Any = loader.batch_sampler
-    worker_places: PoissonSampler | DistributedPoissonSampler
+    sampler: PoissonSampler | DistributedPoissonSampler
     # Opacus makes int(1 / rate) batches, which rounding makes one too few for some numbers of them.
     # Then loader and accountant would have two sampling rates.
     if isinstance(past, DistributedUniformWithReplacementSampler):
-        worker_places = DistributedPoissonSampler(
+        sampler = DistributedPoissonSampler(
             total_size=past.total_size,
             sample_rate=past.sample_rate,
             generator=past.generator,
             steps=batches,
         )
         if not secure_mode:  # a script seeds its workers' loaders alike
-            worker_places.reseed()
+            sampler.reseed()
     else:
-        worker_places = PoissonSampler(
+        sampler = PoissonSampler(
             num_samples=past.num_samples,
             sample_rate=past.sample_rate,
             generator=past.generator or seeded_generator(torch.device("cpu")),
             steps=batches,
         )
-    worker_places.prepare()
+    sampler.prepare()
     loader.__class__ = CountedLoader
-    vars(loader)["batch_sampler"] = worker_places  # a DataLoader forbids it by its __setattr__
-    return worker_places
+    vars(loader)["batch_sampler"] = sampler  # a DataLoader forbids it by its __setattr__
+    return sampler
