@@ -277,9 +277,9 @@ def test_untuned_runs_on_mnist(extensions, table, stored) -> None:
     rates = [float(rate) for rate in re.findall(r"\d+(?:\.\d+)?", head)]
     guesses = table("figures/no_search_mnist_k9").fillna({"variant": ""})
     for epsilon, title, *values in rows_below(extensions, head):
-        method, laid = UNTUNED[title]
+        method, variant = UNTUNED[title]
         for rate, said in zip(rates, values, strict=True):
-            known = {"epsilon": float(epsilon), "method": method, "variant": laid}
+            known = {"epsilon": float(epsilon), "method": method, "variant": variant}
             own = of(guesses, learning_rate=rate, **known)
             assert said.startswith("**") == (own["mean"] > own["online_mean"]), (title, rate)
             assert float(said.strip("*")) == pytest.approx(own["mean"], abs=0.051), (title, rate)
