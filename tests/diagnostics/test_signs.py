@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from oso_dp.cli.signs import signs as command
 from scipy.special import ndtr
 
 from oso_dp.analysis.side_measurements import read_signs
