@@ -12,8 +12,10 @@ PLANS ?= paper/best_points ablations/controls extensions/defaults extensions/def
 ONLY ?=
 # Where its runs are collected; studies of ambiguities in the paper have separate stores.
 STORE ?= results
-# For `make planted-faults` and `make mutation-sample`: which, how many, how long.
+# For `make planted-faults`: options of pytest, such as -k 'private and noise'; the first of each ONE_IN faults.
 MUTANTS ?=
+ONE_IN ?= 1
+# For `make mutation`: which, how many, how long (tests/mutation/sampled/__main__.py).
 MUTATION ?=
 # For `make bench-precision`: of which data sets (all).
 PAIRS ?=
@@ -78,10 +80,11 @@ lint: $(READY) ## Check style, types, the workflow and the import layers
 	$(IN_VENV) snakemake --lint
 
 planted-faults: $(READY) ## Plant each curated fault in the code and check that a test catches it
-	$(IN_VENV) python tests/mutants $(MUTANTS)
+	$(IN_VENV) ONE_IN=$(ONE_IN) pytest --numprocesses $(CORES) --dist worksteal -m planted_fault \
+		tests/mutation/curated $(MUTANTS)
 
 mutation-sample: $(READY) ## Run the tests against a random sample of mutants (ten minutes)
-	$(IN_VENV) python tests/mutation $(MUTATION)
+	$(IN_VENV) python tests/mutation/sampled $(MUTATION)
 
 fuzz: $(READY) ## Run the fuzz tests of all readers and of the results store (long)
 	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_download.py tests/results

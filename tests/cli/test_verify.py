@@ -34,8 +34,8 @@ def held(store: str) -> dict[Path, bytes]:
 def test_what_was_trained_here_is_equal_to_the_bit(oso, collected) -> None:
     status, said, error = oso("verify", "store", *ALL)
     assert (status, error) == (0, "")
-    assert said.count("glyphs.online.k2.eps3 seed 0: equal to the bit") == 2
-    assert said.endswith("2 of 2 rows, drawn with seed 0:\n  2 equal to the bit\n")
+    assert said.count("glyphs.online.k2.eps3 seed 0: bit-identical") == 2
+    assert said.endswith("2 of 2 rows, drawn with seed 0:\n  2 bit-identical\n")
 
 
 def test_a_number_that_was_changed_fails(oso, collected) -> None:
@@ -55,7 +55,7 @@ def test_other_code_may_change_the_last_digits_and_not_the_result(
     change(collected / "store", "evaluations", "loss", lambda loss: loss * (1 + 1e-6))
     status, said, _ = oso("verify", "store", *ALL)
     assert status == 0
-    assert "2 within the tolerance, where the bits should be equal: the code changed" in said
+    assert "2 within the tolerance, but should be bit-identical: the code changed" in said
     change(collected / "store", "evaluations", "value", lambda value: value * 0.5)
     status, said, _ = oso("verify", "store", *ALL)
     assert status == 2
@@ -67,13 +67,13 @@ def test_rows_of_older_streams_are_counted_apart(oso, collected) -> None:
     change(collected / "store", "evaluations", "value", lambda value: value * 0.5)
     status, said, _ = oso("verify", "store", *ALL)
     assert status == 0
-    assert "  2 older streams, so another realisation: not judged\n" in said
+    assert "  2 older RNG version, so another realization: not compared\n" in said
 
 
 def test_what_cannot_be_verified_is_one_line(oso, collected) -> None:
     for arguments, part in [
         (["store", "--data", "nowhere"], "--data nowhere: no prepared data of these runs"),
-        (["store", *ALL, "--dataset", "mnist"], "--dataset mnist: no stored run of it can be"),
+        (["store", *ALL, "--dataset", "mnist"], "--dataset: mnist; has no run that can be"),
         (["nothing", *ALL], "nothing"),
     ]:
         status, _, error = oso("verify", *arguments)

@@ -146,12 +146,20 @@ def test_the_part_is_never_downloaded(tmp_path, opened):
 @pytest.mark.parametrize(
     ("dataset", "options", "message"),
     [
-        ("ag_news", {"words": 30}, "words 30: allowed for ag_news is 15 or 25"),
+        ("ag_news", {"words": 30}, "words: 30; must be one of 15, 25 for ag_news"),
         ("ag_news", {"oov_words": "mean"}, "oov_words 'mean': .* zeros or skipped"),
-        ("mnist", {"words": 15}, "mnist has no words to choose; ag_news, ag_news_partial have"),
-        ("glyphs", {"oov_words": "zeros"}, "glyphs has no words"),
-        ("ag_news", {"vocabulary": "all"}, "vocabulary 'all': allowed for ag_news is complete or"),
-        ("mnist", {"vocabulary": "complete"}, "mnist has no words"),
+        ("mnist", {"words": 15}, "'mnist': words, oov_words and vocabulary are for text only"),
+        (
+            "glyphs",
+            {"oov_words": "zeros"},
+            "'glyphs': words, oov_words and vocabulary are for text only",
+        ),
+        ("ag_news", {"vocabulary": "all"}, "vocabulary: 'all'; must be one of complete,"),
+        (
+            "mnist",
+            {"vocabulary": "complete"},
+            "'mnist': words, oov_words and vocabulary are for text only",
+        ),
     ],
 )
 def test_a_way_of_preparing_that_there_is_not_is_refused(tmp_path, dataset, options, message):

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from oso_dp.cli.cosine import cosine
 
+from oso_dp.cli.gradient_cosine import cosine
 from oso_dp.data.arrays import Arrays, save_arrays
 from oso_dp.diagnostics import cosine as module
 from oso_dp.diagnostics.cosine import Probe, Similarity, measure_similarities
@@ -271,8 +271,8 @@ def test_what_cannot_be_compared_is_refused(planned, tmp_path, cohort, steps, me
 def test_other_data_than_planned_are_refused(planned, arrays, tmp_path):
     plan, data = planned[0], tmp_path / "other.npz"
     for provenance, message in (
-        ({"dataset": "mnist"}, "holds data set 'mnist'"),
-        ({"dataset": "glyphs"}, "training examples is 60, the catalogue says 6000"),
+        ({"dataset": "mnist"}, "data set 'mnist'"),
+        ({"dataset": "glyphs"}, "training examples: 60; must be 6000"),
     ):
         save_arrays(data, arrays, provenance)
         with pytest.raises(OsoError, match=message):

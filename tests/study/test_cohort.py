@@ -152,7 +152,9 @@ def test_the_shape_decides_only_under_random_stopping(base) -> None:
     ]
     assert len(set().union(*ids)) == sum(map(len, ids))
     assert ids[0] == all_ids(parse_config(stopping, "x"))
-    with pytest.raises(OsoError, match="x: stopping_distribution poisson: only where search_accounting is"):
+    with pytest.raises(
+        OsoError, match="x: stopping_distribution poisson: only where search_accounting is"
+    ):
         parse_config({**base, "stopping_distribution": "poisson"}, "x")
 
 

@@ -176,7 +176,10 @@ REFUSED = {
         {"methods": {"online": {}, "adam_wosm": {}}},
         "methods.adam_wosm: does not search the learning rate; .* allowed are .*online",
     ),
-    "no privacy": ({"methods": {"no_dp": {}}}, "methods.no_dp: has no privacy; with search_accounting"),
+    "no privacy": (
+        {"methods": {"no_dp": {}}},
+        "methods.no_dp: has no privacy; with search_accounting",
+    ),
     "some points": ({"grid_points": "paper_best"}, "grid_points paper_best: .* allowed is all"),
     "a shape": (
         {"stopping_distribution": "poisson"},

@@ -137,7 +137,7 @@ def test_other_accounting_is_not_even_priced(offer) -> None:
 
 def test_a_model_of_ones_own_needs_a_package_that_offers_it(offer) -> None:
     offer("others")
-    with pytest.raises(OsoError, match=r"no installed package offers it .*\(offered: others\)"):
+    with pytest.raises(OsoError, match=r"no installed package provides .*installed: others"):
         parse_config(STUDY, "x")
 
 

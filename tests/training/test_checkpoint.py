@@ -14,7 +14,7 @@ from oso_dp.training.checkpoint import (
     save_checkpoint,
 )
 
-NOT_SOUND = r"no checkpoint of this version|not what was written"
+NOT_SOUND = r"not a checkpoint of this version|checksum differs"
 CONTENT = {"step": 7, "parameters": torch.arange(5000.0), "ledger": [[1.5, 3]]}
 
 

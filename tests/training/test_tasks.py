@@ -163,5 +163,7 @@ def test_weights_that_are_not_trained_must_be_the_same_for_each_seed(own) -> Non
         model[0].requires_grad_(False)
         return model
 
-    with pytest.raises(OsoError, match=r"model: 0\.weight is not trained, and is another one"):
+    with pytest.raises(
+        OsoError, match=r"model: 0\.weight is not trained and differs between calls"
+    ):
         own(seeds=(0, 1), network=frozen)

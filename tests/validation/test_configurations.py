@@ -150,7 +150,7 @@ def test_a_file_that_is_no_text_is_named(place, oso) -> None:
     (place / "bad.yaml").write_bytes(b"\xff\xfe\x00")
     refused(oso("plan", "--config", "bad.yaml"), "bad.yaml: not YAML")
     refused(oso("plan", "--config", "none.yaml"), "none.yaml: cannot be read")
-    refused(oso("plan", "--config", "part"), "part: is a folder; must be a regular file")
+    refused(oso("plan", "--config", "part"), "part: folder; must be a regular file")
 
 
 HANDED = {

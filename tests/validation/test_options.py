@@ -36,11 +36,23 @@ CASES = [
         ["plan", "--config", "study.yaml", "--search-noise-csv", "p.csv"],
         "--search-noise-csv: needs --output",
     ),
-    (["data", "ag_news", "--words", 0, "--output", "x.npz"], "words 0: allowed for ag_news"),
-    (["data", "ag_news", "--words", -1, "--output", "x.npz"], "words -1: allowed for ag_news"),
+    (
+        ["data", "ag_news", "--words", 0, "--output", "x.npz"],
+        "words: 0; must be one of 15, 25 for ag_news",
+    ),
+    (
+        ["data", "ag_news", "--words", -1, "--output", "x.npz"],
+        "words: -1; must be one of 15, 25 for ag_news",
+    ),
     (["data", "ag_news", "--oov-words", "", "--output", "x.npz"], "oov_words '': allowed"),
-    (["data", "glyphs", "--words", 0, "--output", "x.npz"], "glyphs has no words to choose"),
-    (["data", "glyphs", "--words", 15, "--output", "x.npz"], "glyphs has no words to choose"),
+    (
+        ["data", "glyphs", "--words", 0, "--output", "x.npz"],
+        "'glyphs': words, oov_words and vocabulary are for text only",
+    ),
+    (
+        ["data", "glyphs", "--words", 15, "--output", "x.npz"],
+        "'glyphs': words, oov_words and vocabulary are for text only",
+    ),
     (["data", "runes", "--output", "x.npz"], "data set 'runes': not known; allowed are mnist,"),
     # Missing.
     (["calibrate", *SEARCH], "--epsilon: must be given"),
@@ -52,8 +64,8 @@ CASES = [
     (["account"], "results/runs.parquet: no such results"),
     (["collect", ".", "--store", "new"], ".: no part, but a folder of 2; name each, as part"),
     (["account", "part", "--results", "store"], "--results store: part is named, too"),
-    (["epsilon", "--runs", "abc"], "--runs': abc: must be a whole number"),
-    (["train", "--shard", "1.5"], "--shard': 1.5: must be a whole number"),
+    (["epsilon", "--runs", "abc"], "--runs': abc: must be an integer"),
+    (["train", "--shard", "1.5"], "--shard': 1.5: must be an integer"),
     (
         ["calibrate", "--search-accounting", "random"],
         "--search-accounting random: allowed are composition, rand",
@@ -73,7 +85,7 @@ CASES = [
     ([*CALIBRATE, "--runs", 0], "runs 0: must be at least 1"),
     ([*CALIBRATE, "--runs", -5], "runs -5: must be at least 1"),
     ([*CALIBRATE, "--examples", 0], "--examples 0: must be at least 1"),
-    ([*CALIBRATE, "--runs", "two"], "--runs': two: must be a whole number"),
+    ([*CALIBRATE, "--runs", "two"], "--runs': two: must be an integer"),
     ([*EPSILON, "--noise-multiplier", 0], "noise multiplier 0: must be 0.05"),
     ([*EPSILON, "--noise-multiplier", "nan"], "noise multiplier nan: must be 0.05"),
     ([*EPSILON, "--accountant", "magic"], "'magic' is not one of"),

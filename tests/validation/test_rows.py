@@ -52,7 +52,11 @@ RUNS = [
     ("settings", "hello", "settings 'hello': not what one trains by"),
     ("settings", "[1]", "settings '[1]': not what one trains by"),
     ("settings", '{"grid_runs": -1}', "not what one trains by"),
-    ("settings", '{"part": "final"}', "settings: part: only where search_accounting is linear_scaling"),
+    (
+        "settings",
+        '{"part": "final"}',
+        "settings: part: only where search_accounting is linear_scaling",
+    ),
     (
         "search_accounting",
         "linear_scaling",

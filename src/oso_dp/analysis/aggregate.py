@@ -18,7 +18,7 @@ def grid_points(values: pd.DataFrame) -> pd.DataFrame:
     mean, std: stored unit; std is NaN for one seed. seeds: those with a value; runs, diverged:
     all of the point. laid: over the method's steps, in words.
     """
-    keep = ["cell", "variant", "metric", *CELL, *VARIANT, *POINT]
+    keep = ["cell", "variant_key", "metric", *CELL, *VARIANT, *POINT]
     points = values.drop_duplicates("point").set_index("point")[keep]
     groups = values.groupby("point")
     points[["mean", "std", "seeds"]] = groups["value"].agg(["mean", "std", "count"])
@@ -39,12 +39,12 @@ def main_variants(points: pd.DataFrame) -> pd.DataFrame:
     plain = points["variant"] == ""
     default = points["momentum"].isna() | np.isclose(points["momentum"], DEFAULT_MOMENTUM)
     ranked = points.assign(default=4 * plain + 2 * default + (points["epochs"] == PAPER_EPOCHS))
-    ranked["variant_runs"] = ranked.groupby("variant")["runs"].transform("sum")
+    ranked["variant_runs"] = ranked.groupby("variant_key")["runs"].transform("sum")
     ranked = ranked.sort_values(
-        ["cell", "default", "variant_runs", "variant"], ascending=[True, False, False, True]
+        ["cell", "default", "variant_runs", "variant_key"], ascending=[True, False, False, True]
     )
-    main = ranked.drop_duplicates("cell")["variant"]
-    return points[points["variant"].isin(main)]
+    main = ranked.drop_duplicates("cell")["variant_key"]
+    return points[points["variant_key"].isin(main)]
 
 
 def select_best_points(points: pd.DataFrame) -> pd.DataFrame:
@@ -70,7 +70,7 @@ def cross_select_points(values: pd.DataFrame, points: pd.DataFrame) -> pd.DataFr
     mean, std, seeds: over seeds that have a value both ways. even_*, odd_*: the hyperparameters
     chosen on each half. The counts are those of `best_of_grid`.
     """
-    main = values[values["variant"].isin(main_variants(points)["variant"])]
+    main = values[values["variant_key"].isin(main_variants(points)["variant_key"])]
     cells = (
         select_best_points(points).set_index("cell").drop(columns=["mean", "std", "seeds", *POINT])
     )

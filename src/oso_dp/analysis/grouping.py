@@ -40,7 +40,7 @@ _DIGITS = 9  # the same grid value computed on two machines may differ in its la
 def add_keys(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     """The runs with `metric` and three keys, in the order of the keys.
 
-    Keys are whole numbers: `cell`, `variant` (a cell and a setting) and `point` (a variant and
+    Keys are integers: `cell`, `variant_key` (a cell and a setting) and `point` (a variant and
     hyperparameters). Independent of the order of rows. Raises OsoError where one data set has two
     metrics, and where two runs differ in nothing but their identity.
     """
@@ -50,7 +50,7 @@ def add_keys(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
         rounded[name] = _round(rounded[name].to_numpy())
     for key, columns in (
         ("cell", CELL),
-        ("variant", CELL + VARIANT),
+        ("variant_key", CELL + VARIANT),
         ("point", CELL + VARIANT + POINT),
     ):
         keyed[key] = rounded.groupby(columns, dropna=False, sort=True).ngroup()

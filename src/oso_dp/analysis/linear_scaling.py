@@ -164,14 +164,14 @@ def _list_searches(study: ResultSet) -> pd.DataFrame:
         choices=[format_options(one) for one in options],
     )
     groups = values.groupby(["cell", *_FULL_RUN, "choices"], dropna=False)
-    values["variant"] = groups.ngroup()
+    values["variant_key"] = groups.ngroup()
     kept = {
         variant
         for _, alike in values.groupby("variant")
-        for variant in main_variants(grid_points(alike))["variant"]
+        for variant in main_variants(grid_points(alike))["variant_key"]
     }
-    values = values[values["variant"].isin(kept)]
-    rows = [_outcome(rows) for _, rows in values.groupby(["variant", "seed"], sort=False)]
+    values = values[values["variant_key"].isin(kept)]
+    rows = [_outcome(rows) for _, rows in values.groupby(["variant_key", "seed"], sort=False)]
     return sort_as_paper(pd.DataFrame(rows, columns=PER_SEED))
 
 
@@ -179,14 +179,14 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     """What one search of one seed came to."""
     first = rows.iloc[0]
     row = {name: first[name] for name in (*CELL, "variant", "seed", "metric", *COMPARABLE_ON)}
-    trial_fractions = ", ".join(map(str, first["shares"]))
+    trial_fractions = ", ".join(map(str, first["trial_fractions"]))
     row |= {
         "trial_fractions": trial_fractions,
         "lacks": "",
         "beyond": False,
         "grid_runs": first["size"],
     }
-    *trials, final = make_stages(first["shares"])
+    *trials, final = make_stages(first["trial_fractions"])
     epsilons, radii, best = [], [], first
     for part in trials:
         of_part = rows[rows["part"] == part]

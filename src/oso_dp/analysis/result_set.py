@@ -70,7 +70,9 @@ class ResultSet:
     @cached_property
     def main_runs(self) -> pd.DataFrame:
         """The runs that cells are made of: `values` of the setting that stands for its cell."""
-        return self.values[self.values["variant"].isin(main_variants(self.points)["variant"])]
+        return self.values[
+            self.values["variant_key"].isin(main_variants(self.points)["variant_key"])
+        ]
 
     @cached_property
     def best(self) -> pd.DataFrame:

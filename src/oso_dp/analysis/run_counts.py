@@ -10,7 +10,7 @@ from oso_dp.analysis.row_order import sort_as_paper
 def count_variants(study: ResultSet) -> pd.DataFrame:
     """What was run: one row per cell and setting, with counts, devices and time."""
     rows = []
-    for _, group in study.values.groupby("variant", sort=True):
+    for _, group in study.values.groupby("variant_key", sort=True):
         first = group.iloc[0]
         rows.append(
             {name: first[name] for name in CELL + VARIANT}
