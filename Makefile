@@ -15,9 +15,9 @@ STORE ?= results
 # For `make planted-faults`: options of pytest, such as -k 'private and noise'; the first of each ONE_IN faults.
 MUTANTS ?=
 ONE_IN ?= 1
-# For `make mutation`: which, how many, how long (tests/mutation/sampled/__main__.py).
+# For `make mutation-sample`: which, how many, how long (tests/mutation/sampled/__main__.py).
 MUTATION ?=
-# For `make bench-precision`: of which data sets (all).
+# For `make bench-precision`: data sets (default: all).
 PAIRS ?=
 
 # Escapes text for single quotes in a shell.
@@ -87,7 +87,7 @@ mutation-sample: $(READY) ## Run the tests against a random sample of mutants (t
 	$(IN_VENV) python tests/mutation/sampled $(MUTATION)
 
 fuzz: $(READY) ## Run the fuzz tests of all readers and of the results store (long)
-	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_download.py tests/results
+	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/fuzz tests/data/test_download.py tests/results
 
 test-dependency-range: $(READY) ## Test the lowest and the highest allowed dependencies (ten minutes, network)
 	$(IN_VENV) python tests/versions

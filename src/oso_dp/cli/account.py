@@ -15,7 +15,9 @@ def account(
         list[Path] | None,
         typer.Option(help="Plan with the grid sizes; may be repeated [RESULTS/plan.json]."),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Also write the table to this CSV file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Also write the table to this CSV file.")
+    ] = None,
     all_accountants: Annotated[
         bool,
         typer.Option(

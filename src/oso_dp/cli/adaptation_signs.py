@@ -21,7 +21,8 @@ def signs(
         Path, typer.Option(help="CSV file to write; its rows of other runs are kept.")
     ],
     learning_rate: Annotated[
-        float | None, typer.Option(help="Initial learning rate of the run [the cohort's first run].")
+        float | None,
+        typer.Option(help="Initial learning rate of the run [the cohort's first run]."),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=2, help="Stop after this step [the run's last step].")

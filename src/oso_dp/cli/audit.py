@@ -28,14 +28,19 @@ def audit(
         typer.Option(help="Method to audit; may be repeated [the paper's methods]."),
     ] = None,
     faults: Annotated[
-        bool, typer.Option(help="Also audit planted faults, which must be detected; in a checkout only.")
+        bool,
+        typer.Option(help="Also audit planted faults, which must be detected; in a checkout only."),
     ] = False,
-    runs: Annotated[int, typer.Option(min=1, help="Number of runs with the canary, and of runs without.")] = 2000,
+    runs: Annotated[
+        int, typer.Option(min=1, help="Number of runs with the canary, and of runs without.")
+    ] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=MAX_AT_ONCE, help="Number of processes, of one core each.")
     ] = 2,
-    output: Annotated[Path | None, typer.Option(help="Also write the findings to this CSV file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Also write the findings to this CSV file.")
+    ] = None,
     opacus: Annotated[
         str, typer.Option(help="Audit the Opacus drop-in, in this mode: hooks, functorch or ghost.")
     ] = "",

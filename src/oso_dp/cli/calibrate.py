@@ -13,7 +13,9 @@ from oso_dp.cli.calibration_options import Accountant
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
 
-ConfigFile = Annotated[Path | None, typer.Option(help="Calibrate every grid of this study instead.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option(help="Calibrate every grid of this study instead.")
+]
 
 
 def calibrate(

@@ -40,7 +40,9 @@ class SearchAccounting(StrEnum):
 
 
 Epsilon = Annotated[float | None, typer.Option(help="Privacy budget of all runs together.")]
-NoiseMultiplier = Annotated[float | None, typer.Option(help="Noise multiplier nu of a step, all queries together.")]
+NoiseMultiplier = Annotated[
+    float | None, typer.Option(help="Noise multiplier nu of a step, all queries together.")
+]
 Delta = Annotated[float | None, typer.Option(help=f"Delta of the privacy budget [{DELTA:g}].")]
 Examples = Annotated[int | None, typer.Option(help="Number of training examples n.")]
 BatchSize = Annotated[
@@ -51,7 +53,8 @@ Epochs = Annotated[
     typer.Option(help=f"Epochs of a run, of T = ceil(epochs n / B) steps [{EPOCHS:g}]."),
 ]
 Runs = Annotated[
-    int | None, typer.Option(help=f"Number of runs of the search; with random stopping, its mean [{RUNS}].")
+    int | None,
+    typer.Option(help=f"Number of runs of the search; with random stopping, its mean [{RUNS}]."),
 ]
 AccountantOption = Annotated[Accountant, typer.Option("--accountant", help="Accountant.")]
 
@@ -96,7 +99,9 @@ QueryNoise = Annotated[
 ]
 QueryNoiseRatio = Annotated[
     float | None,
-    typer.Option(help=f"nu_q / nu of that split; {RATIO} adds 1 % to the gradient noise. [{RATIO}]"),
+    typer.Option(
+        help=f"nu_q / nu of that split; {RATIO} adds 1 % to the gradient noise. [{RATIO}]"
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -164,7 +169,9 @@ def make_search(
     batch_size = BATCH_SIZE if batch_size is None else batch_size
     epochs = EPOCHS if epochs is None else epochs
     if not 1 <= batch_size <= examples:
-        raise OsoError(f"--batch-size: {batch_size}; must be 1 to {examples}, the number of examples")
+        raise OsoError(
+            f"--batch-size: {batch_size}; must be 1 to {examples}, the number of examples"
+        )
     if not 0 < epochs <= 1e6:
         raise OsoError(f"--epochs: {epochs:g}; must be > 0 and <= 1e6")
     eta = parse_stopping_distribution(stopping_distribution)

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 def collect(
     parts: Annotated[list[Path], typer.Argument(help="Output folders of `oso train`.")],
     store: Annotated[Path, typer.Option(help="Results store to add them to.")],
-    plan: Annotated[Path | None, typer.Option(help="Fail unless all runs of this plan are present.")] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Fail unless all runs of this plan are present.")
+    ] = None,
     data: Annotated[
-        list[Path] | None, typer.Option(help="Data files of texts, to store their vocabulary coverage.")
+        list[Path] | None,
+        typer.Option(help="Data files of texts, to store their vocabulary coverage."),
     ] = None,
 ) -> None:
     """Add the runs of training jobs to the results store, each run once."""

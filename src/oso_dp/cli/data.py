@@ -16,7 +16,9 @@ def data(
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with the raw files [OSO_DATA_DIR, else download].")
     ] = None,
-    words: Annotated[int | None, typer.Option(help="Text: number of words of each example.")] = None,
+    words: Annotated[
+        int | None, typer.Option(help="Text: number of words of each example.")
+    ] = None,
     oov_words: Annotated[
         str | None, typer.Option(help="Text: out-of-vocabulary words, zeros or skipped.")
     ] = None,

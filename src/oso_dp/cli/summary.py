@@ -11,7 +11,9 @@ from oso_dp.cli.store_option import ResultsArgument, ResultsOption, results_fold
 def summary(
     folder: ResultsArgument = None,
     results_option: ResultsOption = None,
-    report: Annotated[Path | None, typer.Option(help="Path of a report to print below the table.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Path of a report to print below the table.")
+    ] = None,
 ) -> None:
     """Print a table of the stored results."""
     from rich.console import Console

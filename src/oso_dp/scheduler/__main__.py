@@ -64,7 +64,11 @@ def make_parser() -> argparse.ArgumentParser:
     add("--filter", nargs="+", default=[], help="patterns METHOD/DATASET, as '*/ag_news'")
     add("--priorities", type=path, help="file of priorities, as config/priorities.toml")
     add("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
-    add("--parallel-runs", type=integer(1, MAX_PARALLEL_RUNS), help="runs of a cohort that are trained together")
+    add(
+        "--parallel-runs",
+        type=integer(1, MAX_PARALLEL_RUNS),
+        help="runs of a cohort that are trained together",
+    )
     add("--quiet", action="store_true", help="no lines before the first run; for further processes")
     add("--threads", type=integer(1, MAX_AT_ONCE), help="CPU threads (all cores)")
     return parser
@@ -118,7 +122,9 @@ def make_scheduler(
         if interrupts.came or (store.progress / "stop").exists():
             raise InterruptedByUser(f"{interrupts.came or store.progress / 'stop'}: stopped")
         if not code.exists():
-            raise OsoError(f"{code}: no longer exists; complete runs are kept; start the campaign again")
+            raise OsoError(
+                f"{code}: no longer exists; complete runs are kept; start the campaign again"
+            )
 
     scheduler = Scheduler(
         rank_runs(jobs, priorities, {run for one in cohorts for run in paper_best_runs(one)}),

@@ -113,7 +113,7 @@ class Scheduler:
             )
 
     def _train_next(self) -> dict[str, list[str]] | None:
-        """Train the most valuable group that is free and ends in time; else the reasons for none."""
+        """Train the most valuable group that is free and ends in time; else why there is none."""
         self._refresh()
         waits: dict[str, list[str]] = {}  # by reason, the cohorts that are passed over
         for job, runs in self._order():

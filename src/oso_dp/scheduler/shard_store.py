@@ -46,13 +46,17 @@ class ShardStore:
 
     def __init__(self, folder: Path, existing: Sequence[Path] = ()) -> None:
         if is_store(folder):
-            raise OsoError(f"--results: {folder}; must not be a results store; choose another folder")
+            raise OsoError(
+                f"--results: {folder}; must not be a results store; choose another folder"
+            )
         self.folder, self.progress = folder, folder / ".progress"
         make_folder(self.progress)
         self.done: set[str] = set()
         for other in existing:
             if not (stores := list_stores(other)):
-                raise OsoError(f"--existing: {other}; has no results; must be a store or have shards")
+                raise OsoError(
+                    f"--existing: {other}; has no results; must be a store or have shards"
+                )
             self.done.update(run_id for store in stores for run_id in run_ids(store))
         self.runs = pd.DataFrame(columns=_COLUMNS)
         self._read: set[Path] = set()

@@ -43,8 +43,8 @@ def check_before_start(
     if stale and lock.last_host != platform.node():
         lock.release()
         raise OsoError(
-            f"{build}: locked by a snakemake on {lock.last_host or 'another machine'}; wait for it, "
-            "or, if it was killed, run `.venv/bin/snakemake --unlock` first"
+            f"{build}: locked by a snakemake on {lock.last_host or 'another machine'}; wait for "
+            "it, or, if it was killed, run `.venv/bin/snakemake --unlock` first"
         )
     for path in stale:  # the study's lock was free, so their process has ended
         path.unlink()
@@ -75,8 +75,8 @@ def check_handed_over(
     for name in values.keys() - set(overridden):
         if values[name] != config[name]:
             raise OsoError(
-                f"{path}: {name}: read as {config[name]!r} by Snakemake and {values[name]!r} by oso; "
-                "write it in plain YAML"
+                f"{path}: {name}: read as {config[name]!r} by Snakemake and {values[name]!r} by "
+                "oso; write it in plain YAML"
             )
 
 
@@ -103,8 +103,8 @@ def check_folders(build: Path, results: Path, report: Path) -> None:
     for place in (results, *working):
         if _is_below(place, report):
             raise OsoError(
-                f"report: {report}; must not contain {place}, which is not part of a report; choose "
-                "another folder"
+                f"report: {report}; must not contain {place}, which is not part of a report; "
+                "choose another folder"
             )
 
 

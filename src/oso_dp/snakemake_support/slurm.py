@@ -48,7 +48,7 @@ def check_requests(requests: Iterable[Request], query: Query | None = None) -> N
     if query is None:
         if shutil.which("sbatch") is None:
             raise OsoError(
-                "--executor: slurm; sbatch not found; start Snakemake on a node that can submit jobs"
+                "--executor: slurm; sbatch not found; run Snakemake on a node that can submit jobs"
             )
         query = _run_query
     sinfo = ("sinfo", "--all", "--exact", "--noheader")

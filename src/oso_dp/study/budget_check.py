@@ -35,7 +35,7 @@ def check_budget(cohorts: Iterable[PlannedCohort]) -> None:
         spent = _epsilon(search, cohort.noise_multiplier, cohort.delta)
         if spent > budget * _SLACK:
             raise OsoError(
-                f"{cohort.name}: noise_multiplier: {cohort.noise_multiplier:g}; costs epsilon "
+                f"{cohort.name}: noise_multiplier: {cohort.noise_multiplier:g}; would cost epsilon "
                 f"{format_spent_epsilon(spent)} (delta {cohort.delta!r}, {cohort.budgeted_runs} "
                 f"runs), above the budget of {budget:g}; write the plan again with `oso plan`"
             )
@@ -49,7 +49,9 @@ def _search(cohort: PlannedCohort, epsilon: float, delta: float) -> tuple[Search
             return stages.final_stage(stages.noise_multipliers(epsilon, delta)[:-1]), epsilon
         fraction = stages.trial_fractions[stages.stages.index(cohort.stage)]
         return stages.trial_stage, fraction * epsilon
-    eta = 1.0 if cohort.stopping_distribution is None else STOPPING_ETA[cohort.stopping_distribution]
+    eta = (
+        1.0 if cohort.stopping_distribution is None else STOPPING_ETA[cohort.stopping_distribution]
+    )
     search = Search(
         cohort.sampling, cohort.steps, cohort.budgeted_runs, cohort.search_accounting, eta
     )

@@ -186,7 +186,9 @@ class PlannedCohort(Cohort):
             raise OsoError(f"{self.dataset}.{self.method}: {wrong}")
         if find_method(self.method).is_private != self.is_private:
             must = "null" if self.is_private else "a number"
-            raise OsoError(f"{self.name}: epsilon: {self.epsilon}; must be {must} for {self.method}")
+            raise OsoError(
+                f"{self.name}: epsilon: {self.epsilon}; must be {must} for {self.method}"
+            )
         nu = self.noise_multiplier
         if not (0 < nu < math.inf if self.is_private else nu == 0):
             raise OsoError(

@@ -37,7 +37,9 @@ from oso_dp.study.strict_yaml import read_limited, read_text, read_yaml
 
 MAX_COUNT = 10**9  # of examples, or of steps
 _SHORT = Repr()  # shortens values in messages
-_SUBJECT = re.compile("^(Input|String|List|Dictionary|Tuple|Value) should ")  # of pydantic's messages
+_SUBJECT = re.compile(
+    "^(Input|String|List|Dictionary|Tuple|Value) should "
+)  # of pydantic's messages
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
 
@@ -101,7 +103,7 @@ class DatasetSection(_Section):
     ]
     epsilons: list[Epsilon] = Field(
         min_length=1,
-        description="Budgets, one for each grid; for data that are not public a single one, for all runs.",
+        description="Budgets, one for each grid; if not public, one for all runs.",
     )
     seconds_per_step: Annotated[Real, Field(gt=0, le=1e6)] = Field(
         description="On 2 CPU cores, measured; used to estimate hours and time limits of jobs."
@@ -142,11 +144,15 @@ class StudyConfig(_Section):
     """A study: data sets, methods, search and resources."""
 
     name: str = Field(
-        pattern=r"^[a-z0-9_]+$", max_length=150, description="Name of the working folder below build/."
+        pattern=r"^[a-z0-9_]+$",
+        max_length=150,
+        description="Name of the working folder below build/.",
     )
     results: Folder = Field("results", description="Folder of the results store.")
     report: Folder = Field("reports", description="Folder of the report.")
-    data_dir: Folder | None = Field(None, description="Folder with raw data files; null: download them.")
+    data_dir: Folder | None = Field(
+        None, description="Folder with raw data files; null: download them."
+    )
     datasets: dict[str, DatasetSection] = Field(min_length=1)
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
     values_per_axis: list[Annotated[Integer, Field(ge=1, le=1000)]] = Field(min_length=1)
@@ -180,11 +186,13 @@ class StudyConfig(_Section):
         "constant", description="Learning rate schedule; linear: decay to zero."
     )
     averaging: Annotated[Real, Field(ge=0, lt=1)] = Field(
-        0.0, description="Decay of the exponential moving average of the parameters that is evaluated; 0: none."
+        0.0,
+        description="Decay of the moving average of the parameters, which is evaluated; 0: none.",
     )
     final_activation: bool = False
     randomness: Literal["seeded", "system"] = Field(
-        "seeded", description="system: batches and noise from the operating system's entropy; not reproducible."
+        "seeded",
+        description="system: batches and noise from the system's entropy; not reproducible.",
     )
     runs_per_job: Annotated[Integer, Field(ge=1, le=1_000_000)] = 45
     parallel_runs: Annotated[Integer, Field(ge=1, le=100_000)] = 1
@@ -237,15 +245,17 @@ class StudyConfig(_Section):
             and self.stopping_distribution != DEFAULT_STOPPING_DISTRIBUTION
         ):
             raise ValueError(
-                f"stopping_distribution: {self.stopping_distribution}; only with search_accounting: "
-                f"{RANDOM_STOPPING}"
+                f"stopping_distribution: {self.stopping_distribution}; only with "
+                f"search_accounting: {RANDOM_STOPPING}"
             )
         check_linear_scaling(
             self.search_accounting, self.trial_fractions, self.methods, self.grid_points
         )
         for name in self.methods if self.schedule != "constant" else ():
             if not find_method(name).supports_schedule:
-                raise ValueError(f"methods.{name}: does not support schedules; set schedule: constant")
+                raise ValueError(
+                    f"methods.{name}: does not support schedules; set schedule: constant"
+                )
         return self
 
     def info(self, dataset: str) -> DatasetInfo:
@@ -257,8 +267,8 @@ class StudyConfig(_Section):
         if self.datasets[dataset].model != USER_MODEL and dataset not in DATASETS:
             plugins = ", ".join(sorted({*list_plugins()} - {*DATASETS})) or "none"
             raise ValueError(
-                f"datasets.{dataset}: unknown; must be one of {', '.join(DATASETS)}, or, with model: "
-                f"{USER_MODEL}, an entry point {GROUP} of an installed package: {plugins}"
+                f"datasets.{dataset}: unknown; must be one of {', '.join(DATASETS)}, or, with "
+                f"model: {USER_MODEL}, an entry point {GROUP} of an installed package: {plugins}"
             )
         try:
             return self.info(dataset)

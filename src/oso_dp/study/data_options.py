@@ -36,4 +36,6 @@ def file_name(dataset: str, prepared: dict[str, Any]) -> str:
     """The prepared file's name without .npz: the data set, and options that are not default."""
     words = DATASETS[dataset].words if dataset in DATASETS else ()
     defaults = (*words[:1], OOV_WORDS[0])
-    return "-".join([dataset, *(str(value) for value in prepared.values() if value not in defaults)])
+    return "-".join(
+        [dataset, *(str(value) for value in prepared.values() if value not in defaults)]
+    )

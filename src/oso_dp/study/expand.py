@@ -29,8 +29,8 @@ def make_cohorts(config: StudyConfig) -> list[Cohort]:
     for cohort in all_cohorts:
         if len({run.run_id for run in cohort.runs}) != len(cohort.runs):
             raise OsoError(
-                f"values_per_axis: {cohort.k}; too many for the ranges of `grid`, {cohort.name} would "
-                "contain a point twice; use fewer values or wider ranges"
+                f"values_per_axis: {cohort.k}; too many for the ranges of `grid`, {cohort.name} "
+                "would contain a point twice; use fewer values or wider ranges"
             )
     return with_one_budget(all_cohorts, map(config.info, config.datasets))
 
@@ -114,7 +114,9 @@ def _make_cohort(
         data_version=info.version,
     )
     try:
-        _ = cohort.run_options  # raises for options that JSON does not preserve: identities need them
+        _ = (
+            cohort.run_options
+        )  # raises for options that JSON does not preserve: identities need them
     except OsoError as error:
         raise OsoError(f"methods.{name}: {error}") from None
     if config.grid_points == "paper_best":

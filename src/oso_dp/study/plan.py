@@ -65,8 +65,8 @@ class Plan:
             if cohort.name == name:
                 return cohort
         raise OsoError(
-            f"cohort: {name!r}; not in the plan of study {self.name!r}, whose {len(self.cohorts):,} "
-            f"cohorts are {', '.join(cohort.name for cohort in self.cohorts)}"
+            f"cohort: {name!r}; not in the plan of study {self.name!r}, whose "
+            f"{len(self.cohorts):,} cohorts are {', '.join(cohort.name for cohort in self.cohorts)}"
         )
 
 
@@ -139,8 +139,8 @@ def read_plan(path: Path) -> Plan:
         version = content.pop("version", 1)
         if version != PLAN_VERSION:
             raise OsoError(
-                f"{path}: plan version {version}; must be {PLAN_VERSION}; write the plan again with "
-                "`oso plan`"
+                f"{path}: plan version {version}; must be {PLAN_VERSION}; write the plan again "
+                "with `oso plan`"
             )
         entries, stated = content.pop("cohorts"), content.pop("digest")
         digest = _digest_plan(content, entries)

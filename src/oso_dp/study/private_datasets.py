@@ -73,13 +73,13 @@ def check_one_budget(cohorts: Sequence[Cohort]) -> None:
             continue
         if not cohort.is_private or cohort.randomness != "system":
             raise OsoError(
-                f"{cohort.name}: epsilon: {cohort.epsilon}, randomness: {cohort.randomness}; must be a "
-                f"number and system, since {cohort.dataset} is not declared public"
+                f"{cohort.name}: epsilon: {cohort.epsilon}, randomness: {cohort.randomness}; must "
+                f"be a number and system, since {cohort.dataset} is not declared public"
             )
         if totals[cohort.dataset] > cohort.budget_runs:
             raise OsoError(
-                f"{cohort.name}: {totals[cohort.dataset]} runs on {cohort.dataset}; its epsilon covers "
-                f"{cohort.budget_runs}; plan all of them together with `oso plan`"
+                f"{cohort.name}: {totals[cohort.dataset]} runs on {cohort.dataset}, but its "
+                f"epsilon covers {cohort.budget_runs}; plan all of them together with `oso plan`"
             )
 
 
