@@ -131,7 +131,7 @@ def test_what_cannot_be_asked_of_protected_data_is_one_line(offer, change, messa
 
 def test_other_accounting_is_not_even_priced(offer) -> None:
     offer()
-    with pytest.raises(OsoError, match="must be composition, since .* not declared public"):
+    with pytest.raises(OsoError, match=r"must be composition, since .* not declared public"):
         calibrate_grids(parse_config(STUDY, "x"), search_accounting="random_stopping")
 
 

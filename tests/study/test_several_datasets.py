@@ -86,7 +86,7 @@ def test_protected_data_are_protected_beside_public_ones(offer: Offer, place: in
     ):
         parse_config({**asked, "randomness": "seeded"}, "x")
     with pytest.raises(
-        OsoError, match=r"search_accounting single: datasets\.patients is not declared"
+        OsoError, match=r"search_accounting: single; .* datasets\.patients is not declared"
     ):
         parse_config({**asked, "randomness": "system", "search_accounting": "single"}, "x")
 
