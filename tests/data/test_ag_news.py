@@ -136,9 +136,7 @@ def test_the_part_never_passes_for_the_whole(shared, tmp_path):
 def test_the_part_is_never_downloaded(tmp_path, opened):
     with pytest.raises(OsoError, match=r"cannot download train_partial.* .no mirror.*data_dir"):
         prepare_dataset("ag_news_partial", tmp_path / "x.npz")
-    with pytest.raises(
-        OsoError, match=r"^data_dir: .*add train_partial\.csv\.gz.*without .gz"
-    ):
+    with pytest.raises(OsoError, match=r"^data_dir: .*add train_partial\.csv\.gz.*without .gz"):
         prepare_dataset("ag_news_partial", tmp_path / "x.npz", tmp_path)
     assert opened == []
 

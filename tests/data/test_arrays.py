@@ -243,7 +243,9 @@ def test_load_arrays_other_order_is_refused(name, tmp_path) -> None:
     assert load_arrays(rewritten(path))[1] == PROVENANCE
     values = getattr(arrays, name)
     other = values[::-1].copy() if name.endswith("inputs") else (values + 1) % 10
-    with pytest.raises(OsoError, match=r"x\.npz: .*do not match the digest.*prepare the data set again"):
+    with pytest.raises(
+        OsoError, match=r"x\.npz: .*do not match the digest.*prepare the data set again"
+    ):
         load_arrays(rewritten(path, **{name: other}))
 
 
