@@ -40,7 +40,7 @@ def test_its_own_state_fits(training) -> None:
 
 
 def test_no_part_is_left_out() -> None:
-    others = {"noise_multiplier", "batch_size", "step", "layers", "memory"}
+    others = {"noise_multiplier", "batch_size", "step", "layers", "buffers"}
     assert {field.name for field in fields(State)} == {*TENSORS, *others}
 
 
@@ -72,18 +72,18 @@ def test_another_choice_is_refused_by_its_name(name, value, training) -> None:
 
 @pytest.mark.parametrize("form", OTHER_FORMS)
 def test_what_the_method_remembers_has_its_form(form, training) -> None:
-    assert training.state.memory
-    for key in training.state.memory:
+    assert training.state.buffers
+    for key in training.state.buffers:
         state = deepcopy(training.state)
-        remembered: Tensor = state.memory[key]
-        state.memory[key] = OTHER_FORMS[form](remembered)
-        with pytest.raises(ValueError, match="its memory is not of this job"):
+        remembered: Tensor = state.buffers[key]
+        state.buffers[key] = OTHER_FORMS[form](remembered)
+        with pytest.raises(ValueError, match="its buffers is not of this job"):
             check(state, training)
 
 
 def test_another_methods_memory_is_refused(training) -> None:
     for change in ({"more": torch.zeros(2)}, None):
         state = deepcopy(training.state)
-        state.memory = {} if change is None else state.memory | change
-        with pytest.raises(ValueError, match="its memory is not of this job"):
+        state.buffers = {} if change is None else state.buffers | change
+        with pytest.raises(ValueError, match="its buffers is not of this job"):
             check(state, training)
