@@ -37,7 +37,7 @@ def nothing_long(monkeypatch) -> None:
 
     for module, name in (
         (oso_dp.audit.run_audit, "audit"),
-        (oso_dp.diagnostics.cosine, "similarities"),
+        (oso_dp.diagnostics.cosine, "measure_similarities"),
         (oso_dp.analysis.search_costs, "write_costs"),
     ):
         monkeypatch.setattr(module, name, begun)
