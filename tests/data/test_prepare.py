@@ -34,7 +34,7 @@ def test_planning_imports_nothing_heavy():
 def test_an_unknown_data_set_is_refused_with_the_allowed_ones(tmp_path):
     for call in (dataset_info, lambda name: prepare_dataset(name, tmp_path / "new" / "x.npz")):
         with pytest.raises(
-            OsoError, match=r"'imagenet'.* allowed(:| are) mnist, fashion_mnist, ag_"
+            OsoError, match=r"'imagenet'.* must be one of mnist, fashion_mnist, ag_"
         ):
             call("imagenet")
     assert list(tmp_path.iterdir()) == []
@@ -110,7 +110,7 @@ def test_an_earlier_output_is_made_anew_but_no_other_file_is_overwritten(tiny_mn
 def test_a_closed_output_folder_is_named_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "import_module", lambda name: pytest.fail("work was begun"))
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot make this folder") as caught:
+    with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot create folder") as caught:
         prepare_dataset("glyphs", tmp_path / "file" / "x.npz")
     assert "\n" not in str(caught.value)
     monkeypatch.setattr("os.access", lambda *args: False)  # root may write anywhere

@@ -180,7 +180,7 @@ def asked(monkeypatch) -> list:
         calls.append(given)
         return iter([StepSigns(step, *numbers) for step in range(2, given[-1] + 1)])
 
-    monkeypatch.setattr("oso_dp.diagnostics.signs.signs", follow)
+    monkeypatch.setattr("oso_dp.diagnostics.signs.measure_signs", follow)
     return calls
 
 

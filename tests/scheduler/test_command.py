@@ -267,7 +267,7 @@ def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, m
         (["--results", "out", "--plan", "no.json"], "no.json: cannot be read"),
         (["--results", "out", "--plan", "old.json"], "old.json: a plan of version 1; this package"),
         (["--results", "out", "--plan", "other.json"], "was changed after it was planned"),
-        (["--results", "file/out"], "file/out/.progress: cannot make this folder"),
+        (["--results", "file/out"], "file/out/.progress: cannot create folder"),
         (["--results", "store"], "store: is a results store"),
         (["--results", "out", "--data", "damaged"], "glyphs.npz: truncated, or not a data file"),
         (["--results", "out", "--data", "foreign"], "glyphs.npz: data set 'mnist'; must be"),
