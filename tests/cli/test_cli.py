@@ -57,7 +57,7 @@ def test_a_part_has_one_writer(oso, study) -> None:
     """The other one is not disturbed, and where it ended, a killed one too, the part is trained."""
     (study / "part").mkdir()
     with FileLock(study / "part/.lock"):
-        refused(train(oso), "--output part", "another job is writing this part")
+        refused(train(oso), "--output part", "another job writes to it")
         assert [path.name for path in (study / "part").iterdir()] == [".lock"]
     assert (study / "part/.lock").exists()  # as a killed job leaves it
     assert train(oso)[0] == 0
@@ -77,12 +77,12 @@ def test_a_store_that_is_not_there_is_a_typing_error_unless_it_is_said_to_be_new
     for name in ("stroe", "empty"):
         refused(
             train(oso, "--store", name),
-            f"--store {name}: there is no results store",
+            f"--store: {name}; no results store there",
             "--allow-missing-store",
         )
     refused(
         train(oso, "--store", "plan.json", "--allow-missing-store"),
-        "--store plan.json: there is no results",
+        "--store: plan.json; no results store there",
     )
     assert len(read_results(collected / "part").runs) == 2
     assert train(oso, "--store", "store", "--allow-missing-store")[0] == 0

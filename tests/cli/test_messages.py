@@ -22,17 +22,15 @@ def refused(outcome, *parts: str) -> str:
 
 def test_a_data_set_of_an_installed_package_is_among_the_allowed(oso, study, monkeypatch) -> None:
     wanted = ("data", "nosuch", "--output", "x.npz")
-    refused(
-        oso(*wanted), "data set 'nosuch': not known; allowed are mnist,", "oso_dp.data: nothing"
-    )
+    refused(oso(*wanted), "data set 'nosuch': ")
     offered = [EntryPoint("patients", "a:b", "oso_dp.data").name]
     monkeypatch.setattr(data_room, "list_plugins", lambda: offered)
-    refused(oso(*wanted), "installed packages offer in oso_dp.data: patients")
+    refused(oso(*wanted), "patients")
 
 
 def test_the_cohorts_of_a_plan_are_named(oso, study) -> None:
     given = ("--plan", "plan.json", "--data", "glyphs.npz", "--output", "part")
-    refused(oso("train", *given, "--cohort", "nosuch"), "cohort 'nosuch'", f"are {COHORT}")
+    refused(oso("train", *given, "--cohort", "nosuch"), "cohort: 'nosuch'", f"are {COHORT}")
 
 
 def test_somebody_elses_archive_is_no_data_file_and_stays(oso, collected) -> None:

@@ -261,14 +261,14 @@ def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, m
         (["--results", "out", "--minutes", "many"], "--minutes: many: must be a number"),
         (["--results", "out", "--device", "tpu"], "--device: invalid choice: 'tpu'"),
         (["--results", "out", "--parallel-runs", "0"], "--parallel-runs: 0: must be a whole"),
-        (["--results", "out", "--filter", "online/mnist"], "--filter online/mnist: matches no"),
+        (["--results", "out", "--filter", "online/mnist"], "--filter: online/mnist; matches no"),
         (["--results", "out", "--data", "elsewhere"], "elsewhere/glyphs.npz: no such file"),
         (["--results", "out", "--existing", "elsewhere"], "elsewhere: holds no results"),
         (["--results", "out", "--plan", "no.json"], "no.json: cannot be read"),
-        (["--results", "out", "--plan", "old.json"], "old.json: a plan of version 1; this package"),
-        (["--results", "out", "--plan", "other.json"], "was changed after it was planned"),
+        (["--results", "out", "--plan", "old.json"], "old.json: plan version 1; must be"),
+        (["--results", "out", "--plan", "other.json"], "was edited after"),
         (["--results", "file/out"], "file/out/.progress: cannot create folder"),
-        (["--results", "store"], "store: is a results store"),
+        (["--results", "store"], "--results: store; must not be a results store"),
         (["--results", "out", "--data", "damaged"], "glyphs.npz: truncated, or not a data file"),
         (["--results", "out", "--data", "foreign"], "glyphs.npz: data set 'mnist'; must be"),
         (["--results", "out", "--data", "short"], "training examples: 500; must be"),
@@ -301,7 +301,7 @@ def test_mistake_gets_one_line(arguments, says, folder, tmp_path, call, monkeypa
 def test_cuda_without_a_gpu_is_refused(tmp_path, call, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     status, _, errors = call("--results", tmp_path / "out", "--device", "cuda")
-    said = "oso: error: --device cuda: no CUDA device is visible here; allowed is cpu"
+    said = "oso: error: --device: cuda; no CUDA device is visible; must be cpu"
     assert (status, errors) == (2, [said])
 
 

@@ -43,7 +43,7 @@ def test_estimate_too_long_is_not_started(seconds, runs, make, machine, said) ->
     """Runs of 10 s; what would end just in time is not started either."""
     make(seconds).run()
     assert len(machine.asked) == len(machine.trained) == runs
-    assert any(": waits: would not end before the deadline (needs " in line for line in said)
+    assert any(": waits: cannot end before the deadline (needs " in line for line in said)
 
 
 @pytest.mark.parametrize(("began", "hours"), [(0, 1.0), (20, 0.5), (50, 2.0)])

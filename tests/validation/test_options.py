@@ -53,11 +53,11 @@ CASES = [
         ["data", "glyphs", "--words", 15, "--output", "x.npz"],
         "'glyphs': words, oov_words and vocabulary are for text only",
     ),
-    (["data", "runes", "--output", "x.npz"], "data set 'runes': not known; allowed are mnist,"),
+    (["data", "runes", "--output", "x.npz"], "data set 'runes': "),
     # Missing.
-    (["calibrate", *SEARCH], "--epsilon: must be given"),
-    (["calibrate", "--epsilon", 3], "--examples: must be given"),
-    (["epsilon", *SEARCH], "--noise-multiplier: must be given"),
+    (["calibrate", *SEARCH], "--epsilon: missing"),
+    (["calibrate", "--epsilon", 3], "--examples: missing"),
+    (["epsilon", *SEARCH], "--noise-multiplier: missing"),
     (["plan"], "--config"),
     (["collect", "part"], "--store"),
     (["train"], "--plan"),
@@ -68,7 +68,7 @@ CASES = [
     (["train", "--shard", "1.5"], "--shard': 1.5: must be an integer"),
     (
         ["calibrate", "--search-accounting", "random"],
-        "--search-accounting random: allowed are composition, rand",
+        "--search-accounting: random; must be one of composition, rand",
     ),
     # Out of range.
     ([*CALIBRATE[:2], 0, *SEARCH], "epsilon 0: must be above 0"),
@@ -84,7 +84,7 @@ CASES = [
     ([*CALIBRATE, "--epochs", "nan"], "--epochs nan: must be above 0"),
     ([*CALIBRATE, "--runs", 0], "runs 0: must be at least 1"),
     ([*CALIBRATE, "--runs", -5], "runs -5: must be at least 1"),
-    ([*CALIBRATE, "--examples", 0], "--examples 0: must be at least 1"),
+    ([*CALIBRATE, "--examples", 0], "--examples: 0; must be >= 1"),
     ([*CALIBRATE, "--runs", "two"], "--runs': two: must be an integer"),
     ([*EPSILON, "--noise-multiplier", 0], "noise multiplier 0: must be 0.05"),
     ([*EPSILON, "--noise-multiplier", "nan"], "noise multiplier nan: must be 0.05"),
@@ -105,7 +105,7 @@ CASES = [
             "--stopping-distribution",
             "round",
         ],
-        "--stopping-distribution round: allowed are",
+        "--stopping-distribution: round; must be one of",
     ),
     (
         [

@@ -1,4 +1,4 @@
-"""`oso calibrate`: before a hyperparameter search, the noise that keeps it within a budget."""
+"""`oso calibrate`: the noise multiplier that keeps a hyperparameter search within a budget."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,9 @@ from oso_dp.cli.calibration_options import Accountant
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
 
-ConfigFile = Annotated[Path | None, typer.Option(help="Every grid of this study instead.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option(help="Calibrate every grid of this study instead.")
+]
 
 
 def calibrate(
@@ -32,10 +34,10 @@ def calibrate(
     config: ConfigFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find the least noise multiplier with which a whole search keeps its budget."""
+    """Find the least noise multiplier that keeps a hyperparameter search within its budget."""
     if config is None:
         if epsilon is None:
-            raise OsoError("--epsilon: must be given (or a study's --config)")
+            raise OsoError("--epsilon: missing; must be set, or a study's --config")
         ratio = options.parse_query_noise_ratio(show_noise_split, query_noise_ratio)
         size = examples, batch_size, epochs, runs
         search = options.make_search(
@@ -55,11 +57,11 @@ def calibrate(
         "--batch-size": batch_size,
         "--epochs": epochs,
         "--runs": runs,
-        "--query-noise-ratio": query_noise_ratio,  # each method has one of its own
+        "--query-noise-ratio": query_noise_ratio,  # set by each method
     }
     given = [name for name, value in facts.items() if value is not None]
     if given:
-        raise OsoError(f"{', '.join(given)}: --config {config} brings its own; leave it out")
+        raise OsoError(f"{', '.join(given)}: set by --config {config}; leave it out")
     entries = _calibrate_study(
         config,
         accountant.value,
@@ -79,7 +81,7 @@ def _calibrate_study(
     trial_fractions: tuple[float, ...] | None,
     split: bool,
 ) -> list[dict[str, Any]]:
-    """One entry per private cohort of a study, with its method's own split if `split`."""
+    """One entry per private cohort of a study; split: with its method's noise split."""
     from oso_dp.study.calibration import calibrate_grids
     from oso_dp.study.config import load_config
 
@@ -121,7 +123,7 @@ def _print_study(entries: list[dict[str, Any]]) -> None:
     from oso_dp.cli.tables import print_table
 
     if not entries:
-        print("no private method in this study")
+        print("no private methods in this study")
         return
     columns = {
         "data set": "dataset",
