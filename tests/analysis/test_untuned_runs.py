@@ -300,7 +300,9 @@ def test_an_interval_is_by_the_seeds_of_each_side(seeds: tuple[int, int], store,
 
 @pytest.mark.parametrize("plain", [1, 2, 3])
 @pytest.mark.parametrize("variant", [0, 1, 2])
-def test_guesses_are_several_if_more_than_one_is_alike(plain: int, variant: int, store, study) -> None:
+def test_guesses_are_several_if_more_than_one_is_alike(
+    plain: int, variant: int, store, study
+) -> None:
     """One with something laid over its steps is no second guess beside a plain one."""
     known = {"search_accounting": "single", "noise_multiplier": 500.0, "k": 4, "values": (0.9,)}
     for place in range(max(plain, variant)):
