@@ -36,7 +36,9 @@ def search_of(facts: dict) -> Search:
     steps = math.ceil(facts["epochs"] * facts["examples"] / facts["batch_size"])
     sampling = PoissonSampling(facts["batch_size"] / facts["examples"])
     rule = facts.get("search_accounting", "composition").replace("-", "_")
-    shape = STOPPING_ETA[facts.get("stopping_distribution", "logarithmic")]  # which composition does not look at
+    shape = STOPPING_ETA[
+        facts.get("stopping_distribution", "logarithmic")
+    ]  # which composition does not look at
     return Search(sampling, steps, facts["runs"], rule, shape)
 
 

@@ -164,7 +164,7 @@ def test_a_part_of_ag_news_fills_none_of_ag_news_cells(store, study):
     assert partial.data["mean"].tolist() == pytest.approx([86, 86])
     assert partial.data["paper_mean"].isna().all()
     assert not any("paper" in column for column in partial.printed.columns)
-    assert any("cannot be compared" in note for note in partial.notes)
+    assert any("not comparable" in note for note in partial.notes)
 
 
 def test_what_the_paper_does_not_have_goes_to_a_table_of_its_own(store, study):

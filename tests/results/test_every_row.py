@@ -99,7 +99,7 @@ def test_a_part_of_no_search_in_parts_is_named_behind_a_row_that_is_right() -> N
     assert runs_complaint(pd.DataFrame(rows)) is None
     rows.append(run_row("wrong", settings=said))
     assert runs_complaint(pd.DataFrame(rows)) == (
-        "run wrong: settings: part: only where selection is linear_scaling"
+        "run wrong: settings: part: only where search_accounting is linear_scaling"
     )
 
 
@@ -143,7 +143,7 @@ OF_A_RUN = ("seed", "learning_rate", "threshold", "quantile")
 def test_a_row_is_held_against_its_plan_in_all_that_was_planned(name: str) -> None:
     """Of data whose size nobody knows, say, the plan alone tells how many examples there are."""
     row = run_row("row", dataset="mine", settings="{}", momentum=0.9, quantile=0.5)
-    cohort, run = SimpleNamespace(**row), SimpleNamespace(**row)
+    cohort, run = SimpleNamespace(**row, run_options=row["settings"]), SimpleNamespace(**row)
     check_planned(row, cohort, run)
     other = row[name] + ("x" if isinstance(row[name], str) else 1)
     with pytest.raises(OsoError, match=rf"^run row: {name} is .*, in the plan "):

@@ -1,7 +1,7 @@
-"""A part of AG News: 66,994 of its 120,000 training texts, and its whole test file.
+"""A subset of AG News: 66,994 of its 120,000 training texts, and the complete test file.
 
-The part was gathered from public copies. Some of its texts lack their title, some are in small
-letters, and it is no uniform sample: what comes out is not comparable with the paper's results.
+The subset was collected from public copies. Some texts lack a title, some are in lower case, and it
+is not a uniform sample: results are not comparable with the paper's.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ SOURCE = DatasetSource(
         ),
         ag_news.TEST,
     ),
-    mirrors=(),  # from a local folder only
+    mirrors=(),  # local files only
 )
 
 

@@ -1,7 +1,7 @@
 """Fashion-MNIST: 28 x 28 images of clothing (Xiao, Rasul and Vollgraf 2017), in MNIST's format.
 
-The paper trains an autoencoder on it: metric `mse`, the image itself is what is to come out. The
-data file holds the labels all the same, as the targets of the arrays; nothing trains on them.
+The paper trains an autoencoder on it (metric `mse`, targets are the images). The data file has the
+labels as targets; nothing trains on them.
 """
 
 from pathlib import Path
@@ -42,5 +42,5 @@ SOURCE = DatasetSource(
 
 
 def build(data_dir: Path | None, cache: Path) -> tuple[Arrays, dict]:
-    """As `oso_dp.data.mnist.build`: inputs [n, 1, 28, 28] in [0, 1], targets the classes 0 to 9."""
+    """As `oso_dp.data.mnist.build`: inputs [n, 1, 28, 28] in [0, 1], targets 0 to 9."""
     return mnist.build(data_dir, cache, SOURCE)

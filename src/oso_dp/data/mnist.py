@@ -45,9 +45,9 @@ def build(
 ) -> tuple[Arrays, dict]:
     """Return the arrays and their provenance.
 
-    Inputs are [n, 1, height, width], bytes divided by 255; targets are the labels. `source`
-    may be any data set published as MNIST's four files. Raises OsoError as
-    `oso_dp.data.download.obtain` does, or if a file does not hold what its place asks for.
+    Inputs are [n, 1, height, width], bytes divided by 255; targets are the labels. `source` may be
+    any data set published as MNIST's four files. Raises OsoError as `oso_dp.data.download.obtain`,
+    or if a file does not contain images or labels as expected.
     """
     fetched = obtain(source, data_dir, cache)
     train_images, train_labels, test_images, test_labels = (
@@ -64,18 +64,18 @@ def build(
 
 
 def _images(file: Fetched) -> np.ndarray:
-    images = _bytes(file, ndim=3, kind="images [n, height, width]")
+    images = _bytes(file, ndim=3, content="images [n, height, width]")
     return images[:, np.newaxis].astype(np.float32) / np.float32(255)
 
 
 def _labels(file: Fetched) -> np.ndarray:
-    return _bytes(file, ndim=1, kind="labels [n]").astype(np.int64)
+    return _bytes(file, ndim=1, content="labels [n]").astype(np.int64)
 
 
-def _bytes(file: Fetched, ndim: int, kind: str) -> np.ndarray:
+def _bytes(file: Fetched, ndim: int, content: str) -> np.ndarray:
     values = parse_idx(file.content, file.origin)
     if values.dtype != np.uint8 or values.ndim != ndim:
         raise OsoError(
-            f"{file.origin}: holds {values.dtype} {list(values.shape)}; needed: uint8 {kind}"
+            f"{file.origin}: {values.dtype} {list(values.shape)}; must be uint8 {content}"
         )
     return values

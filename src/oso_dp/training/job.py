@@ -1,4 +1,4 @@
-"""One job of the study: the runs of a cohort, or of a shard of it, as rows of the results."""
+"""One training job: the runs of a cohort, or of a shard of it, as rows of the results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ResultRows:
 
 
 def make_task(cohort: PlannedCohort, device: str = "cpu") -> StudyTask:
-    """What the cohort's runs have in common."""
+    """The training task that the cohort's runs share."""
     return StudyTask(
         method=cohort.make_method(),
         model=cohort.model,
@@ -66,24 +66,33 @@ def run_job(
     on_progress: Callable[[int, int], None] = lambda done, step: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> ResultRows:
-    """Train `runs` of the cohort, so many at once as memory allows, and return their rows.
+    """Train runs of a cohort and return their rows.
 
-    Progress is kept in `folder` (`rows.pt` and `state.pt`), so that a killed job goes on with the
-    same runs, code, data and noise where it was; anything else there is not used.
-    `on_progress` is told the number of runs done and the step of those at work; `clock` says what
-    time counts as theirs.
+    Args:
+        cohort: The planned cohort.
+        runs: Which of its runs to train.
+        arrays: The data.
+        folder: For checkpoints (`rows.pt`, `state.pt`). A killed job resumes from them if runs,
+            code, data, noise and type of device are the same; others are not used.
+        device: torch device.
+        parallel_runs: Number of runs to train at once; fewer after running out of memory.
+        on_progress: Called with the number of finished runs and the step of the running ones.
+        clock: Measures the runs' time, in seconds.
+
+    Raises:
+        OsoError: If the data have another number of examples than planned.
     """
-    if len(arrays.train_inputs) != cohort.examples:  # the noise is that of another data set
+    if len(arrays.train_inputs) != cohort.examples:  # the noise was calibrated for another n
         raise OsoError(
-            f"{cohort.name}: planned for {cohort.examples} training examples, "
-            f"the data have {len(arrays.train_inputs)}"
+            f"{cohort.name}: data have {len(arrays.train_inputs)} training examples; must be "
+            f"{cohort.examples}, as planned"
         )
     task = make_task(cohort, device)
     code = code_hash()
     ids = [run.run_id for run in runs]
-    # An accelerator's streams are not the host's: half a run of each would be neither.
-    kind = torch.device(task.device).type
-    fingerprint = _fingerprint(code, arrays.digest, str(cohort.noise_multiplier), kind, *ids)
+    # Random streams of an accelerator and of the CPU differ, so a run must not mix them.
+    device_type = torch.device(task.device).type
+    fingerprint = _fingerprint(code, arrays.digest, str(cohort.noise_multiplier), device_type, *ids)
     rows = ResultRows()
     with quarantine_if_corrupt(folder / "rows.pt"):
         if content := load_checkpoint(folder / "rows.pt", fingerprint):
@@ -149,7 +158,7 @@ def make_row(
         "torch_version": torch.__version__.partition("+")[0],
         "package_version": oso_dp.__version__,
         "code_hash": code,
-        # A step takes longer the larger its batch is: times tell of the data.
+        # A step's time depends on its batch size, which is private.
         "wall_seconds": outcome.wall_seconds if cohort.is_public else None,
         "ledger": outcome.ledger,
     }
