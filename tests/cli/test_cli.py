@@ -223,7 +223,7 @@ def test_a_report_does_not_replace_what_it_did_not_write(oso, tmp_path, monkeypa
 
 
 def test_a_report_is_published_by_command(oso, tmp_path) -> None:
-    refused(oso("publish", tmp_path, "--output", tmp_path / "x"), "holds no report")
+    refused(oso("publish", tmp_path, "--output", tmp_path / "x"), "contains no report")
     report = ReportFolder(tmp_path / "report", tmp_path / "store")
     report.write("index.html", "page")
     report.finish()

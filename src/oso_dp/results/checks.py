@@ -258,7 +258,7 @@ def _search_complaints(row: Row, said: Mapping[str, Any]) -> Iterator[str]:
         if said.get("randomness") != "system":
             yield f"randomness {said.get('randomness')}, {where}"
         if row["search_accounting"] != COMPOSITION:
-            yield f"selection {row['search_accounting']}, {where}"
+            yield f"search_accounting {row['search_accounting']}, {where}"
     if wrong := find_stage_error(
         row["search_accounting"], said.get("part"), said.get("trial_fractions")
     ):
