@@ -131,9 +131,7 @@ def _previous_files(folder: Path, store: str) -> dict[str, tuple[str, ...]]:
         if name == MANIFEST:
             continue
         if name not in last.files:
-            raise OsoError(
-                f"{folder}: {name} is not a file of the report in it; {_REMEDY}"
-            )
+            raise OsoError(f"{folder}: {name} is not a file of the report in it; {_REMEDY}")
         if _checksum(_content(folder / name)) not in last.files[name]:
             raise OsoError(f"{folder}: {name} was changed since the report was written; {_REMEDY}")
     return {name: last.files[name] for name in present if name in last.files}
