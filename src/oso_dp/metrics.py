@@ -1,4 +1,4 @@
-"""What an evaluation reports: which direction is better, and how it is printed."""
+"""The evaluation metrics (accuracy, mean squared error): direction, unit and display scale."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from oso_dp.errors import OsoError
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. Stored are fractions, or errors per pixel; printed is `scale` times that."""
+    """A metric. Values are stored as fractions or errors per pixel, and displayed times `scale`."""
 
     higher_is_better: bool
     scale: float
-    label: str  # of an axis
+    label: str  # in figures
     unit: str  # in tables
-    logarithmic: bool = False  # axes: where values span more than a factor ten
+    logarithmic: bool = False  # in figures: values span more than a factor of ten
 
 
 METRICS = {
@@ -23,7 +23,7 @@ METRICS = {
 
 
 def metric_direction(metric: str) -> int:
-    """1 where higher is better, -1 where lower is; OsoError as by `is_higher_better`."""
+    """1 if higher is better, -1 if lower is; OsoError for an unknown metric."""
     return 1 if is_higher_better(metric) else -1
 
 
@@ -32,7 +32,7 @@ def is_logarithmic(metric: str) -> bool:
 
 
 def is_higher_better(metric: str) -> bool:
-    """Raises OsoError for a metric whose direction is unknown."""
+    """Whether higher is better; OsoError for an unknown metric."""
     if metric not in METRICS:
-        raise OsoError(f"evaluations: metric {metric!r} is unknown; allowed: {', '.join(METRICS)}")
+        raise OsoError(f"evaluations: metric {metric!r}; must be one of {', '.join(METRICS)}")
     return METRICS[metric].higher_is_better
